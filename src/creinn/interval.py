@@ -1,0 +1,416 @@
+r"""Intervals of tensors: one closed interval :math:`[\underline a, \overline a]` per element.
+
+In: two tensors of bounds, a point, or centre and radius. Out: :class:`Interval`, the type that every layer of
+:mod:`creinn.nn` takes and gives (Section "Interval neural networks" of Wang et al.; (forward_inn)).
+
+Inside, both halves of an interval lie in one tensor of shape ``(N, 2, C, ...)``, so that a monotone function is one
+call and a layer is one block product without a copy. There are two such forms, bounds and centre-radius, converted on
+demand. The trick stays inside this file, ``product.py`` and ``nn/``.
+
+Two facts travel with an interval and only ever save work, never change a bound: ``is_point`` (both bounds are the same
+tensor) and ``nonnegative`` (the lower bound is known to be ``>= 0``). Neither needs a look at the data on the way
+through a network.
+
+Bounds are inclusive in exact arithmetic; they are not rounded outwards.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from creinn.checks import as_floating, check_alike, check_bounds, check_radius
+
+
+class Interval:
+    """A tensor of closed intervals.
+
+    Args:
+        lower: Lower bounds, a floating tensor or anything ``torch.as_tensor`` takes.
+        upper: Upper bounds, of the same shape, dtype and device.
+
+    Raises:
+        ValueError: If shapes, dtypes or devices differ, or a bound is NaN or infinite, or ``lower > upper`` somewhere.
+        TypeError: If the tensors are not of a floating dtype.
+
+    Example:
+        >>> x = Interval(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.5]))
+        >>> x.center, x.radius
+        (tensor([1.0000, 1.2500]), tensor([1.0000, 0.2500]))
+        >>> -x + 1
+        Interval(lower=tensor([-1.0000, -0.5000]), upper=tensor([1., 0.]))
+    """
+
+    __slots__ = ("_bounds", "_moments", "_parts", "is_point", "nonnegative")
+
+    _parts: tuple[Any, Any] | None  # (lower, upper)
+    _bounds: Tensor | None  # both bounds in one tensor, stacked along `stack_axis`
+    _moments: Tensor | None  # centre and radius in one tensor; the radius may be negative by rounding
+    is_point: bool
+    nonnegative: bool
+
+    def __init__(self, lower: Any, upper: Any) -> None:
+        lower, upper = as_floating(lower, "lower"), as_floating(upper, "upper")
+        self._parts, self._bounds, self._moments = (lower, upper), None, None
+        self.is_point = False
+        self.nonnegative = check_bounds(lower, upper)
+
+    @classmethod
+    def point(cls, value: Any) -> "Interval":
+        """Intervals of width zero.
+
+        Raises:
+            ValueError: If a value is NaN or infinite.
+        """
+        value = as_floating(value, "value")
+        nonnegative = check_bounds(value, value)
+        return cls._of_point(value, nonnegative)
+
+    @classmethod
+    def from_center_radius(cls, center: Any, radius: Any) -> "Interval":
+        """Intervals ``[center - radius, center + radius]``.
+
+        Raises:
+            ValueError: If shapes differ, a value is NaN or infinite, or a radius is negative.
+        """
+        center, radius = as_floating(center, "center"), as_floating(radius, "radius")
+        check_alike(center, radius, ("center", "radius"))
+        check_radius(radius)
+        return cls(center - radius, center + radius)
+
+    # Unchecked constructors, for code that knows what it holds.
+
+    @classmethod
+    def _new(
+        cls, *, parts: Any = None, bounds: Any = None, moments: Any = None, point: bool, nonnegative: bool
+    ) -> "Interval":
+        self = cls.__new__(cls)
+        self._parts, self._bounds, self._moments = parts, bounds, moments
+        self.is_point, self.nonnegative = point, nonnegative
+        return self
+
+    @classmethod
+    def _of_point(cls, value: Tensor, nonnegative: bool = False) -> "Interval":
+        return cls._new(parts=(value, value), point=True, nonnegative=nonnegative)
+
+    @classmethod
+    def _of_parts(cls, lower: Tensor, upper: Tensor, nonnegative: bool = False) -> "Interval":
+        return cls._new(parts=(lower, upper), point=False, nonnegative=nonnegative)
+
+    @classmethod
+    def _of_bounds(cls, bounds: Tensor, nonnegative: bool = False) -> "Interval":
+        return cls._new(bounds=bounds, point=False, nonnegative=nonnegative)
+
+    @classmethod
+    def _of_moments(cls, moments: Tensor) -> "Interval":
+        return cls._new(moments=moments, point=False, nonnegative=False)
+
+    # The two packed forms.
+
+    @property
+    def bounds(self) -> Tensor:
+        """Both bounds in one tensor: ``(N, 2, ...)``, or ``(2, ...)`` for intervals of fewer than two dimensions."""
+        if self._bounds is None:
+            if self._parts is not None:
+                self._bounds = torch.stack(self._parts, stack_axis(self._parts[0].ndim))
+            else:
+                center, radius = self._moments_unbound()
+                self._bounds = torch.stack((center - radius, center + radius), stack_axis(center.ndim))
+        return self._bounds
+
+    @property
+    def moments(self) -> Tensor:
+        """Centre and radius in one tensor, stacked as :attr:`bounds` are."""
+        if self._moments is None:
+            lower, upper = self.lower, self.upper
+            self._moments = torch.stack(((lower + upper) / 2, (upper - lower) / 2), stack_axis(lower.ndim))
+        return self._moments
+
+    def _moments_unbound(self) -> tuple[Tensor, Tensor]:
+        assert self._moments is not None
+        center, radius = self._moments.unbind(stack_axis(self._moments.ndim - 1))
+        return center, radius.clamp_min(0)
+
+    @property
+    def _any(self) -> Tensor:
+        """One tensor shaped like the interval, of whatever form is at hand."""
+        if self._parts is not None:
+            return self._parts[0]
+        packed = self._bounds if self._bounds is not None else self._moments
+        assert packed is not None
+        return packed.select(stack_axis(packed.ndim - 1), 0)
+
+    @property
+    def lower(self) -> Tensor:
+        """Lower bounds."""
+        if self._parts is not None:
+            return self._parts[0]
+        return self.bounds.select(stack_axis(self.bounds.ndim - 1), 0)
+
+    @property
+    def upper(self) -> Tensor:
+        """Upper bounds."""
+        if self._parts is not None:
+            return self._parts[1]
+        return self.bounds.select(stack_axis(self.bounds.ndim - 1), 1)
+
+    @property
+    def center(self) -> Tensor:
+        """Midpoints ``(lower + upper) / 2``."""
+        if self.is_point:
+            return self.lower
+        return self._moments_unbound()[0] if self._moments is not None else (self.lower + self.upper) / 2
+
+    @property
+    def radius(self) -> Tensor:
+        """Half widths ``(upper - lower) / 2``."""
+        return self._moments_unbound()[1] if self._moments is not None else (self.upper - self.lower) / 2
+
+    @property
+    def width(self) -> Tensor:
+        """Widths ``upper - lower``."""
+        return self.upper - self.lower
+
+    # What it is.
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of either bound."""
+        return self._any.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of either bound."""
+        return self._any.ndim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the bounds."""
+        return self._any.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the bounds."""
+        return self._any.device
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are recorded for the bounds."""
+        return self.lower.requires_grad or self.upper.requires_grad
+
+    def size(self, dim: int | None = None) -> Any:
+        """Shape, or its entry ``dim``, as ``Tensor.size``."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """Number of dimensions, as ``Tensor.dim``."""
+        return self.ndim
+
+    def __len__(self) -> int:
+        return len(self._any)
+
+    def __repr__(self) -> str:
+        return f"Interval(lower={self.lower!r}, upper={self.upper!r})"
+
+    def contains(self, value: Tensor) -> Tensor:
+        """Element by element: does ``value`` lie in the interval, bounds included?"""
+        return (self.lower <= value) & (value <= self.upper)
+
+    # Maps that keep order.
+
+    def each(self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None) -> "Interval":
+        """Apply ``function`` to both bounds; it must be monotone non-decreasing in every element of its argument.
+
+        ``nonnegative`` says whether the result is known to be ``>= 0``; by default it is if the argument was.
+        """
+        keep = self.nonnegative if nonnegative is None else nonnegative
+        if self.is_point:
+            return Interval._of_point(function(self.lower), keep)
+        return Interval._of_parts(function(self.lower), function(self.upper), keep)
+
+    def channelwise(self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None) -> "Interval":
+        """Like :meth:`each`, in one call on both bounds.
+
+        For a ``function`` that treats the rows of its first dimension alike and apart, as pooling does.
+        """
+        if self.is_point or self.ndim < 2:
+            return self.each(function, nonnegative)
+        keep = self.nonnegative if nonnegative is None else nonnegative
+        result = function(self.bounds.flatten(0, 1))
+        return Interval._of_bounds(result.unflatten(0, (-1, 2)), keep)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
+        """As ``Tensor.flatten``."""
+        start, end = start_dim % max(self.ndim, 1), end_dim % max(self.ndim, 1)
+        if self._bounds is not None and 1 <= start <= end:
+            return Interval._of_bounds(self._bounds.flatten(start + 1, end + 1), self.nonnegative)
+        return self.each(lambda t: t.flatten(start_dim, end_dim))
+
+    def reshape(self, *shape: Any) -> "Interval":
+        """As ``Tensor.reshape``."""
+        return self.each(lambda t: t.reshape(*shape))
+
+    def unsqueeze(self, dim: int) -> "Interval":
+        """As ``Tensor.unsqueeze``."""
+        return self.each(lambda t: t.unsqueeze(dim))
+
+    def squeeze(self, *dim: int) -> "Interval":
+        """As ``Tensor.squeeze``."""
+        return self.each(lambda t: t.squeeze(*dim))
+
+    def permute(self, *dims: Any) -> "Interval":
+        """As ``Tensor.permute``."""
+        return self.each(lambda t: t.permute(*dims))
+
+    def transpose(self, dim0: int, dim1: int) -> "Interval":
+        """As ``Tensor.transpose``."""
+        return self.each(lambda t: t.transpose(dim0, dim1))
+
+    def sum(self, dim: Any = None, keepdim: bool = False) -> "Interval":
+        """As ``Tensor.sum``."""
+        return self.each(lambda t: t.sum(dim, keepdim=keepdim))
+
+    def mean(self, dim: Any = None, keepdim: bool = False) -> "Interval":
+        """As ``Tensor.mean``."""
+        return self.each(lambda t: t.mean(dim, keepdim=keepdim))
+
+    def __getitem__(self, index: Any) -> "Interval":
+        return self.each(lambda t: t[index])
+
+    def to(self, *args: Any, **kwargs: Any) -> "Interval":
+        """Move or cast, as ``Tensor.to``."""
+        return self.each(lambda t: t.to(*args, **kwargs))
+
+    def detach(self) -> "Interval":
+        """The same bounds without their gradient history."""
+        return self.each(lambda t: t.detach())
+
+    def clone(self) -> "Interval":
+        """A copy."""
+        return self.each(lambda t: t.clone())
+
+    def pin_memory(self) -> "Interval":
+        """As ``Tensor.pin_memory``; a DataLoader with ``pin_memory=True`` calls it."""
+        return self.each(lambda t: t.pin_memory())
+
+    # Arithmetic. Every result is the exact range over independent operands.
+
+    def __neg__(self) -> "Interval":
+        if self.is_point:
+            return Interval._of_point(-self.lower)
+        return Interval._of_parts(-self.upper, -self.lower)
+
+    def __add__(self, other: Any) -> "Interval":
+        if not isinstance(other, Interval | Tensor | int | float):
+            return NotImplemented
+        other = _operand(other, self)
+        nonnegative = self.nonnegative and other.nonnegative
+        if self.is_point and other.is_point:
+            return Interval._of_point(self.lower + other.lower, nonnegative)
+        if self.shape == other.shape and not (self.is_point or other.is_point):
+            return Interval._of_bounds(self.bounds + other.bounds, nonnegative)
+        return Interval._of_parts(self.lower + other.lower, self.upper + other.upper, nonnegative)
+
+    def __sub__(self, other: Any) -> "Interval":
+        if not isinstance(other, Interval | Tensor | int | float):
+            return NotImplemented
+        return self + (-_operand(other, self))
+
+    def __rsub__(self, other: Any) -> "Interval":
+        return -self + other
+
+    def __mul__(self, other: Any) -> "Interval":
+        if not isinstance(other, Interval | Tensor | int | float):
+            return NotImplemented
+        other = _operand(other, self)
+        nonnegative = self.nonnegative and other.nonnegative
+        if self.is_point and other.is_point:
+            return Interval._of_point(self.lower * other.lower, nonnegative)
+        if other.is_point:
+            return _ordered(self.lower * other.lower, self.upper * other.lower, nonnegative)
+        products = torch.stack([a * b for a in (self.lower, self.upper) for b in (other.lower, other.upper)])
+        return Interval._of_parts(products.amin(0), products.amax(0), nonnegative)
+
+    def __truediv__(self, other: Any) -> "Interval":
+        if not isinstance(other, Tensor | int | float):
+            return NotImplemented
+        other = _operand(other, self)
+        return _ordered(self.lower / other.lower, self.upper / other.lower, self.nonnegative and other.nonnegative)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def as_interval(x: Interval | Tensor) -> Interval:
+    """An interval as it is; a tensor as a point.
+
+    Tensors are not looked at: ``forward`` passes stay free of host synchronisation.
+
+    Raises:
+        TypeError: If ``x`` is neither.
+    """
+    if isinstance(x, Interval):
+        return x
+    if isinstance(x, Tensor):
+        return Interval._of_point(x)
+    raise TypeError(f"Expected an Interval or a tensor (a point), got {type(x).__name__}.")
+
+
+def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
+    """Concatenate as ``torch.cat``; tensors among them are points."""
+    xs = [as_interval(x) for x in intervals]
+    nonnegative = all(x.nonnegative for x in xs)
+    lower = torch.cat([x.lower for x in xs], dim)
+    if all(x.is_point for x in xs):
+        return Interval._of_point(lower, nonnegative)
+    return Interval._of_parts(lower, torch.cat([x.upper for x in xs], dim), nonnegative)
+
+
+def stack(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
+    """Stack as ``torch.stack``; tensors among them are points."""
+    return cat([x.unsqueeze(dim) for x in intervals], dim)
+
+
+def stack_axis(ndim: int) -> int:
+    """Where the axis of length two stands in the packed forms of an interval with ``ndim`` dimensions."""
+    return 1 if ndim >= 2 else 0
+
+
+def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:
+    return Interval._of_parts(torch.minimum(a, b), torch.maximum(a, b), nonnegative)
+
+
+def _operand(value: Any, like: Interval) -> Interval:
+    if isinstance(value, Interval):
+        return value
+    if isinstance(value, Tensor):
+        return Interval._of_point(value)
+    return Interval._of_point(torch.as_tensor(value, dtype=like.dtype, device=like.device), nonnegative=value >= 0)
+
+
+def _flatten(x: Interval) -> tuple[list[Any], bool]:
+    return ([x.lower], True) if x.is_point else ([x.lower, x.upper], False)
+
+
+def _unflatten(leaves: Any, is_point: bool) -> Interval:
+    # Leaves need not be tensors: tree maps put anything here. The fact `nonnegative` is dropped: speed, not tightness.
+    leaves = list(leaves)
+    return Interval._new(parts=(leaves[0], leaves[-1]), point=is_point, nonnegative=False)
+
+
+def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
+    leaves, is_point = _flatten(x)
+    return [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(("lower", "upper"), leaves, strict=False)], is_point
+
+
+def _collate(batch: Sequence[Interval], *, collate_fn_map: Any = None) -> Interval:
+    return stack(batch)
+
+
+pytree.register_pytree_node(
+    Interval, _flatten, _unflatten, serialized_type_name="creinn.Interval", flatten_with_keys_fn=_flatten_with_keys
+)
+default_collate_fn_map[Interval] = _collate

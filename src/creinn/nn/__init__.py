@@ -1,0 +1,35 @@
+"""Interval layers with the names and arguments of ``torch.nn``: interval in, interval out; a tensor is a point."""
+
+from torch.nn import Module, ModuleList, Sequential
+
+from creinn.nn.activation import (
+    ELU,
+    GELU,
+    SELU,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    Mish,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
+from creinn.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from creinn.nn.conv import Conv1d, Conv2d, Conv3d
+from creinn.nn.dropout import Dropout, Dropout1d, Dropout2d
+from creinn.nn.linear import Linear
+from creinn.nn.parameters import IntervalParameters, project_, scale_radii_
+from creinn.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    MaxPool1d,
+    MaxPool2d,
+)
+from creinn.nn.reshape import Flatten, Identity, ReflectionPad2d, ReplicationPad2d, ZeroPad1d, ZeroPad2d, ZeroPad3d

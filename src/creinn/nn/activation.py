@@ -1,0 +1,164 @@
+"""Activations: the exact range of an element-wise function over each interval.
+
+Monotone functions act on both bounds. Functions with a single valley (GELU, SiLU, Mish, Hardswish: falling, then
+rising) attain their minimum at the bottom of the valley or at the bound nearest to it, and their maximum at one of the
+bounds.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from creinn.interval import Interval, as_interval
+
+
+class _Monotone(torch.nn.Module):
+    """Mixin for a torch activation that is monotone non-decreasing."""
+
+    _nonnegative: bool | None = None  # is the result >= 0? None: if the argument is
+
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """Act on both bounds."""
+        return monotone(super().forward, as_interval(x), self._nonnegative)
+
+
+class _Valley(torch.nn.Module):
+    """Mixin for a torch activation that falls up to ``_bottom`` and rises from there."""
+
+    _bottom: float
+
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """True range over the interval."""
+        return valley(super().forward, as_interval(x), self._bottom)
+
+
+def monotone(function: Callable[[Tensor], Tensor], x: Interval, nonnegative: bool | None = None) -> Interval:
+    """Range of a monotone non-decreasing element-wise function."""
+    if x.is_point:
+        return Interval._of_point(function(x.lower), x.nonnegative if nonnegative is None else nonnegative)
+    return Interval._of_bounds(function(x.bounds), x.nonnegative if nonnegative is None else nonnegative)
+
+
+def valley(function: Callable[[Tensor], Tensor], x: Interval, bottom: float) -> Interval:
+    """Range of an element-wise function that falls to ``bottom``, rises from there, and is >= 0 for ``x >= 0``."""
+    if x.is_point:
+        return Interval._of_point(function(x.lower), x.nonnegative)
+    at_lower, at_upper = function(x.lower), function(x.upper)
+    least = function(torch.clamp(torch.full_like(x.lower, bottom), x.lower, x.upper))
+    # The computed function is flat at the bottom up to rounding: the ends may lie a hair below it.
+    lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
+    return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
+
+
+def _require_monotone(name: str, argument: str, value: float) -> None:
+    if not value >= 0:
+        raise ValueError(f"{name} with {argument}={value} is not monotone; its interval version needs {argument} >= 0.")
+
+
+class ReLU(_Monotone, torch.nn.ReLU):
+    """Interval version of ``torch.nn.ReLU``."""
+
+    _nonnegative = True
+
+
+class ReLU6(_Monotone, torch.nn.ReLU6):
+    """Interval version of ``torch.nn.ReLU6``."""
+
+    _nonnegative = True
+
+
+class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
+    """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        _require_monotone("LeakyReLU", "negative_slope", negative_slope)
+        super().__init__(negative_slope, inplace=False)
+
+
+class ELU(_Monotone, torch.nn.ELU):
+    """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        _require_monotone("ELU", "alpha", alpha)
+        super().__init__(alpha, inplace=False)
+
+
+class SELU(_Monotone, torch.nn.SELU):
+    """Interval version of ``torch.nn.SELU``."""
+
+
+class Softplus(_Monotone, torch.nn.Softplus):
+    """Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0."""
+
+    _nonnegative = True
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        if not beta > 0:
+            raise ValueError(f"Softplus needs beta > 0, got {beta}.")
+        super().__init__(beta, threshold)
+
+
+class Sigmoid(_Monotone, torch.nn.Sigmoid):
+    """Interval version of ``torch.nn.Sigmoid``."""
+
+    _nonnegative = True
+
+
+class Tanh(_Monotone, torch.nn.Tanh):
+    """Interval version of ``torch.nn.Tanh``."""
+
+
+class Hardtanh(_Monotone, torch.nn.Hardtanh):
+    """Interval version of ``torch.nn.Hardtanh``.
+
+    A range that ends below zero makes every value negative, so the fact "non-negative" is kept only where ``max_val >=
+    0``.
+    """
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(min_val, max_val, inplace=False)
+        if min_val >= 0:
+            self._nonnegative = True
+        elif max_val < 0:
+            self._nonnegative = False
+
+
+class GELU(_Valley, torch.nn.GELU):
+    """Interval version of ``torch.nn.GELU``, both forms of ``approximate``, with its true range."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__(approximate)
+        self._bottom = -0.7517915246935645 if approximate == "none" else -0.7524614220710162
+
+
+class SiLU(_Valley, torch.nn.SiLU):
+    """Interval version of ``torch.nn.SiLU`` with its true range.
+
+    Example:
+        >>> SiLU()(Interval(torch.tensor([-2.0]), torch.tensor([0.0]))).lower   # the valley at -1.278
+        tensor([-0.2785])
+    """
+
+    _bottom = -1.278464542761074
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=False)
+
+
+class Mish(_Valley, torch.nn.Mish):
+    """Interval version of ``torch.nn.Mish`` with its true range."""
+
+    _bottom = -1.1924312145154952
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=False)
+
+
+class Hardswish(_Valley, torch.nn.Hardswish):
+    """Interval version of ``torch.nn.Hardswish`` with its true range."""
+
+    _bottom = -1.5
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=False)

@@ -1,0 +1,119 @@
+"""Activations against balls of python-flint, which are rigorous: the true value lies in the ball."""
+
+import flint
+import pytest
+import torch
+from flint import arb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creinn import nn as inn
+from creinn.interval import Interval
+
+
+def _erf_gelu(x: arb) -> arb:
+    return x * (1 + (x / arb(2).sqrt()).erf()) / 2
+
+
+def _tanh_gelu(x: arb) -> arb:
+    return x * (1 + ((2 / arb.pi()).sqrt() * (x + arb("0.044715") * x**3)).tanh()) / 2
+
+
+def _sigmoid(x: arb) -> arb:
+    return 1 / (1 + (-x).exp())
+
+
+def _hinge(x: arb) -> arb:
+    return x.max(arb(0))
+
+
+VALLEYS = {
+    "gelu": (inn.GELU(), _erf_gelu),
+    "gelu-tanh": (inn.GELU("tanh"), _tanh_gelu),
+    "silu": (inn.SiLU(), lambda x: x * _sigmoid(x)),
+    "mish": (inn.Mish(), lambda x: x * (1 + x.exp()).log().tanh()),
+    "hardswish": (inn.Hardswish(), lambda x: x * (x + 3).max(arb(0)).min(arb(6)) / 6),
+}
+MONOTONE = {
+    "relu": (inn.ReLU(), _hinge),
+    "relu6": (inn.ReLU6(), lambda x: _hinge(x).min(arb(6))),
+    "leaky": (inn.LeakyReLU(0.25), lambda x: x.max(x / 4)),
+    "elu": (inn.ELU(0.5), lambda x: _hinge(x) + (x.min(arb(0)).exp() - 1) / 2),
+    "selu": (
+        inn.SELU(),
+        lambda x: arb("1.0507009873554805") * (_hinge(x) + arb("1.6732632423543772") * (x.min(arb(0)).exp() - 1)),
+    ),
+    "softplus": (inn.Softplus(2.0), lambda x: (1 + (2 * x).exp()).log() / 2),
+    "sigmoid": (inn.Sigmoid(), _sigmoid),
+    "tanh": (inn.Tanh(), lambda x: x.tanh()),
+    "hardtanh": (inn.Hardtanh(-0.5, 0.75), lambda x: x.max(arb(-0.5)).min(arb(0.75))),
+}
+ends = st.tuples(st.floats(-30, 30), st.floats(-30, 30)).map(sorted)
+
+
+def ball(function, low: float, high: float) -> arb:
+    """A ball that contains the function's value at every point between two numbers."""
+    return function(arb(low).union(arb(high)))
+
+
+@pytest.mark.parametrize("name", [*VALLEYS, *MONOTONE])
+@given(ends=ends)
+@settings(max_examples=60)
+def test_the_range_contains_rigorous_values_and_is_attained(name: str, ends: tuple[float, float]) -> None:
+    layer, function = {**VALLEYS, **MONOTONE}[name]
+    low, high = ends
+    result = layer(Interval(torch.tensor([low], dtype=torch.float64), torch.tensor([high], dtype=torch.float64)))
+    lower, upper = result.lower.item(), result.upper.item()
+    slack = 1e-12 * max(1.0, abs(low), abs(high))
+    slack += 2e-9 if name == "softplus" else 0  # torch takes x itself beyond its threshold
+    for i in range(33):  # no member leaves
+        value = float(function(arb(low + (high - low) * i / 32)).mid())
+        assert lower - slack <= value <= upper + slack
+    bottom = min(max(getattr(layer, "_bottom", low), low), high)
+    assert lower >= float(function(arb(bottom)).lower()) - slack  # attained at a bound or at the bottom
+    assert upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
+
+
+@pytest.mark.parametrize("name", VALLEYS)
+def test_the_bottom_of_the_valley_is_where_the_derivative_changes_sign(name: str) -> None:
+    layer, function = VALLEYS[name]
+    flint.ctx.prec = 200
+    try:
+        bottom = layer._bottom
+        step = arb("1e-12")
+        assert function(arb(bottom) - 2 * step) > function(arb(bottom))
+        assert function(arb(bottom) + 2 * step) > function(arb(bottom))
+    finally:
+        flint.ctx.prec = 53
+
+
+def test_one_number_by_hand() -> None:
+    x = Interval([-2.0], [1.0])
+    assert (inn.ReLU()(x).lower.item(), inn.ReLU()(x).upper.item()) == (0.0, 1.0)
+    assert inn.LeakyReLU(0.5)(x).lower.item() == -1.0
+    assert inn.SiLU()(x).lower.item() == pytest.approx(-0.278465, abs=1e-6)
+    assert inn.GELU()(x).lower.item() == pytest.approx(-0.169971, abs=1e-6)
+    assert inn.Hardswish()(x).lower.item() == pytest.approx(-0.375)
+    assert inn.SiLU()(Interval([-9.0], [-5.0])).upper.item() == pytest.approx(
+        -9 / (1 + 8103.083927575384)
+    )  # falls there
+
+
+def test_the_nonnegative_fact_is_only_set_where_it_holds() -> None:
+    x, positive = Interval(-torch.ones(3), torch.ones(3)), Interval(torch.zeros(3), torch.ones(3))
+    for layer in (inn.ReLU(), inn.ReLU6(), inn.Sigmoid(), inn.Softplus(), inn.Hardtanh(0.0, 1.0)):
+        assert layer(x).nonnegative
+    for layer in (inn.Tanh(), inn.ELU(), inn.SELU(), inn.LeakyReLU(), inn.GELU(), inn.SiLU(), inn.Hardtanh()):
+        assert not layer(x).nonnegative
+        assert layer(positive).nonnegative
+        assert bool((layer(positive).lower >= 0).all())
+    assert not inn.Hardtanh(-2.0, -1.0)(positive).nonnegative
+
+
+def test_functions_that_are_not_monotone_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"LeakyReLU with negative_slope=-0\.1 is not monotone"):
+        inn.LeakyReLU(-0.1)
+    with pytest.raises(ValueError, match=r"ELU with alpha=-1\.0 is not monotone"):
+        inn.ELU(-1.0)
+    with pytest.raises(ValueError, match="Softplus needs beta > 0, got -1"):
+        inn.Softplus(-1)

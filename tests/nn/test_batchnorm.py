@@ -1,0 +1,154 @@
+import pytest
+import torch
+
+from creinn import nn as inn
+from creinn.interval import Interval
+
+DIMS = {1: inn.BatchNorm1d, 2: inn.BatchNorm2d, 3: inn.BatchNorm3d}
+SHAPES = [(6, 4), (6, 4, 3), (6, 4, 3, 2), (6, 4, 3, 2, 2)]
+
+
+def norm_for(shape: tuple[int, ...], **options: object) -> torch.nn.Module:
+    return DIMS[max(len(shape) - 2, 1)](shape[1], **options).double()
+
+
+def random_interval(shape: tuple[int, ...]) -> Interval:
+    center, radius = torch.randn(shape, dtype=torch.float64), torch.rand(shape, dtype=torch.float64)
+    return Interval(center - radius, center + radius)
+
+
+def algorithm(x: Interval, gamma_c, beta_c, gamma_r, beta_r, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Algorithm 1 of the paper, step by step, on batch statistics."""
+    dims = [d for d in range(x.ndim) if d != 1]
+    view = (1, -1, *(1,) * (x.ndim - 2))
+
+    def normalise(t: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+        mean = t.mean(dims, keepdim=True)
+        variance = ((t - mean) ** 2).mean(dims, keepdim=True)
+        return gamma.view(view) * (t - mean) / (variance + eps).sqrt() + beta.view(view)
+
+    center = normalise((x.lower + x.upper) / 2, gamma_c, beta_c)
+    radius = normalise((x.upper - x.lower) / 2, gamma_r, beta_r).abs()
+    return center - radius, center + radius
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_training_output_is_the_papers_algorithm(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    norm, x = norm_for(shape, eps=1e-3), random_interval(shape)
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    parameters = (*norm.weight.detach().view(2, -1), *norm.bias.detach().view(2, -1))
+    lower, upper = algorithm(x, parameters[0], parameters[2], parameters[1], parameters[3], 1e-3)
+    result = norm(x)
+    torch.testing.assert_close(result.lower, lower)
+    torch.testing.assert_close(result.upper, upper)
+
+
+def test_it_starts_with_scale_one_and_shift_zero() -> None:
+    norm = inn.BatchNorm1d(3)
+    assert norm.weight.tolist() == [1.0] * 6
+    assert norm.bias.tolist() == [0.0] * 6
+
+
+@pytest.mark.parametrize("mode", ["paper", "sound"])
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_running_statistics_are_those_of_ordinary_norms_of_centre_and_radius(mode: str, momentum: float | None) -> None:
+    torch.manual_seed(1)
+    norm = inn.BatchNorm2d(4, momentum=momentum, mode=mode).double()
+    center, radius = (torch.nn.BatchNorm2d(4, momentum=momentum).double() for _ in range(2))
+    for _ in range(3):
+        x = random_interval((5, 4, 3, 2))
+        norm(x), center(x.center), radius(x.radius)
+    expected = torch.cat((center.running_mean, radius.running_mean)) if mode == "paper" else center.running_mean
+    torch.testing.assert_close(norm.running_mean, expected)
+    expected = torch.cat((center.running_var, radius.running_var)) if mode == "paper" else center.running_var
+    torch.testing.assert_close(norm.running_var, expected)
+    x = random_interval((5, 4, 3, 2))
+    norm.eval(), center.eval(), radius.eval()
+    result = norm(x)
+    torch.testing.assert_close(result.center, center(x.center))
+    if mode == "paper":
+        torch.testing.assert_close(result.radius, radius(x.radius).abs())
+
+
+def test_eval_mode_does_not_depend_on_the_batch_and_leaves_the_statistics() -> None:
+    torch.manual_seed(2)
+    norm = inn.BatchNorm1d(4).double()
+    norm(random_interval((8, 4)))
+    norm.eval()
+    before = norm.running_mean.clone()
+    x = random_interval((8, 4))
+    torch.testing.assert_close(norm(x).lower[:1], norm(x[:1]).lower)
+    assert torch.equal(norm.running_mean, before)
+
+
+def test_without_running_statistics_the_batch_normalises_itself_in_eval_too() -> None:
+    torch.manual_seed(3)
+    for mode in ("paper", "sound"):
+        norm = inn.BatchNorm1d(4, track_running_stats=False, affine=False, mode=mode).double().eval()
+        result = norm(random_interval((50, 4)))
+        torch.testing.assert_close(result.center.mean(0), torch.zeros(4).double(), atol=1e-7, rtol=0)
+
+
+def test_paper_mode_does_not_preserve_containment_and_sound_mode_does() -> None:
+    # radii 0 and 2 have mean 1: both become 1, so the wide interval [-2, 2] shrinks while the point grows
+    x = Interval([[0.0], [-2.0]], [[0.0], [2.0]])
+    paper = inn.BatchNorm1d(1, eps=0.0, affine=False)
+    paper.running_mean.copy_(torch.tensor([0.0, 1.0]))
+    result = paper.eval()(x)
+    assert result.upper.flatten().tolist() == [1.0, 1.0]
+    sound = inn.BatchNorm1d(1, eps=0.0, affine=False, mode="sound").eval()
+    assert sound(x).upper.flatten().tolist() == [0.0, 2.0]
+
+
+def test_sound_mode_by_hand() -> None:
+    norm = inn.BatchNorm1d(1, eps=0.0, mode="sound").eval()
+    norm.weight.data.fill_(-3.0)
+    norm.bias.data.fill_(1.0)
+    norm.running_mean.fill_(1.0)
+    norm.running_var.fill_(4.0)
+    result = norm(Interval([[1.0]], [[3.0]]))  # -3 * ([1, 3] - 1) / 2 + 1
+    assert (result.lower.item(), result.upper.item()) == (-2.0, 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])
+def test_switching_to_paper_keeps_the_sound_output_in_eval_mode(options: dict[str, bool]) -> None:
+    torch.manual_seed(4)
+    norm = inn.BatchNorm1d(3, mode="sound", **options).double()
+    for tensor in norm.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.uniform_(0.5, 2)
+    x = random_interval((7, 3))
+    norm.eval()
+    if norm.running_var is not None:
+        expected = norm(x)
+        norm.set_mode("paper")
+        torch.testing.assert_close(norm(x).lower, expected.lower)
+        torch.testing.assert_close(norm(x).upper, expected.upper)
+    before = {k: v.clone() for k, v in norm.state_dict().items()}
+    norm.set_mode("sound")
+    norm.set_mode("sound")
+    assert norm.mode == "sound"
+    assert all(
+        v.shape in ((), (3,)) and torch.equal(v, before[k][:3] if v.ndim else before[k])
+        for k, v in norm.state_dict().items()
+    )
+
+
+def test_a_constant_radius_is_not_dead() -> None:
+    norm = inn.BatchNorm1d(2)
+    center, radius = torch.randn(5, 2), torch.full((5, 2), 0.3, requires_grad=True)
+    norm(Interval(center - radius, center + radius)).width.sum().backward()
+    assert norm.bias.grad[2:].abs().min() > 0
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="Unknown batch norm mode 'best'; choose 'paper' or 'sound'"):
+        inn.BatchNorm1d(2, mode="best")
+    with pytest.raises(ValueError, match="Unknown batch norm mode 'x'"):
+        inn.BatchNorm1d(2).set_mode("x")
+    with pytest.raises(ValueError, match=r"BatchNorm2d expects \(4,\) dimensions, got shape \(2, 3\)"):
+        inn.BatchNorm2d(3)(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"BatchNorm1d\(3\) got 4 channels"):
+        inn.BatchNorm1d(3)(torch.zeros(2, 4))

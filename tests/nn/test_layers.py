@@ -1,0 +1,162 @@
+"""What single layers promise beyond the contract: dropout masks, refusals, initialisation, radii that live."""
+
+import pytest
+import torch
+
+from creinn import nn as inn
+from creinn.interval import Interval
+from creinn.nn.parameters import IntervalParameters, valid_radius
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(inn.Dropout(0.4), (20, 50)), (inn.Dropout1d(0.4), (20, 50, 4)), (inn.Dropout2d(0.4), (20, 50, 2, 3))],
+)
+def test_dropout_uses_one_mask_for_both_bounds(layer: torch.nn.Module, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = Interval(torch.full(shape, 1.0), torch.full(shape, 3.0))
+    y = layer(x)
+    kept = y.upper > 0
+    torch.testing.assert_close(y.lower, kept / 0.6)
+    torch.testing.assert_close(y.upper, kept * 3 / 0.6)
+    assert 0.5 < kept.float().mean() < 0.7
+    if len(shape) > 2:
+        assert torch.equal(kept.flatten(2).all(2), kept.flatten(2).any(2))  # whole channels
+    layer.eval()
+    assert layer(x) is x
+    assert inn.Dropout(0.0)(x) is x
+
+
+def test_channel_dropout_refuses_wrong_dimensions() -> None:
+    with pytest.raises(ValueError, match=r"Dropout2d expects 3 or 4 dimensions, got shape \(2, 3\)"):
+        inn.Dropout2d(0.5)(torch.zeros(2, 3))
+
+
+def test_pooling_refusals() -> None:
+    with pytest.raises(ValueError, match="MaxPool2d cannot return indices"):
+        inn.MaxPool2d(2, return_indices=True)
+    with pytest.raises(ValueError, match="divisor_override > 0, got -1"):
+        inn.AvgPool2d(2, divisor_override=-1)
+
+
+def test_initialisation_is_the_papers() -> None:
+    torch.manual_seed(0)
+    layer = inn.Linear(300, 200)
+    limit = (6 / 500) ** 0.5
+    assert layer.weight.abs().max() <= limit
+    assert layer.weight.mean().abs() < 0.05 * limit
+    assert layer.weight_radius.min() >= 0
+    assert layer.weight_radius.max() <= limit
+    assert abs(layer.weight_radius.mean() / limit - 0.5) < 0.01
+    assert not layer.bias.any()
+    assert not layer.bias_radius.any()
+    conv = inn.Conv2d(8, 8, 3, bias=False)
+    assert conv.bias_radius is None
+    assert (conv.weight_radius > 0).float().mean() > 0.99
+
+
+def test_weights_are_shown_as_intervals() -> None:
+    layer = inn.Linear(2, 1)
+    layer.weight_radius.data.fill_(-1.0)
+    assert torch.equal(layer.weight_interval.width, torch.zeros(1, 2))
+
+
+NETWORKS = {
+    "linear": lambda: torch.nn.Sequential(inn.Linear(6, 3)),
+    "mlp": lambda: torch.nn.Sequential(inn.Linear(6, 8), inn.ReLU(), inn.Linear(8, 3)),
+    "mlp-gelu": lambda: torch.nn.Sequential(
+        inn.Linear(6, 8), inn.GELU(), inn.Linear(8, 8), inn.Tanh(), inn.Linear(8, 3)
+    ),
+    "mlp-norm": lambda: torch.nn.Sequential(
+        inn.Linear(6, 8, bias=False), inn.BatchNorm1d(8), inn.ReLU(), inn.Linear(8, 3)
+    ),
+    "conv": lambda: torch.nn.Sequential(
+        inn.Flatten(), Unflatten(), inn.Conv1d(2, 4, 2, padding=1), inn.ReLU(), inn.MaxPool1d(2),
+        inn.Conv1d(4, 4, 1, groups=2), inn.SiLU(), inn.Flatten(), inn.Linear(8, 3)
+    ),
+}  # fmt: skip
+
+
+class Unflatten(torch.nn.Module):
+    def forward(self, x: Interval) -> Interval:
+        return x.reshape(-1, 2, 3)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("kind", ["point", "signed", "nonnegative"])
+@pytest.mark.parametrize("start", ["fresh", "zero", "negative"])
+def test_no_radius_starts_dead_and_adam_moves_every_one(name: str, kind: str, start: str) -> None:
+    torch.manual_seed(0)
+    net = NETWORKS[name]()
+    radii = {
+        f"{path}.{key}": radius
+        for path, layer in net.named_modules()
+        if isinstance(layer, IntervalParameters)
+        for key, radius in layer.radii().items()
+    }
+    with torch.no_grad():
+        for radius in radii.values():
+            if start != "fresh":
+                radius.fill_(0.0 if start == "zero" else -0.01)
+    x = torch.randn(32, 6)
+    data = {"point": x, "signed": Interval(x - 0.1, x + 0.1), "nonnegative": Interval(x.abs(), x.abs() + 0.1)}[kind]
+    target = torch.randint(3, (32,))
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    before = {key: radius.detach().clone() for key, radius in radii.items()}
+    for step in range(10):
+        optimizer.zero_grad()
+        y = net(data)
+        loss = torch.nn.functional.cross_entropy(y.lower, target) - y.upper.logsumexp(1).mean()
+        loss.backward()
+        if step == 0:
+            assert {key for key, radius in radii.items() if not radius.grad.any()} == set()
+        optimizer.step()
+        assert bool((y.lower <= y.upper).all())
+    assert {key for key, radius in radii.items() if torch.equal(radius, before[key])} == set()
+
+
+def test_bounds_stay_valid_whatever_the_optimiser_did() -> None:
+    torch.manual_seed(0)
+    net = NETWORKS["mlp-norm"]()
+    with torch.no_grad():
+        for layer in net.modules():
+            if isinstance(layer, IntervalParameters):
+                for radius in layer.radii().values():
+                    radius.normal_()
+    y = net(torch.randn(16, 6))
+    assert bool((y.lower <= y.upper).all())
+
+
+def test_projection_and_scaling_act_on_radii_alone() -> None:
+    torch.manual_seed(0)
+    net = NETWORKS["mlp"]()
+    net[0].weight_radius.data[0] = -1.0
+    center = net[0].weight.detach().clone()
+    expected = net[0].weight_radius.detach().clamp_min(0)
+    assert inn.project_(net) is net
+    assert torch.equal(net[0].weight_radius, expected)
+    inn.scale_radii_(net, 0.5)
+    assert torch.equal(net[0].weight_radius, expected / 2)
+    assert torch.equal(net[0].weight, center)
+    with pytest.raises(ValueError, match="factor must be > 0, got 0"):
+        inn.scale_radii_(net, 0)
+
+
+def test_a_valid_radius_passes_its_gradient_everywhere() -> None:
+    radius = torch.tensor([-2.0, 0.0, 3.0], requires_grad=True)
+    valid = valid_radius(radius)
+    assert valid.tolist() == [0.0, 0.0, 3.0]
+    valid.sum().backward()
+    assert radius.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_an_ordinary_state_loads_into_the_centres() -> None:
+    ordinary, interval = torch.nn.Conv2d(2, 3, 3), inn.Conv2d(2, 3, 3)
+    missing = interval.load_state_dict(ordinary.state_dict(), strict=False)
+    assert sorted(missing.missing_keys) == ["bias_radius", "weight_radius"]
+    assert torch.equal(interval.weight, ordinary.weight)
+
+
+def test_layers_print_their_arguments() -> None:
+    assert repr(inn.Conv2d(2, 4, 3, groups=2)) == "Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), groups=2)"
+    assert "mode='paper'" in repr(inn.BatchNorm1d(2))
