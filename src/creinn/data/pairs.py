@@ -1,0 +1,122 @@
+"""Measured intervals: two tables or two image folders, one of lower and one of upper bounds, in; a data set out."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from creinn.data.dataset import Dataset
+from creinn.data.images import class_files, decode_all, open_tree
+from creinn.interval import Interval
+
+
+def interval_folders(
+    lower: str | Path,
+    upper: str | Path,
+    *,
+    size: int | None = None,
+    channels: int = 3,
+    name: str | None = None,
+    split: str = "",
+) -> Dataset:
+    """Read two image folders by class, whose files of the same name are the two bounds of an interval.
+
+    Bounds are scaled to [0, 1]. Stretching keeps their order, since all its weights are positive. Lossy formats such as
+    JPEG may not keep it.
+
+    Args:
+        lower: Folder or zip archive of lower bounds, one folder per class in it.
+        upper: Folder or zip archive of upper bounds, with the same files.
+        size: Side in pixels to which images are stretched; by default they must agree already.
+        channels: 3 for RGB, 1 for grey.
+        name: Name of the data set; by default that of the folder of lower bounds.
+        split: Part of the data set that this is.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If a file has no partner, an image cannot be read or its sizes differ, or bounds are out of order.
+    """
+    lower, upper = Path(lower), Path(upper)
+    with open_tree(lower) as (lower_names, read_lower), open_tree(upper) as (upper_names, read_upper):
+        found, partners = class_files(lower_names, str(lower)), class_files(upper_names, str(upper))
+        files = [file for k in sorted(found) for file in found[k]]
+        unmatched = sorted(set(files).symmetric_difference(file for some in partners.values() for file in some))
+        if unmatched:
+            has, lacks = (lower, upper) if unmatched[0] in set(files) else (upper, lower)
+            raise ValueError(f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names.")
+        low = decode_all(files, read_lower, str(lower), size, channels)
+        high = decode_all(files, read_upper, str(upper), size, channels)
+    if low.shape != high.shape:
+        raise ValueError(
+            f"{lower} has images of {low.shape[3]} x {low.shape[2]} pixels, but {upper} of {high.shape[3]} x "
+            f"{high.shape[2]}. Give a size to stretch all images to."
+        )
+    if (low > high).any():
+        at = np.argwhere(low > high)[0]
+        raise ValueError(
+            f"Bounds are out of order in {files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]} the lower "
+            "one is "
+            f"{low[tuple(at)]}, the upper one {high[tuple(at)]}. Were the folders swapped, or stored as JPEG?"
+        )
+    labels = torch.tensor([k for k, some in enumerate(sorted(found)) for _ in found[some]], dtype=torch.int64)
+    inputs = Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high)))
+    return Dataset(name or lower.stem, inputs, labels, tuple(sorted(found)), split)
+
+
+def interval_tables(
+    lower: str | Path, upper: str | Path, target: str, *, name: str | None = None, dtype: torch.dtype = torch.float32
+) -> Dataset:
+    """Read two CSV tables of the same columns and rows, the two bounds of intervals, with the class in one column.
+
+    Args:
+        lower: Table of lower bounds, with the column ``target``.
+        upper: Table of upper bounds; if it has the column ``target`` too, the classes must agree.
+        target: Column of class names; all others must hold numbers.
+        name: Name of the data set; by default that of the table of lower bounds.
+        dtype: Of the bounds.
+
+    Raises:
+        ValueError: If a table has no such column, tables do not fit each other, a value is missing or no number, or
+            bounds are out of order.
+    """
+    low, high = pd.read_csv(lower), pd.read_csv(upper)
+    if target not in low:
+        raise ValueError(f"{lower} has no column {target!r}; its columns are {', '.join(map(str, low.columns))}.")
+    if len(low) != len(high):
+        raise ValueError(f"{lower} has {len(low)} rows, but {upper} has {len(high)}.")
+    if low[target].isna().any():
+        raise ValueError(
+            f"{lower} has no class in row {int(np.flatnonzero(low[target].isna())[0])}, column {target!r}."
+        )
+    classes = low.pop(target).astype(str)
+    if target in high:
+        other = high.pop(target).astype(str)
+        if (classes != other).any():
+            row = int(np.flatnonzero(classes != other)[0])
+            raise ValueError(f"Row {row} is of class {classes[row]!r} in {lower}, but {other[row]!r} in {upper}.")
+    unmatched = [*(c for c in low if c not in high), *(c for c in high if c not in low)]
+    if unmatched:
+        has, lacks = (lower, upper) if unmatched[0] in low else (upper, lower)
+        raise ValueError(f"{has} has a column {unmatched[0]!r}, but {lacks} has not.")
+    bounds = [_numbers(low, lower), _numbers(high[low.columns], upper)]
+    if (bounds[0] > bounds[1]).any():
+        row, column = (int(i) for i in np.argwhere(bounds[0] > bounds[1])[0])
+        raise ValueError(
+            f"Bounds are out of order in row {row}, column {low.columns[column]!r}: the lower one is "
+            f"{bounds[0][row, column]:g}, the upper one {bounds[1][row, column]:g}. Were the tables swapped?"
+        )
+    names, labels = np.unique(classes.to_numpy(dtype=object), return_inverse=True)
+    inputs = Interval(*(torch.as_tensor(bound).to(dtype) for bound in bounds))
+    return Dataset(name or Path(lower).stem, inputs, torch.from_numpy(labels.astype(np.int64)), tuple(names))
+
+
+def _numbers(table: pd.DataFrame, path: str | Path) -> np.ndarray:
+    for column in table:
+        if not pd.api.types.is_numeric_dtype(table[column]):
+            raise ValueError(f"{path}: column {column!r} does not hold numbers.")
+    values = table.to_numpy(dtype=np.float64, copy=True)
+    if not np.isfinite(values).all():
+        row, column_at = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        raise ValueError(f"{path}: row {row}, column {table.columns[column_at]!r} is missing or infinite.")
+    return values

@@ -1,0 +1,181 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from creinn.data import Dataset, resize, split, subset, to_grey, to_rgb
+from creinn.interval import Interval
+
+
+def toy(counts, channels=3, size=4):
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
+    images = torch.arange(len(labels)).reshape(-1, 1, 1, 1).expand(-1, channels, size, size).to(torch.uint8)
+    return Dataset("toy", images, labels, tuple(map(str, range(len(counts)))), "train")
+
+
+def numbers(data):
+    """Which samples these are: the toy images hold their own number."""
+    return data.inputs[:, 0, 0, 0].tolist()
+
+
+some_counts = st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(lambda c: 3 <= sum(c) <= 255)
+
+
+def test_a_dataset_feeds_a_data_loader():
+    data = toy([3, 2])
+    images, labels = next(iter(DataLoader(data, batch_size=5)))
+    assert torch.equal(images, data.inputs)
+    assert torch.equal(labels, data.labels)
+    assert len(data) == 5
+    assert data.counts == (3, 2)
+
+
+def test_scaled_by_hand():
+    data = Dataset("a", torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3), torch.tensor([0]), ("x",))
+    torch.testing.assert_close(data.scaled(torch.float64).flatten(), torch.tensor([0, 0.2, 1], dtype=torch.float64))
+    assert data.scaled().dtype == torch.float32
+
+
+def test_intervals_are_inputs_too():
+    box = Interval(torch.zeros(3, 2), torch.ones(3, 2))
+    data = Dataset("boxes", box, torch.tensor([0, 1, 1]), ("a", "b"))
+    part = data.take(torch.tensor([2, 0]))
+    assert isinstance(part.inputs, Interval)
+    assert part.labels.tolist() == [1, 0]
+    assert subset(data, 2, seed=0).inputs.shape == (2, 2)
+    with pytest.raises(
+        TypeError, match=r"Only images of bytes can be changed so, but the inputs of boxes are torch\.float32"
+    ):
+        data.scaled()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(some_counts, st.data())
+def test_subset_is_stratified_seeded_and_in_order(counts, draw):
+    data = toy(counts)
+    n = draw.draw(st.integers(1, len(data)))
+    part = subset(data, n, seed=7)
+    chosen = numbers(part)
+    assert len(chosen) == n
+    assert chosen == sorted(set(chosen))
+    assert part.labels.tolist() == [int(data.labels[i]) for i in chosen]
+    for have, whole in zip(part.counts, counts, strict=True):
+        assert abs(have - whole * n / len(data)) < 1
+    assert numbers(subset(data, n, seed=7)) == chosen
+
+
+def test_subset_by_hand():
+    # 10 of 100 in shares 60, 25, 15: 6, 2.5, 1.5; equal remainders, so the earlier class has the tenth.
+    assert subset(toy([60, 25, 15]), 10, seed=0).counts == (6, 3, 1)
+
+
+def test_other_seeds_draw_other_samples_and_all_are_drawn_at_times():
+    data = toy([20, 20])
+    draws = [tuple(numbers(subset(data, 10, seed))) for seed in range(30)]
+    assert len(set(draws)) > 25
+    assert {i for draw in draws for i in draw} == set(range(40))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(some_counts, st.sampled_from([(0.5, 0.5), (5 / 6, 1 / 6), (0.4, 0.3, 0.3)]))
+def test_split_shares_nothing_and_leaves_nothing_out(counts, fractions):
+    data = toy(counts)
+    if len(data) < 6:
+        return
+    parts = split(data, fractions, seed=3)
+    assert sorted(i for part in parts for i in numbers(part)) == list(range(len(data)))
+    for part, fraction in zip(parts, fractions, strict=True):
+        assert abs(len(part) - fraction * len(data)) <= 1
+        for have, whole in zip(part.counts, counts, strict=True):
+            assert abs(have - fraction * whole) < 2.5
+    assert [numbers(part) for part in split(data, fractions, seed=3)] == [numbers(part) for part in parts]
+    assert all(part.split == "train" for part in parts)
+
+
+def test_one_fraction_stands_for_two_parts():
+    train, val = split(toy([60, 60]), 5 / 6, seed=0)
+    assert (train.counts, val.counts) == ((50, 50), (10, 10))
+    assert numbers(split(toy([60, 60]), 5 / 6, seed=1)[1]) != numbers(val)
+
+
+def test_draws_that_cannot_be_made_are_named():
+    data = toy([3, 2])
+    with pytest.raises(ValueError, match=r"Cannot draw 6 samples from the 5 of toy \(train\)"):
+        subset(data, 6, seed=0)
+    with pytest.raises(ValueError, match="Cannot draw 0 samples"):
+        subset(data, 0, seed=0)
+    with pytest.raises(ValueError, match=r"must be positive and sum to 1, but are \(0\.5, 0\.6\)"):
+        split(data, (0.5, 0.6), seed=0)
+    with pytest.raises(ValueError, match="must be positive and sum to 1"):
+        split(data, 1.0, seed=0)
+    with pytest.raises(ValueError, match=r"toy \(train\) has only 5 samples: part 1 of .* is empty"):
+        split(data, 0.99, seed=0)
+
+
+@pytest.fixture
+def photos():
+    pixels = torch.randint(256, (3, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return Dataset("photos", pixels, torch.tensor([0, 1, 0]), ("a", "b"))
+
+
+def test_grey_is_that_of_pillow_bit_for_bit(photos):
+    grey = to_grey(photos)
+    assert grey.inputs.shape == (3, 1, 32, 32)
+    for image, colour in zip(grey.inputs, photos.inputs, strict=True):
+        np.testing.assert_array_equal(
+            image[0], np.asarray(Image.fromarray(colour.permute(1, 2, 0).numpy()).convert("L"))
+        )
+    assert torch.equal(to_grey(grey).inputs, grey.inputs)
+
+
+def test_grey_in_the_shape_of_mnist_is_near_pillows_resizing(photos):
+    small = to_grey(photos, size=28)
+    assert small.inputs.shape == (3, 1, 28, 28)
+    for image, grey in zip(small.inputs, to_grey(photos).inputs, strict=True):
+        expected = np.asarray(Image.fromarray(grey[0].numpy()).resize((28, 28), Image.Resampling.BILINEAR))
+        assert np.abs(image[0].numpy().astype(int) - expected).max() <= 1
+
+
+def test_rgb_repeats_grey_and_resize_keeps_constants(photos):
+    grey = to_grey(photos)
+    assert torch.equal(to_rgb(grey).inputs, grey.inputs.repeat(1, 3, 1, 1))
+    assert torch.equal(to_rgb(photos).inputs, photos.inputs)
+    flat = resize(toy([5, 5]), 9)
+    assert flat.inputs.shape == (10, 3, 9, 9)
+    assert numbers(flat) == list(range(10))
+    assert resize(photos, 32) is photos
+
+
+def test_bad_images_are_named(photos):
+    two = Dataset("two", torch.zeros(1, 2, 4, 4, dtype=torch.uint8), torch.tensor([0]), ("a",))
+    with pytest.raises(ValueError, match="Only images of 1 or 3 channels can be made grey; two has 2"):
+        to_grey(two)
+    with pytest.raises(ValueError, match="Only images of 1 or 3 channels can be made RGB; two has 2"):
+        to_rgb(two)
+    with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):
+        resize(photos, 0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels", "error", "message"),
+    [
+        (
+            torch.zeros(2, 3, 4, dtype=torch.uint8),
+            [0, 1],
+            ValueError,
+            r"Images must have shape .* but have \(2, 3, 4\)",
+        ),
+        (torch.zeros(2, 3, dtype=torch.int32), [0, 1], TypeError, r"bytes \(uint8\) or floating, but are torch\.int32"),
+        (torch.zeros(2, 3), [0.0, 1.0], TypeError, r"Labels must be int64, but are torch\.float32"),
+        (torch.zeros(2, 3), [0], ValueError, r"inputs have shape \(2, 3\) and labels \(1,\)"),
+        (torch.zeros(2, 3), [0, 2], ValueError, r"Labels must lie in 0 \.\. 1 for 2 classes, but label 1 is 2"),
+        (torch.zeros(2, 3), [-1, 0], ValueError, "label 0 is -1"),
+    ],
+)
+def test_inconsistent_data_are_refused(inputs, labels, error, message):
+    with pytest.raises(error, match=message):
+        Dataset("bad", inputs, torch.tensor(labels), ("a", "b"))

@@ -1,0 +1,215 @@
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from creinn.data import image_folder
+from creinn.data.images import decode_all, tile_sheet
+
+
+def picture(seed, mode="RGB", size=(6, 4)):
+    shape = (size[1], size[0]) if mode == "L" else (size[1], size[0], 3)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "pets"
+    for k, name in enumerate(["cat", "dog"]):
+        (root / name).mkdir(parents=True)
+        for i in range(3 - k):
+            picture(10 * k + i).save(root / name / f"{i}.png")
+    return root
+
+
+def zipped(folder, path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, file.relative_to(folder))
+    return path
+
+
+def test_classes_are_sorted_folders_and_pixels_are_exact(folder):
+    data = image_folder(folder, split="train")
+    assert (data.name, data.split, data.classes, data.counts) == ("pets", "train", ("cat", "dog"), (3, 2))
+    assert data.inputs.shape == (5, 3, 4, 6)
+    assert data.inputs.dtype == torch.uint8
+    assert data.labels.tolist() == [0, 0, 0, 1, 1]
+    np.testing.assert_array_equal(data.inputs[4].permute(1, 2, 0), np.asarray(picture(11)))
+
+
+def test_zip_gives_the_same_as_the_folder(folder, tmp_path):
+    data, same = image_folder(folder), image_folder(zipped(folder, tmp_path / "pets.zip"))
+    assert torch.equal(data.inputs, same.inputs)
+    assert torch.equal(data.labels, same.labels)
+    assert data.classes == same.classes
+
+
+def test_stray_files_are_skipped_and_deeper_folders_belong_to_their_class(folder):
+    for stray in [".DS_Store", "cat/.DS_Store", "cat/._0.png", "__MACOSX/cat/._0.png", "cat/notes.txt", ".git/x.png"]:
+        (folder / stray).parent.mkdir(parents=True, exist_ok=True)
+        (folder / stray).write_bytes(b"not an image")
+    (folder / "dog" / "puppies").mkdir()
+    picture(5).save(folder / "dog" / "puppies" / "a.BMP", "bmp")
+    assert image_folder(folder).counts == (3, 3)
+
+
+def test_grey_and_rgb_files_mix(folder):
+    picture(3, "L").save(folder / "cat" / "grey.png")
+    colour, grey = image_folder(folder), image_folder(folder, channels=1)
+    assert torch.equal(colour.inputs[3, 0], colour.inputs[3, 2])
+    assert grey.inputs.shape == (6, 1, 4, 6)
+    np.testing.assert_array_equal(grey.inputs[3, 0], np.asarray(picture(3, "L")))
+    np.testing.assert_array_equal(grey.inputs[0, 0], np.asarray(picture(0).convert("L")))
+
+
+def test_palette_and_transparency_are_read(tmp_path):
+    (tmp_path / "a").mkdir()
+    image = picture(0).convert("P")
+    image.save(tmp_path / "a" / "0.png", transparency=bytes(range(256)))
+    picture(0).convert("RGBA").save(tmp_path / "a" / "1.png")
+    data = image_folder(tmp_path)
+    np.testing.assert_array_equal(data.inputs[0].permute(1, 2, 0), np.asarray(image.convert("RGB")))
+    np.testing.assert_array_equal(data.inputs[1].permute(1, 2, 0), np.asarray(picture(0)))
+
+
+def test_size_stretches_all_images(folder):
+    picture(7, size=(9, 17)).save(folder / "dog" / "large.png")
+    data = image_folder(folder, size=5)
+    assert data.inputs.shape == (6, 3, 5, 5)
+    expected = np.asarray(picture(7, size=(9, 17)).resize((5, 5), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(data.inputs[5].permute(1, 2, 0), expected)
+
+
+def test_classes_may_be_given(folder):
+    data = image_folder(folder, classes=["dog", "horse", "cat"])
+    assert data.counts == (2, 0, 3)
+    assert data.labels.tolist() == [0, 0, 2, 2, 2]
+    with pytest.raises(ValueError, match="pets has a folder 'dog', which is none of the classes cat, horse"):
+        image_folder(folder, classes=["cat", "horse"])
+
+
+def test_images_of_other_sizes_are_named(folder):
+    picture(7, size=(9, 17)).save(folder / "dog" / "large.png")
+    with pytest.raises(ValueError, match=r"dog/large\.png has 9 x 17 pixels, but cat/0\.png has 6 x 4\. Give a size"):
+        image_folder(folder)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpeg", "webp"])
+def test_truncated_images_are_named(folder, suffix, tmp_path):
+    path = folder / "dog" / f"broken.{suffix}"
+    picture(0, size=(60, 60)).save(path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(
+        ValueError, match=rf"pets: dog/broken\.{suffix} cannot be read as an image: .*truncated or damaged"
+    ):
+        image_folder(folder, size=4)
+    with pytest.raises(ValueError, match=rf"pets\.zip: dog/broken\.{suffix} cannot be read"):
+        image_folder(zipped(folder, tmp_path / "pets.zip"), size=4)
+
+
+def test_truncated_and_damaged_archives_are_named(folder, tmp_path):
+    path = zipped(folder, tmp_path / "pets.zip")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    with pytest.raises(ValueError, match=r"pets\.zip is not a whole zip archive"):
+        image_folder(path)
+    at = whole.index(b"IDAT") + 30  # inside the pixels of the first image
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+    with pytest.raises(ValueError, match=r"pets\.zip: cat/0\.png is truncated or damaged: Bad CRC-32"):
+        image_folder(path)
+
+
+def test_sixteen_bit_images_are_refused(folder):
+    Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
+    with pytest.raises(ValueError, match=r"cat/deep\.png has pixels of mode I;16, not 8 bits per channel"):
+        image_folder(folder)
+
+
+def test_mistaken_folders_are_named(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere is neither a folder nor a zip archive"):
+        image_folder(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty has no folders of images in it"):
+        image_folder(tmp_path / "empty")
+    folder.rename(tmp_path / "empty" / "train")
+    with pytest.raises(ValueError, match="empty is divided into train: choose one of these folders"):
+        image_folder(tmp_path / "empty")
+    picture(0).save(tmp_path / "empty" / "train" / "lost.png")
+    with pytest.raises(ValueError, match=r"lost\.png is in no class folder"):
+        image_folder(tmp_path / "empty" / "train")
+    (tmp_path / "empty" / "train" / "lost.png").unlink()
+    (tmp_path / "empty" / "train" / "cow").mkdir()
+    with pytest.raises(ValueError, match="the class folder 'cow' holds no image"):
+        image_folder(tmp_path / "empty" / "train")
+
+
+def test_bad_arguments_are_named(folder):
+    with pytest.raises(ValueError, match=r"1 \(grey\) or 3 \(RGB\) channels, not 2"):
+        image_folder(folder, channels=2)
+    with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):
+        image_folder(folder, size=0)
+    with pytest.raises(ValueError, match="somewhere holds no images"):
+        decode_all([], bytes, "somewhere", None, 3)
+
+
+def test_missing_pillow_says_what_to_install(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match=r'pip install "creinn\[images\]"'):
+        image_folder(folder)
+
+
+def sheet(path, rows, columns, tile=32):
+    pixels = np.random.default_rng(0).integers(0, 256, (rows * tile, columns * tile, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path, lossless=True)
+    return pixels
+
+
+def test_tiles_are_taken_row_by_row(tmp_path):
+    pixels = sheet(tmp_path / "a.webp", 2, 3)
+    tiles = tile_sheet(tmp_path / "a.webp", 5)
+    assert tiles.shape == (5, 3, 32, 32)
+    np.testing.assert_array_equal(tiles[4].transpose(1, 2, 0), pixels[32:64, 32:64])
+    sheet(tmp_path / "a.webp", 2, 1)
+    assert tile_sheet(tmp_path / "a.webp", 2).flags.writeable  # torch wants it so, also where no copy was needed
+
+
+def test_pixel_limit_of_pillow_is_lifted_for_the_sheet_only(tmp_path, monkeypatch):
+    sheet(tmp_path / "a.webp", 2, 3)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert len(tile_sheet(tmp_path / "a.webp", 6)) == 6
+    assert Image.MAX_IMAGE_PIXELS == 1000
+    with pytest.raises(ValueError, match="cannot be read as an image"):  # more than twice the limit: a bomb
+        tile_sheet(tmp_path / "a.webp", 1)
+    assert Image.MAX_IMAGE_PIXELS == 1000
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert len(tile_sheet(tmp_path / "a.webp", 6)) == 6
+    assert Image.MAX_IMAGE_PIXELS is None
+
+
+def test_bomb_in_a_folder_is_named(folder, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)
+    with pytest.raises(ValueError, match=r"cat/0\.png cannot be read as an image: .*decompression bomb"):
+        image_folder(folder)
+
+
+def test_truncated_and_wrong_sheets_are_named(tmp_path):
+    path = tmp_path / "test_batch.webp"
+    sheet(path, 2, 2)
+    with pytest.raises(ValueError, match=r"test_batch\.webp has 64 x 64 pixels, which do not hold 5 tiles of 32 x 32"):
+        tile_sheet(path, 5)
+    with pytest.raises(ValueError, match="do not hold 4 tiles of 30 x 30"):
+        tile_sheet(path, 4, tile=30)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"test_batch\.webp cannot be read as an image: .*truncated or damaged"):
+        tile_sheet(path, 4)
+
+
+def test_real_chest_samples_of_original_size(real_data):
+    data = image_folder(real_data / "samples" / "chest_xray_original" / "chest_xray" / "train", size=32, channels=1)
+    assert data.inputs.shape == (6, 1, 32, 32)
+    assert data.counts == (3, 3)
+    assert data.classes == ("NORMAL", "PNEUMONIA")

@@ -1,0 +1,137 @@
+import colorsys
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creinn.data import brightness, noise, normalize
+from creinn.interval import Interval
+
+CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
+NOISE_STRENGTHS = (0, 0.08, 0.12, 0.16, 0.18, 0.2)
+BRIGHTNESS_STRENGTHS = (0, 0.05, 0.1, 0.15, 0.2, 0.3)
+
+levels = st.sampled_from([0.0, 1e-40, 2e-38, 1 / 255, 0.5, 254 / 255, 1.0]) | st.floats(0, 1, width=32)
+strengths = st.sampled_from([*NOISE_STRENGTHS, *BRIGHTNESS_STRENGTHS, 1.0, -0.25, 1e-9])
+
+
+def colour(*channels, dtype=torch.float32):
+    return torch.tensor(channels, dtype=dtype).reshape(1, -1, 1, 1)
+
+
+def colours(dtype, n=4000):
+    """Random ones, and all corners, edges and greys of a coarse grid."""
+    grid = torch.tensor([0, 1 / 255, 0.25, 0.5, 0.9, 254 / 255, 1], dtype=dtype)
+    some = torch.rand(n, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    return torch.cat([some, torch.cartesian_prod(grid, grid, grid)]).reshape(-1, 3, 1, 1)
+
+
+def brightened_by_colorsys(pixel, beta):
+    hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
+    return colorsys.hsv_to_rgb(hue, saturation, min(max(value + beta, 0.0), 1.0))
+
+
+@pytest.mark.parametrize("beta", [*BRIGHTNESS_STRENGTHS, -0.1, 1.0])
+def test_brightness_matches_a_second_implementation(beta):
+    x = colours(torch.float64)
+    expected = torch.tensor([brightened_by_colorsys(p, beta) for p in x.flatten(1).tolist()], dtype=torch.float64)
+    got = brightness(x, min(beta, 0), max(beta, 0))
+    torch.testing.assert_close((got.upper if beta >= 0 else got.lower).flatten(1), expected, rtol=0, atol=1e-12)
+
+
+def test_brightness_by_hand():
+    # V = 0.4 becomes 0.6: every channel times 1.5.
+    got = brightness(colour(0.2, 0.4, 0.0), 0, 0.2)
+    torch.testing.assert_close(got.upper.flatten(), torch.tensor([0.3, 0.6, 0.0]))
+    torch.testing.assert_close(got.lower.flatten(), torch.tensor([0.2, 0.4, 0.0]))
+    # Saturated: V = 1 cannot be raised. Black has no hue: it becomes grey.
+    assert brightness(colour(1.0, 0.5, 0.25), 0, 0.3).upper.flatten().tolist() == [1.0, 0.5, 0.25]
+    torch.testing.assert_close(brightness(colour(0.0, 0.0, 0.0), 0.1, 0.3).upper.flatten(), torch.full((3,), 0.3))
+
+
+def test_noise_by_hand():
+    got = noise(colour(0.0, 0.5, 0.95), 0.08, 0.12)
+    torch.testing.assert_close(got.lower.flatten(), torch.tensor([0.08, 0.58, 1.0]))
+    torch.testing.assert_close(got.upper.flatten(), torch.tensor([0.12, 0.62, 1.0]))
+
+
+@pytest.mark.parametrize("shift", [noise, brightness])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_bounds_are_monotone_in_the_strength_without_any_tolerance(shift, dtype):
+    x = colours(torch.float64).to(dtype)
+    ends = [-1, -0.2, 0, 1e-7, 0.05, 0.05 + 1e-6, 0.08, 0.1, 0.3, 0.9, 1]
+    bounds = [shift(x, end, end).lower for end in ends]
+    for lower, upper in pairwise(bounds):
+        assert bool((lower <= upper).all())
+    assert bool(((torch.stack(bounds) >= 0) & (torch.stack(bounds) <= 1)).all())
+    assert torch.equal(shift(x, 0, 0.1).lower, x)
+    assert bounds[0].dtype == dtype
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(levels, min_size=3, max_size=3), strengths, strengths, st.sampled_from([torch.float32, torch.float64]))
+def test_any_colour_and_any_strength_give_a_valid_interval(channels, one, other, dtype):
+    low, high = sorted((one, other))
+    x = colour(*channels, dtype=dtype)
+    for shift in (noise, brightness):
+        got = shift(x, low, high)  # Interval refuses bounds that are NaN, infinite or out of order
+        assert bool((got.lower <= got.upper).all())
+        for strength in (min(low + (high - low) * t / 4, high) for t in range(5)):
+            assert bool(got.contains(shift(x, strength, strength).lower).all())
+
+
+def test_grey_images_of_one_channel_are_brightened_like_three_equal_ones():
+    grey = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    grey[0, 0, 0, 0], grey[0, 0, 0, 1] = 0, 1
+    one, three = brightness(grey, 0.05, 0.3), brightness(grey.expand(-1, 3, -1, -1), 0.05, 0.3)
+    assert torch.equal(one.upper.expand(-1, 3, -1, -1), three.upper)
+    torch.testing.assert_close(one.upper, noise(grey, 0.05, 0.3).upper)
+    torch.testing.assert_close(one.lower, noise(grey, 0.05, 0.3).lower)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normalising_keeps_order_and_acts_alike_on_both_bounds(dtype):
+    x = colours(torch.float64).to(dtype)
+    box = noise(x, 0, 1e-7)
+    got = normalize(box, **CIFAR)
+    assert isinstance(got, Interval)
+    assert bool((got.lower <= got.upper).all())
+    assert not got.nonnegative  # black is below the mean
+    assert torch.equal(got.lower, normalize(box.lower, **CIFAR))
+    assert torch.equal(got.upper, normalize(box.upper, **CIFAR))
+    mean, std = (torch.tensor(CIFAR[k], dtype=dtype).reshape(3, 1, 1) for k in ("mean", "std"))
+    torch.testing.assert_close(got.lower, (x - mean) / std)
+
+
+def test_normalising_by_hand_and_for_tables():
+    torch.testing.assert_close(normalize(torch.tensor([[1.0, 4.0]]), (0, 1), (2, 3)), torch.tensor([[0.5, 1.0]]))
+    torch.testing.assert_close(normalize(torch.tensor([3.0]), 1, 4), torch.tensor([0.5]))
+    point = normalize(Interval.point(torch.ones(1, 2)), 0.5, 0.5)
+    assert point.is_point
+
+
+def test_errors_name_the_cause():
+    x = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(TypeError, match=r"Images must be floating, in \[0, 1\], but are torch\.uint8"):
+        noise(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), 0, 0.1)
+    with pytest.raises(ValueError, match=r"but have \(3, 4, 4\)"):
+        noise(x[0], 0, 0.1)
+    for bad in (1.5, -0.25, float("nan")):
+        y = x.clone()
+        y[1, 2, 3, 0] = bad
+        with pytest.raises(ValueError, match=rf"Pixels must lie in \[0, 1\], but one is {bad} at index \(1, 2, 3, 0\)"):
+            brightness(y, 0, 0.1)
+    with pytest.raises(ValueError, match=r"Need -1 <= mu1 <= mu2 <= 1, but they are 0\.2 and 0\.1"):
+        noise(x, 0.2, 0.1)
+    with pytest.raises(ValueError, match="Need -1 <= beta1 <= beta2 <= 1, but they are 0 and nan"):
+        brightness(x, 0, float("nan"))
+    with pytest.raises(ValueError, match="these have 2 channels"):
+        brightness(x[:, :2], 0, 0.1)
+    with pytest.raises(ValueError, match=r"std must be positive, but is \[0\.5, 0\.0, 0\.5\]"):
+        normalize(x, 0, (0.5, 0, 0.5))
+    with pytest.raises(ValueError, match=r"std must be positive, but is \[nan\]"):
+        normalize(x, 0, float("nan"))
+    with pytest.raises(ValueError, match=r"mean must be one number or one per channel; got \(2,\) for \(2, 3, 4, 4\)"):
+        normalize(x, (0, 1), 1)
