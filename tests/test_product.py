@@ -41,11 +41,11 @@ def test_both_enclosures_of_signed_intervals_are_needed() -> None:
     both = Interval([[-1.0]], [[1.0]])
     c, r = torch.zeros(1, 1), torch.ones(1, 1)
     assert _sign_split(F.linear, both, c - r, c + r, None, 1).lower.item() == -2
-    assert _midpoint_radius(F.linear, both, c, r, None).lower.item() == -1
+    assert _midpoint_radius(F.linear, both, c, r, None, None).lower.item() == -1
     assert interval_affine(F.linear, both, c, r).lower.item() == -1
     positive = Interval([[1.0]], [[2.0]])
     c, r = torch.full((1, 1), 1.5), torch.full((1, 1), 0.5)
-    assert _midpoint_radius(F.linear, positive, c, r, None).lower.item() == pytest.approx(0.5)
+    assert _midpoint_radius(F.linear, positive, c, r, None, None).lower.item() == pytest.approx(0.5)
     assert interval_affine(F.linear, positive, c, r).lower.item() == pytest.approx(1.0)
 
 

@@ -56,18 +56,17 @@ def interval_affine(
         moments = (op(x.lower, center, bias_center), op(x.lower.abs(), radius, bias_radius))
         return Interval._of_moments(torch.stack(moments, 1))
     low, high = center - radius, center + radius
-    bias = None if bias_center is None or bias_radius is None else (bias_center, bias_radius)
+    bias = None if bias_center is None or bias_radius is None else by_group(bias_center, bias_radius, groups)
     if x.nonnegative:
-        lower_row = (low.clamp_min(0), low.clamp_max(0))
-        upper_row = (high.clamp_max(0), high.clamp_min(0))
-        return Interval._of_moments(_block_product(op, x.bounds, lower_row, upper_row, bias, groups))
+        weight = block_weight(*nonnegative_rows(low, high), groups)
+        return Interval._of_moments(block_product(op, x.bounds, weight, bias, groups))
     split = _sign_split(op, x, low, high, bias, groups)
-    rump = _midpoint_radius(op, x, center, radius, bias)
+    rump = _midpoint_radius(op, x, center, radius, bias_center, bias_radius)
     return _intersection(split, rump)
 
 
 def _sign_split(
-    op: LinearOperation, x: Interval, low: Tensor, high: Tensor, bias: tuple[Tensor, Tensor] | None, groups: int
+    op: LinearOperation, x: Interval, low: Tensor, high: Tensor, bias: Tensor | None, groups: int
 ) -> Interval:
     r"""Bounds from the signs of inputs and weights, with :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)`.
 
@@ -82,14 +81,19 @@ def _sign_split(
     parts = torch.cat((x.bounds.clamp_min(0), x.bounds.clamp_max(0)), 1)
     lower_row = (low.clamp_min(0), low.clamp_max(0), high.clamp_min(0), high.clamp_max(0))
     upper_row = (high.clamp_max(0), high.clamp_min(0), low.clamp_max(0), low.clamp_min(0))
-    return Interval._of_moments(_block_product(op, parts, lower_row, upper_row, bias, groups))
+    weight = block_weight(lower_row, upper_row, groups)
+    return Interval._of_moments(block_product(op, parts, weight, bias, groups))
 
 
 def _midpoint_radius(
-    op: LinearOperation, x: Interval, center: Tensor, radius: Tensor, bias: tuple[Tensor, Tensor] | None
+    op: LinearOperation,
+    x: Interval,
+    center: Tensor,
+    radius: Tensor,
+    bias_center: Tensor | None,
+    bias_radius: Tensor | None,
 ) -> Interval:
     """Rump's product: ``c = W_c a_c``, ``r = |W_c| a_r + W_r (|a_c| + a_r)``; tight where both straddle zero."""
-    bias_center, bias_radius = bias if bias is not None else (None, None)
     mid = op(x.center, center, bias_center)
     rad = op(x.radius, center.abs() + radius, bias_radius) + op(x.center.abs(), radius, None)
     return Interval._of_moments(torch.stack((mid, rad), 1))
@@ -102,28 +106,28 @@ def _intersection(x: Interval, y: Interval) -> Interval:
     return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
 
 
-def _block_product(
-    op: LinearOperation,
-    parts: Tensor,
-    lower_row: Sequence[Tensor],
-    upper_row: Sequence[Tensor],
-    bias: tuple[Tensor, Tensor] | None,
-    groups: int,
-) -> Tensor:
-    """One call of ``op`` for ``lower_row`` times ``parts`` and ``upper_row`` times ``parts``, as centre and radius.
+def nonnegative_rows(low: Tensor, high: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Weights of the lower and of the upper bound for inputs ``(a_lo, a_hi)`` with ``a_lo >= 0``."""
+    return (low.clamp_min(0), low.clamp_max(0)), (high.clamp_max(0), high.clamp_min(0))
 
-    ``parts`` is ``(N, P, C, ...)`` and each row has ``P`` weights ``(O, C / groups, ...)``; the result is ``(N, 2, O,
-    ...)``. Centre and radius are half the sum and half the difference of the two rows, which costs nothing here and is
-    what batch norm needs.
+
+def block_weight(lower_row: Sequence[Tensor], upper_row: Sequence[Tensor], groups: int) -> Tensor:
+    """One weight for both bounds, from ``P`` weights ``(O, C / groups, ...)`` for each of them.
+
+    Its output rows are centre and radius, half the sum and half the difference of the two bounds: that costs nothing
+    here and is what batch norm needs.
     """
     lower, upper = torch.cat(tuple(lower_row), 1), torch.cat(tuple(upper_row), 1)
-    weight = _by_group((lower + upper) / 2, (upper - lower) / 2, groups)
-    block_bias = None if bias is None else _by_group(bias[0], bias[1], groups)
+    return by_group((lower + upper) / 2, (upper - lower) / 2, groups)
+
+
+def block_product(op: LinearOperation, parts: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+    """One call of ``op``: inputs ``(N, P, C, ...)`` to centre and radius ``(N, 2, O, ...)``."""
     inputs = parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
-    outputs = op(inputs, weight, block_bias)
+    outputs = op(inputs, weight, bias)
     return outputs.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)
 
 
-def _by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    """Stack the output rows of centre and radius group by group."""
+def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
+    """Stack what belongs to the outputs of centre and radius, group by group."""
     return torch.stack((center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))), 1).flatten(0, 2)

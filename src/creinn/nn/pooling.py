@@ -17,7 +17,7 @@ class _Pool(torch.nn.Module):
 
 
 class _IndexFree(_Pool):
-    """Mixin for a max pooling layer: the position of the maximum differs between the bounds and cannot be given back."""
+    """Mixin for a max pooling layer: the bounds have their maxima in different places, so no index is given back."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
