@@ -1,0 +1,120 @@
+"""CreINN and its ensemble: an interval network and a head that turns interval logits into a credal set.
+
+In: a tensor or an :class:`Interval`. Out: a :class:`CredalSet`, differentiable. Sections "Credal-set interval neural
+networks" and "Ensemble strategy".
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from creinn import nn as inn
+from creinn.classifier import Classifier
+from creinn.credal import CredalSet, cross_entropy
+from creinn.interval import Interval, as_interval
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.parameters import IntervalParameters, project_
+from creinn.probability import interval_sigmoid, interval_softmax
+
+Mode = Literal["paper", "sound"]
+
+
+class CreINN(Classifier):
+    """Credal-set interval neural network.
+
+    The logits pass Interval Batch Normalization, then Interval SoftMax (IntSoftMax); one logit makes a binary
+    classifier. In mode ``"paper"`` both are the paper's, which are heuristics for containment. In mode ``"sound"``
+    every batch norm and the softmax keep it: the credal set then contains the probabilities of every ordinary network
+    inside the weight intervals. Sound networks need small radii; see :func:`creinn.nn.scale_radii_`.
+
+    Args:
+        network: A module from inputs to interval logits ``(N, K)``, built of :mod:`creinn.nn` layers.
+        mode: ``"paper"`` or ``"sound"``. In sound mode the batch norms inside ``network`` are switched to sound, in
+            place.
+        num_classes: Number of logits ``K``; by default that of the network's last interval layer.
+        logit_norm: Whether to put Interval Batch Normalization on the logits.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3))).eval()
+        >>> prediction = model(torch.zeros(5, 2))
+        >>> prediction.lower.shape, bool((prediction.lower <= prediction.upper).all())
+        (torch.Size([5, 3]), True)
+    """
+
+    prediction_type = CredalSet
+
+    def __init__(
+        self, network: torch.nn.Module, mode: Mode = "paper", num_classes: int | None = None, logit_norm: bool = True
+    ) -> None:
+        super().__init__()
+        if mode not in ("paper", "sound"):
+            raise ValueError(f"Unknown mode {mode!r}; choose 'paper' or 'sound'.")
+        self.network = network
+        self.mode = mode
+        self.logits = num_classes if num_classes is not None else _count_logits(network)
+        self.norm = inn.BatchNorm1d(self.logits, mode=mode) if logit_norm else inn.Identity()
+        for layer in network.modules():
+            if isinstance(layer, IntervalBatchNorm):
+                layer.set_mode(mode)
+        reference = next(network.parameters())
+        self.norm.to(reference.device, reference.dtype)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; two for one logit."""
+        return max(self.logits, 2)
+
+    def forward(self, x: Interval | Tensor) -> CredalSet:
+        """Predict a credal set per row."""
+        logits = self.norm(self.network(as_interval(x)))
+        if self.logits == 1:
+            return CredalSet._binary(*interval_sigmoid(logits.lower[:, 0], logits.upper[:, 0]))
+        return CredalSet._trusted(*interval_softmax(logits.lower, logits.upper, mode=self.mode))
+
+    def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Cross-entropy of the intersection probability (Section "Training procedure")."""
+        return cross_entropy(prediction, target, weight)
+
+    def after_step(self) -> None:
+        """Project the radii onto ``>= 0``."""
+        project_(self)
+
+
+class Ensemble(Classifier):
+    """Average of the members' reachable probability intervals (ensemble of CreINN); the result is reachable again.
+
+    Args:
+        members: CreINNs with the same number of classes.
+    """
+
+    prediction_type = CredalSet
+
+    def __init__(self, members: Sequence[CreINN]) -> None:
+        super().__init__()
+        counts = {member.num_classes for member in members}
+        if len(counts) != 1:
+            found = f"members have {sorted(counts)} classes" if counts else "there are no members"
+            raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
+        self.members = torch.nn.ModuleList(members)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.members[0].num_classes
+
+    def forward(self, x: Interval | Tensor) -> CredalSet:
+        """Predict the averaged credal set per row."""
+        return CredalSet.average([member(x) for member in self.members])
+
+
+def _count_logits(network: torch.nn.Module) -> int:
+    last = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
+    if not last:
+        raise ValueError(
+            "The network has no interval layer. Build it from creinn.nn, or make an interval twin of it with "
+            "creinn.convert(network)."
+        )
+    return last[-1].weight.shape[0]
