@@ -1,9 +1,95 @@
-"""Stable scalar functions with names."""
+"""Stable scalar functions: tensors in, tensors out, with values and gradients that are right at the edges.
+
+Everything here is elementwise or acts on the last axis. Nothing looks at the data from the host.
+"""
+
+import math
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def magnitude(x: Tensor) -> Tensor:
-    """``|x|`` with derivative 1 at zero, so that a radius of exactly zero is not dead."""
+def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    r"""Absolute value whose derivative at 0 is 1, not 0.
+
+    A radius that enters through :math:`|r|` and starts at 0 would keep the gradient 0 of :func:`torch.abs` for ever;
+    here it is pushed away from 0 (either sign of the subgradient is valid).
+
+    Example:
+        >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
+        tensor([2., 0., 3.])
+    """
     return torch.where(x < 0, -x, x)
+
+
+def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
+
+    The derivative :math:`\ln x + 1` tends to :math:`-\infty` at 0. The gradient returned there is finite,
+    :math:`\ln` of the smallest normal number of the dtype: right in sign, and harmless when the chain rule multiplies
+    it by the 0 of a saturated softmax.
+
+    Example:
+        >>> xlogx(torch.tensor([0.5, 1.0, 2.0]))
+        tensor([-0.3466,  0.0000,  1.3863])
+    """
+    return x * x.clamp_min(torch.finfo(x.dtype).tiny).log()
+
+
+def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    r"""Shannon entropy in bits of the last axis, :math:`-\sum_k q_k \log_2 q_k`.
+
+    Example:
+        >>> entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+        tensor([1., 0.])
+    """
+    return xlogx(probabilities).neg().sum(-1) / math.log(2.0)
+
+
+def logsumexp_others(
+    x: Float[Tensor, "*batch classes"],
+) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
+    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for every class k, as pivot plus remainder.
+
+    Returns:
+        ``(pivot, remainder)`` whose sum is the value wanted. The pivot is the largest of the other entries (no
+        gradient), the remainder lies in :math:`[0, \ln(K - 1)]`. Kept apart, ``(a - pivot) - remainder`` has no
+        cancellation, however large the entries: nothing of size 1e4 is ever added to something of size 1.
+
+    With the sum :math:`S = \sum_j e^{x_j - \max x}`, the other classes of any k but the largest sum to
+    :math:`S - e^{x_k - \max x} \ge 1`, a benign subtraction; the others of the largest are summed by themselves.
+    Memory O(K).
+
+    Example:
+        >>> pivot, remainder = logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
+        >>> pivot, remainder
+        (tensor([10000., 10000.,     0.]), tensor([0.0000, 0.0000, 0.6931]))
+    """
+    values = x.detach()
+    is_top = torch.arange(x.shape[-1], device=x.device) == values.argmax(-1, keepdim=True)
+    top = values.amax(-1, keepdim=True)
+    second = values.masked_fill(is_top, -math.inf).amax(-1, keepdim=True)
+    from_top = (x - top).exp()
+    from_second = (x - second).masked_fill(is_top, -math.inf).exp()
+    others = torch.where(
+        is_top,
+        from_second.sum(-1, keepdim=True),
+        from_top.sum(-1, keepdim=True) - from_top,
+    )
+    return torch.where(is_top, second, top), others.log()
+
+
+def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Float64 copy for sums that must be exact, where the device has float64 (all but Apple's MPS); else unchanged."""
+    return x if x.device.type == "mps" else x.double()
+
+
+def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
+    """Index of the first true entry, for error messages. The mask must hold one.
+
+    Example:
+        >>> first_index(torch.tensor([[False, False], [True, True]]))
+        (1, 0)
+    """
+    return tuple(mask.nonzero()[0].tolist())

@@ -1,0 +1,100 @@
+r"""Set-valued decisions: reachable bounds in, a mask of the classes that are not ruled out.
+
+Three rules, in closed form; each keeps at least one class, and they are nested:
+E-admissible :math:`\subseteq` maximal :math:`\subseteq` undominated (on reachable bounds, the last two are the same).
+Beyond the paper; Troffaes (2007) for the rules.
+
+Comparisons are strict up to rounding: a class is ruled out only when the deciding margin exceeds 16 machine epsilons
+of the bounds' dtype. So ties keep all their classes (the one-point uniform set keeps every class), and a bound's last
+digits decide nothing.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from creinn.numerics import widen
+
+
+def interval_dominance(
+    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
+) -> Bool[Tensor, "*batch classes"]:
+    r"""Keep j unless the lower probability of some class exceeds the upper one of j.
+
+    .. math:: \text{drop } j \iff \overline q_j < \max_i \underline q_i
+
+    O(K). The weakest rule.
+
+    Example:
+        >>> interval_dominance(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
+        tensor([ True,  True, False])
+    """
+    return lower.amax(-1, keepdim=True) - upper <= _margin(lower)
+
+
+def maximality(
+    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
+) -> Bool[Tensor, "*batch classes"]:
+    r"""Keep j unless one class i is more probable than j under every member: :math:`\min_{q \in Q} (q_i - q_j) > 0`.
+
+    The minimum wants :math:`q_i = \underline q_i`, :math:`q_j = \overline q_j`. The other classes hold between
+    :math:`\sum \underline q` and :math:`\sum \overline q` of themselves; where that leaves the pair too little or too
+    much mass, the difference grows by just what is missing. Hence
+
+    .. math::
+        \min_{q \in Q} (q_i - q_j) = \max\bigl\{\underline q_i - \overline q_j,\
+        \overline q_i - \overline q_j - (\textstyle\sum_k \overline q_k - 1),\
+        \underline q_i - \underline q_j - (1 - \sum_k \underline q_k)\bigr\}.
+
+    Each term separates into i and j, so the largest i decides for every j at once: O(K), no pairs.
+
+    Reachable bounds satisfy :math:`\underline q_i \ge \overline q_i - (\sum_k \overline q_k - 1)` and
+    :math:`\overline q_j \le \underline q_j + (1 - \sum_k \underline q_k)`. The first term is then the largest: for
+    reachable probability intervals, maximality *is* interval dominance. The formula also holds for bounds that are not
+    reachable, where the two rules differ.
+
+    Example:
+        >>> maximality(torch.tensor([0.6, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.2]))  # not reachable: q_1 <= 0.4
+        tensor([ True, False, False])
+    """
+    excess = (widen(upper).sum(-1, keepdim=True) - 1).clamp_min(0)
+    room = (1 - widen(lower).sum(-1, keepdim=True)).clamp_min(0)
+    margin = _margin(lower)
+    beaten_at_upper = upper.amax(-1, keepdim=True) - upper > excess + margin
+    beaten_at_lower = lower.amax(-1, keepdim=True) - lower > room + margin
+    return interval_dominance(lower, upper) & ~beaten_at_upper & ~beaten_at_lower
+
+
+def e_admissibility(
+    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
+) -> Bool[Tensor, "*batch classes"]:
+    r"""Keep i iff it is a most probable class of some member.
+
+    .. math::
+        \overline q_i \ge \max_{j \ne i} \underline q_j \quad\text{and}\quad
+        \overline q_i + \sum_{j \ne i} \min(\overline q_j, \overline q_i) \ge 1
+
+    Raising :math:`q_i` to its upper bound never hurts, and the others must then fit below it. The sums come from the
+    sorted upper bounds, in O(K log K). The strongest rule.
+
+    Example:
+        >>> e_admissibility(torch.tensor([0.2, 0.2, 0.2]), torch.tensor([0.6, 0.6, 0.31]))
+        tensor([ True,  True, False])
+    """
+    ordered, order = widen(upper).sort(-1)
+    larger = torch.arange(upper.shape[-1] - 1, -1, -1, device=upper.device)
+    capped = (ordered.cumsum(-1) + larger * ordered).gather(-1, order.argsort(-1))
+    return maximality(lower, upper) & (1 - capped <= _margin(lower))
+
+
+RULES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "dominance": interval_dominance,
+    "maximality": maximality,
+    "e-admissibility": e_admissibility,
+}
+
+
+def _margin(bounds: Tensor) -> float:
+    return 16 * torch.finfo(bounds.dtype).eps
