@@ -1,0 +1,232 @@
+"""Saved models: a directory with ``config.json`` and ``model.safetensors``, and no code.
+
+In: a classifier, the names of its classes, how its inputs are prepared. Out: a directory, and from it the same
+classifier on any device. ``config.json`` says what the model is made of; networks come back through
+:mod:`creinn.architecture`, classifiers through the table :data:`KINDS`. Nothing else that a file names is ever built.
+
+Each file is replaced as a whole, and the weights carry a copy of the configuration they belong to: a save that was
+killed half-way leaves the model that was there before, or the new one, never a mixture.
+"""
+
+import copy
+import json
+import platform
+import zlib
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn import architecture
+from creinn.tensorfile import read_tensors, write_bytes, write_tensors
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+FORMAT = 1
+_WHAT = "creinn model"
+
+
+KINDS: dict[str, str] = {
+    "CreINN": "creinn.creinn",
+    "Ensemble": "creinn.creinn",
+    "SNN": "creinn.rivals.snn",
+    "BNN": "creinn.rivals.bnn",
+    "FSVI": "creinn.rivals.fsvi",
+    "LaplaceBNN": "creinn.rivals.laplace",
+    "DeepEnsemble": "creinn.rivals.ensemble",
+}
+"""What can be saved: class names and the modules that define them.
+
+A constructor takes a network (an ensemble: its members), then what the method ``options`` gives, which must be JSON.
+"""
+
+
+def save(
+    model: Any,
+    directory: str | PathLike[str],
+    classes: Sequence[str | int] | None = None,
+    preprocessing: Any = None,
+) -> None:
+    """Write ``model`` to a directory, in place of the model that may be there; other files in it are left alone.
+
+    A network that is made of more than known layers is saved without its architecture: pass one to :func:`load`.
+
+    Args:
+        model: A classifier of one of :data:`KINDS`.
+        directory: Made if it does not exist.
+        classes: Names of the classes, in order.
+        preprocessing: What was done to the inputs: anything that can be written as JSON.
+
+    Raises:
+        TypeError: If the model is of another kind, or ``preprocessing`` is not JSON.
+        ValueError: If there is not one name per class, or ``preprocessing`` holds NaN.
+        OSError: If a file cannot be written.
+    """
+    directory = Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise OSError(f"Cannot save a model at {directory}: there is a file of that name. Choose a directory.")
+    description = _describe(model)
+    count: int = model.num_classes
+    if classes is not None and len(classes) != count:
+        raise ValueError(f"There are {len(classes)} names for {count} classes.")
+    weights = {name: value.detach() for name, value in model.state_dict().items()}
+    config = {
+        "what": _WHAT,
+        "format": FORMAT,
+        **description,
+        "classes": None if classes is None else list(classes),
+        "preprocessing": preprocessing,
+        "checksum": _checksum(weights),
+        "versions": {
+            "creinn": _version("creinn"),
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
+    }
+    try:
+        config["id"] = f"{zlib.crc32(json.dumps(config, allow_nan=False, sort_keys=True).encode()):08x}"
+    except TypeError as error:
+        raise TypeError(f"classes and preprocessing must be plain JSON values: {error}.") from error
+    except ValueError as error:
+        raise ValueError("preprocessing holds NaN or an infinite number, which JSON cannot.") from error
+    write_bytes(directory / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    write_tensors(directory / WEIGHTS, weights, config)
+
+
+def load(
+    directory: str | PathLike[str], device: str | torch.device = "cpu", network: torch.nn.Module | None = None
+) -> Any:
+    """Read a model that :func:`save` wrote; it is in eval mode.
+
+    Args:
+        directory: Where it is.
+        device: Where the model shall live.
+        network: A network of the architecture that was saved, for networks that cannot be described; its weights are
+            replaced. An ensemble takes a copy of it for each member.
+
+    Raises:
+        FileNotFoundError: If there is no saved model.
+        ValueError: If a file is truncated, damaged, of another origin or of a newer format, or weights and network do
+            not fit.
+    """
+    config, weights = _read(Path(directory))
+    path = Path(directory) / WEIGHTS
+    model = _build(config, network, Path(directory) / CONFIG)
+    floating = {value.dtype for value in weights.values() if value.is_floating_point()}
+    if len(floating) == 1:
+        model.to(floating.pop())
+    _check_weights(model.state_dict(), weights, path)
+    model.load_state_dict(weights)
+    return model.to(device).eval()
+
+
+def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
+    """The configuration of a saved model: ``kind``, ``classes``, ``preprocessing``, ``versions`` and the architecture.
+
+    Raises:
+        FileNotFoundError: If there is no saved model.
+        ValueError: If a file is truncated, damaged, of another origin or of a newer format.
+    """
+    return _read(Path(directory))[0]
+
+
+def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not (directory / CONFIG).is_file():
+        raise FileNotFoundError(f"There is no saved model in {directory}: it holds no {CONFIG}.")
+    try:
+        config = json.loads((directory / CONFIG).read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{directory / CONFIG} is truncated, or is no JSON: {error}.") from error
+    _check_header(config, directory / CONFIG)
+    if not (directory / WEIGHTS).is_file():
+        raise FileNotFoundError(
+            f"{directory} holds no {WEIGHTS}: it was removed, or the model was never saved to the end."
+        )
+    weights, header = read_tensors(directory / WEIGHTS)
+    _check_header(header, directory / WEIGHTS)
+    if _checksum(weights) != header["checksum"]:
+        raise ValueError(f"{directory / WEIGHTS} is damaged: its checksum does not match.")
+    if header["id"] != config.get("id"):
+        config = header  # a save was killed between the two files; this is what the weights belong to
+    return config, weights
+
+
+def _check_header(config: Any, path: Path) -> None:
+    if not isinstance(config, dict) or config.get("what") != _WHAT:
+        raise ValueError(f"{path} is not part of a model saved by creinn.")
+    if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
+        raise ValueError(
+            f"{path} has format {config.get('format')}, but this version reads up to {FORMAT}. Update creinn."
+        )
+
+
+def _describe(model: Any) -> dict[str, Any]:
+    name = type(model).__name__
+    if name not in KINDS or type(model).__module__ != KINDS[name]:
+        raise TypeError(f"{name} cannot be saved; {', '.join(KINDS)} can. See creinn.saving.KINDS.")
+    description: dict[str, Any] = {"kind": name, "options": model.options()}
+    if hasattr(model, "members"):
+        return description | {"members": [_describe(member) for member in model.members]}
+    try:
+        return description | {"network": architecture.describe(model.network)}
+    except (TypeError, ValueError) as error:
+        return description | {"network": None, "reason": str(error)}
+
+
+def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
+    name = description.get("kind")
+    if name not in KINDS:
+        raise ValueError(f"{path} describes a {name!r}, which is not known; known are {', '.join(KINDS)}.")
+    kind = getattr(import_module(KINDS[name]), name)
+    try:
+        if "members" in description:
+            members = [_build(member, copy.deepcopy(network), path) for member in description["members"]]
+            return kind(members, **description["options"])
+        if network is None:
+            if description["network"] is None:
+                raise ValueError(
+                    f"The architecture of the model in {path.parent} is not in the file: {description['reason']} "
+                    f"Build the network and pass it: load(path, network=...)."
+                )
+            network = architecture.build(description["network"])
+        return kind(network, **description["options"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} does not describe a model that can be built: {error!r}.") from error
+
+
+def _check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
+    for names, what in ((expected.keys() - found.keys(), "lacks"), (found.keys() - expected.keys(), "has unexpected")):
+        if names:
+            raise ValueError(f"{path} {what} weights: {', '.join(sorted(names))}. They do not belong to this network.")
+    for name, value in expected.items():
+        if value.shape != found[name].shape:
+            raise ValueError(
+                f"{path} has weights {name} of shape {tuple(found[name].shape)}, "
+                f"but the network needs {tuple(value.shape)}."
+            )
+
+
+def _checksum(weights: Mapping[str, Tensor]) -> str:
+    code = 0
+    for name in sorted(weights):
+        code = zlib.crc32(name.encode(), code)
+        values = weights[name].cpu().contiguous().reshape(-1)
+        code = zlib.crc32(values.view(torch.uint8).numpy().data, code)
+    return f"{code:08x}"
+
+
+def _attribute(model: Any, path: str) -> Any:
+    for name in path.split("."):
+        model = getattr(model, name)
+    return model
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

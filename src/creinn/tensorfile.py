@@ -1,0 +1,100 @@
+"""Files that survive a crash: tensors with a JSON header in one safetensors file, and text.
+
+In: named tensors and a header of plain JSON. Out: the same again, or an error that names the file and what is wrong
+with it. Nothing in a file is ever executed. Each file is written under a temporary name, forced to disk and then
+renamed, so that its name always stands for a whole file: the new one or the one before.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+_HEADER = "creinn"  # the entry of the safetensors metadata that holds the header
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Write ``tensors`` and ``header`` to ``path``, all or nothing; tensors that share memory are written one by one.
+
+    Raises:
+        OSError: If the file cannot be written; what was at ``path`` before is unchanged.
+        TypeError: If the header holds something that is not JSON.
+        ValueError: If the header holds NaN or an infinite number.
+    """
+    metadata = {_HEADER: json.dumps(header, allow_nan=False)}
+    write_bytes(path, safetensors.torch.save(_apart(tensors), metadata))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read tensors (on the CPU) and header.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is truncated, or not written by :func:`write_tensors`.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            header = (file.metadata() or {}).get(_HEADER)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is truncated, or is no safetensors file: {error}.") from error
+    if header is None:
+        raise ValueError(f"{path} was not written by creinn: its header is missing.")
+    return tensors, json.loads(header)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, all or nothing, and force it to disk.
+
+    Raises:
+        OSError: If it cannot be written; what was at ``path`` before is unchanged.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        _remove(temporary)
+        kept = "The file that was there before is intact." if path.is_file() else "Nothing was written."
+        raise OSError(f"Cannot write {path}: {error.strerror or error}. {kept}") from error
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU tensors of which no two share memory."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        result[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
+    return result
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name != "posix":
+        return  # a directory cannot be opened, and a rename needs no more
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError:
+        return  # never created, or the directory itself is the trouble

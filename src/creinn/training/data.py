@@ -1,0 +1,178 @@
+"""Training data in any accepted form -> batches by index, checked once.
+
+In: a pair ``(inputs, targets)``, a data set of this package, or a torch ``Dataset`` of such pairs. Out: :class:`Rows`,
+which give the batch of any list of row numbers. What a run meets in which order then depends on the seed and the epoch
+alone.
+"""
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from creinn.classifier import Inputs
+from creinn.data.dataset import Dataset
+from creinn.interval import Interval
+from creinn.numerics import first_index
+
+
+class Rows(ABC):
+    """Labelled rows that can be had in batches."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
+        """Inputs and targets of each of the lists of row numbers in ``order``."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """A short text that other data are unlikely to share."""
+
+
+def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers: int = 0) -> Rows:
+    """Bring ``data`` into one form and check them.
+
+    Args:
+        data: A pair ``(inputs, targets)``: inputs ``(N, ...)`` as an :class:`~creinn.interval.Interval` or anything
+            that ``torch.as_tensor`` takes, targets ``(N,)`` integers. Or a :class:`creinn.data.Dataset`, or a torch
+            ``Dataset`` of pairs.
+        num_classes: Targets lie in ``0 .. num_classes - 1``.
+        dtype: Inputs in memory are converted to it.
+        name: What the data are called in error messages.
+        workers: Processes that load the rows of a torch ``Dataset``.
+
+    Raises:
+        TypeError: If the data are none of these, inputs are not floating, or targets not integers.
+        ValueError: If data are empty, lengths differ, an input is not finite or a target is no class.
+    """
+    if isinstance(data, Dataset):
+        data = (data.inputs, data.labels)
+    elif isinstance(data, TensorDataset):
+        data = data.tensors
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return InMemory(_inputs(data[0], dtype, name), _targets(data[1], num_classes, name), name)
+    if (
+        hasattr(data, "__getitem__")
+        and hasattr(data, "__len__")
+        and not isinstance(data, Tensor | Interval | tuple | list)
+    ):
+        return Loaded(data, num_classes, name, workers)
+    raise TypeError(
+        f"{name} must be a pair (inputs, targets) or a Dataset of such pairs with a length, got {type(data).__name__}."
+    )
+
+
+class InMemory(Rows):
+    """Inputs and targets that are tensors."""
+
+    def __init__(self, inputs: Inputs, targets: Tensor, name: str) -> None:
+        if len(inputs) != len(targets):
+            raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets; there must be one for each.")
+        if len(targets) == 0:
+            raise ValueError(f"{name} is empty.")
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
+        """See :meth:`Rows.batches`."""
+        for index in order:
+            yield self.inputs[index.to(self.inputs.device)], self.targets[index.to(self.targets.device)]
+
+    def digest(self) -> str:
+        """See :meth:`Rows.digest`."""
+        x = self.inputs
+        bounds = (
+            [x.lower, x.upper]
+            if isinstance(x, Interval) and not x.is_point
+            else [x if isinstance(x, Tensor) else x.lower]
+        )
+        code = 0
+        for tensor in (*bounds, self.targets):
+            code = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code)
+        return f"{len(self)} rows of shape {tuple(x.shape[1:])}, checksum {code:08x}"
+
+
+class Loaded(Rows):
+    """Rows of a torch ``Dataset``, read when needed; targets are checked as they come."""
+
+    def __init__(self, dataset: Any, num_classes: int, name: str, workers: int) -> None:
+        if len(dataset) == 0:
+            raise ValueError(f"{name} is empty.")
+        self.dataset, self.num_classes, self.name, self.workers = dataset, num_classes, name, workers
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
+        """See :meth:`Rows.batches`."""
+        sampler = [index.tolist() for index in order]
+        seeds = torch.Generator().manual_seed(torch.initial_seed())  # of the workers
+        for batch in DataLoader(self.dataset, batch_sampler=sampler, num_workers=self.workers, generator=seeds):
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise TypeError(f"The items of {self.name} must be pairs (input, target).")
+            yield batch[0], _targets(batch[1], self.num_classes, self.name)
+
+    def digest(self) -> str:
+        """See :meth:`Rows.digest`."""
+        return f"{len(self)} rows of a {type(self.dataset).__name__}"
+
+
+def shuffled(rows: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+    """Row numbers of each batch of one epoch; a last batch of a single row joins the one before it.
+
+    Example:
+        >>> [len(batch) for batch in shuffled(7, 3, torch.Generator())]
+        [3, 4]
+    """
+    batches = list(torch.randperm(rows, generator=generator).split(batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+def in_order(rows: int, batch_size: int) -> list[Tensor]:
+    """Row numbers of each batch, first to last."""
+    return list(torch.arange(rows).split(batch_size))
+
+
+def _inputs(inputs: Any, dtype: torch.dtype, name: str) -> Inputs:
+    if not isinstance(inputs, Interval | Tensor):
+        inputs = torch.as_tensor(inputs)
+    if not inputs.dtype.is_floating_point:
+        raise TypeError(
+            f"The inputs of {name} must be floating, but are {inputs.dtype}. Convert them with .float(), images of "
+            f"bytes to numbers in [0, 1] with Dataset.scaled()."
+        )
+    if inputs.ndim < 2:
+        raise ValueError(f"The inputs of {name} must have shape (N, ...) with one row each, got {tuple(inputs.shape)}.")
+    if isinstance(inputs, Tensor) and bool((bad := ~torch.isfinite(inputs)).any()):
+        at = first_index(bad)
+        raise ValueError(
+            f"The inputs of {name} hold {inputs[at].item()} at index {at}, in row {at[0]}. "
+            f"Impute, clip or drop such values first."
+        )
+    return inputs.to(dtype)
+
+
+def _targets(targets: Any, num_classes: int, name: str) -> Tensor:
+    targets = torch.as_tensor(targets)
+    if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise TypeError(f"The targets of {name} must be integers, the numbers of the classes, but are {targets.dtype}.")
+    if targets.ndim != 1:
+        raise ValueError(f"The targets of {name} must have shape (N,), got {tuple(targets.shape)}.")
+    bad = (targets < 0) | (targets >= num_classes)
+    if bool(bad.any()):
+        (at,) = first_index(bad)
+        raise ValueError(
+            f"The targets of {name} must lie in 0 .. {num_classes - 1} for {num_classes} classes, "
+            f"but target {at} is {int(targets[at])}."
+        )
+    return targets.long()

@@ -1,0 +1,249 @@
+"""The training loop, one page for every classifier of this package (Section "Training procedure").
+
+In: a model, data, a :class:`TrainConfig`. Out: the model, trained, and its :class:`History`. Adam on the model's loss,
+which for CreINN is the cross-entropy of the intersection probability, with the radii projected onto ``>= 0`` after
+each step.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from creinn.classifier import Classifier, Inputs, evaluating
+from creinn.nn import BatchNorm1d
+from creinn.training.checkpoint import fingerprint
+from creinn.training.config import TrainConfig
+from creinn.training.data import InMemory, Rows, as_rows, in_order, shuffled
+from creinn.training.failure import Guard, explain_failure
+from creinn.training.history import History, is_out_of_patience
+from creinn.training.metrics import Running
+from creinn.training.runfiles import RunFiles
+from creinn.training.seeding import derived_seed, own_randomness, seed_everything
+
+Augment = Callable[[Any, torch.Generator], Any]
+REFRESH_SECONDS = 0.5  # how often the host asks the device for numbers
+
+
+def fit(
+    model: Classifier,
+    train_data: Any,
+    val_data: Any = None,
+    config: TrainConfig | None = None,
+    augment: Augment | None = None,
+) -> History:
+    """Train ``model`` in place; it ends in eval mode, on the device of the configuration.
+
+    With ``config.directory`` a run that was killed at any moment, or interrupted by Ctrl-C, goes on from its last
+    checkpoint when ``fit`` is called with the same arguments again, and ends with the weights that it would have had
+    without the interruption, bit for bit. An interrupted epoch starts anew. More epochs may be asked for than before.
+
+    Args:
+        model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
+        train_data: A pair ``(inputs, targets)`` of tensors (inputs may be an :class:`creinn.Interval`), a
+            :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
+        val_data: The same, for the validation columns of the history, for ``patience`` and the best checkpoint.
+        config: Settings; the defaults of :class:`TrainConfig` if ``None``.
+        augment: ``augment(x, generator)`` changes a batch of inputs, a tensor or an interval, with all its randomness
+            taken from ``generator``; it must treat both bounds of an interval alike.
+
+    Returns:
+        The history. After Ctrl-C its ``interrupted`` is true, and the model has the weights of that moment.
+
+    Raises:
+        TypeError: If the model has no loss, or data are of the wrong kind.
+        ValueError: If data or settings do not fit, or the directory holds the checkpoint of another run.
+        FloatingPointError: If the loss or its gradient is NaN or infinite; the message says where it began.
+        OSError: If a checkpoint cannot be written; the one before it is intact.
+    """
+    config = TrainConfig() if config is None else config
+    _check_model(model)
+    device = choose_device(config.device)
+    model.to(device)
+    dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
+    classes = model.num_classes
+    train = as_rows(train_data, classes, dtype, "train_data", config.workers)
+    val = None if val_data is None else as_rows(val_data, classes, dtype, "val_data", config.workers)
+    _check_plan(model, train, val, config)
+    weight = _class_weights(config, train, classes, device, dtype)
+    steps = len(shuffled(len(train), config.batch_size, torch.Generator()))
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], config.learning_rate, fused=True)
+    half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
+    scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
+
+    def forward(x: Inputs, y: Tensor) -> tuple[Any, Tensor]:
+        with half if config.mixed_precision else nullcontext():
+            prediction = model(x)
+            return prediction, model.loss(prediction, y, weight)
+
+    with own_randomness(device, config.deterministic):
+        seed_everything(derived_seed(config.seed, 0))
+        if isinstance(train, InMemory):
+            model.before_training(train.inputs, train.targets, steps * config.epochs)
+        files = RunFiles(config, model, optimizer, scaler, _fingerprint(model, config, train, val, augment))
+        rows = files.resume()
+        interrupted = False
+        bar = tqdm(total=steps * config.epochs, initial=steps * len(rows), disable=not config.progress, unit="step")
+        try:
+            for epoch in range(len(rows) + 1, config.epochs + 1):
+                if is_out_of_patience(rows, config.patience):
+                    break
+                started = shown = time.perf_counter()
+                rate = config.learning_rate_at(epoch - 1)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                seed_everything(derived_seed(config.seed, epoch))
+                guard, running = Guard(optimizer, device), Running(device)
+                model.train()
+                bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
+                for step, (_, x, y) in enumerate(_epoch(train, config, epoch, device, dtype, augment), 1):
+                    prediction, loss = forward(x, y)
+                    optimizer.zero_grad()
+                    scaler.scale(loss).backward()
+                    # Under a scaler infinite gradients are part of the method: it skips those steps itself.
+                    watched = [] if scaler.is_enabled() else [p.grad for p in model.parameters() if p.grad is not None]
+                    guard.watch(step, loss, watched)
+                    scaler.step(optimizer)
+                    scaler.update()
+                    model.after_step()
+                    running.add(prediction, loss, y, weight)
+                    if step == steps or time.perf_counter() - shown > REFRESH_SECONDS:
+                        shown = time.perf_counter()
+                        if (failed := guard.failed_step()) is not None:
+                            batches = _epoch(train, config, epoch, device, dtype, augment)
+                            cause = explain_failure(model, forward, *next(islice(batches, failed - 1, None)))
+                            raise FloatingPointError(_failure(epoch, failed, steps, cause))
+                        bar.set_postfix(_shown(running.means()), refresh=False)
+                        bar.update(step - bar.n % steps)
+                numbers = running.means() | _validate(model, forward, val, weight, config, device, dtype)
+                seconds = time.perf_counter() - started
+                rows.append({"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds})
+                files.epoch_ended(rows)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            bar.close()
+        files.ended(interrupted)
+        model.eval()
+        if isinstance(train, InMemory) and not interrupted:
+            seed_everything(derived_seed(config.seed, config.epochs + 1))
+            model.after_training(train.inputs, train.targets)
+    return History(tuple(rows), interrupted)
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device of that name; ``"auto"`` is a GPU if there is one.
+
+    Raises:
+        ValueError: If torch does not know the name, or cannot use the device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'.") from error
+    return device
+
+
+def _epoch(
+    train: Rows, config: TrainConfig, epoch: int, device: torch.device, dtype: torch.dtype, augment: Augment | None
+) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
+    """Row numbers, inputs and targets of each batch of an epoch; depends on the seed and the epoch alone."""
+    seed = derived_seed(config.seed, epoch)
+    order = shuffled(len(train), config.batch_size, torch.Generator().manual_seed(seed))
+    generator = torch.Generator(device).manual_seed(seed)
+    for index, (x, y) in zip(order, train.batches(order), strict=True):
+        x = _move(x, device).to(dtype)
+        yield index, x if augment is None else augment(x, generator), _move(y, device)
+
+
+def _validate(
+    model: Classifier,
+    forward: Callable[[Inputs, Tensor], tuple[Any, Tensor]],
+    val: Rows | None,
+    weight: Tensor | None,
+    config: TrainConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> dict[str, float | None]:
+    if val is None:
+        return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
+    running = Running(device)
+    with evaluating(model), torch.no_grad():
+        for x, y in val.batches(in_order(len(val), config.batch_size)):
+            x, y = _move(x, device).to(dtype), _move(y, device)
+            running.add(*forward(x, y), y, weight)
+    return running.means("val_")
+
+
+def _move(batch: Any, device: torch.device) -> Any:
+    if device.type == "cuda" and batch.device.type == "cpu":
+        return batch.pin_memory().to(device, non_blocking=True)
+    return batch.to(device)
+
+
+def _fingerprint(
+    model: Classifier, config: TrainConfig, train: Rows, val: Rows | None, augment: Augment | None
+) -> dict[str, Any]:
+    if config.directory is None:
+        return {}
+    return fingerprint(model, config, train.digest(), None if val is None else val.digest(), augment)
+
+
+def _class_weights(
+    config: TrainConfig, train: Rows, num_classes: int, device: torch.device, dtype: torch.dtype
+) -> Tensor | None:
+    if config.class_weight is None:
+        return None
+    if config.class_weight != "balanced":
+        if len(config.class_weight) != num_classes:
+            raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")
+        return torch.tensor(config.class_weight, device=device, dtype=dtype)
+    if not isinstance(train, InMemory):
+        raise ValueError("class_weight='balanced' needs train_data in memory. Pass the weights as numbers instead.")
+    counts = torch.bincount(train.targets.cpu(), minlength=num_classes).clamp_min(1).double()
+    return (len(train) / (num_classes * counts)).to(device, dtype)
+
+
+def _check_model(model: Any) -> None:
+    if not isinstance(model, Classifier):
+        raise TypeError(
+            f"fit needs a classifier, got {type(model).__name__}. Wrap the network: CreINN(network), SNN(network)."
+        )
+    if type(model).loss is Classifier.loss:
+        raise TypeError(f"{type(model).__name__} has no loss of its own. Fit its members one by one.")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("No parameter of the model requires a gradient: there is nothing to train.")
+
+
+def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainConfig) -> None:
+    if val is None and config.patience is not None:
+        raise ValueError("patience needs val_data: early stopping goes by the validation loss.")
+    if val is None and config.keep == "best":
+        raise ValueError("keep='best' needs val_data: the best weights are those of the least validation loss.")
+    norms = (torch.nn.BatchNorm1d, BatchNorm1d)
+    if min(len(train), config.batch_size) == 1 and any(isinstance(part, norms) for part in model.modules()):
+        found = "train_data has a single row" if len(train) == 1 else "batch_size is 1"
+        raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
+    hooks = (Classifier.before_training, Classifier.after_training)
+    if not isinstance(train, InMemory) and (type(model).before_training, type(model).after_training) != hooks:
+        raise TypeError(f"{type(model).__name__} needs train_data in memory: pass a pair of tensors (inputs, targets).")
+
+
+def _shown(means: dict[str, float | None]) -> dict[str, str]:
+    return {name: f"{value:.4f}" for name, value in means.items() if value is not None}
+
+
+def _failure(epoch: int, step: int, steps: int, cause: str) -> str:
+    return (
+        f"The loss or its gradient is NaN or infinite at epoch {epoch}, step {step} of {steps}. {cause} "
+        f"The model still has the weights from before that step. A smaller learning rate or smaller radii may help."
+    )

@@ -1,0 +1,164 @@
+"""Real training processes that are killed, interrupted or starved of disk; run by ``test_processes.py``.
+
+``python processes.py DIRECTORY`` prints what happened as JSON. Torch is imported once, which takes longer than all the
+training; every run is a process of its own, forked before torch has computed anything.
+"""
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch._dynamo  # optimisers import it when first used, which takes seconds
+from sklearn.datasets import load_digits
+
+from creinn import nn as inn
+from creinn.creinn import CreINN
+from creinn.interval import Interval
+from creinn.training import TrainConfig, fit
+from creinn.training.checkpoint import read_checkpoint
+
+EPOCHS = 8
+DATA = load_digits()
+
+
+def train(directory: Path, epochs: int = EPOCHS, rows: int = 400, **changes) -> None:
+    """Train with dropout and augmentation, on intervals; writes what came of it beside the checkpoints."""
+    x, y = torch.tensor(DATA.data[:rows] / 16, dtype=torch.float32), torch.tensor(DATA.target[:rows])
+    torch.manual_seed(0)
+    layers = (inn.Linear(64, 256), inn.BatchNorm1d(256), inn.ReLU(), inn.Dropout(0.2), inn.Linear(256, 10))
+    model = CreINN(torch.nn.Sequential(*layers))
+    config = TrainConfig(epochs=epochs, batch_size=64, seed=3, directory=directory, progress=False, **changes)
+
+    def augment(x, generator):
+        shift = 0.05 * torch.rand(x.shape, generator=generator)
+        return x.each(lambda t: t + shift)
+
+    history = fit(model, (Interval(x, x + 0.1), y), (Interval(x[:64], x[:64] + 0.1), y[:64]), config, augment)
+    weights = {name: value.tolist() for name, value in model.state_dict().items()}
+    outcome = {"interrupted": history.interrupted, "epochs": len(history), "weights": weights}
+    directory.with_suffix(".json").write_text(json.dumps(outcome))
+
+
+def start(directory: Path, limit: int | None = None, **kwargs) -> int:
+    """Fork a training process, whose files may not grow beyond ``limit`` bytes; its number."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        train(directory, **kwargs)
+    except OSError as error:
+        directory.with_suffix(".json").write_text(json.dumps({"error": str(error)}))
+        os._exit(3)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def finish(child: int) -> int:
+    """Exit code of a process, negative for the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def outcome(directory: Path) -> dict:
+    return json.loads(directory.with_suffix(".json").read_text())
+
+
+def epochs_done(directory: Path) -> int:
+    path = directory / "last.safetensors"
+    return len(read_checkpoint(path).rows) if path.is_file() else -1
+
+
+def kill_when(child: int, is_time: Callable[[], bool]) -> None:
+    """Kill a process by SIGKILL as soon as ``is_time()``; it must not have ended before."""
+    while not is_time():
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGKILL)
+    assert finish(child) == -signal.SIGKILL
+
+
+def killed(root: Path) -> dict:
+    """Kill a run nine times: at random moments, while a checkpoint is written, soon after one; then let it end."""
+    whole, broken = root / "whole", root / "broken"
+    assert finish(start(whole)) == 0
+    chance = random.Random(0)
+    during_write = 0
+    for kill in range(9):
+        child, begun, before = start(broken), time.monotonic(), epochs_done(broken)
+        wait = chance.uniform(0, 0.3)
+        moments = (
+            lambda begun=begun, wait=wait: time.monotonic() > begun + wait,
+            lambda: any(broken.glob("*.safetensors.tmp")),
+            lambda before=before: epochs_done(broken) > before,
+        )
+        kill_when(child, moments[kill % 3])
+        during_write += any(broken.glob("*.safetensors.tmp"))
+    done = epochs_done(broken)
+    assert finish(start(broken)) == 0
+    best = [read_checkpoint(folder / "best.safetensors").weights for folder in (whole, broken)]
+    return {
+        "during_write": during_write,
+        "done": done,
+        "same": outcome(whole)["weights"] == outcome(broken)["weights"],
+        "same_best": all(torch.equal(best[0][name], best[1][name]) for name in best[0]),
+        "epochs": outcome(broken)["epochs"],
+        "lines": len((broken / "history.jsonl").read_text().splitlines()),
+        "left": sorted(path.name for path in broken.iterdir()),
+    }
+
+
+def interrupted(root: Path) -> dict:
+    """Interrupt by SIGINT in the middle, with a checkpoint only every 100 epochs, then go on."""
+    whole, broken = root / "whole", root / "broken"
+    assert finish(start(whole)) == 0
+    child = start(broken, checkpoint_every=100)
+    history = broken / "history.jsonl"
+    while not history.is_file() or len(history.read_text().splitlines()) < 4:
+        time.sleep(0.001)
+    os.kill(child, signal.SIGINT)
+    code = finish(child)
+    first, done = outcome(broken), epochs_done(broken)
+    assert finish(start(broken)) == 0
+    return {
+        "code": code,
+        "interrupted": first["interrupted"],
+        "epochs": first["epochs"],
+        "saved": done,
+        "same": outcome(whole)["weights"] == outcome(broken)["weights"],
+    }
+
+
+def full(root: Path) -> dict:
+    """Let the files of a run grow no further, as on a full disk."""
+    run = root / "run"
+    assert finish(start(run, epochs=2)) == 0
+    code = finish(start(run, epochs=4, limit=20_000))
+    error, done, left = outcome(run)["error"], epochs_done(run), sorted(path.name for path in run.iterdir())
+    assert finish(start(run, epochs=4)) == 0
+    return {"code": code, "error": error, "saved": done, "left": left, "after": epochs_done(run)}
+
+
+def mixed(root: Path) -> dict:
+    """Train in bfloat16 and in float32."""
+    for name, half in (("half", True), ("whole", False)):
+        assert finish(start(root / name, epochs=3, mixed_precision=half)) == 0
+    rows = [read_checkpoint(root / name / "last.safetensors").rows[-1] for name in ("half", "whole")]
+    dtypes = {str(t.dtype) for t in read_checkpoint(root / "half" / "last.safetensors").weights.values()}
+    same = outcome(root / "half")["weights"] == outcome(root / "whole")["weights"]
+    return {"losses": [row["loss"] for row in rows], "same": same, "dtypes": sorted(dtypes)}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    scenarios = (killed, interrupted, full, mixed)
+    print(json.dumps({scenario.__name__: scenario(Path(sys.argv[1]) / scenario.__name__) for scenario in scenarios}))

@@ -1,0 +1,132 @@
+import pytest
+import torch
+
+from creinn import nn as inn
+from creinn.creinn import CreINN
+from creinn.rivals.snn import SNN
+from creinn.training import TrainConfig, fit
+from creinn.training.checkpoint import read_checkpoint
+from creinn.training.data import shuffled
+from creinn.training.seeding import derived_seed
+
+G = torch.Generator().manual_seed(0)
+X, Y = torch.randn(40, 4, generator=G), torch.randint(3, (40,), generator=G)
+
+
+def creinn():
+    torch.manual_seed(0)
+    return CreINN(torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3)))
+
+
+def settings(**changes):
+    return TrainConfig(**({"epochs": 3, "batch_size": 8, "progress": False} | changes))
+
+
+class Rotten(torch.utils.data.Dataset):
+    """Row 13 goes bad when it is read for the second time."""
+
+    def __init__(self):
+        self.read = 0
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        self.read += index == 13
+        return X[index] * (float("nan") if index == 13 and self.read > 1 else 1), Y[index]
+
+
+def step_of(row, epoch):
+    order = shuffled(len(X), 8, torch.Generator().manual_seed(derived_seed(0, epoch)))
+    return next(step for step, rows in enumerate(order, 1) if row in rows.tolist())
+
+
+def test_bad_row_is_named_and_the_weights_before_it_are_kept(tmp_path):
+    model, sound = creinn(), creinn()
+    step = step_of(13, 2)
+    assert step < 5  # later steps of the epoch must not touch the weights any more
+    with pytest.raises(FloatingPointError, match=rf"at epoch 2, step {step} of 5\. Input row 13 of the training data"):
+        fit(model, Rotten(), None, settings(directory=tmp_path))
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert len(read_checkpoint(tmp_path / "last.safetensors").rows) == 1
+
+    def stop(x, generator):
+        stop.steps += 1
+        if stop.steps == 5 + step:
+            raise KeyboardInterrupt
+        return x
+
+    stop.steps = 0
+    assert fit(sound, (X, Y), None, settings(), stop).interrupted
+    for a, b in zip(model.parameters(), sound.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_layer_that_overflows_is_named():
+    model = creinn()
+    with torch.no_grad():
+        model.network[2].weight.fill_(3e38)
+    with pytest.raises(FloatingPointError, match=r"at epoch 1, step 1 of 5\. It began in layer network\.2 \(Linear\)"):
+        fit(model, (X, Y), None, settings())
+
+
+def test_parameter_that_is_not_finite_is_named():
+    model = creinn()
+    with torch.no_grad():
+        model.network[0].bias[1] = float("nan")
+    with pytest.raises(FloatingPointError, match=r"The parameter network\.0\.bias held values that are not finite"):
+        fit(model, (X, Y), None, settings())
+
+
+class Root(torch.nn.Module):
+    """Has no finite derivative at zero."""
+
+    def forward(self, x):
+        return x.clamp_min(0).sqrt()
+
+
+def test_gradient_that_is_not_finite_is_traced():
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), Root(), torch.nn.Linear(8, 3))
+    torch.nn.init.zeros_(network[0].weight), torch.nn.init.zeros_(network[0].bias)
+    with pytest.raises(
+        FloatingPointError, match=r"The loss is finite, but its gradient is not; .* at network\.0\.bias"
+    ):
+        fit(SNN(network), (X, Y), None, settings())
+    assert all(torch.isfinite(p).all() for p in network.parameters())
+
+
+class Between(torch.nn.Module):
+    """Divides by zero outside of any layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = inn.Linear(4, 5), inn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.first(x) / torch.zeros(()))
+
+
+def test_function_between_layers_is_told_apart():
+    with pytest.raises(
+        FloatingPointError, match=r"between two layers: every output before layer network\.last \(Linear\)"
+    ):
+        fit(CreINN(Between()), (X, Y), None, settings())
+
+
+class Undefined(SNN):
+    def loss(self, prediction, target, weight=None):
+        return super().loss(prediction, target, weight) * float("inf")
+
+
+def test_loss_that_is_not_finite_by_itself_is_told_apart():
+    with pytest.raises(
+        FloatingPointError, match="It began in the head or the loss: the output of every layer is finite"
+    ):
+        fit(Undefined(torch.nn.Linear(4, 3)), (X, Y), None, settings())
+
+
+def test_gradients_too_large_to_be_summed_are_told_apart():
+    model = SNN(torch.nn.Linear(4, 3, dtype=torch.float32))
+    with pytest.raises(FloatingPointError, match="too large to be summed"):
+        fit(model, (X * 1e25, Y), None, settings())

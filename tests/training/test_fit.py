@@ -1,0 +1,300 @@
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_wine
+
+from creinn import nn as inn
+from creinn.classifier import Classifier
+from creinn.creinn import CreINN, Ensemble
+from creinn.interval import Interval
+from creinn.rivals.snn import SNN
+from creinn.training import History, TrainConfig, fit
+
+
+def wine():
+    data = load_wine()
+    x = (data.data - data.data.mean(0)) / data.data.std(0)
+    order = np.random.default_rng(0).permutation(len(x))
+    return torch.tensor(x[order], dtype=torch.float32), torch.tensor(data.target[order])
+
+
+def creinn(inputs, classes, seed=0, hidden=16, dropout=0.0):
+    torch.manual_seed(seed)
+    layers = (inn.Linear(inputs, hidden), inn.BatchNorm1d(hidden), inn.ReLU(), inn.Dropout(dropout))
+    return CreINN(torch.nn.Sequential(*layers, inn.Linear(hidden, classes)))
+
+
+def snn(inputs, classes, seed=0):
+    torch.manual_seed(seed)
+    return SNN(torch.nn.Sequential(torch.nn.Linear(inputs, 16), torch.nn.ReLU(), torch.nn.Linear(16, classes)))
+
+
+def settings(**changes):
+    return TrainConfig(**({"epochs": 3, "batch_size": 32, "progress": False} | changes))
+
+
+def same(a, b):
+    first, second = a.state_dict(), b.state_dict()
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_learns_digits():
+    data = load_digits()
+    x, y = torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
+    model, changes = creinn(64, 10, hidden=32), {"epochs": 8, "learning_rate": 0.01, "batch_size": 64}
+    history = fit(model, (x[:1200], y[:1200]), (x[1200:], y[1200:]), settings(**changes))
+    assert history["val_accuracy"][-1] > 0.85
+    assert history["loss"][-1] < history["loss"][0] / 2
+    assert 0 < history["width"][-1] < 1
+    assert not model.training
+    # The last row is what the returned model does.
+    prediction = model.predict(x[1200:])
+    assert history["val_accuracy"][-1] == pytest.approx((prediction.label == y[1200:]).double().mean().item())
+    assert history["val_width"][-1] == pytest.approx((prediction.upper - prediction.lower).mean().item(), rel=1e-5)
+    assert history["val_loss"][-1] == pytest.approx(model.loss(prediction, y[1200:]).item(), rel=1e-4)
+
+
+def test_history_of_an_ordinary_network_has_no_width():
+    x, y = wine()
+    history = fit(snn(13, 3), (x, y), None, settings(epochs=2, milestones=(1,)))
+    assert history["epoch"] == [1, 2]
+    assert history["learning_rate"] == [1e-3, pytest.approx(1e-4)]
+    assert history["width"] == history["val_loss"] == history["val_width"] == [None, None]
+    assert history["accuracy"][0] > 0
+    assert len(history) == 2
+    assert history.best_epoch is None
+    with pytest.raises(KeyError, match="has no column 'lss'; its columns are epoch, loss"):
+        history["lss"]
+
+
+def test_seed_decides_everything_and_the_callers_generators_are_left_alone():
+    x, y = wine()
+    models = []
+    for seed, noise in ((5, 1), (5, 2), (6, 1)):
+        model = creinn(13, 3, dropout=0.3)
+        torch.manual_seed(noise), random.seed(noise), np.random.seed(noise)  # noqa: NPY002
+        before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+        fit(model, (x, y), None, settings(seed=seed), augment=lambda x, g: x + 0.1 * torch.rand(x.shape, generator=g))
+        after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+        assert torch.equal(before[0], after[0])
+        assert before[1:] == after[1:]
+        models.append(model)
+    assert same(models[0], models[1])
+    assert not same(models[0], models[2])
+
+
+def test_radii_are_projected_and_stay_alive():
+    x, y = wine()
+    model = creinn(13, 3)
+    fit(model, (x, y), None, settings(learning_rate=0.1))
+    radii = torch.cat([r.flatten() for layer in (model.network[0], model.network[4]) for r in layer.radii().values()])
+    assert (radii >= 0).all()
+    assert (radii == 0).any()
+    assert (radii > 0).any()
+
+
+def test_interval_data_and_augmentation_of_both_bounds():
+    x, y = wine()
+    seen = []
+
+    def augment(batch, generator):
+        shift = torch.rand(batch.shape, generator=generator)
+        seen.append((batch, shifted := batch.each(lambda t: t + shift)))
+        return shifted
+
+    fit(creinn(13, 3), (Interval(x, x + 0.2), y), (Interval(x, x + 0.2), y), settings(epochs=1), augment=augment)
+    assert sum(len(before) for before, _ in seen) == len(x)
+    for before, after in seen:
+        torch.testing.assert_close(after.lower - before.lower, after.upper - before.upper)
+        assert not torch.equal(before.lower, after.lower)
+
+
+def test_every_epoch_has_an_order_and_an_augmentation_of_its_own():
+    x, y = wine()
+    x[:, 0] = torch.arange(len(x))
+    seen, drawn = [], []
+
+    def augment(batch, generator):
+        seen.extend(batch[:, 0].tolist())
+        drawn.append(torch.rand(1, generator=generator).item())
+        return batch
+
+    fit(snn(13, 3), (x, y), None, settings(epochs=2), augment=augment)
+    first, second = seen[: len(x)], seen[len(x) :]
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(len(x)))
+    assert len(set(drawn)) == len(drawn)
+
+
+class Items(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], int(self.y[index])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_dataset_and_tensors_train_alike(workers):
+    x, y = wine()
+    in_memory, loaded = creinn(13, 3, dropout=0.2), creinn(13, 3, dropout=0.2)
+    first = fit(in_memory, (x, y), (x, y), settings(epochs=2))
+    second = fit(loaded, Items(x, y), Items(x, y), settings(epochs=2, workers=workers))
+    assert same(in_memory, loaded)
+    assert first["val_loss"] == second["val_loss"]
+
+
+def test_a_last_batch_of_one_row_is_no_trouble():
+    x, y = wine()
+    fit(creinn(13, 3), (x[:33], y[:33]), (x[:33], y[:33]), settings(batch_size=16))
+
+
+def test_double_precision_and_binary_models():
+    x, y = wine()
+    model = CreINN(torch.nn.Sequential(inn.Linear(13, 8), inn.ReLU(), inn.Linear(8, 1))).double()
+    history = fit(model, (x, (y == 0).long()), None, settings(epochs=5, learning_rate=0.01))
+    assert model.network[0].weight.dtype == torch.float64
+    assert history["accuracy"][-1] > 0.7
+
+
+def test_class_weights():
+    x, y = wine()
+    keep = torch.cat([(y == 0).nonzero()[:, 0], (y == 1).nonzero()[:10, 0], (y == 2).nonzero()[:20, 0]])
+    x, y = x[keep], y[keep]
+    counts = torch.bincount(y)
+    balanced, given, plain = creinn(13, 3), creinn(13, 3), creinn(13, 3)
+    history = fit(balanced, (x, y), (x, y), settings(class_weight="balanced"))
+    fit(given, (x, y), None, settings(class_weight=[len(y) / (3 * c) for c in counts.tolist()]))
+    fit(plain, (x, y), None, settings())
+    assert same(balanced, given)
+    assert not same(balanced, plain)
+    weight = len(y) / (3 * counts)
+    assert history["val_loss"][-1] == pytest.approx(balanced.loss(balanced.predict(x), y, weight).item(), rel=1e-4)
+
+
+def overfitting():
+    """Few rows with random labels, on which the validation loss soon rises."""
+    g = torch.Generator().manual_seed(0)
+    data = [(torch.randn(40, 5, generator=g), torch.randint(3, (40,), generator=g)) for _ in range(2)]
+    return (snn(5, 3), *data, {"batch_size": 8, "learning_rate": 0.05})
+
+
+def test_patience_stops_and_best_weights_are_kept():
+    model, train, val, changes = overfitting()
+    history = fit(model, train, val, settings(epochs=60, patience=4, keep="best", **changes))
+    losses = history["val_loss"]
+    assert history.best_epoch == 1 + losses.index(min(losses))
+    assert len(history) == history.best_epoch + 4 < 60
+    assert model.loss(model.predict(val[0]), val[1]).item() == pytest.approx(min(losses), rel=1e-5)
+    again, *_ = overfitting()
+    fit(again, train, val, settings(epochs=history.best_epoch, **changes))
+    assert same(model, again)
+
+
+def test_last_weights_are_kept_by_default():
+    model, train, val, changes = overfitting()
+    history = fit(model, train, val, settings(epochs=15, **changes))
+    assert history.best_epoch < 15
+    assert model.loss(model.predict(val[0]), val[1]).item() == pytest.approx(history["val_loss"][-1], rel=1e-5)
+
+
+def test_deterministic_algorithms_are_asked_for_and_then_not():
+    x, y = wine()
+    asked = []
+
+    def augment(batch, generator):
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        return batch
+
+    fit(creinn(13, 3), (x, y), None, settings(epochs=1, deterministic=True), augment=augment)
+    assert all(asked)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_progress_bar_shows_loss_accuracy_and_width(capsys):
+    x, y = wine()
+    fit(creinn(13, 3), (x, y), None, settings(epochs=2, progress=True))
+    shown = capsys.readouterr().err
+    assert "epoch 2/2" in shown
+    assert all(word in shown for word in ("loss=", "accuracy=", "width="))
+
+
+def test_files_of_a_run(tmp_path):
+    x, y = wine()
+    history = fit(creinn(13, 3), (x, y), (x, y), settings(directory=tmp_path / "new" / "run"))
+    assert sorted(p.name for p in (tmp_path / "new" / "run").iterdir()) == [
+        "best.safetensors",
+        "history.jsonl",
+        "last.safetensors",
+    ]
+    lines = (tmp_path / "new" / "run" / "history.jsonl").read_text().splitlines()
+    assert History(tuple(json.loads(line) for line in lines)) == history
+
+
+class Hooks(SNN):
+    """Writes down what it is told."""
+
+    told = ()
+
+    def before_training(self, x, target, steps):
+        self.told = (*self.told, ("before", len(x), len(target), steps))
+
+    def after_training(self, x, target):
+        self.told = (*self.told, ("after", len(x), len(target), self.training))
+
+
+def test_models_see_the_training_data_before_and_after():
+    x, y = wine()
+    model = Hooks(torch.nn.Linear(13, 3))
+    fit(model, (x, y), None, settings(epochs=4, batch_size=60))
+    assert model.told == (("before", 178, 178, 12), ("after", 178, 178, False))
+    with pytest.raises(TypeError, match="Hooks needs train_data in memory"):
+        fit(model, Items(x, y), None, settings())
+
+
+def test_models_without_a_loss_are_refused():
+    x, y = wine()
+    with pytest.raises(TypeError, match=r"fit needs a classifier, got Linear\. Wrap the network"):
+        fit(inn.Linear(13, 3), (x, y))
+    with pytest.raises(TypeError, match=r"Ensemble has no loss of its own\. Fit its members one by one"):
+        fit(Ensemble([creinn(13, 3)]), (x, y))
+    model = snn(13, 3).requires_grad_(False)
+    with pytest.raises(ValueError, match="there is nothing to train"):
+        fit(model, (x, y))
+    assert issubclass(Ensemble, Classifier)
+
+
+def test_plans_that_cannot_work_are_refused():
+    x, y = wine()
+    model = creinn(13, 3)
+    for changes, message in (
+        ({"patience": 3}, "patience needs val_data"),
+        ({"keep": "best"}, "keep='best' needs val_data"),
+        ({"batch_size": 1}, "Batch norm needs batches of at least two rows, but batch_size is 1"),
+        ({"class_weight": (1.0, 2.0)}, "class_weight has 2 weights for 3 classes"),
+        ({"device": "gpu"}, r"The device 'gpu' cannot be used: .* Choose 'cpu' or 'auto'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(model, (x, y), None, settings(**changes))
+    with pytest.raises(ValueError, match="but train_data has a single row"):
+        fit(model, (x[:1], y[:1]), None, settings())
+    with pytest.raises(ValueError, match="class_weight='balanced' needs train_data in memory"):
+        fit(model, Items(x, y), None, settings(class_weight="balanced"))
+    with pytest.raises(ValueError, match="val_data has 178 inputs but 3 targets"):
+        fit(model, (x, y), (x, y[:3]), settings())
+    fit(snn(13, 3), (x[:3], y[:3]), None, settings(batch_size=1))
+
+
+def test_auto_device():
+    x, y = wine()
+    model = creinn(13, 3)
+    fit(model, (x, y), None, settings(epochs=1, device="auto"))
+    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    assert next(model.parameters()).device.type == expected

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import TensorDataset
+
+from creinn.data.dataset import Dataset
+from creinn.interval import Interval
+from creinn.training.data import InMemory, Loaded, as_rows, in_order, shuffled
+
+
+class Squares(torch.utils.data.Dataset):
+    """Row i is (i, i * i), its class i % 3."""
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        return torch.tensor([index, index**2], dtype=torch.float32), index % 3
+
+
+def rows(data, classes=3):
+    return as_rows(data, classes, torch.float32, "train_data")
+
+
+@given(st.integers(1, 300), st.integers(1, 40))
+def test_every_row_is_met_once_and_never_alone(n, size):
+    order = shuffled(n, size, torch.Generator().manual_seed(0))
+    assert sorted(torch.cat(order).tolist()) == list(range(n))
+    assert all(len(batch) in (size, size + 1) for batch in order[:-1])
+    assert len(order[-1]) > 1 or size == 1 or n == 1
+
+
+def test_order_is_that_of_the_generator():
+    first, again, other = (shuffled(50, 8, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.cat(first), torch.cat(again))
+    assert not torch.equal(torch.cat(first), torch.cat(other))
+    assert [batch.tolist() for batch in in_order(5, 2)] == [[0, 1], [2, 3], [4]]
+
+
+def test_all_forms_of_data_give_the_same_batches():
+    x = torch.stack([Squares()[i][0] for i in range(7)])
+    y = torch.tensor([i % 3 for i in range(7)])
+    forms = [
+        (x, y),
+        [x, y],
+        (x.double().numpy(), y.numpy().astype(np.int32)),
+        (x.tolist(), y.tolist()),
+        TensorDataset(x, y),
+        Dataset("squares", x, y, ("a", "b", "c")),
+        Squares(),
+    ]
+    order = shuffled(7, 3, torch.Generator().manual_seed(0))
+    for form in forms:
+        for index, (inputs, targets) in zip(order, rows(form).batches(order), strict=True):
+            assert torch.equal(inputs, x[index])
+            assert inputs.dtype == torch.float32
+            assert torch.equal(targets, y[index])
+            assert targets.dtype == torch.int64
+    assert isinstance(rows(TensorDataset(x, y)), InMemory)
+    assert isinstance(rows(Squares()), Loaded)
+
+
+def test_intervals_stay_intervals():
+    x = Interval(torch.zeros(4, 2), torch.arange(8.0).reshape(4, 2))
+    ((inputs, _),) = rows((x, torch.zeros(4, dtype=torch.long))).batches([torch.tensor([3, 1])])
+    assert isinstance(inputs, Interval)
+    assert inputs.upper.tolist() == [[6, 7], [2, 3]]
+
+
+def test_digest_tells_data_apart():
+    x, y = torch.rand(6, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
+    other = x.clone()
+    other[5, 1] += 1e-3
+    digests = [rows(d).digest() for d in ((x, y), (x.clone(), y), (other, y), (x, y.flip(0)), (Interval(x, x + 1), y))]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 4
+    assert rows(Squares()).digest() == "7 rows of a Squares"
+
+
+X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y[:3]), "train_data has 4 inputs but 3 targets"),
+        ((X[:0], Y[:0]), "train_data is empty"),
+        ((torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), Y[:2]), r"train_data hold nan at index \(1, 1\), in row 1"),
+        ((torch.full((1, 1), float("inf")), Y[:1]), "train_data hold inf"),
+        ((X, torch.tensor([0, 1, 3, 0])), r"must lie in 0 \.\. 2 for 3 classes, but target 2 is 3"),
+        ((X, torch.tensor([0, -1, 2, 0])), "but target 1 is -1"),
+        ((X, Y[:, None]), r"targets of train_data must have shape \(N,\), got \(4, 1\)"),
+        ((X[0], Y[:2]), r"inputs of train_data must have shape \(N, \.\.\.\) with one row each, got \(2,\)"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        rows(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, Y.float()), r"targets of train_data must be integers, .* but are torch\.float32"),
+        ((X.byte(), Y), r"inputs of train_data must be floating, but are torch\.uint8"),
+        (X, r"must be a pair \(inputs, targets\) or a Dataset of such pairs with a length, got Tensor"),
+        ((X, Y, Y), "got tuple"),
+        (iter([]), "got list_iterator"),
+    ],
+)
+def test_data_of_the_wrong_kind_are_refused(data, message):
+    with pytest.raises(TypeError, match=message):
+        rows(data)
+
+
+def test_targets_of_a_dataset_are_checked_as_they_come():
+    with pytest.raises(ValueError, match="but target 2 is 2"):
+        list(rows(Squares(), classes=2).batches(in_order(7, 3)))
+    with pytest.raises(TypeError, match=r"items of train_data must be pairs \(input, target\)"):
+        list(rows(type("Bare", (Squares,), {"__getitem__": lambda self, i: torch.zeros(2)})()).batches(in_order(7, 3)))
