@@ -82,3 +82,11 @@ def test_one_block_product_per_layer() -> None:
     x = Interval(torch.zeros(2, 3), torch.ones(2, 3))
     interval_affine(counted, x, torch.ones(4, 3), torch.ones(4, 3))
     assert calls == [(8, 6)]
+
+
+def test_rounding_never_turns_into_width() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(8, 50) * 1e4
+    w = torch.randn(20, 50)
+    for argument in (Interval(x, x), Interval.point(x)):
+        assert not interval_affine(F.linear, argument, w, torch.zeros_like(w)).width.any()

@@ -5,10 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
-def first_true(mask: Tensor) -> tuple[int, ...]:
-    """Index of the first true element, for error messages."""
-    return tuple(int(i) for i in mask.nonzero()[0])
+from creinn.numerics import first_index
 
 
 def as_floating(value: Any, name: str) -> Tensor:
@@ -27,7 +24,7 @@ def as_floating(value: Any, name: str) -> Tensor:
 def check_radius(radius: Tensor) -> None:
     """Refuse a negative or NaN radius."""
     if readable(radius) and bool((bad := ~(radius >= 0)).any()):
-        at = first_true(bad)
+        at = first_index(bad)
         raise ValueError(f"Radius must be >= 0, but is {radius[at].item():g} at index {at}. Swap or clamp it first.")
 
 
@@ -56,7 +53,7 @@ def check_bounds(lower: Tensor, upper: Tensor) -> bool:
         return False
     bad = ~(torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper))
     if bool(bad.any()):
-        at = first_true(bad)
+        at = first_index(bad)
         low, high = lower[at].item(), upper[at].item()
         where = f"at index {at} of shape {tuple(lower.shape)}: lower {low:g}, upper {high:g}"
         if low != low or high != high:

@@ -4,14 +4,17 @@ A prediction (:class:`creinn.CredalSet`, :class:`creinn.rivals.Predictive`) has 
 ``aleatoric`` and ``epistemic``, so that training, evaluation and reports treat every method alike.
 """
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from creinn.interval import Interval
+from creinn.saving import save
 
 Inputs = Tensor | Interval
 
@@ -20,6 +23,7 @@ class Classifier(torch.nn.Module):
     """Base of all classifiers: ``model(x)`` gives a prediction of type :attr:`prediction_type`."""
 
     prediction_type: Any
+    num_classes: int
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Training loss of a prediction, averaged over the batch; ``weight`` is per class."""
@@ -54,6 +58,15 @@ class Classifier(torch.nn.Module):
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
         return self.prediction_type.concatenate(parts)
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's arguments after the network or the members, by name."""
+        names = list(inspect.signature(type(self)).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
+    def save(self, directory: str | PathLike[str], classes: Sequence[str | int] | None = None, **about: Any) -> None:
+        """Write the model to a directory that :func:`creinn.load` reads; see :func:`creinn.saving.save`."""
+        save(self, directory, classes, **about)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from creinn.credal import CredalSet, cross_entropy
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
-from creinn.probability import interval_sigmoid, interval_softmax
+from creinn.probability import interval_softmax, one_logit_softmax
 
 Mode = Literal["paper", "sound"]
 
@@ -33,7 +33,7 @@ class CreINN(Classifier):
         network: A module from inputs to interval logits ``(N, K)``, built of :mod:`creinn.nn` layers.
         mode: ``"paper"`` or ``"sound"``. In sound mode the batch norms inside ``network`` are switched to sound, in
             place.
-        num_classes: Number of logits ``K``; by default that of the network's last interval layer.
+        logits: Number of logits ``K``; by default that of the network's last interval layer.
         logit_norm: Whether to put Interval Batch Normalization on the logits.
 
     Example:
@@ -47,14 +47,16 @@ class CreINN(Classifier):
     prediction_type = CredalSet
 
     def __init__(
-        self, network: torch.nn.Module, mode: Mode = "paper", num_classes: int | None = None, logit_norm: bool = True
+        self, network: torch.nn.Module, mode: Mode = "paper", logits: int | None = None, logit_norm: bool = True
     ) -> None:
         super().__init__()
         if mode not in ("paper", "sound"):
             raise ValueError(f"Unknown mode {mode!r}; choose 'paper' or 'sound'.")
         self.network = network
         self.mode = mode
-        self.logits = num_classes if num_classes is not None else _count_logits(network)
+        self.logits = logits if logits is not None else _count_logits(network)
+        self.logit_norm = logit_norm
+        self.num_classes = max(self.logits, 2)
         self.norm = inn.BatchNorm1d(self.logits, mode=mode) if logit_norm else inn.Identity()
         for layer in network.modules():
             if isinstance(layer, IntervalBatchNorm):
@@ -62,21 +64,13 @@ class CreINN(Classifier):
         reference = next(network.parameters())
         self.norm.to(reference.device, reference.dtype)
 
-    @property
-    def num_classes(self) -> int:
-        """Number of classes; two for one logit."""
-        return max(self.logits, 2)
-
     def forward(self, x: Interval | Tensor) -> CredalSet:
         """Predict a credal set per row."""
-        logits = self.norm(self.network(as_interval(x)))
-        if self.logits == 1:
-            return CredalSet._binary(*interval_sigmoid(logits.lower[:, 0], logits.upper[:, 0]))
-        return CredalSet._trusted(*interval_softmax(logits.lower, logits.upper, mode=self.mode))
+        return credal_set(self.norm(self.network(as_interval(x))), self.mode)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure")."""
-        return cross_entropy(prediction, target, weight)
+        return cross_entropy(prediction, target, weight, check=False)
 
     def after_step(self) -> None:
         """Project the radii onto ``>= 0``."""
@@ -99,15 +93,19 @@ class Ensemble(Classifier):
             found = f"members have {sorted(counts)} classes" if counts else "there are no members"
             raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
         self.members = torch.nn.ModuleList(members)
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return self.members[0].num_classes
+        self.num_classes = counts.pop()
 
     def forward(self, x: Interval | Tensor) -> CredalSet:
         """Predict the averaged credal set per row."""
         return CredalSet.average([member(x) for member in self.members])
+
+
+def credal_set(logits: Interval, mode: Mode) -> CredalSet:
+    """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier."""
+    lower, upper = logits.lower, logits.upper
+    if logits.shape[1] == 1:
+        return CredalSet._trusted(*one_logit_softmax(lower[:, 0], upper[:, 0]))
+    return CredalSet._trusted(*interval_softmax(lower, upper, mode))
 
 
 def _count_logits(network: torch.nn.Module) -> int:

@@ -58,8 +58,9 @@ def interval_affine(
     low, high = center - radius, center + radius
     bias = None if bias_center is None or bias_radius is None else by_group(bias_center, bias_radius, groups)
     if x.nonnegative:
-        weight = block_weight(*nonnegative_rows(low, high), groups)
-        return Interval._of_moments(block_product(op, x.bounds, weight, bias, groups))
+        return Interval._of_moments(
+            block_product(op, x.moments, nonnegative_weight(center, radius, groups), bias, groups)
+        )
     split = _sign_split(op, x, low, high, bias, groups)
     rump = _midpoint_radius(op, x, center, radius, bias_center, bias_radius)
     return _intersection(split, rump)
@@ -106,9 +107,16 @@ def _intersection(x: Interval, y: Interval) -> Interval:
     return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
 
 
-def nonnegative_rows(low: Tensor, high: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Weights of the lower and of the upper bound for inputs ``(a_lo, a_hi)`` with ``a_lo >= 0``."""
-    return (low.clamp_min(0), low.clamp_max(0)), (high.clamp_max(0), high.clamp_min(0))
+def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
+    r"""One weight from centre and radius of an input ``>= 0`` to centre and radius of the output.
+
+    With :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are :math:`\underline W c - |\underline W| r`
+    and :math:`\overline W c + |\overline W| r`. The radius of the output is then a sum of terms that are not negative:
+    it does not cancel, so that a radius of zero stays exactly zero and rounding errors of wide centres never turn into
+    width.
+    """
+    low, high = (center - radius).abs(), (center + radius).abs()
+    return by_group(torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1), groups)
 
 
 def block_weight(lower_row: Sequence[Tensor], upper_row: Sequence[Tensor], groups: int) -> Tensor:

@@ -117,3 +117,16 @@ def test_functions_that_are_not_monotone_are_refused() -> None:
         inn.ELU(-1.0)
     with pytest.raises(ValueError, match="Softplus needs beta > 0, got -1"):
         inn.Softplus(-1)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [inn.ReLU, inn.ReLU6, inn.SELU, inn.ELU, inn.LeakyReLU, inn.Hardtanh, inn.SiLU, inn.Mish, inn.Hardswish],
+)
+def test_nothing_is_done_in_place(layer: type[torch.nn.Module]) -> None:
+    value = torch.tensor([[-1.0, 2.0]])
+    x = Interval(value, value + 1)
+    layer(inplace=True)(x)
+    layer(inplace=True)(value)
+    assert value.tolist() == [[-1.0, 2.0]]
+    assert x.bounds.tolist() == [[[-1.0, 2.0], [0.0, 3.0]]]

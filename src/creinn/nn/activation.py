@@ -57,15 +57,21 @@ def _require_monotone(name: str, argument: str, value: float) -> None:
 
 
 class ReLU(_Monotone, torch.nn.ReLU):
-    """Interval version of ``torch.nn.ReLU``."""
+    """Interval version of ``torch.nn.ReLU``; never in place, since an interval's tensors may be shared."""
 
     _nonnegative = True
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=False)
 
 
 class ReLU6(_Monotone, torch.nn.ReLU6):
-    """Interval version of ``torch.nn.ReLU6``."""
+    """Interval version of ``torch.nn.ReLU6``; never in place, since an interval's tensors may be shared."""
 
     _nonnegative = True
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=False)
 
 
 class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
@@ -86,6 +92,9 @@ class ELU(_Monotone, torch.nn.ELU):
 
 class SELU(_Monotone, torch.nn.SELU):
     """Interval version of ``torch.nn.SELU``."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=False)
 
 
 class Softplus(_Monotone, torch.nn.Softplus):
