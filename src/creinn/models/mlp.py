@@ -1,0 +1,93 @@
+"""Multilayer perceptron: features ``(N, in_features)`` in, logits ``(N, num_classes)`` out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from creinn import nn as inn
+from creinn.layers import Family
+from creinn.models.arguments import at_least_one, namespace, record
+
+
+class MLP(torch.nn.Module):
+    """Linear, batch norm, ReLU, dropout per hidden layer, then a linear head; see :func:`mlp`."""
+
+    config: dict[str, Any] | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        hidden: Sequence[int],
+        layers: Family,
+        batch_norm: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        widths = [in_features, *hidden]
+        parts: list[torch.nn.Module] = []
+        for before, after in zip(widths, hidden, strict=False):
+            parts.append(layers.Linear(before, after, bias=not batch_norm))
+            if batch_norm:
+                parts.append(layers.BatchNorm1d(after))
+            parts.append(layers.ReLU())
+            if dropout > 0:
+                parts.append(layers.Dropout(dropout))
+        self.body = torch.nn.Sequential(*parts)
+        self.head = layers.Linear(widths[-1], num_classes)
+
+    def features(self, x: Any) -> Any:
+        """What the head sees: ``(N, hidden[-1])``."""
+        return self.body(x)
+
+    def forward(self, x: Any) -> Any:
+        """Logits."""
+        return self.head(self.features(x))
+
+
+def mlp(
+    in_features: int,
+    num_classes: int,
+    hidden: Sequence[int] = (64, 64),
+    layers: Family | str = inn,
+    batch_norm: bool = True,
+    dropout: float = 0.0,
+) -> MLP:
+    """Build a multilayer perceptron.
+
+    Args:
+        in_features: Number of inputs.
+        num_classes: Number of logits; 1 makes a binary classifier.
+        hidden: Widths of the hidden layers; none makes a linear model.
+        layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
+        batch_norm: Whether to normalise before each ReLU; the linear layers then have no bias of their own.
+        dropout: Share of hidden units dropped in training.
+
+    Raises:
+        ValueError: If a number is out of range or the family's name is unknown.
+        TypeError: If a width is not an integer.
+
+    Example:
+        >>> mlp(4, 3)(torch.zeros(2, 4)).shape
+        torch.Size([2, 3])
+    """
+    at_least_one(in_features=in_features, num_classes=num_classes)
+    hidden = tuple(hidden)
+    for index, width in enumerate(hidden):
+        at_least_one(**{f"hidden[{index}]": width})
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
+    family = namespace(layers)
+    network = MLP(in_features, num_classes, hidden, family, batch_norm, dropout)
+    record(
+        network,
+        "mlp",
+        family,
+        in_features=in_features,
+        num_classes=num_classes,
+        hidden=list(hidden),
+        batch_norm=bool(batch_norm),
+        dropout=float(dropout),
+    )
+    return network
