@@ -1,0 +1,58 @@
+"""Layers of BNN-F, named as in ``torch.nn``: Gaussian weights with flipout (Wen et al. 2018).
+
+One perturbation of the weights is drawn per call and its signs are flipped per example, at random for each input and
+each output channel: a sample of the weights for every example, uncorrelated across the batch, at the price of two
+products. Afresh at every call, in training and in eval mode, from torch's global generator.
+
+``Linear`` and ``Conv1d/2d/3d`` are Bayesian; every other name is that of ``torch.nn``, with parameters, if any, that
+are points.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.rivals.gaussian import GaussianWeights
+
+
+class Flipout(GaussianWeights):
+    """Mixin for a torch layer: perturbed weights with random signs per example.
+
+    With perturbation ``D`` of the weights and ``d`` of the bias, and signs ``s`` of the inputs and ``r`` of the
+    outputs, row ``n`` sees the weights ``W + D * outer(r_n, s_n)`` and the bias ``b + d * r_n``.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map as the torch layer does, with a fresh sample."""
+        mean = self.affine(x, self.weight, self.bias)
+        weight = self.weight_std * torch.randn_like(self.weight)
+        bias = None if self.bias_std is None else self.bias_std * torch.randn_like(self.bias_std)
+        return mean + self.affine(x * self._signs(x), weight, bias) * self._signs(mean)
+
+    def _signs(self, x: Tensor) -> Tensor:
+        spatial = 0 if isinstance(self, torch.nn.Linear) else self.weight.ndim - 2
+        shape = (*x.shape[: x.ndim - spatial], *(1 for _ in range(spatial)))
+        return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(0.5).mul_(2).sub_(1)
+
+
+class Linear(Flipout, torch.nn.Linear):
+    """``torch.nn.Linear`` with Gaussian weights."""
+
+
+class Conv1d(Flipout, torch.nn.Conv1d):
+    """``torch.nn.Conv1d`` with Gaussian weights."""
+
+
+class Conv2d(Flipout, torch.nn.Conv2d):
+    """``torch.nn.Conv2d`` with Gaussian weights."""
+
+
+class Conv3d(Flipout, torch.nn.Conv3d):
+    """``torch.nn.Conv3d`` with Gaussian weights."""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(torch.nn, name)

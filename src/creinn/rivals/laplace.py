@@ -1,0 +1,161 @@
+"""BNN-L (Hobbhahn, Kristiadi and Hennig, UAI 2022): a trained network in, a Dirichlet distribution per row out.
+
+The network is trained as an ordinary one. Then the posterior of its last layer is taken as Gaussian about the trained
+weights (Laplace), the logits are Gaussian, and the Laplace bridge turns them into a Dirichlet.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creinn.classifier import Inputs, evaluating
+from creinn.rivals.curvature import STRUCTURES
+from creinn.rivals.dirichlet import DirichletPredictive, laplace_bridge
+from creinn.rivals.head import features_and_logits, last_linear, with_ones
+from creinn.rivals.prediction import Predictive
+from creinn.rivals.snn import SNN, points
+
+GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)
+"""Prior precisions that are tried, by marginal likelihood or on validation data."""
+
+
+class LaplaceBNN(SNN):
+    """Last-layer Laplace approximation with the Laplace bridge; multi-class only.
+
+    Trained as an :class:`SNN`, it predicts as one until :meth:`after_training` (called by ``fit``) has fitted the
+    posterior.
+
+    Args:
+        network: A module from inputs to ``K >= 3`` logits that ends in a ``torch.nn.Linear``.
+        samples: Samples of the Dirichlet that a prediction carries, for ensembles; single predictions use its closed
+            forms.
+        structure: Of the curvature: ``"full"``, which takes ``(K D) ** 2`` numbers for ``D`` features,
+            ``"kronecker"`` or ``"diagonal"``.
+        normalise: Whether the bridge normalises the logits, see :func:`creinn.rivals.dirichlet.laplace_bridge`.
+        prior_precision: A number, or ``"marginal-likelihood"`` to maximise that. :meth:`tune` chooses it on
+            validation data.
+        logits: Number of logits ``K``; by default that of the network's last parameter.
+
+    Raises:
+        ValueError: If the problem is binary, or an option unknown.
+    """
+
+    prediction_type = DirichletPredictive
+    fitted: Tensor
+    precision: Tensor
+    log_likelihood: Tensor
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        samples: int = 10,
+        structure: Literal["full", "kronecker", "diagonal"] = "kronecker",
+        normalise: bool = True,
+        prior_precision: float | Literal["marginal-likelihood"] = "marginal-likelihood",
+        logits: int | None = None,
+    ) -> None:
+        super().__init__(network, logits)
+        if self.logits < 3:
+            raise ValueError(
+                f"BNN-L needs at least 3 logits, got {self.logits}: the Laplace bridge is for multi-class problems. "
+                "Use another method for binary ones."
+            )
+        if structure not in STRUCTURES:
+            raise ValueError(f"Unknown structure {structure!r}; choose one of {', '.join(map(repr, STRUCTURES))}.")
+        if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
+            raise ValueError(f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'.")
+        if not isinstance(prior_precision, str) and not prior_precision > 0:
+            raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
+        if samples < 1:
+            raise ValueError(f"samples must be at least 1, got {samples}.")
+        self.samples = samples
+        self.structure = structure
+        self.normalise = normalise
+        self.prior_precision = prior_precision
+        head = last_linear(network)
+        self.curvature = STRUCTURES[structure](self.logits, head.in_features + (head.bias is not None))
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("precision", torch.ones(()))
+        self.register_buffer("log_likelihood", torch.zeros(()))
+        self.curvature.to(head.weight.device, head.weight.dtype)
+
+    def options(self) -> dict[str, Any]:
+        """Constructor arguments apart from the network, as plain values."""
+        return {
+            "logits": self.logits,
+            "samples": self.samples,
+            "structure": self.structure,
+            "normalise": self.normalise,
+            "prior_precision": self.prior_precision,
+        }
+
+    def forward(self, x: Tensor) -> Predictive:
+        """Predict as an ordinary network in training and before the posterior is fitted, a Dirichlet per row after."""
+        if self.training or not self.fitted:
+            return super().forward(x)
+        mean, covariance = self.logit_distribution(x)
+        return DirichletPredictive(laplace_bridge(mean, covariance, self.normalise), self.samples)
+
+    def after_training(self, x: Inputs, target: Tensor) -> None:
+        """Fit the posterior of the last layer to the training data, and the prior precision if it is not given."""
+        self.log_likelihood.zero_()
+        self.curvature.fit(self._batches(points(x), target))
+        self.fitted.fill_(True)
+        if not isinstance(self.prior_precision, str):
+            self.precision.fill_(self.prior_precision)
+            return
+        grid = GRID.to(self.precision.device, self.precision.dtype)
+        self.precision.copy_(grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()])
+
+    def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits under the posterior."""
+        features, logits = features_and_logits(self.network, last_linear(self.network), x)
+        return logits, self.curvature.covariance(self._inputs(features), self.precision)
+
+    def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
+        r"""Laplace approximation of the evidence, in nats.
+
+        .. math:: \log p(D \mid \theta) - \tfrac12 (\delta |\theta|^2 + \log\det(H + \delta I) - P \log \delta)
+        """
+        squares = torch.stack([p.detach().square().sum() for p in last_linear(self.network).parameters()]).sum()
+        eigenvalues = self.curvature.eigenvalues
+        determinant = (eigenvalues / prior_precision).log1p().sum()
+        return self.log_likelihood - 0.5 * (prior_precision * squares + determinant)
+
+    @torch.no_grad()
+    def tune(self, x: Tensor, target: Tensor, batch_size: int = 256) -> float:
+        """Choose the prior precision that gives validation data the least cross-entropy, and return it.
+
+        Raises:
+            RuntimeError: If the posterior is not fitted yet.
+        """
+        if not self.fitted:
+            raise RuntimeError(
+                "The posterior is not fitted yet: call model.after_training(x, target) with the training data first."
+            )
+        grid = GRID.to(self.precision.device, self.precision.dtype)
+        losses = []
+        for value in grid:
+            self.precision.copy_(value)
+            probabilities = self.predict(x, batch_size).probabilities
+            losses.append(F.nll_loss(probabilities.log(), target.to(probabilities.device)))
+        self.precision.copy_(grid[torch.stack(losses).argmin()])
+        return self.precision.item()
+
+    @torch.no_grad()
+    def _batches(self, x: Tensor, target: Tensor, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features and probabilities of the training data; adds up their log-likelihood on the way."""
+        head = last_linear(self.network)
+        with evaluating(self.network):
+            for start in range(0, len(x), batch_size):
+                rows = slice(start, start + batch_size)
+                features, logits = features_and_logits(self.network, head, x[rows].to(head.weight))
+                logs = F.log_softmax(logits, 1)
+                self.log_likelihood -= F.nll_loss(logs, target[rows].to(logs.device), reduction="sum")
+                yield self._inputs(features), logs.exp()
+
+    def _inputs(self, features: Tensor) -> Tensor:
+        return features if last_linear(self.network).bias is None else with_ones(features)

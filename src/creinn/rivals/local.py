@@ -1,0 +1,50 @@
+"""Layers of BNN-R, named as in ``torch.nn``: local reparameterisation (Kingma, Salimans and Welling 2015).
+
+A layer samples its pre-activation, not its weights: mean ``W_mean x``, variance ``W_std^2 x^2``, afresh for every
+element at every call, in training and in eval mode, from torch's global generator. For a linear layer that is the
+exact joint distribution of each row. For a convolution the marginals are exact, and the correlation of positions that
+share a weight is left out, as usual.
+
+``Linear`` and ``Conv1d/2d/3d`` are Bayesian; every other name is that of ``torch.nn``, with parameters, if any, that
+are points.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.rivals.gaussian import GaussianWeights, safe_sqrt
+
+
+class LocalReparameterisation(GaussianWeights):
+    """Mixin for a torch layer: sampled pre-activations."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map as the torch layer does, with a fresh sample."""
+        mean = self.affine(x, self.weight, self.bias)
+        bias_variance = None if self.bias_std is None else self.bias_std.square()
+        variance = self.affine(x.square(), self.weight_std.square(), bias_variance)
+        return mean + safe_sqrt(variance) * torch.randn_like(mean)
+
+
+class Linear(LocalReparameterisation, torch.nn.Linear):
+    """``torch.nn.Linear`` with Gaussian weights."""
+
+
+class Conv1d(LocalReparameterisation, torch.nn.Conv1d):
+    """``torch.nn.Conv1d`` with Gaussian weights."""
+
+
+class Conv2d(LocalReparameterisation, torch.nn.Conv2d):
+    """``torch.nn.Conv2d`` with Gaussian weights."""
+
+
+class Conv3d(LocalReparameterisation, torch.nn.Conv3d):
+    """``torch.nn.Conv3d`` with Gaussian weights."""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(torch.nn, name)

@@ -1,0 +1,67 @@
+"""The ordinary network (SNN): inputs in, one distribution per row out. The other rivals extend it."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creinn.classifier import Classifier, Inputs
+from creinn.rivals.prediction import Predictive
+
+
+class SNN(Classifier):
+    """An ordinary network of logits ``(N, K)``; one logit makes a binary classifier.
+
+    Args:
+        network: Any module from inputs to logits.
+        logits: Number of logits ``K``; by default that of the network's last parameter.
+        logit_norm: Whether to put batch norm on the logits, as CreINN does.
+    """
+
+    prediction_type: Any = Predictive
+
+    def __init__(self, network: torch.nn.Module, logits: int | None = None, logit_norm: bool = False) -> None:
+        super().__init__()
+        self.network = network
+        *_, last = network.parameters()
+        self.logits = last.shape[0] if logits is None else logits
+        self.num_classes = max(self.logits, 2)
+        self.logit_norm = logit_norm
+        self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
+        self.norm.to(last.device, last.dtype)
+
+    def options(self) -> dict[str, Any]:
+        """Constructor arguments apart from the network, as plain values: what a saved model needs to be built again."""
+        return {"logits": self.logits, "logit_norm": self.logit_norm}
+
+    def forward(self, x: Tensor) -> Predictive:
+        """Predict one distribution per row."""
+        return predict_logits(self.norm(self.network(x)).unsqueeze(0))
+
+    def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Cross-entropy, averaged over the samples of the prediction."""
+        return F.nll_loss(prediction.log_samples.mean(0), target, weight)
+
+
+def predict_logits(logits: Tensor) -> Predictive:
+    """Samples of logits ``(S, N, K)`` to a prediction; one logit (``K = 1``) is that of class 1 of two.
+
+    Example:
+        >>> predict_logits(torch.zeros(1, 2, 1)).probabilities
+        tensor([[0.5000, 0.5000], [0.5000, 0.5000]])
+    """
+    binary = logits.shape[-1] == 1
+    logs = F.logsigmoid(torch.cat((-logits, logits), -1)) if binary else F.log_softmax(logits, -1)
+    return Predictive(logs.exp(), logs)
+
+
+def points(x: Inputs) -> Tensor:
+    """Training inputs of a rival, which are tensors.
+
+    Raises:
+        TypeError: If they are intervals.
+    """
+    if isinstance(x, Tensor):
+        return x
+    raise TypeError(f"The rivals of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center.")

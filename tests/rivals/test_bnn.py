@@ -1,0 +1,161 @@
+"""The variational classifier: samples, loss, KL schedule, and training through fit."""
+
+import pytest
+import torch
+
+from creinn.rivals import BNN, SNN, create, flipout, local
+from creinn.rivals.gaussian import network_kl
+from creinn.rivals.schedule import KLSchedule
+from creinn.training import TrainConfig, fit
+
+SETTINGS = {"epochs": 10, "batch_size": 30, "learning_rate": 0.02, "progress": False}
+
+
+def blobs(rows: int = 120, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(rows) % 3
+    centres = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, 2.0]])
+    return centres[y] + 0.5 * torch.randn(rows, 2, generator=generator), y
+
+
+def definition(layers) -> torch.nn.Module:
+    return torch.nn.Sequential(layers.Linear(2, 8), layers.BatchNorm1d(8), layers.ReLU(), layers.Linear(8, 3))
+
+
+@pytest.fixture(params=[local, flipout], ids=["local", "flipout"])
+def model(request) -> BNN:
+    torch.manual_seed(0)
+    return BNN(definition(request.param), samples=7, prior_std=0.5, kl_weight=0.3, warmup=0.5)
+
+
+def test_one_sample_in_training_and_several_in_eval_mode(model):
+    x, _ = blobs()
+    assert model(x).samples.shape == (1, 120, 3)
+    model.eval()
+    prediction = model(x)
+    assert prediction.samples.shape == (7, 120, 3)
+    assert (prediction.samples[0] != prediction.samples[1]).any()
+
+
+def test_prediction_follows_the_seed(model):
+    x, _ = blobs()
+    torch.manual_seed(5)
+    first = model.predict(x)
+    torch.manual_seed(5)
+    assert torch.equal(model.predict(x).samples, first.samples)
+    assert not torch.equal(model.predict(x).samples, first.samples)
+
+
+def test_loss_is_cross_entropy_plus_weighted_kl_per_example(model):
+    x, y = blobs()
+    model.before_training(x, y, steps=20)
+    for _ in range(4):
+        model.after_step()
+    prediction = model(x)
+    nll = torch.nn.functional.nll_loss(prediction.log_samples[0], y)
+    kl = network_kl(model.network, 0.5)
+    torch.testing.assert_close(model.loss(prediction, y), nll + 0.3 * (5 / 10) * kl / 120)
+    model.eval()
+    torch.testing.assert_close(model.loss(prediction, y), nll)
+
+
+def test_schedule_by_hand():
+    schedule = KLSchedule(kl_weight=2.0, warmup=0.5)
+    schedule.start(examples=100, steps=8)
+    weights = []
+    for _ in range(6):
+        weights.append(schedule().item())
+        schedule.advance()
+    assert weights == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02, 0.02])
+    cold = KLSchedule(warmup=0.0)
+    cold.start(examples=10, steps=8)
+    assert cold().item() == pytest.approx(0.1)
+
+
+def test_schedule_goes_on_after_loading_and_after_another_start():
+    schedule = KLSchedule()
+    schedule.start(100, 8)
+    schedule.advance()
+    again = KLSchedule()
+    again.load_state_dict(schedule.state_dict())
+    again.start(100, 8)
+    assert again().item() == schedule().item() == pytest.approx(0.01)
+    assert again.step.item() == 1
+
+
+def test_options_are_checked():
+    network = definition(local)
+    for options, message in [
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"prior_std": 0.0}, "prior_std must be > 0, got 0.0"),
+        ({"kl_weight": -1.0}, "kl_weight must be >= 0, got -1.0"),
+        ({"warmup": 1.5}, r"warmup is a fraction .* got 1.5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            BNN(network, **options)
+    with pytest.raises(ValueError, match="no layer with Gaussian weights"):
+        BNN(definition(torch.nn))
+
+
+def test_loss_before_training_names_the_missing_call(model):
+    x, y = blobs()
+    with pytest.raises(RuntimeError, match=r"call model\.before_training"):
+        model.loss(model(x), y)
+
+
+def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
+    """The averaged gradient in the mean weights approaches that of the expected loss, by quadrature over the logit."""
+    x, y = torch.tensor([[1.0, -0.5]], dtype=torch.float64), torch.tensor([1])
+    for family in (local, flipout):
+        torch.manual_seed(0)
+        model = BNN(family.Linear(2, 1, bias=False, dtype=torch.float64), kl_weight=0.0, warmup=0.0)
+        with torch.no_grad():
+            model.network.weight_rho.fill_(0.5)
+        model.before_training(x, y, steps=1)
+        rows, targets = x.expand(4000, 2), y.expand(4000)
+        total = torch.zeros(1, 2, dtype=torch.float64)
+        for _ in range(25):
+            model.zero_grad()
+            model.loss(model(rows), targets).backward()
+            total += model.network.weight.grad
+        mean = model.network.weight.detach() @ x[0]
+        std = (model.network.weight_std.detach().square() @ x[0].square()).sqrt()
+        z = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+        density = torch.exp(-z.square() / 2)
+        slope = -(torch.sigmoid(-(mean + std * z)) * density).sum() / density.sum()
+        torch.testing.assert_close(total[0] / 25, slope * x[0], rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "bnn-l"])
+def test_rivals_learn_resume_and_load(method, tmp_path, monkeypatch):
+    x, y = blobs()
+    test_x, test_y = blobs(seed=1)
+
+    def train(directory: str, interrupt_at: int = -1) -> SNN:
+        torch.manual_seed(0)
+        model = create(method, definition)
+        count, after_step = 0, model.after_step
+
+        def interrupted_step() -> None:
+            nonlocal count
+            count += 1
+            if count == interrupt_at:
+                raise KeyboardInterrupt
+            after_step()
+
+        monkeypatch.setattr(model, "after_step", interrupted_step)
+        fit(model, (x, y), config=TrainConfig(directory=tmp_path / directory, **SETTINGS))
+        return model
+
+    model = train("whole")
+    torch.manual_seed(1)
+    prediction = model.predict(test_x)
+    assert (prediction.label == test_y).double().mean() > 0.95
+    assert (prediction.epistemic >= -1e-6).all()
+    train("parts", interrupt_at=18)
+    resumed = train("parts").state_dict()
+    assert all(torch.equal(value, resumed[name]) for name, value in model.state_dict().items())
+    copy = create(method, definition)
+    copy.load_state_dict(resumed)
+    torch.manual_seed(1)
+    assert torch.equal(copy.predict(test_x).samples, prediction.samples)

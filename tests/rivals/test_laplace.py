@@ -1,0 +1,242 @@
+"""BNN-L: curvatures against dense ones and laplace-torch, the bridge against closed forms, the prior precision."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributions import Dirichlet
+
+from creinn.rivals import DirichletPredictive, LaplaceBNN, Predictive
+from creinn.rivals.curvature import STRUCTURES
+from creinn.rivals.dirichlet import GREATEST, laplace_bridge
+from creinn.rivals.laplace import GRID
+
+REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "laplace_reference.json").read_text())
+
+
+def tensor(values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def case_name(case) -> str:
+    return f"{case['structure']}-{'bias' if case['bias'] else 'no-bias'}"
+
+
+@pytest.fixture(params=REFERENCE["cases"], ids=case_name)
+def case(request):
+    return request.param
+
+
+@pytest.fixture
+def fitted(case) -> LaplaceBNN:
+    head = torch.nn.Linear(4, 3, bias=case["bias"], dtype=torch.float64)
+    state = {"weight": tensor(case["weight"])} | ({"bias": tensor(case["bias_vector"])} if case["bias"] else {})
+    head.load_state_dict(state)
+    model = LaplaceBNN(head, structure=case["structure"], prior_precision=REFERENCE["prior_precision"]).double().eval()
+    model.after_training(tensor(REFERENCE["x"]), torch.tensor(REFERENCE["y"]))
+    return model
+
+
+@torch.no_grad()
+def test_logits_agree_with_laplace_torch(case, fitted):
+    mean, covariance = fitted.logit_distribution(tensor(REFERENCE["test"]))
+    torch.testing.assert_close(mean, tensor(case["mean"]))
+    torch.testing.assert_close(covariance, tensor(case["covariance"]))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("normalise", [False, True])
+def test_bridge_agrees_with_laplace_torch(case, fitted, normalise):
+    fitted.normalise = normalise
+    probabilities = fitted(tensor(REFERENCE["test"])).probabilities
+    torch.testing.assert_close(probabilities, tensor(case["bridge_norm" if normalise else "bridge"]))
+
+
+def test_marginal_likelihood_agrees_with_laplace_torch(case, fitted):
+    for precision, expected in case["log_marginal_likelihood"].items():
+        assert fitted.log_marginal_likelihood(tensor(float(precision))).item() == pytest.approx(expected, abs=1e-6)
+
+
+def dense_ggn(features: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    ggn = torch.zeros(p.shape[1] * features.shape[1], p.shape[1] * features.shape[1], dtype=torch.float64)
+    for phi, q in zip(features, p, strict=True):
+        ggn += torch.kron(torch.diag(q) - torch.outer(q, q), torch.outer(phi, phi))
+    return ggn
+
+
+def dense_kronecker(features: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    outputs = sum(torch.diag(q) - torch.outer(q, q) for q in p)
+    return torch.kron(outputs, features.T @ features / len(p))
+
+
+DENSE = {
+    "full": dense_ggn,
+    "kronecker": dense_kronecker,
+    "diagonal": lambda f, p: torch.diag(dense_ggn(f, p).diagonal()),
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_curvature_agrees_with_a_dense_matrix(structure):
+    torch.manual_seed(0)
+    features, p = torch.randn(30, 4, dtype=torch.float64), torch.randn(30, 3, dtype=torch.float64).softmax(1)
+    curvature = STRUCTURES[structure](3, 4).double()
+    curvature.fit([(features[:11], p[:11]), (features[11:], p[11:])])
+    dense = DENSE[structure](features, p)
+    torch.testing.assert_close(curvature.eigenvalues.flatten().sort()[0], torch.linalg.eigvalsh(dense).clamp_min(0))
+    posterior = torch.linalg.inv(dense + 0.3 * torch.eye(12, dtype=torch.float64))
+    rows = torch.randn(5, 4, dtype=torch.float64)
+    expected = torch.stack([(j := torch.kron(torch.eye(3), row)) @ posterior @ j.T for row in rows])
+    torch.testing.assert_close(curvature.covariance(rows, tensor(0.3)), expected)
+
+
+def test_full_ggn_is_the_hessian_of_the_cross_entropy():
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 2, dtype=torch.float64), torch.arange(20) % 3
+    head = torch.nn.Linear(2, 3, bias=False, dtype=torch.float64)
+    model = LaplaceBNN(head, structure="full", prior_precision=1.0).double()
+    model.after_training(x, y)
+
+    def loss(weight: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(x @ weight.T, y, reduction="sum")
+
+    hessian = torch.autograd.functional.hessian(loss, head.weight.detach()).reshape(6, 6)
+    vectors, values = model.curvature.vectors, model.curvature.eigenvalues
+    torch.testing.assert_close((vectors * values) @ vectors.T, hessian)
+
+
+def test_bridge_by_hand():
+    # means (ln 2, 0, -ln 2) sum to zero already; variances 1 become 1 - 1/3 when the sum is fixed
+    mean = tensor([[2.0, 1.0, 0.5]]).log()
+    alpha = laplace_bridge(mean, torch.eye(3, dtype=torch.float64).unsqueeze(0), normalise=False)
+    # sum of exp(-mu) is 3.5: (1/3 + {2, 1, 1/2} * 3.5 / 9) / (2/3)
+    torch.testing.assert_close(alpha, tensor([[1.6666667, 1.0833333, 0.7916667]]), rtol=1e-6, atol=0)
+
+
+def test_bridge_inverts_the_softmax_basis_moments_of_a_dirichlet():
+    """The bridge is defined by mean and variance of the Gaussian that matches a Dirichlet in the softmax basis."""
+    alpha = tensor([[0.7, 2.0, 5.0, 1.3]])
+    mean = alpha.log() - alpha.log().mean(1, keepdim=True)
+    inverse, classes = 1 / alpha, 4
+    covariance = (
+        torch.diag_embed(inverse) - (inverse.unsqueeze(1) + inverse.unsqueeze(2)) / classes + inverse.mean() / classes
+    )
+    # The covariance is singular along the ones; variance added there must not matter, for the bridge fixes the sum.
+    covariance = covariance + 2.5
+    torch.testing.assert_close(laplace_bridge(mean + 3.0, covariance, normalise=False), alpha)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_bridge_stays_finite_and_keeps_the_order(normalise):
+    mean = torch.tensor([[300.0, 0.0, -300.0], [1e-3, 0.0, 0.0], [90.0, 89.0, -50.0]])
+    for scale in (1e-6, 1.0, 1e6):
+        alpha = laplace_bridge(mean, scale * torch.eye(3).expand(3, 3, 3), normalise)
+        assert alpha.isfinite().all()
+        assert (alpha > 0).all()
+        assert (alpha.sum(1) <= 1.001 * GREATEST).all()
+        assert alpha.argmax(1).tolist() == [0, 0, 0]
+        assert DirichletPredictive(alpha).samples.isfinite().all()
+
+
+def test_dirichlet_closed_forms_agree_with_sampling():
+    torch.manual_seed(0)
+    alpha = tensor([[0.3, 1.0, 2.0], [10.0, 10.0, 30.0], [1e-3, 1e-3, 5.0]])
+    exact, sampled = DirichletPredictive(alpha), Predictive(Dirichlet(alpha).sample((40000,)))
+    for name in ("probabilities", "total", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(exact, name), getattr(sampled, name), atol=0.01, rtol=0)
+    assert exact.samples.shape == (10, 3, 3)
+
+
+def test_dirichlet_predictions_are_indexed_cast_and_joined():
+    torch.manual_seed(0)
+    p = DirichletPredictive(torch.rand(6, 3) + 0.5, samples=4)
+    joined = DirichletPredictive.concatenate([p[:2], p[2:].to(torch.float32)])
+    assert isinstance(joined, DirichletPredictive)
+    assert torch.equal(joined.concentration, p.concentration)
+    assert torch.equal(joined.samples, p.samples)
+    assert p.to(torch.float64).total.dtype == torch.float64
+
+
+def problem(rows: int = 300) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, :3] + 0.5 * torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
+
+
+def body() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+
+
+def test_prediction_is_ordinary_until_fitted():
+    x, y = problem()
+    model = LaplaceBNN(body()).eval()
+    torch.testing.assert_close(model.predict(x).probabilities, model.network(x).softmax(1).detach())
+    model.after_training(x, y)
+    assert isinstance(model.predict(x, batch_size=100), DirichletPredictive)
+    assert not isinstance(model.train()(x), DirichletPredictive)
+
+
+def test_prior_precision_maximises_the_marginal_likelihood():
+    x, y = problem()
+    model = LaplaceBNN(body(), structure="full").double()
+    model.after_training(x.double(), y)
+    best = model.log_marginal_likelihood(model.precision)
+    assert all(best >= model.log_marginal_likelihood(value) for value in GRID)
+    assert GRID[0] < model.precision < GRID[-1]
+
+
+def test_prior_precision_by_validation_is_the_best_of_the_grid():
+    x, y = problem()
+    model = LaplaceBNN(body(), structure="diagonal", prior_precision=1.0, normalise=False).eval()
+    model.after_training(x[:200], y[:200])
+    chosen = model.tune(x[200:], y[200:])
+
+    def loss(precision: float) -> float:
+        model.precision.fill_(precision)
+        return torch.nn.functional.nll_loss(model.predict(x[200:]).probabilities.log(), y[200:]).item()
+
+    losses = {precision: loss(precision) for precision in GRID[::10].tolist()}
+    assert loss(chosen) <= min(losses.values()) + 1e-6
+    assert max(losses.values()) > min(losses.values())
+
+
+def test_far_from_the_data_the_uncertainty_grows():
+    x, y = problem()
+    model = LaplaceBNN(torch.nn.Linear(4, 3), structure="full", normalise=False)
+    model.after_training(x, y)
+    directions = x[:50] / x[:50].norm(dim=1, keepdim=True)
+    _, near = model.logit_distribution(directions)
+    _, far = model.logit_distribution(10 * directions)
+    assert (far.diagonal(dim1=1, dim2=2) > near.diagonal(dim1=1, dim2=2)).all()
+
+
+def test_batch_norm_is_not_touched_by_the_fit():
+    x, y = problem()
+    network = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
+    model = LaplaceBNN(network).train()
+    before = network[1].running_mean.clone()
+    model.after_training(x, y)
+    assert torch.equal(network[1].running_mean, before)
+    assert model.training
+
+
+def test_refusals():
+    for network in (torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)):
+        with pytest.raises(ValueError, match=r"at least 3 logits, got [12]: the Laplace bridge is for multi-class"):
+            LaplaceBNN(network)
+    head = torch.nn.Linear(3, 3)
+    for options, message in [
+        ({"structure": "block"}, "Unknown structure 'block'"),
+        ({"prior_precision": "guess"}, "Unknown prior_precision 'guess'"),
+        ({"prior_precision": 0.0}, "prior_precision must be > 0, got 0.0"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            LaplaceBNN(head, **options)
+    with pytest.raises(ValueError, match=r"no torch\.nn\.Linear layer"):
+        LaplaceBNN(torch.nn.Conv1d(3, 3, 1))
+    with pytest.raises(RuntimeError, match="not fitted yet"):
+        LaplaceBNN(head).tune(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
+    with pytest.raises(ValueError, match="End the network in a Linear layer"):
+        LaplaceBNN(torch.nn.Sequential(head, torch.nn.Tanh())).after_training(torch.zeros(2, 3), torch.tensor([0, 1]))

@@ -1,0 +1,174 @@
+"""Predictions of samples, and ensembles that pool them."""
+
+import json
+
+import pytest
+import torch
+
+from creinn.interval import Interval
+from creinn.layers import arguments, build_layer, family_of
+from creinn.models import resnet8
+from creinn.rivals import BNN, METHODS, SNN, DeepEnsemble, LaplaceBNN, Predictive, create, flipout, local
+from creinn.rivals.snn import points, predict_logits
+
+
+def test_uncertainties_by_hand():
+    # entropy of (.5, .5) is 1 bit, of (.25, .75) 0.8113 bits; mean (.375, .625) has 0.9544 bits
+    p = Predictive(torch.tensor([[[0.5, 0.5]], [[0.25, 0.75]]]))
+    assert p.probabilities.tolist() == [[0.375, 0.625]]
+    assert p.label.tolist() == [1]
+    assert p.total.item() == pytest.approx(0.9544, abs=1e-4)
+    assert p.aleatoric.item() == pytest.approx(0.9056, abs=1e-4)
+    assert p.epistemic.item() == pytest.approx(0.0488, abs=1e-4)
+
+
+def test_an_ordinary_network_has_no_epistemic_uncertainty():
+    torch.manual_seed(0)
+    prediction = SNN(torch.nn.Linear(3, 4))(torch.randn(6, 3))
+    assert len(prediction) == 6
+    torch.testing.assert_close(prediction.epistemic, torch.zeros(6), atol=1e-6, rtol=0)
+
+
+def test_rows_devices_and_batches():
+    logits = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    p = predict_logits(logits)
+    assert torch.equal(p[1:3].samples, p.samples[:, 1:3])
+    assert torch.equal(p[1:3].log_samples, p.log_samples[:, 1:3])
+    assert p.to(torch.float64).log_samples.dtype == torch.float64
+    again = Predictive.concatenate([p[:2], p[2:]])
+    assert torch.equal(again.samples, p.samples)
+    assert torch.equal(again.log_samples, p.log_samples)
+    pooled = Predictive.pool([p, p])
+    assert pooled.samples.shape == (4, 5, 3)
+    assert torch.equal(pooled.log_samples[2:], p.log_samples)
+
+
+def test_logarithms_are_the_models_own_or_finite():
+    logits = torch.tensor([[[0.0, 200.0]]])
+    assert predict_logits(logits).log_samples[0, 0, 0].item() == -200.0
+    p = Predictive(torch.tensor([[[0.0, 1.0]]]))
+    assert p.log_samples.isfinite().all()
+    assert p[:1].to(torch.float64).samples.dtype == torch.float64
+
+
+def test_samples_are_refused_without_a_sample():
+    with pytest.raises(ValueError, match=r"got \(0, 2, 3\)"):
+        Predictive(torch.zeros(0, 2, 3))
+
+
+def test_one_logit_makes_a_binary_classifier():
+    network = torch.nn.Linear(2, 1)
+    x = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
+    model = SNN(network)
+    assert model.num_classes == 2
+    torch.testing.assert_close(model(x).probabilities[:, 1], torch.sigmoid(network(x)[:, 0]))
+
+
+def test_loss_of_an_ordinary_network_is_the_cross_entropy():
+    torch.manual_seed(0)
+    network, x, y = torch.nn.Linear(3, 4), torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 1])
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    model = SNN(network)
+    expected = torch.nn.functional.cross_entropy(network(x), y, weight)
+    torch.testing.assert_close(model.loss(model(x), y, weight), expected)
+
+
+def test_logit_norm_normalises_the_logits():
+    torch.manual_seed(0)
+    network, x = torch.nn.Linear(3, 4), torch.randn(50, 3)
+    logits = network(x)
+    expected = ((logits - logits.mean(0)) / (logits.var(0, unbiased=False) + 1e-5).sqrt()).softmax(1)
+    torch.testing.assert_close(SNN(network, logit_norm=True)(x).probabilities, expected)
+
+
+@pytest.mark.parametrize("method", ["snn", "bnn-r", "bnn-f", "fsvi", "bnn-l"])
+def test_ensembles_of_any_rival_pool_the_samples(method):
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 4), torch.arange(20) % 3
+    members = [create(method, lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval() for _ in range(3)]
+    for member in members:
+        member.after_training(x, y)
+    ensemble = DeepEnsemble(members).eval()
+    torch.manual_seed(1)
+    prediction = ensemble.predict(x, batch_size=20)
+    torch.manual_seed(1)
+    parts = [member.predict(x, batch_size=20) for member in members]
+    assert len(prediction.samples) == 3 * (1 if method == "snn" else 10)
+    torch.testing.assert_close(prediction.samples, torch.cat([p.samples for p in parts]))
+    assert (prediction.epistemic > 0).all()
+    assert ensemble.num_classes == 3
+
+
+def test_ensembles_refuse_members_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"members have \[3, 4\] classes"):
+        DeepEnsemble([SNN(torch.nn.Linear(2, 3)), SNN(torch.nn.Linear(2, 4))])
+    with pytest.raises(ValueError, match="there are no members"):
+        DeepEnsemble([])
+
+
+def test_create_builds_each_method_from_one_definition():
+    definition = lambda layers: torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))  # noqa: E731
+    assert type(create("snn", definition)) is SNN
+    assert isinstance(create("bnn-r", definition, samples=4).network[0], local.Linear)
+    assert create("bnn-f", definition, samples=4).samples == 4
+    assert isinstance(create("bnn-f", definition), BNN)
+    assert isinstance(create("bnn-l", definition), LaplaceBNN)
+    with pytest.raises(ValueError, match="Unknown method 'bnn'; choose one of snn, bnn-r"):
+        create("bnn", definition)
+
+
+def test_training_on_intervals_is_refused():
+    with pytest.raises(TypeError, match="not Interval; pass the centres"):
+        points(Interval.point(torch.zeros(2, 2)))
+
+
+def definition(layers) -> torch.nn.Module:
+    return torch.nn.Sequential(layers.Linear(4, 5), layers.BatchNorm1d(5), layers.ReLU(), layers.Linear(5, 3))
+
+
+GIVEN = {
+    "snn": {"logit_norm": True},
+    "bnn-r": {"samples": 3, "prior_std": 0.5, "kl_weight": 0.1, "warmup": 0.0, "logit_norm": True},
+    "bnn-f": {"samples": 3, "prior_std": 0.5, "kl_weight": 0.1, "warmup": 0.0},
+    "fsvi": {
+        "samples": 3, "stochastic": "all", "context": "noise", "context_points": 7, "prior": "network",
+        "prior_std": 0.5, "covariance": "diagonal", "kl_weight": 0.1, "warmup": 0.0,
+    },
+    "bnn-l": {"samples": 3, "structure": "diagonal", "normalise": False, "prior_precision": 2.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_are_those_given_and_plain(method):
+    options = create(method, definition, **GIVEN[method]).options()
+    assert json.loads(json.dumps(options)) == options
+    assert options.items() >= GIVEN[method].items()
+    assert create(method, definition, **options).options() == options
+
+
+def test_context_points_are_no_option_of_a_saved_model():
+    options = create("fsvi", definition, context=torch.zeros(5, 4)).options()
+    assert options["context"] is None
+    with pytest.raises(RuntimeError, match="no source of context points"):
+        create("fsvi", definition, **options).draw_context()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_training_gives_finite_losses_and_gradients(method):
+    torch.manual_seed(0)
+    x, y = torch.randn(20, 4), torch.arange(20) % 3
+    model = create(method, definition)
+    model.before_training(x, y, steps=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model.loss(model(x), y)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(("name", "family"), [("local", local), ("flipout", flipout)])
+def test_families_are_known_by_name(name, family):
+    assert family_of(family.Conv2d(1, 2, 3)) == name
+    assert build_layer(name, "Conv2d", arguments(family.Conv2d(1, 2, 3, bias=False))).bias is None
+    network = resnet8(num_classes=3, in_channels=1, width=2, layers=name)
+    assert create("bnn-r", lambda layers: network).eval()(torch.zeros(2, 1, 8, 8)).samples.shape == (10, 2, 3)
