@@ -1,0 +1,170 @@
+"""The page of the demo: a :class:`creinn.demo.DemoResult` in, sections of figures with their explanation out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from creinn.demo import (
+    CREINN_NAME,
+    ENSEMBLE_NAME,
+    FAR,
+    GROUPS,
+    MEASURES,
+    MODELS,
+    NEAR,
+    RULE,
+    TEST,
+    DemoResult,
+    measures_of,
+)
+from creinn.report import demo_text as text
+from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
+from creinn.report.html import Html
+from creinn.report.images import image_grid, interval_bars
+from creinn.report.page import Section, Side, write_page
+from creinn.report.simplex import coarsen, simplex
+from creinn.report.tables import html_table
+from creinn.report.theme import color
+
+SHOWN = 4  # images per row of the gallery
+
+
+def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
+    """Write the report of the demo; ``origin`` is what :func:`creinn.report.provenance.provenance` gives."""
+    sections = [
+        _numbers(result),
+        _rejection(result),
+        _detection(result),
+        _triangles(result),
+        _gallery(result),
+        _training(result),
+        _origin(result, origin),
+    ]
+    data = result.data
+    sizes = {"train": len(data.train), "test": len(data.test), "near": len(data.near), "far": len(data.far)}
+    lead = text.LEAD.format(last=result.config.known - 1, **sizes)
+    return write_page(path, "CreINN on handwritten digits", sections, lead)
+
+
+def _numbers(result: DemoResult) -> Section:
+    members, data = result.config.members, result.data
+    chance = len(data.near) / (len(data.near) + len(data.test))
+    models = text.MODELS.format(snns=2 * members, creinns=members)
+    return Section("Results", [html_table(result.table()), models, text.NUMBERS.format(chance=chance, rule=RULE)])
+
+
+def _rejection(result: DemoResult) -> Section:
+    curves = {
+        model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
+        for model, found in result.curves().items()
+    }
+    return Section("Accuracy when uncertain images are rejected", [rejection_curves(curves), text.REJECTION])
+
+
+def _detection(result: DemoResult) -> Section:
+    def scores(measure: str) -> dict[str, dict[str, Any]]:
+        return {
+            model: {group: getattr(groups[group], measure) for group in GROUPS}
+            for model, groups in result.predictions.items()
+            if measure in measures_of(model)
+        }
+
+    return Section(
+        "Images unlike those of the training",
+        [
+            Html("<h3>Epistemic uncertainty</h3>"),
+            score_histograms(scores("epistemic"), "epistemic uncertainty (bits)", columns=3),
+            text.EPISTEMIC,
+            Html("<h3>Total uncertainty</h3>"),
+            score_histograms(scores("total"), "total uncertainty (bits)"),
+            text.TOTAL,
+        ],
+    )
+
+
+def _triangles(result: DemoResult) -> Section:
+    predictions = result.predictions[CREINN_NAME]
+    order = {group: predictions[group].epistemic.argsort(stable=True) for group in GROUPS}
+    chosen = [
+        ("Test digit with median EU", TEST, order[TEST][len(order[TEST]) // 2]),
+        ("Test digit with the greatest EU", TEST, order[TEST][-1]),
+        ("Held-out digit with median EU", NEAR, order[NEAR][len(order[NEAR]) // 2]),
+        ("Photograph with median EU", FAR, order[FAR][len(order[FAR]) // 2]),
+    ]
+    drawn = []
+    for title, group, index in chosen:
+        found = predictions[group][index].to(torch.float64)
+        first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
+        picture = image_grid([result.data.groups[group][index]], [_caption(result, CREINN_NAME, group, index)])
+        triangle = simplex(
+            coarsen(found, first, second), [f"digit {first}", f"digit {second}", "any other"], height=360
+        )
+        drawn.append(Side([Html(f"<h3>{title}</h3>{picture}"), triangle], width=460))
+    return Section("Credal sets in the simplex", [text.SIMPLEX, Side(drawn, width=460)])
+
+
+def _gallery(result: DemoResult) -> Section:
+    predictions = result.predictions[ENSEMBLE_NAME]
+    names = [str(digit) for digit in range(result.config.known)]
+
+    def row(title: str, group: str, most: bool) -> Html:
+        found = predictions[group]
+        order = found.total.argsort(descending=most, stable=True)[:SHOWN]
+        bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in order]
+        captions = [_caption(result, ENSEMBLE_NAME, group, i) for i in order]
+        return Html(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in order], captions, bars)}")
+
+    return Section(
+        "Most and least certain images",
+        [
+            text.GALLERY,
+            row("Test digits, most certain", TEST, most=False),
+            row("Test digits, least certain", TEST, most=True),
+            row("Held-out digits, most certain", NEAR, most=False),
+            row("Held-out digits, least certain", NEAR, most=True),
+            row("Photographs, most certain", FAR, most=False),
+            row("Photographs, least certain", FAR, most=True),
+        ],
+    )
+
+
+def _caption(result: DemoResult, model: str, group: str, index: Any) -> Html:
+    found = result.predictions[model][group]
+    truth = f"a {int(result.data.test.labels[index])}, " if group == TEST else ""
+    kept = " ".join(str(k) for k in found.classes(RULE)[index].nonzero().flatten().tolist())
+    return Html(
+        f"{truth}predicted <b>{int(found.label[index])}</b><br>not ruled out: {kept}<br>"
+        f"TU {float(found.total[index]):.2f}, AU {float(found.aleatoric[index]):.2f}, "
+        f"EU {float(found.epistemic[index]):.2f} bits"
+    )
+
+
+def _training(result: DemoResult) -> Section:
+    radii = result.creinn.network.get_parameter("fc.weight_radius")
+    colors = {model: color(MODELS.index(model)) for model in result.histories}  # as in the other figures
+    histories = {model: history.rows for model, history in result.histories.items()}
+    return Section(
+        "Training and learned radii",
+        [
+            training_curves(histories, colors=colors),
+            text.TRAINING,
+            heat_map(radii, "feature", "class", "radius"),
+            text.RADII,
+        ],
+    )
+
+
+def _origin(result: DemoResult, origin: Mapping[str, Any]) -> Section:
+    facts = {
+        "command": origin["command"],
+        "commit": origin["commit"] or "unknown",
+        "versions": ", ".join(f"{name} {found}" for name, found in origin["versions"].items() if found),
+        "python": origin["python"],
+        "system": origin["system"],
+        "settings": ", ".join(f"{name} {value}" for name, value in vars(result.config).items()),
+        "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
+    }
+    rows = [{"what": name, "value": str(value)} for name, value in facts.items()]
+    return Section("How this was made", [html_table(rows), text.ORIGIN])

@@ -1,0 +1,229 @@
+"""Figures of results: numbers in, plotly figures out; knows no model.
+
+Accuracy-rejection curves, score histograms, training curves, the radii of a layer, and how uncertainty grows under
+shift. Credal sets are drawn by :mod:`creinn.report.simplex`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from creinn.evaluation import AccuracyRejection
+from creinn.evaluation.checks import as_numpy, as_scores
+from creinn.report.tables import Spread
+from creinn.report.theme import FAINT, Figure, color, figure, go, panels, place, require, translucent
+
+MOST_POINTS = 500
+"""Longest curve that is drawn in full; longer ones are thinned evenly, both ends kept."""
+
+
+def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]], columns: int = 3) -> Figure:
+    """Accuracy of the kept samples against the share rejected: a panel per measure, a line per model.
+
+    Args:
+        curves: By model, then by measure, for example ``curves["CreINN"]["epistemic"]``. A model may lack a measure.
+        columns: Most panels in a row.
+
+    Raises:
+        ValueError: If there are no curves.
+    """
+    require(curves, "curves")
+    complete_first = sorted(curves.values(), key=len, reverse=True)  # so that a model without a measure moves no panel
+    measures = list(dict.fromkeys(measure for by_measure in complete_first for measure in by_measure))
+    require(measures, "the mapping of measures of every model in curves")
+    columns = min(columns, len(measures))
+    drawing = panels(measures, columns, shared_yaxes="all")
+    for number, (model, by_measure) in enumerate(curves.items()):
+        for shown, (measure, curve) in enumerate(by_measure.items()):
+            kept = _thinned(len(curve.rejection))
+            drawing.add_trace(
+                go.Scatter(
+                    x=np.asarray(curve.rejection)[kept],
+                    y=np.asarray(curve.accuracy)[kept],
+                    name=model,
+                    legendgroup=model,
+                    showlegend=shown == 0,
+                    line={"color": color(number), "width": 2},
+                    hovertemplate="%{x:.0%} rejected: accuracy %{y:.4f}",
+                ),
+                **place(measures.index(measure), columns),
+            )
+    drawing.update_xaxes(title_text="rejected", tickformat=".0%", range=[0, 1])
+    drawing.update_yaxes(title_text="accuracy of the kept", col=1)
+    return drawing
+
+
+def score_histograms(
+    scores: Mapping[str, Mapping[str, Any]], x_title: str = "uncertainty (bits)", bins: int = 40, columns: int = 2
+) -> Figure:
+    """How scores are distributed over groups of samples: a panel per model, a histogram per group.
+
+    Each bar is the share of its group; the groups of a panel have common bins from the least score to the greatest.
+
+    Args:
+        scores: By model, then by group, for example ``scores["CreINN"]["in distribution"]``; one score per sample.
+        x_title: What the scores are.
+        bins: Number of bins.
+        columns: Most panels in a row.
+
+    Raises:
+        ValueError: If there are no scores, or one is NaN or infinite.
+    """
+    require(scores, "scores")
+    groups = list(dict.fromkeys(group for by_group in scores.values() for group in by_group))
+    columns = min(columns, len(scores))
+    drawing = panels(list(scores), columns, height=260)
+    drawing.update_layout(barmode="overlay", bargap=0)
+    seen: set[str] = set()
+    for index, (model, by_group) in enumerate(scores.items()):
+        require(by_group, f"scores[{model!r}]")
+        values = {group: as_scores(value, f"scores[{model!r}][{group!r}]") for group, value in by_group.items()}
+        edges = _edges(np.concatenate(list(values.values())), bins)
+        for group, value in values.items():
+            shade = color(groups.index(group))
+            drawing.add_trace(
+                go.Bar(
+                    x=(edges[:-1] + edges[1:]) / 2,
+                    y=np.histogram(value, edges)[0] / len(value),
+                    width=np.diff(edges),
+                    name=group,
+                    legendgroup=group,
+                    showlegend=group not in seen,
+                    marker={"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}},
+                    hovertemplate="%{x:.3f}: %{y:.1%}",
+                ),
+                **place(index, columns),
+            )
+            seen.add(group)
+    drawing.update_xaxes(title_text=x_title)
+    drawing.update_yaxes(tickformat=".0%")
+    drawing.update_yaxes(title_text="share of samples", col=1)
+    return drawing
+
+
+def training_curves(
+    histories: Mapping[str, Sequence[Mapping[str, float | None]]],
+    measures: Sequence[str] = ("loss", "accuracy", "width"),
+    colors: Mapping[str, str] | None = None,
+) -> Figure:
+    """What happened in training: a panel per measure, a line per model; validation is dashed.
+
+    Args:
+        histories: By model, the rows of a :class:`creinn.training.History`.
+        measures: Columns of the rows; each is drawn with its ``val_`` counterpart. Columns without any number are left
+            out.
+        colors: Colours by model, where they must agree with another figure.
+
+    Raises:
+        ValueError: If there are no rows, or no row has a number for any of ``measures``.
+    """
+    require(histories, "histories")
+    filled = {key for rows in histories.values() for row in rows for key, value in row.items() if value is not None}
+    shown = [measure for measure in measures if {measure, f"val_{measure}"} & filled]
+    require(shown, f"the list of columns with numbers, of {', '.join(measures)},")
+    drawing = panels(shown, len(shown))
+    for number, (model, rows) in enumerate(histories.items()):
+        shade = (colors or {}).get(model, color(number))
+        named = False
+        for index, measure in enumerate(shown):
+            for key, dash in ((measure, "solid"), (f"val_{measure}", "dash")):
+                points = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
+                if not points:
+                    continue
+                drawing.add_trace(
+                    go.Scatter(
+                        x=[epoch for epoch, _ in points],
+                        y=[value for _, value in points],
+                        name=model,
+                        legendgroup=model,
+                        showlegend=not named,
+                        line={"color": shade, "width": 2, "dash": dash},
+                        hovertemplate=f"{key} %{{y:.4f}}",
+                    ),
+                    **place(index, len(shown)),
+                )
+                named = True
+    drawing.update_xaxes(title_text="epoch")
+    return drawing
+
+
+def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius") -> Figure:
+    """A matrix in colours, for example the radii of a linear layer ``(outputs, inputs)``; the first row is on top.
+
+    Raises:
+        ValueError: If it is not a matrix, or is empty.
+    """
+    values = as_numpy(matrix)
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"A heat map needs a matrix with entries, but the shape is {values.shape}.")
+    height = int(min(700, max(320, 120 + 480 * values.shape[0] / values.shape[1])))
+    drawing = figure(height)
+    drawing.add_trace(
+        go.Heatmap(
+            z=values,
+            colorscale=[[0.0, "#ffffff"], [0.5, "#7fa8d6"], [1.0, "#12365f"]],
+            zmin=min(0.0, float(values.min())),
+            colorbar={"title": {"text": label}, "outlinewidth": 0},
+            hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>",
+        )
+    )
+    drawing.update_xaxes(title_text=x_title, showgrid=False)
+    drawing.update_yaxes(title_text=y_title, showgrid=False, autorange="reversed")
+    return drawing
+
+
+def increase_chart(
+    values: Mapping[str, Mapping[str, float | Spread]],
+    kind: Literal["bar", "line"] = "bar",
+    y_title: str = "uncertainty relative to the base",
+    reference: float | None = 1.0,
+) -> Figure:
+    """Numbers under growing shift: a series per model, a place on the axis per shift, standard deviations as whiskers.
+
+    Args:
+        values: By model, then by shift in the order of drawing, for example ``values["EU"]["noise [0.12, 0.16]"]``.
+        kind: ``"bar"`` or ``"line"``.
+        y_title: What the numbers are.
+        reference: Where to draw a dotted line; ``None`` for none.
+
+    Raises:
+        ValueError: If there are no values, or ``kind`` is unknown.
+    """
+    require(values, "values")
+    if kind not in ("bar", "line"):
+        raise ValueError(f"Unknown kind {kind!r}; choose 'bar' or 'line'.")
+    drawing = figure()
+    for number, (model, by_shift) in enumerate(values.items()):
+        require(by_shift, f"values[{model!r}]")
+        spreads = [value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values()]
+        common = {
+            "x": list(by_shift),
+            "y": [spread.mean for spread in spreads],
+            "name": model,
+            "error_y": {
+                "array": [spread.std or 0.0 for spread in spreads],
+                "visible": any(spread.std is not None for spread in spreads),
+                "thickness": 1,
+            },
+            "hovertemplate": "%{x}: %{y:.3f}",
+        }
+        if kind == "bar":
+            drawing.add_trace(go.Bar(marker={"color": color(number)}, **common))
+        else:
+            drawing.add_trace(go.Scatter(mode="lines+markers", line={"color": color(number)}, **common))
+    if reference is not None:
+        drawing.add_hline(y=reference, line={"color": FAINT, "dash": "dot"})
+    drawing.update_yaxes(title_text=y_title)
+    return drawing
+
+
+def _thinned(count: int) -> npt.NDArray[np.intp]:
+    """Indices of at most ``MOST_POINTS`` of ``count`` points, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(np.intp))
+
+
+def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, high, bins + 1) if high > low else np.linspace(low - 0.5, low + 0.5, bins + 1)

@@ -1,0 +1,47 @@
+"""What a result rests on: command, versions and the commit of the code."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("creinn", "torch", "numpy", "scikit-learn", "scipy", "plotly")
+
+
+def provenance(command: str) -> dict[str, Any]:
+    """The command as the user would type it, versions of what was used, and the commit, ``None`` if there is none."""
+    return {
+        "command": command,
+        "commit": commit(Path(__file__).parent),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def commit(directory: Path) -> str | None:
+    """Git commit of the code in ``directory``, with ``-dirty`` if files were changed; ``None`` outside a repository.
+
+    A directory that lies in a repository but is not tracked by it, such as an installed package, has no commit.
+    """
+    if not _git(directory, "ls-files", "."):
+        return None
+    return _git(directory, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or None
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""  # no git, no repository, or no commit yet
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

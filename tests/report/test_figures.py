@@ -1,0 +1,186 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from creinn.evaluation import AccuracyRejection, accuracy_rejection
+from creinn.report.figures import (
+    MOST_POINTS,
+    heat_map,
+    increase_chart,
+    rejection_curves,
+    score_histograms,
+    training_curves,
+)
+from creinn.report.tables import Spread
+from creinn.report.theme import PALETTE
+
+
+def curve(*accuracy):
+    return AccuracyRejection(np.arange(len(accuracy)) / len(accuracy), np.array(accuracy))
+
+
+def test_rejection_curves_hold_the_curves_given():
+    given = {"A": {"AU": curve(0.5, 1.0), "EU": curve(0.6, 0.8)}, "B": {"EU": curve(0.7, 0.9)}}
+    traces = rejection_curves(given).data
+    assert [(t.name, t.xaxis, t.showlegend) for t in traces] == [
+        ("A", "x", True),
+        ("A", "x2", False),
+        ("B", "x2", True),
+    ]
+    for trace, expected in zip(traces, [given["A"]["AU"], given["A"]["EU"], given["B"]["EU"]], strict=True):
+        np.testing.assert_array_equal(trace.x, expected.rejection)
+        np.testing.assert_array_equal(trace.y, expected.accuracy)
+    assert traces[0].line.color == traces[1].line.color == PALETTE[0] != traces[2].line.color
+
+
+def test_rejection_curves_name_their_panels():
+    titles = [a.text for a in rejection_curves({"A": {"AU": curve(1.0), "EU": curve(1.0)}}).layout.annotations]
+    assert titles == ["AU", "EU"]
+
+
+def test_a_model_without_a_measure_moves_no_panel():
+    whole = {name: curve(1.0) for name in ("AU", "EU", "TU")}
+    figure = rejection_curves({"SNN": {"AU": curve(1.0), "TU": curve(1.0)}, "CreINN": whole})
+    assert [a.text for a in figure.layout.annotations] == ["AU", "EU", "TU"]
+    assert [t.xaxis for t in figure.data] == ["x", "x3", "x", "x2", "x3"]
+
+
+def test_long_curves_are_thinned_but_keep_their_ends():
+    rng = np.random.default_rng(0)
+    full = accuracy_rejection(rng.random(5000), rng.random(5000) < 0.8)
+    trace = rejection_curves({"A": {"EU": full}}).data[0]
+    assert len(trace.x) == MOST_POINTS
+    assert (trace.x[0], trace.y[0], trace.x[-1], trace.y[-1]) == (
+        full.rejection[0],
+        full.accuracy[0],
+        full.rejection[-1],
+        full.accuracy[-1],
+    )
+    assert set(trace.y) <= set(full.accuracy)
+
+
+def test_no_curves_are_refused():
+    with pytest.raises(ValueError, match="nothing to draw: curves is empty"):
+        rejection_curves({})
+    with pytest.raises(ValueError, match="measures of every model in curves is empty"):
+        rejection_curves({"A": {}})
+
+
+def test_score_histograms_by_hand():
+    # two bins, [0, 1) and [1, 2]: of the first group three quarters are low, of the second all are high
+    figure = score_histograms({"A": {"known": [0.0, 0.5, 0.9, 2.0], "new": [1.0, 1.5]}}, bins=2)
+    known, new = figure.data
+    np.testing.assert_array_equal(known.x, [0.5, 1.5])
+    np.testing.assert_array_equal(known.y, [0.75, 0.25])
+    np.testing.assert_array_equal(new.y, [0.0, 1.0])
+    np.testing.assert_array_equal(new.width, [1.0, 1.0])
+    assert (known.name, new.name) == ("known", "new")
+    assert figure.layout.barmode == "overlay"
+
+
+def test_histogram_of_equal_scores():
+    (trace,) = score_histograms({"A": {"known": [0.3, 0.3]}}, bins=3).data
+    np.testing.assert_allclose(trace.y, [0, 1, 0])
+
+
+def test_each_group_is_in_the_legend_once():
+    figure = score_histograms({"A": {"x": [0.0], "y": [1.0]}, "B": {"x": [0.0], "y": [1.0]}})
+    assert [t.name for t in figure.data if t.showlegend] == ["x", "y"]
+
+
+def test_bad_scores_are_named():
+    with pytest.raises(ValueError, match="scores is empty"):
+        score_histograms({})
+    with pytest.raises(ValueError, match=r"scores\['A'\] is empty"):
+        score_histograms({"A": {}})
+    with pytest.raises(ValueError, match=r"scores\['A'\]\['x'\] must be finite"):
+        score_histograms({"A": {"x": [float("nan")]}})
+
+
+def row(epoch, loss, val_loss=None, width=None):
+    return {"epoch": epoch, "loss": loss, "accuracy": None, "width": width, "val_loss": val_loss}
+
+
+def test_training_curves_hold_the_history():
+    figure = training_curves({"A": [row(1, 0.9, 1.0), row(2, 0.5, 0.7)], "B": [row(1, 0.8, width=0.3)]})
+    assert [a.text for a in figure.layout.annotations] == ["loss", "width"]
+    drawn = [(t.name, t.xaxis, t.line.dash, list(t.x), list(t.y)) for t in figure.data]
+    assert drawn == [
+        ("A", "x", "solid", [1, 2], [0.9, 0.5]),
+        ("A", "x", "dash", [1, 2], [1.0, 0.7]),
+        ("B", "x", "solid", [1], [0.8]),
+        ("B", "x2", "solid", [1], [0.3]),
+    ]
+    assert [t.name for t in figure.data if t.showlegend] == ["A", "B"]
+
+
+def test_training_curves_take_the_colours_of_another_figure():
+    figure = training_curves({"A": [row(1, 0.9)], "B": [row(1, 0.8)]}, colors={"B": "#123456"})
+    assert [t.line.color for t in figure.data] == [PALETTE[0], "#123456"]
+
+
+def test_histories_without_numbers_are_refused():
+    with pytest.raises(ValueError, match="histories is empty"):
+        training_curves({})
+    with pytest.raises(ValueError, match="columns with numbers, of loss, accuracy, width, is empty"):
+        training_curves({"A": []})
+
+
+def test_heat_map_holds_the_matrix():
+    figure = heat_map([[0.0, 0.5, 1.0], [0.25, 0.0, 2.0]])
+    np.testing.assert_array_equal(figure.data[0].z, [[0.0, 0.5, 1.0], [0.25, 0.0, 2.0]])
+    assert figure.data[0].zmin == 0
+    assert figure.layout.yaxis.autorange == "reversed"
+
+
+@pytest.mark.parametrize("bad", [[1.0, 2.0], np.zeros((0, 3)), np.zeros((2, 2, 2))])
+def test_heat_map_refuses_what_is_no_matrix(bad):
+    with pytest.raises(ValueError, match="needs a matrix"):
+        heat_map(bad)
+
+
+@pytest.mark.parametrize("kind", ["bar", "line"])
+def test_increase_chart_holds_the_values(kind):
+    figure = increase_chart({"EU": {"0": 1.0, ".1": Spread(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}}, kind)
+    first, second = figure.data
+    assert first.type == {"bar": "bar", "line": "scatter"}[kind]
+    assert (list(first.x), list(first.y), list(first.error_y.array)) == (["0", ".1"], [1.0, 2.0], [0.0, 0.5])
+    assert first.error_y.visible
+    assert not second.error_y.visible
+    assert figure.layout.shapes[0].y0 == 1.0
+
+
+def test_increase_chart_refuses_nonsense():
+    with pytest.raises(ValueError, match="values is empty"):
+        increase_chart({})
+    with pytest.raises(ValueError, match=r"values\['A'\] is empty"):
+        increase_chart({"A": {}})
+    with pytest.raises(ValueError, match="Unknown kind 'pie'"):
+        increase_chart({"A": {"0": 1.0}}, "pie")
+
+
+def test_without_plotly_the_tables_work_and_figures_say_what_is_missing():
+    script = """
+import sys
+sys.modules["plotly"] = None
+import creinn.report
+print(creinn.report.markdown_table([{"a": 1}]).splitlines()[-1])
+try:
+    creinn.report.rejection_curves
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "| 1 |",
+        "Reports need plotly, which is not installed. Install it with: pip install creinn[report]",
+    ]
+
+
+def test_unknown_names_are_unknown():
+    import creinn.report
+
+    with pytest.raises(AttributeError, match="no attribute 'pie'"):
+        creinn.report.pie  # noqa: B018

@@ -1,0 +1,97 @@
+import re
+
+import numpy as np
+import pytest
+
+from creinn.report.tables import Spread, format_cell, html_table, markdown_table, text_table, with_published
+
+DASH = "\N{EN DASH}"
+ROWS = [
+    {"model": "SNN", "acc": Spread(0.814, 0.0123), "time": 1},
+    {"model": "CreINN | x5", "acc": 0.8732, "time": None},
+]
+
+
+def test_spread_by_hand():
+    # mean of 1, 2, 6 is 3; squared deviations 4 + 1 + 9 = 14, over 2 is 7
+    spread = Spread.of([1.0, 2.0, 6.0])
+    assert spread.mean == pytest.approx(3)
+    assert spread.std == pytest.approx(7**0.5)
+
+
+def test_one_run_has_no_spread():
+    assert format_cell(Spread.of([0.25])) == "0.250"
+
+
+def test_no_runs_have_no_mean():
+    with pytest.raises(ValueError, match="at least one value"):
+        Spread.of([])
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        (0.12345, "0.123"),
+        (np.float32(0.5), "0.500"),
+        (np.int64(7), "7"),
+        (None, DASH),
+        ("text", "text"),
+        (Spread(0.5, 0.25), "0.500 ± 0.250"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_format_cell(cell, expected):
+    assert format_cell(cell) == expected
+
+
+def test_markdown_table_by_hand():
+    assert markdown_table(ROWS, digits={"acc": 2}).splitlines() == [
+        "| model | acc | time |",
+        "|---|---:|---:|",
+        "| SNN | 0.81 ± 0.01 | 1 |",
+        rf"| CreINN \| x5 | 0.87 | {DASH} |",
+    ]
+
+
+def test_text_table_is_aligned():
+    lines = text_table(ROWS).splitlines()
+    assert len(set(map(len, lines))) == 1
+    assert lines[2] == "SNN          0.814 ± 0.012     1"
+    assert lines[3].startswith("CreINN | x5")
+
+
+def test_html_table_escapes_and_marks_columns():
+    rows = with_published([{"model": "a<b", "acc": 0.8}], {"a<b": {"acc": 0.84}}, key="model")
+    table = html_table(rows, digits=2, caption="x & y")
+    assert "<td>a&lt;b</td>" in table
+    assert "<caption>x &amp; y</caption>" in table
+    assert re.findall(r'<td class="([^"]+)">([^<]+)</td>', table) == [("number", "0.80"), ("number published", "0.84")]
+
+
+def test_published_columns_stand_beside_ours():
+    ours = [{"model": "A", "acc": 0.8, "ours only": 1}, {"model": "B", "acc": 0.7, "ours only": 2}]
+    rows = with_published(ours, {"A": {"acc": 0.84}}, key="model")
+    assert [list(row) for row in rows] == [["model", "acc", "acc (paper)", "ours only"]] * 2
+    assert [row["acc (paper)"] for row in rows] == [0.84, None]
+
+
+def test_published_column_that_is_not_ours_is_refused():
+    with pytest.raises(ValueError, match="without one of ours: auroc"):
+        with_published([{"model": "A", "acc": 0.8}], {"A": {"auroc": 0.9}}, key="model")
+
+
+def test_rows_without_the_key_are_refused():
+    with pytest.raises(ValueError, match="no column 'model'"):
+        with_published([{"acc": 0.8}], {}, key="model")
+
+
+@pytest.mark.parametrize("table", [text_table, markdown_table, html_table])
+def test_empty_tables_are_refused(table):
+    with pytest.raises(ValueError, match="at least one row"):
+        table([])
+    with pytest.raises(ValueError, match="at least one column"):
+        table([{}])
+
+
+def test_a_row_may_lack_a_column():
+    assert markdown_table([{"a": 1}, {"b": 2}]).splitlines()[2:] == [f"| 1 | {DASH} |", f"| {DASH} | 2 |"]
