@@ -133,7 +133,7 @@ def test_what_is_not_a_known_layer_is_refused() -> None:
         ValueError, match=r"Only a known layer of torch\.nn has an interval twin, got creinn\.nn\.linear\.Linear"
     ):
         layers.twin(inn.Linear(1, 1))
-    with pytest.raises(ValueError, match="Unknown layer family 'quantum'; known are interval, ordinary"):
+    with pytest.raises(ValueError, match="Unknown layer family 'quantum'; known are .*interval.*ordinary"):
         layers.build_layer("quantum", "Linear", {})
     with pytest.raises(ValueError, match="Unknown layer 'Sequential' of family 'ordinary'"):
         layers.build_layer("ordinary", "Sequential", {})
@@ -154,7 +154,8 @@ def test_a_family_can_join(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = SimpleNamespace(Linear=Linear)
     layers.register_family("bayesian", namespace)
     layers.register_family("bayesian", namespace)
-    assert layers.known_families() == ("ordinary", "interval", "bayesian")
+    assert {"ordinary", "interval", "bayesian"} <= set(layers.known_families())
+    assert layers.known_families().count("bayesian") == 1
     assert layers.family_name(namespace) == "bayesian"
     layer = Linear(2, 3, prior=0.5)
     assert layers.family_of(layer) == "bayesian"

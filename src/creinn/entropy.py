@@ -19,6 +19,8 @@ mass at level t is piecewise linear and increasing, so t comes from its sorted b
   once (take the one with most mass on the later classes of a linear extension). Hence in the lower half the
   classes below f stay at their lower bounds, and in the upper half those above f are at their upper bounds. If the
   bounds are ordered alike over the classes, both halves are one point, and the root decides.
+* *Neighbours.* The vertices where f goes to one of its bounds and another class takes the rest often have less entropy;
+  the best of them is tried as well.
 * *Bounds from duality.* At the knapsack's critical slope s, moving class k by d from its bound costs at
   least :math:`|s_k - s| d`. Where that exceeds the gap to the best value known, the interval is cut.
 
@@ -35,13 +37,13 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple, overload
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from creinn.numerics import entropy, widen, xlogx
+from creinn.numerics import entropy, widen
 from creinn.probability import reachable
 
-_CHUNK = 2**16  # entries of one tensor of nodes; a few of them fit the cache
+_CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
 
 
 class EntropyBounds(NamedTuple):
@@ -151,7 +153,8 @@ def _water_level(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "row
     for part in _chunks(*lower.shape):
         low, high = lower[part], upper[part]
         points, order = torch.cat([low, high], -1).sort(-1)
-        rising = torch.where(order < low.shape[-1], 1.0, -1.0).to(low.dtype).cumsum(-1)  # classes that follow the level
+        starts = (order < low.shape[-1]).to(low.dtype)
+        rising = (2 * starts - 1).cumsum(-1)  # number of classes that follow the level from this point on
         steps = rising[:, :-1] * points.diff(dim=-1)
         mass = torch.cat([low.sum(-1, keepdim=True), steps], -1).cumsum(-1)
         last = ((mass <= 1).sum(-1, keepdim=True) - 1).clamp_min(0)
@@ -186,7 +189,7 @@ class _Nodes(NamedTuple):
 class _Relaxed(NamedTuple):
     """Solution of the knapsack relaxation: classes at their upper bounds, the fractional one, and both values."""
 
-    filled: Bool[Tensor, "nodes classes"]
+    filled: Float[Tensor, "nodes classes"]  # 1 or 0: lerp between bounds is exact there, and far quicker than where
     fractional: Int[Tensor, "nodes 1"]
     value: Float[Tensor, "nodes 1"]
     slope: Float[Tensor, "nodes classes"]
@@ -219,6 +222,7 @@ def _search_chunk(lower: Tensor, upper: Tensor, found: _Found) -> None:
         is_open = _close(nodes.row, solved.bound, found, gap)
         if len(is_open):
             nodes, solved = nodes.select(is_open), solved.select(is_open)
+            _record(nodes, _exchange(nodes, solved), found)
             children = _branch(nodes, solved, found.attained[nodes.row] + gap)
             stack = _Nodes.concatenate([stack, children])
     torch.minimum(found.bound, found.attained, out=found.bound)
@@ -228,24 +232,44 @@ def _relax(lower: Float[Tensor, "nodes classes"], upper: Float[Tensor, "nodes cl
     """Solve the fractional knapsack over the chords."""
     width = upper - lower
     at_lower, at_upper = _bits(lower), _bits(upper)
-    slope = torch.where(width > 0, (at_upper - at_lower) / width, math.inf)
+    change = at_upper - at_lower
+    slope = change / width.clamp_min(torch.finfo(width.dtype).tiny)
     order = slope.argsort(-1)
     mass = width.gather(-1, order).cumsum(-1)
     room = (1 - lower.sum(-1, keepdim=True)).clamp_min(0)
     position = (mass <= room).sum(-1, keepdim=True).clamp_max(lower.shape[-1] - 1)
     places = torch.arange(lower.shape[-1], device=lower.device)
-    filled = torch.zeros_like(lower, dtype=torch.bool).scatter_(-1, order, places < position)
+    filled = torch.empty_like(lower).scatter_(-1, order, (places < position).to(lower.dtype))
 
     fractional = order.gather(-1, position)
     span = width.gather(-1, fractional)
     rise = torch.minimum((room - (mass.gather(-1, position) - span)).clamp_min(0), span)
     value = lower.gather(-1, fractional) + rise
-    terms = torch.where(filled, at_upper, at_lower)
-    rest = terms.sum(-1, keepdim=True) - terms.gather(-1, fractional)
-    chord = at_lower.gather(-1, fractional) + rise * torch.where(span > 0, slope.gather(-1, fractional), 0.0)
+    its_bits = torch.lerp(at_lower, at_upper, filled).gather(-1, fractional)
+    rest = at_lower.sum(-1, keepdim=True) + (change * filled).sum(-1, keepdim=True) - its_bits
+    chord = at_lower.gather(-1, fractional) + rise * slope.gather(-1, fractional)
     true = _bits(value)
     bound, attained = rest + torch.minimum(chord, true), rest + true
     return _Relaxed(filled, fractional, value, slope, bound.squeeze(-1), attained.squeeze(-1))
+
+
+def _exchange(nodes: _Nodes, solved: _Relaxed) -> _Relaxed:
+    """Best of the vertices next to the relaxation's: the fractional class goes to a bound, another takes the rest."""
+    low, high = nodes.lower, nodes.upper
+    filled, fractional, value = solved.filled, solved.fractional, solved.value
+    its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
+    before = torch.lerp(low, high, filled)
+    after = before + (value - torch.lerp(its_low, its_high, filled))
+    misfit = torch.maximum(low - after, after - high).clamp_min(0)
+    its_change = torch.lerp(_bits(its_low), _bits(its_high), filled) - _bits(value)
+    change = _bits(after.clamp_min(0)) - _bits(before) + its_change + misfit / torch.finfo(low.dtype).tiny
+    change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
+    return solved._replace(
+        filled=filled.scatter(-1, fractional, filled.gather(-1, other)),
+        fractional=other,
+        value=after.gather(-1, other),
+        attained=solved.attained + change.squeeze(-1),
+    )
 
 
 def _record(nodes: _Nodes, solved: _Relaxed, found: _Found) -> None:
@@ -253,7 +277,7 @@ def _record(nodes: _Nodes, solved: _Relaxed, found: _Found) -> None:
     before = found.attained[nodes.row]
     found.attained.scatter_reduce_(0, nodes.row, solved.attained, "amin")
     better = ((solved.attained < before) & (solved.attained == found.attained[nodes.row])).nonzero().squeeze(-1)
-    vertex = torch.where(solved.filled[better], nodes.upper[better], nodes.lower[better])
+    vertex = torch.lerp(nodes.lower[better], nodes.upper[better], solved.filled[better])
     found.member[nodes.row[better]] = vertex.scatter(-1, solved.fractional[better], solved.value[better])
 
 
@@ -269,26 +293,25 @@ def _branch(nodes: _Nodes, solved: _Relaxed, ceiling: Float[Tensor, " nodes"]) -
     low, high = nodes.lower, nodes.upper
     filled, fractional, value = solved.filled, solved.fractional, solved.value
     its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
-    below = ~filled & (low <= its_low) & (high <= its_high)
-    above = filled & (low >= its_low) & (high >= its_high)
+    below = ((low <= its_low) & (high <= its_high)) * (1 - filled)
+    above = ((low >= its_low) & (high >= its_high)) * filled
 
-    off_slope = (solved.slope - solved.slope.gather(-1, fractional)).abs()
-    reach = (ceiling - solved.bound).unsqueeze(-1) / off_slope.clamp_min(torch.finfo(low.dtype).tiny)
-    reach = reach.scatter(-1, fractional, math.inf)
+    gap, tiny = (ceiling - solved.bound).unsqueeze(-1), torch.finfo(low.dtype).tiny
+    off_slope = solved.slope - solved.slope.gather(-1, fractional)  # negative for filled classes
     low, high = (
-        torch.where(filled, torch.maximum(low, high - reach), low),
-        torch.where(filled, high, torch.minimum(high, low + reach)),
+        torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny)),
+        torch.minimum(high, low + gap / off_slope.clamp_min(tiny)),
     )
-    lower_half = torch.where(below, low, high).scatter(-1, fractional, value)  # upper bounds of it
-    upper_half = torch.where(above, high, low).scatter(-1, fractional, value)  # lower bounds of it
+    lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
+    upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
     slack = 64 * torch.finfo(low.dtype).eps
     first = (lower_half.sum(-1) > 1 + slack).nonzero().squeeze(-1)
     second = (upper_half.sum(-1) < 1 - slack).nonzero().squeeze(-1)
     halves = torch.cat([first, second])
-    tight = reachable(
-        torch.cat([low[first], upper_half[second]]), torch.cat([lower_half[first], high[second]]), check=False
-    )
-    return _Nodes(nodes.row[halves], *tight, solved.bound[halves])
+    low, high = torch.cat([low[first], upper_half[second]]), torch.cat([lower_half[first], high[second]])
+    excess, room = high.sum(-1, keepdim=True) - 1, 1 - low.sum(-1, keepdim=True)
+    low, high = torch.maximum(low, high - excess), torch.minimum(high, low + room)  # reachable bounds
+    return _Nodes(nodes.row[halves], low, torch.maximum(low, high), solved.bound[halves])
 
 
 def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
@@ -302,5 +325,5 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _bits(x: Tensor) -> Tensor:
-    """Entropy summand -x log2 x."""
-    return xlogx(x) / -math.log(2.0)
+    """Entropy summand -x log2 x, without gradient."""
+    return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()

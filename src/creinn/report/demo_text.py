@@ -69,6 +69,6 @@ radius. White weights are ordinary numbers.
 
 ORIGIN = """
 The digits and photographs ship with scikit-learn; nothing was downloaded. All networks were trained with the same
-settings, which were not chosen by looking at held-out digits or photographs. The same command gives the same numbers on
-the same machine.
+settings; no setting was tuned to make foreign images easier to detect. The same command gives the same numbers on the
+same machine.
 """

@@ -1,0 +1,225 @@
+"""Upper and lower entropy of many credal sets, beside scipy's SLSQP on a sample of the same sets.
+
+Prints sets per second for each kind of set and number of classes, how many times faster that is than SLSQP, and the
+share of SLSQP answers that are not the minimum. Writes the numbers with the configuration as JSON.
+
+    python benchmarks/entropy.py [--classes 10 100 1000] [--sets 100000 10000 2000] [--repeats 3] [--threads 2]
+                                 [--slsqp-seconds 10] [--out results/benchmarks/entropy.json]
+
+Wall seconds are the best of the repeats; processor seconds stand beside them, since a busy machine spoils the former.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from creinn.entropy import lower_entropy, lower_entropy_bounds, upper_entropy
+from creinn.probability import intersection_probability, interval_softmax, reachable
+
+Bounds = tuple[Tensor, Tensor]
+WRONG = 1e-6  # bits above the certified minimum that make an answer of SLSQP wrong
+
+
+def softmax_sets(count: int, classes: int, radius: float) -> Bounds:
+    """Interval SoftMax of random logits, as an interval network produces them."""
+    center = 2 * torch.randn(count, classes, dtype=torch.float64)
+    half = radius * torch.rand(count, classes, dtype=torch.float64)
+    return reachable(*interval_softmax(center - half, center + half))
+
+
+def boxes(count: int, classes: int, share: float) -> Bounds:
+    """Random relative margins around distributions drawn uniformly from the simplex: [p (1 - s u), p (1 + 3 s v)]."""
+    point = torch.empty(count, classes, dtype=torch.float64).exponential_()
+    point = point / point.sum(-1, keepdim=True)
+    down, up = torch.rand(2, count, classes, dtype=torch.float64)
+    return reachable(point * (1 - share * down), (point * (1 + 3 * share * up)).clamp_max(1))
+
+
+KINDS: dict[str, Callable[[int, int], Bounds]] = {
+    "softmax, logit radius <= 0.1": lambda n, k: softmax_sets(n, k, 0.1),
+    "softmax, logit radius <= 1": lambda n, k: softmax_sets(n, k, 1.0),
+    "softmax, logit radius <= 4": lambda n, k: softmax_sets(n, k, 4.0),
+    "boxes, 10 %": lambda n, k: boxes(n, k, 0.1),
+    "boxes, 100 %": lambda n, k: boxes(n, k, 1.0),
+}
+
+
+def timed(function: Callable[[Tensor, Tensor], Tensor], bounds: Bounds, repeats: int) -> dict[str, float]:
+    best = {"wall_s": float("inf"), "processor_s": float("inf")}
+    for _ in range(repeats):
+        wall, processor = time.perf_counter(), time.process_time()
+        function(*bounds)
+        best["wall_s"] = min(best["wall_s"], time.perf_counter() - wall)
+        best["processor_s"] = min(best["processor_s"], time.process_time() - processor)
+    return best
+
+
+def slsqp(lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, deadline: float) -> tuple[float, bool]:
+    """Entropy that SLSQP finds, minimising ``sign * H`` from the intersection probability, and whether it converged.
+
+    Raises:
+        TimeoutError: If it is still at work after the deadline.
+    """
+
+    def objective(q: np.ndarray) -> float:
+        if time.perf_counter() > deadline:
+            raise TimeoutError
+        return -sign * float((q * np.log2(np.maximum(q, 1e-300))).sum())
+
+    def gradient(q: np.ndarray) -> np.ndarray:
+        return -sign * (np.log2(np.maximum(q, 1e-300)) + 1 / np.log(2))
+
+    found = minimize(
+        objective,
+        start,
+        jac=gradient,
+        bounds=np.stack([lower, upper], 1),
+        constraints={"type": "eq", "fun": lambda q: q.sum() - 1, "jac": np.ones_like},
+        method="SLSQP",
+        options={"maxiter": 200, "ftol": 1e-10},
+    )
+    return sign * float(found.fun), bool(found.success)
+
+
+def rival(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
+    """SLSQP, both entropies, on the first sets of the batch until the time is up; a set it cannot finish counts as one."""
+    lower, upper = (x[:most] for x in bounds)
+    exact = lower_entropy(lower, upper).tolist()
+    start = intersection_probability(lower, upper).numpy()
+    begin = time.perf_counter()
+    excess, converged = [], []
+    try:
+        for n in range(len(lower)):
+            one = lower[n].numpy(), upper[n].numpy(), start[n]
+            value, success = slsqp(*one, 1.0, begin + seconds)
+            slsqp(*one, -1.0, begin + seconds)
+            excess.append(value - exact[n])
+            converged.append(success)
+    except TimeoutError:
+        pass
+    done = len(excess)
+    record: dict[str, Any] = {"sets": done, "sets_per_s": max(done, 1) / (time.perf_counter() - begin)}
+    if done:
+        record["not_minimum_share"] = float(np.mean(np.array(excess) > WRONG))
+        record["not_converged_share"] = float(1 - np.mean(converged))
+        record["mean_excess_bits"] = float(np.mean(excess))
+    return record
+
+
+def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -> dict[str, Any]:
+    torch.manual_seed(0)
+    bounds = KINDS[kind](count, classes)
+    upper, lower = timed(upper_entropy, bounds, repeats), timed(lower_entropy, bounds, repeats)
+    certificate = lower_entropy_bounds(*(x[:500] for x in bounds))
+    both = upper["wall_s"] + lower["wall_s"]
+    record: dict[str, Any] = {
+        "kind": kind,
+        "classes": classes,
+        "sets": count,
+        "upper": upper | {"sets_per_s": count / upper["wall_s"]},
+        "lower": lower | {"sets_per_s": count / lower["wall_s"]},
+        "both_wall_s": both,
+        "both_processor_s": upper["processor_s"] + lower["processor_s"],
+        "largest_certified_gap_bits": (certificate.attained - certificate.bound).max().item(),
+    }
+    if seconds > 0:
+        record["slsqp"] = rival(bounds, seconds)
+        record["times_slsqp"] = count / both / record["slsqp"]["sets_per_s"]
+    return record
+
+
+def commit() -> str:
+    """Commit of the working tree, or "unknown"."""
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
+
+
+def write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+COLUMNS = ["K", "kind", "sets", "upper/s", "lower/s", "wall s", "processor s", "SLSQP/s", "times", "not minimum"]
+WIDTHS = [5, 29, 7, 9, 9, 7, 11, 8, 8, 11]
+
+
+def line(cells: list[str]) -> str:
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=False))
+
+
+def row(record: dict[str, Any]) -> list[str]:
+    cells = [
+        str(record["classes"]),
+        record["kind"],
+        str(record["sets"]),
+        f"{record['upper']['sets_per_s']:.0f}",
+        f"{record['lower']['sets_per_s']:.0f}",
+        f"{record['both_wall_s']:.2f}",
+        f"{record['both_processor_s']:.2f}",
+    ]
+    if "slsqp" in record:
+        found = record["slsqp"]
+        less, more = ("", "") if found["sets"] else ("< ", "> ")
+        cells += [f"{less}{found['sets_per_s']:.2g}", f"{more}{record['times_slsqp']:.0f}"]
+        cells += [f"{100 * found['not_minimum_share']:.0f} % of {found['sets']}" if found["sets"] else "none done"]
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--sets", type=int, nargs="+", default=[100_000, 10_000, 2_000], help="one number per K")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--slsqp-seconds", type=float, default=10.0, help="per kind; 0 leaves SLSQP out")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/entropy.json"))
+    options = parser.parse_args()
+    if len(options.classes) != len(options.sets):
+        parser.error(f"--sets needs one number for each of the {len(options.classes)} numbers of classes")
+    torch.set_num_threads(options.threads)
+
+    print(line(COLUMNS))
+    records = []
+    for classes, count in zip(options.classes, options.sets, strict=True):
+        for kind in KINDS:
+            records.append(measure(kind, classes, count, options.repeats, options.slsqp_seconds))
+            print(line(row(records[-1])), flush=True)
+    write(
+        options.out,
+        {
+            "command": " ".join(["python", *sys.argv]),
+            "configuration": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
+            "seed": 0,
+            "dtype": "float64",
+            "wrong_if_bits_above_minimum": WRONG,
+            "load_average": os.getloadavg(),
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "scipy": scipy.__version__,
+                "numpy": np.__version__,
+            },
+            "commit": commit(),
+            "records": records,
+        },
+    )
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()

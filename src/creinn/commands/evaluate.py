@@ -1,0 +1,57 @@
+"""``creinn evaluate``: a model directory and labelled rows in, figures of merit out."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from creinn.commands.parsing import POSITIONAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Measure a trained model on labelled data: accuracy, accuracy-rejection curves, and detection of foreign data.
+
+    Args:
+        model: Directory that creinn train wrote.
+        data: CSV table with the columns of the training table and the class, or a folder (or zip archive) of images
+            by class.
+        out: JSON file for all numbers; a file with the same name and the suffix .yaml holds the options.
+        report: HTML page with curves and histograms; needs plotly.
+        lower: Table of lower bounds, together with upper; instead of data.
+        upper: Table of upper bounds, with the same columns and rows.
+        ood: Data of another kind, without classes, which uncertainty should tell apart; a table or a folder.
+        ood_lower: Lower bounds of such data, together with ood_upper; instead of ood.
+        ood_upper: Upper bounds of such data.
+        rule: Which classes are ruled out: by dominance, by maximality, or by e-admissibility.
+        missing: Texts that stand for a missing value besides those of the training, separated by commas.
+        separator: Between the cells of a table.
+        batch_size: Rows at once.
+        device: Where to predict: cpu, cuda, cuda:1, mps, or auto.
+    """
+
+    model: Path = field(metadata=POSITIONAL)
+    data: Path | None = field(default=None, metadata=POSITIONAL)
+    out: Path = Path("evaluation.json")
+    report: Path | None = None
+    lower: Path | None = None
+    upper: Path | None = None
+    ood: Path | None = None
+    ood_lower: Path | None = None
+    ood_upper: Path | None = None
+    rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
+    missing: tuple[str, ...] = ()
+    separator: str = ","
+    batch_size: int = 256
+    device: str = "cpu"
+
+
+def run(options: EvaluateOptions) -> int:
+    """Evaluate, print and write; returns the exit code.
+
+    Raises:
+        ValueError: If the model or the data are not as they must be.
+        OSError: If a file cannot be read or written.
+    """
+    from creinn.jobs.evaluate import evaluate
+
+    return evaluate(options)

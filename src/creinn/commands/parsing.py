@@ -1,0 +1,166 @@
+"""Options of a command: a dataclass in, a parser out; a YAML file may give any option, and gets all of them in the end.
+
+The name of a field is the name of its option (with dashes), its default is the default, and its entry in the ``Args:``
+section of the docstring is the help text. A field with the metadata :data:`POSITIONAL` is given by its place instead.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import yaml
+from jsonargparse import ActionYesNo, ArgumentError, ArgumentParser
+
+Options = TypeVar("Options")
+
+POSITIONAL = MappingProxyType({"positional": True})
+"""Metadata of a field that is given by its place on the command line, not by ``--name``; a YAML file names it."""
+
+
+class UsageError(Exception):
+    """The command line, or a file of options, is not as it must be."""
+
+
+def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
+    """Options of the dataclass ``kind`` from the command line and from the YAML file that ``--config`` names.
+
+    What stands on the command line goes before what stands in the file. ``--help`` prints and exits.
+
+    Raises:
+        UsageError: If an option is unknown, missing or of the wrong type, or the file cannot be read.
+    """
+    fields = [field for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
+    parser = _parser(kind, program, fields)
+    try:
+        found = parser.parse_args(_normalised(kind, fields, arguments))
+        values = {field.name: found[field.name] for field in fields if field.name in found}
+        missing = [field.name for field in fields if field.name not in values and _is_required(field)]
+        if missing:
+            raise UsageError(f"missing: {missing[0].upper()}.")
+        return kind(**values)
+    except (ArgumentError, argparse.ArgumentError) as error:
+        raise UsageError(_message(error)) from error
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+def options_yaml(command: str, options: Any) -> str:
+    """All options as YAML that ``--config`` takes; the first line says by which version they were used."""
+    values = {name: _plain(value) for name, value in dataclasses.asdict(options).items()}
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16)
+    return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
+
+
+def summary(kind: Any) -> str:
+    """First line of a docstring of a class or module."""
+    return (inspect.getdoc(kind) or "").split("\n", 1)[0]
+
+
+class _Parser(ArgumentParser):
+    def format_help(self, formatter: Any = None) -> str:
+        return re.sub(r"<class\s+'(\w+)'>", r"\1", super().format_help())
+
+
+def _parser(kind: type, program: str, fields: Sequence[dataclasses.Field[Any]]) -> ArgumentParser:
+    parser = _Parser(
+        prog=program,
+        description=(inspect.getdoc(kind) or "").split("\nArgs:", 1)[0].strip(),
+        exit_on_error=False,
+        print_config=None,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", action="config", metavar="FILE", help="YAML file with any of these options.")
+    hints = {name: _text_hint(hint) for name, hint in get_type_hints(kind).items()}
+    helps = _help_texts(kind)
+    for field in fields:
+        help_text = helps.get(field.name, "")
+        if field.metadata.get("positional"):
+            # No default here: it would overwrite what the file of options says.
+            parser.add_argument(
+                field.name, type=hints[field.name], nargs="?", default=argparse.SUPPRESS, help=help_text
+            )
+            continue
+        default = {"required": True} if _is_required(field) else {"default": _default(field)}
+        what = {"type": hints[field.name]}
+        if hints[field.name] is bool:
+            what = {"action": ActionYesNo(yes_prefix="", no_prefix="no-")}
+        parser.add_argument(_option(field.name), help=help_text, **what, **default)
+    return parser
+
+
+def _normalised(kind: type, fields: Sequence[dataclasses.Field[Any]], arguments: Sequence[str]) -> list[str]:
+    """Underscores in names as dashes, values so that YAML takes them for what they are, the file of options first."""
+    hints = {_option(name): hint for name, hint in get_type_hints(kind).items()} | {"--config": str}
+    config: list[str] = []
+    rest: list[str] = []
+    pending = list(arguments)
+    while pending:
+        token = pending.pop(0)
+        name, equals, value = token.partition("=")
+        name = name.replace("_", "-")
+        if not token.startswith("--") or name not in hints or hints[name] is bool:
+            rest.append(token)
+            continue
+        if not equals and pending:
+            equals, value = "=", pending.pop(0)
+        if equals:
+            value = _as_yaml(value, hints[name])
+        (config if name == "--config" else rest).append(f"{name}{equals}{value}")
+    return config + rest
+
+
+def _as_yaml(value: str, hint: Any) -> str:
+    """``5,6`` as ``[5,6]`` for a list; all else as it is."""
+    if get_origin(hint) in (tuple, list):
+        if value.startswith("[") and value.endswith("]"):
+            return value
+        items = [item.strip() for item in value.split(",") if item.strip()]
+        return json.dumps(items) if str in get_args(hint) else f"[{','.join(items)}]"
+    return value
+
+
+def _help_texts(kind: type) -> dict[str, str]:
+    """Entries of the ``Args:`` section of a docstring, each in one line."""
+    _, _, section = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
+    section = re.split(r"\n(?=\S)", section)[0]
+    entries = re.findall(r"^ {4}(\w+): (.*?)(?=^ {4}\w|\Z)", section, flags=re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.replace("``", "").split()) for name, text in entries}
+
+
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    text = re.sub(r"Parser key \"(\w+)\": ", lambda m: f"{_option(m[1])}: ", text)
+    text = re.sub(r"Expected an? <class '(\w+)'>\.", r"expected \1.", text)
+    text = text.replace("the following arguments are required: ", "missing: --")
+    return text.rstrip(".") + "."
+
+
+def _text_hint(hint: Any) -> Any:
+    """``str | None`` as ``str``: an optional text is never read as YAML, in which ``#1`` or ``~`` is null."""
+    inside = set(get_args(hint)) - {type(None)}
+    return inside.pop() if inside in ({str}, {Path}) else hint
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(entry) for entry in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,52 @@
+"""``creinn predict``: a model directory and new rows in, a table of predictions out."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from creinn.commands.parsing import POSITIONAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """Predict a CSV table, a pair of tables of bounds, or a folder of images with a trained model.
+
+    The result has one row per input: the class, lower and upper probability of every class, the aleatoric, epistemic
+    and total uncertainty (AU, EU, TU), and the set of classes that are not ruled out. Models that are no CreINN have no
+    lower and upper probabilities and no set.
+
+    Args:
+        model: Directory that creinn train wrote.
+        data: CSV table with the columns of the training table, or a folder (or zip archive) of images.
+        out: CSV file for the predictions; a file with the same name and the suffix .yaml holds the options.
+        lower: Table of lower bounds, together with upper; instead of data.
+        upper: Table of upper bounds, with the same columns and rows.
+        rule: Which classes are ruled out: by dominance, by maximality, or by e-admissibility.
+        missing: Texts that stand for a missing value besides those of the training, separated by commas.
+        separator: Between the cells of a table.
+        batch_size: Rows at once.
+        device: Where to predict: cpu, cuda, cuda:1, mps, or auto.
+    """
+
+    model: Path = field(metadata=POSITIONAL)
+    data: Path | None = field(default=None, metadata=POSITIONAL)
+    out: Path
+    lower: Path | None = None
+    upper: Path | None = None
+    rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
+    missing: tuple[str, ...] = ()
+    separator: str = ","
+    batch_size: int = 256
+    device: str = "cpu"
+
+
+def run(options: PredictOptions) -> int:
+    """Predict and write; returns the exit code.
+
+    Raises:
+        ValueError: If the model or the data are not as they must be.
+        OSError: If a file cannot be read or written.
+    """
+    from creinn.jobs.predict import predict
+
+    return predict(options)

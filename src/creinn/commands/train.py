@@ -1,0 +1,88 @@
+"""``creinn train``: a table, a pair of tables or a folder of images in, a model directory out."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from creinn.commands.parsing import POSITIONAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Train a classifier on a CSV table, on a pair of tables of bounds, or on a folder of images by class.
+
+    Args:
+        data: CSV table with a header line, or a folder (or zip archive) of images with one folder per class.
+        out: Directory for the model; train.yaml in it holds all options that were used.
+        target: Column of the classes, for tables.
+        lower: Table of lower bounds, together with upper; instead of data.
+        upper: Table of upper bounds, with the same columns and rows.
+        drop: Columns to leave out, separated by commas.
+        categorical: Columns whose numbers are categories, separated by commas.
+        missing: Texts that stand for a missing value besides the usual ones such as NA, separated by commas.
+        separator: Between the cells of a table.
+        size: Side in pixels to which images are stretched; by default they must agree already.
+        channels: 3 for colour images, 1 for grey ones.
+        augment: Whether to move images by a few pixels and mirror them at random in training.
+        method: creinn (credal sets), snn (an ordinary network), deep-ensemble, bnn-r, bnn-f, fsvi or bnn-l.
+        members: Networks to train and average; by default 1, for deep-ensemble 5.
+        mode: paper, or sound: intervals that contain every network inside the weight intervals.
+        hidden: Widths of the hidden layers for tables, separated by commas.
+        network: Architecture for images: resnet8, resnet14, resnet18, resnet20, resnet34 or resnet50.
+        stem: First layers of resnet18, 34 and 50: cifar for small images, imagenet for large ones.
+        width: Channels of the first stage of that network; by default the usual number.
+        epochs: Passes over the training data.
+        batch_size: Rows per step.
+        learning_rate: Of Adam, at the start; by default 0.003 for tables and 0.001 for images.
+        milestones: Epochs after which the learning rate falls to a tenth, separated by commas.
+        class_weight: balanced gives every class the same total weight in the loss; none gives it to every row.
+        validation_fraction: Share of the rows of each class that is kept from training to validate on.
+        patience: Stop after so many epochs without a better validation loss, and keep the best weights.
+        seed: Decides everything random.
+        device: Where to train: cpu, cuda, cuda:1, mps, or auto.
+        checkpoints: Directory for checkpoints; the same command goes on from there after an interruption.
+        progress: Whether to show a progress bar, if there is a terminal.
+    """
+
+    data: Path | None = field(default=None, metadata=POSITIONAL)
+    out: Path
+    target: str | None = None
+    lower: Path | None = None
+    upper: Path | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    separator: str = ","
+    size: int | None = None
+    channels: int = 3
+    augment: bool = False
+    method: str = "creinn"
+    members: int | None = None
+    mode: Literal["paper", "sound"] = "paper"
+    hidden: tuple[int, ...] = (64, 64)
+    network: str = "resnet8"
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    width: int | None = None
+    epochs: int = 100
+    batch_size: int = 64
+    learning_rate: float | None = None
+    milestones: tuple[int, ...] = ()
+    class_weight: Literal["balanced", "none"] = "none"
+    validation_fraction: float = 0.0
+    patience: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    checkpoints: Path | None = None
+    progress: bool = True
+
+
+def run(options: TrainOptions) -> int:
+    """Train and save; returns the exit code.
+
+    Raises:
+        ValueError: If data or options are not as they must be.
+        OSError: If a file cannot be read or written.
+    """
+    from creinn.jobs.train import train
+
+    return train(options)

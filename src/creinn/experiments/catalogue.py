@@ -1,0 +1,159 @@
+"""The experiments by name: the paper's settings, and small twins of them for two cores.
+
+Importing this file does not load torch. Where the paper is silent its authors' code decides: batch 128, 150 epochs, the
+CIFAR-10 mean and standard deviation also for SVHN. On the X-ray images both are silent about their size and the number
+of epochs; 128 x 128 and 50 epochs are ours.
+
+Small twins keep the protocol and shrink the scale: a narrow ResNet-8, stratified subsets, few epochs with the learning
+rate falling after the same shares of them, five runs. Test subsets keep the proportion of CIFAR-10 to SVHN, and so the
+base rate of the OOD task.
+"""
+
+from dataclasses import replace
+
+from creinn.experiments.definition import (
+    CIFAR_MEAN,
+    CIFAR_STD,
+    Arm,
+    Experiment,
+    Images,
+    Network,
+    Shift,
+    Timing,
+    Training,
+)
+
+_NOISE_TESTS = ((0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2))
+_BRIGHTNESS_TESTS = ((0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3))
+_FROM_ZERO = {"noise": (0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0.05, 0.1, 0.15, 0.2, 0.3)}
+_CREDAL_METHODS = ("creinn", "creinn-ensemble")
+
+INTERVAL_ARMS = (
+    Arm(Shift("noise", 0, 0.08), tuple(Shift("noise", *ends) for ends in _NOISE_TESTS)),
+    Arm(Shift("brightness", 0, 0.05), tuple(Shift("brightness", *ends) for ends in _BRIGHTNESS_TESTS)),
+)
+"""Train on the narrowest range, test on it and on stronger ones (DesignInterval)."""
+
+POINT_ARMS = (Arm(None, tuple(Shift(kind, 0, high) for kind, highs in _FROM_ZERO.items() for high in highs)),)  # type: ignore[arg-type]
+"""Train on points, test on ever wider ranges (DesignIntervalSig2Interval)."""
+
+_CIFAR = Experiment(
+    name="cifar10-svhn",
+    title="CIFAR-10, with SVHN as out-of-distribution data",
+    paper="cifar10-svhn",
+    images=Images(name="cifar10", split="train"),
+    test=Images(name="cifar10"),
+    ood=(Images(name="svhn"),),
+    network=Network(builder="resnet50", width=64, stem="imagenet"),
+    mean=CIFAR_MEAN,
+    std=CIFAR_STD,
+)
+_CHEST = Experiment(
+    name="chest-xray",
+    title="Chest X-ray, two classes",
+    paper="chest-xray",
+    images=Images(name="chest-xray", split="train", size=128, channels=1),
+    test=Images(name="chest-xray", size=128, channels=1, shuffled=True),
+    network=Network(builder="resnet18", width=64, stem="imagenet"),
+    training=Training(epochs=50, milestones=(25,)),
+    logits=1,
+)
+_TIME = replace(
+    _CIFAR,
+    name="inference-time",
+    title="Inference time relative to the SNN",
+    paper="inference-time",
+    ood=(),
+    arms=(),
+    methods=("snn", "creinn", "bnn-r", "bnn-f", "bnn-l", "fsvi"),
+    seeds=1,
+    timing=Timing(),
+)
+
+_SMALL = Training(epochs=12, milestones=(6, 10))
+_CIFAR_SMALL = replace(
+    _CIFAR,
+    name="cifar10-svhn-small",
+    title="CIFAR-10, with SVHN as out-of-distribution data; small",
+    images=replace(_CIFAR.images, count=7200),
+    test=replace(_CIFAR.test, count=2000),
+    ood=(Images(name="svhn", count=5206),),
+    network=Network(builder="resnet8", width=8),
+    training=_SMALL,
+    seeds=5,
+    snn_seeds=10,
+)
+_CHEST_SMALL = replace(
+    _CHEST,
+    name="chest-xray-small",
+    title="Chest X-ray, two classes; small",
+    images=replace(_CHEST.images, size=48, count=2400),
+    test=replace(_CHEST.test, size=48),
+    network=Network(builder="resnet8", width=8),
+    training=Training(epochs=10, milestones=(5, 8), batch_size=64),
+    seeds=5,
+    snn_seeds=10,
+)
+_FASHION_SMALL = Experiment(
+    name="fashion-mnist-small",
+    title="Fashion-MNIST, with MNIST as out-of-distribution data; small",
+    images=Images(name="fashion-mnist", split="train", count=7200),
+    test=Images(name="fashion-mnist", count=2000),
+    ood=(Images(name="mnist", count=2000),),
+    network=Network(builder="resnet8", width=8),
+    training=Training(epochs=15, milestones=(8, 12)),
+    seeds=5,
+    snn_seeds=10,
+)
+
+
+def _interval(base: Experiment, name: str, title: str) -> Experiment:
+    return replace(base, name=name, title=title, ood=(), arms=INTERVAL_ARMS, methods=_CREDAL_METHODS, paper=None)
+
+
+def _from_points(base: Experiment, name: str, title: str) -> Experiment:
+    return replace(base, name=name, title=title, ood=(), arms=POINT_ARMS, methods=_CREDAL_METHODS, paper=None)
+
+
+_ALL = (
+    _CIFAR,
+    _CHEST,
+    _interval(_CIFAR, "interval-cifar10", "CIFAR-10 as intervals of noise and of brightness"),
+    _interval(_CHEST, "interval-chest-xray", "Chest X-ray as intervals of noise and of brightness"),
+    _from_points(_CIFAR, "points-to-intervals-cifar10", "CIFAR-10: trained on points, tested on intervals"),
+    _from_points(_CHEST, "points-to-intervals-chest-xray", "Chest X-ray: trained on points, tested on intervals"),
+    _TIME,
+    _CIFAR_SMALL,
+    _CHEST_SMALL,
+    _interval(_CIFAR_SMALL, "interval-cifar10-small", "CIFAR-10 as intervals of noise and of brightness; small"),
+    _interval(_CHEST_SMALL, "interval-chest-xray-small", "Chest X-ray as intervals of noise and of brightness; small"),
+    _from_points(
+        _CIFAR_SMALL, "points-to-intervals-cifar10-small", "CIFAR-10: trained on points, tested on intervals; small"
+    ),
+    _from_points(
+        _CHEST_SMALL,
+        "points-to-intervals-chest-xray-small",
+        "Chest X-ray: trained on points, tested on intervals; small",
+    ),
+    replace(
+        _TIME,
+        name="inference-time-small",
+        title="Inference time relative to the SNN; small",
+        network=Network(builder="resnet8", width=16),
+    ),
+    _FASHION_SMALL,
+)
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
+"""Every experiment by name."""
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if name not in EXPERIMENTS:
+        raise ValueError(f"There is no experiment {name!r}. Known are {', '.join(EXPERIMENTS)}.")
+    return EXPERIMENTS[name]

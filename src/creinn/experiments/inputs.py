@@ -1,0 +1,179 @@
+"""Images as networks get them: read, drawn, divided, shifted to intervals, normalised, augmented.
+
+In: a description of images and a folder of data. Out: prepared copies on disk, each with a digest that identifies it,
+and from these the tensors and intervals for training and tests. Networks are given normalised images; augmentation
+pads with what black has become.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from creinn import data
+from creinn.classifier import Inputs
+from creinn.data import Dataset, RandomCropFlip
+from creinn.experiments.definition import Experiment, Images, Shift, Training
+from creinn.experiments.plan import Identities
+from creinn.experiments.store import read_arrays, write_arrays
+from creinn.interval import Interval
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One set of images on disk."""
+
+    name: str
+    digest: str
+    path: Path
+    shape: tuple[int, ...]
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What goes into the keys of pieces."""
+        return self.name, self.digest
+
+    def read(self) -> Dataset:
+        """The images."""
+        arrays = read_arrays(self.path)
+        images, labels = (torch.from_numpy(arrays[name]) for name in ("images", "labels"))
+        return Dataset(self.name, images, labels, tuple(arrays["classes"].tolist()))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All images of an experiment."""
+
+    train: Prepared
+    test: Prepared
+    ood: tuple[Prepared, ...]
+
+    @property
+    def identities(self) -> Identities:
+        """What the pieces of the experiment depend on."""
+        return Identities(self.train.identity, self.test.identity, tuple(source.identity for source in self.ood))
+
+
+def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete: bool = True) -> Sources:
+    """Find, check and store all images of an experiment.
+
+    Args:
+        experiment: Which images.
+        directory: Where the data sets are.
+        folder: Where prepared copies are put.
+        complete: Whether to insist on whole copies of the published data sets.
+
+    Raises:
+        FileNotFoundError: If a data set is not there; the message says what was looked for.
+        ValueError: If a data set is damaged, too small, or does not fit the network.
+    """
+    training = experiment.images if experiment.arms else experiment.test  # where nothing is trained, no images for it
+    train, test, *ood = (
+        prepare(images, directory, folder, complete) for images in (training, experiment.test, *experiment.ood)
+    )
+    for source in (test, *ood):
+        if source.shape[1:] != train.shape[1:]:
+            raise ValueError(
+                f"Images of {source.name} have shape {source.shape[1:]}, but those of {train.name}, on which networks "
+                f"are trained, {train.shape[1:]}."
+            )
+    return Sources(train, test, tuple(ood))
+
+
+def prepare(images: Images, directory: Path, folder: Path, complete: bool = True) -> Prepared:
+    """Read one set of images, draw from it, and store what was drawn."""
+    found = data.load(
+        images.name, directory, images.split, size=images.size, channels=images.channels, complete=complete
+    )
+    if images.count is not None:
+        found = data.subset(found, images.count, images.seed)
+    if images.shuffled:
+        found = found.take(torch.from_numpy(np.random.default_rng(images.seed).permutation(len(found))))
+    pixels, labels = np.asarray(found.inputs), found.labels.numpy()
+    digest = hashlib.sha256(repr(pixels.shape).encode())
+    digest.update(np.ascontiguousarray(pixels).data)
+    digest.update(labels.astype("<i8").data)
+    identity = digest.hexdigest()[:16]
+    path = folder / f"{images.name}-{images.split}-{identity}.npz"
+    if not path.is_file():
+        write_arrays(path, {"images": pixels, "labels": labels, "classes": np.array(found.classes)})
+    return Prepared(images.name, identity, path, tuple(pixels.shape))
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and standard deviation per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, x: Inputs) -> Inputs:
+        """Normalise images in [0, 1], both bounds alike."""
+        return data.normalize(x, self.mean, self.std)
+
+    @property
+    def black(self) -> tuple[float, ...]:
+        """What black becomes."""
+        return tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
+
+
+def divide(images: Dataset, training: Training) -> tuple[Dataset, Dataset]:
+    """Training and validation part."""
+    train, validation = data.split(images, 1 - training.validation, training.split_seed)
+    return train, validation
+
+
+def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:
+    """The one of the experiment, or that of the training images."""
+    if experiment.mean is not None and experiment.std is not None:
+        return Normalisation(experiment.mean, experiment.std)
+    pixels = np.asarray(train.inputs)
+    counts = np.stack([np.bincount(pixels[:, c].reshape(-1), minlength=256) for c in range(pixels.shape[1])])
+    levels = np.arange(256) / 255
+    mean = counts @ levels / counts.sum(1)
+    std = np.sqrt(counts @ levels**2 / counts.sum(1) - mean**2).clip(1e-6)
+    return Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisation) -> Inputs:
+    """Normalised images: a tensor of points, or an interval if there is a shift."""
+    x = images.scaled()
+    if shift is None:
+        return normalise(x)
+    return normalise(shifted(x, shift))
+
+
+def shifted(x: Tensor, shift: Shift) -> Interval:
+    """Images in [0, 1] as intervals."""
+    return {"noise": data.noise, "brightness": data.brightness}[shift.kind](x, shift.low, shift.high)
+
+
+@dataclass(frozen=True)
+class CropFlip:
+    """Random crop and flip of normalised images, with a border of black.
+
+    Args:
+        black: What black is, per channel.
+        flip: Whether to mirror.
+    """
+
+    black: tuple[float, ...]
+    flip: bool = True
+
+    def __call__(self, x: Inputs, generator: torch.Generator) -> Inputs:
+        """Augment a batch, both bounds alike."""
+        black = torch.tensor(self.black, dtype=x.dtype, device=x.device).view(-1, 1, 1)
+        augment: Callable[[Any, torch.Generator], Any] = RandomCropFlip(flip=self.flip)
+        return augment(x - black, generator) + black
+
+
+def augmentation(training: Training, normalise: Normalisation) -> CropFlip | None:
+    """How training images are augmented, if they are."""
+    if training.augment == "none":
+        return None
+    return CropFlip(normalise.black, flip=training.augment == "crop-flip")

@@ -1,0 +1,59 @@
+"""Methods by name: classifiers to train, and predictions as arrays, from which ensembles are made without inference."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from creinn import models, rivals
+from creinn import nn as inn
+from creinn.classifier import Classifier
+from creinn.credal import CredalSet
+from creinn.creinn import CreINN
+from creinn.experiments.definition import CREDAL, Network
+from creinn.rivals import Predictive
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def build(
+    method: str, network: Network, logits: int, channels: int, options: Mapping[str, Any] | None = None
+) -> Classifier:
+    """An untrained classifier; its initial weights come from torch's global generator.
+
+    Args:
+        method: A single method.
+        network: Architecture.
+        logits: Outputs of the network.
+        channels: Channels of the images.
+        options: Further arguments of the classifier.
+    """
+    arguments: dict[str, Any] = {"num_classes": logits, "in_channels": channels, "width": network.width}
+    if network.stem is not None:
+        arguments["stem"] = network.stem
+    architecture = partial(models.BUILDERS[network.builder], **arguments)
+    if method in CREDAL:
+        return CreINN(architecture(layers=inn), **dict(options or {}))
+    return rivals.create(method, architecture, **dict(options or {}))
+
+
+def count_parameters(model: torch.nn.Module) -> int:
+    """Number of trained numbers."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def to_arrays(prediction: Any) -> Arrays:
+    """A prediction as arrays: both bounds of a credal set, or samples."""
+    if isinstance(prediction, CredalSet):
+        return {"lower": prediction.lower.cpu().numpy(), "upper": prediction.upper.cpu().numpy()}
+    return {"samples": prediction.samples.cpu().numpy()}
+
+
+def combine(members: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Any:
+    """The prediction of an ensemble from the arrays of its members: averaged bounds, or pooled samples."""
+    if "lower" in members[0]:
+        sets = [CredalSet(torch.from_numpy(m["lower"]), torch.from_numpy(m["upper"])) for m in members]
+        return CredalSet.average(sets)
+    return Predictive.pool([Predictive(torch.from_numpy(m["samples"])) for m in members])

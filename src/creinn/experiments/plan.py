@@ -1,0 +1,171 @@
+"""An experiment as pieces of work: each with a key that stands for all it depends on.
+
+In: an experiment and the identities of its data. Out: pieces to train, to evaluate, to combine and to time. A piece is
+done when a record with its key exists, wherever it was made; any change of a setting, of the data or of the version of
+the code that matters changes the key of every piece that depends on it, and of no other.
+"""
+
+import hashlib
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from creinn.experiments.definition import Arm, Experiment, base_method, is_ensemble
+
+VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
+"""To be raised when a change of the code changes the results of a kind of piece."""
+
+STATISTICS_BATCH = 32
+"""Images per batch where batch norm uses the statistics of the test batch, as in the authors' code."""
+
+Kind = Literal["train", "evaluate", "ensemble", "time"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of work.
+
+    Args:
+        kind: What is done.
+        method: Name of the method.
+        number: Seed of the run, or number of the drawn ensemble.
+        settings: All that the result depends on besides ``needs``, as plain JSON.
+        needs: Pieces whose results are used.
+    """
+
+    kind: Kind
+    method: str
+    number: int
+    settings: Mapping[str, Any]
+    needs: tuple["Piece", ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of kind, version, settings and the keys of what is needed."""
+        parts = [self.kind, VERSIONS[self.kind], self.method, self.settings, [piece.key for piece in self.needs]]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True, allow_nan=False).encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """Name of its files, without ending."""
+        return f"{self.kind}-{self.method}-{self.number}-{self.key}"
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Which data the images of an experiment turned out to be: a name and a digest for each set."""
+
+    train: tuple[str, str]
+    test: tuple[str, str]
+    ood: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All pieces of an experiment.
+
+    Args:
+        evaluations: One per arm, single method and run; each needs its training.
+        ensembles: Drawn from the runs of a method in an arm.
+        timings: At most one.
+        arms: The arm that a piece belongs to, by key.
+    """
+
+    evaluations: tuple[Piece, ...]
+    ensembles: tuple[Piece, ...]
+    timings: tuple[Piece, ...]
+    arms: Mapping[str, Arm]
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Every piece once, a needed one before those that need it."""
+        trainings = {piece.key: piece for evaluation in self.evaluations for piece in evaluation.needs}
+        return (*trainings.values(), *self.evaluations, *self.ensembles, *self.timings)
+
+
+def make_plan(experiment: Experiment, identities: Identities) -> Plan:
+    """Divide an experiment into pieces.
+
+    Single methods that are only named as part of an ensemble are trained too.
+    """
+    if experiment.timing is not None:
+        return Plan((), (), (_timing(experiment),), {})
+    evaluations, ensembles = [], []
+    arms: dict[str, Arm] = {}
+    for arm in experiment.arms:
+        runs: dict[str, list[Piece]] = {}
+        for method in dict.fromkeys(base_method(method) for method in experiment.methods):
+            runs[method] = [
+                _evaluation(experiment, identities, arm, method, seed) for seed in range(experiment.runs(method))
+            ]
+            evaluations += runs[method]
+        for method in filter(is_ensemble, experiment.methods):
+            members = runs[base_method(method)]
+            drawn = draw_members(len(members), experiment.ensemble_size(method), experiment.draws)
+            for number, chosen in enumerate(drawn):
+                ensembles.append(Piece("ensemble", method, number, {}, tuple(members[i] for i in chosen)))
+        arms |= {piece.key: arm for piece in (*evaluations, *ensembles) if piece.key not in arms}
+    return Plan(tuple(evaluations), tuple(ensembles), (), arms)
+
+
+def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
+    """Members of at most ``draws`` different ensembles of ``size`` of the ``runs``; the same for the same arguments.
+
+    Example:
+        >>> draw_members(5, 5, 15), len(draw_members(15, 10, 15)), len(draw_members(6, 5, 15))
+        ([(0, 1, 2, 3, 4)], 15, 6)
+    """
+    rng, drawn = random.Random(0), dict[tuple[int, ...], None]()
+    while len(drawn) < min(draws, math.comb(runs, size)):
+        drawn[tuple(sorted(rng.sample(range(runs), size)))] = None
+    return list(drawn)
+
+
+def _training(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:
+    settings = {
+        "data": identities.train,
+        "shift": None if arm.train is None else asdict(arm.train),
+        "network": asdict(experiment.network),
+        "logits": experiment.logits,
+        "training": asdict(experiment.training),
+        "normalisation": [experiment.mean, experiment.std],
+        "options": dict(experiment.options.get(method, {})),
+        "seed": seed,
+    }
+    return Piece("train", method, seed, _plain(settings))
+
+
+def _evaluation(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:
+    settings = {
+        "test": identities.test,
+        "shifts": [None if shift is None else asdict(shift) for shift in arm.tests],
+        "ood": identities.ood,
+        "statistics_batch": STATISTICS_BATCH,
+    }
+    return Piece("evaluate", method, seed, _plain(settings), (_training(experiment, identities, arm, method, seed),))
+
+
+def _timing(experiment: Experiment) -> Piece:
+    assert experiment.timing is not None
+    settings = {
+        "methods": experiment.methods,
+        "network": asdict(experiment.network),
+        "logits": experiment.logits,
+        "options": {method: dict(options) for method, options in experiment.options.items()},
+        "timing": asdict(experiment.timing),
+        "images": [experiment.test.name, experiment.test.size, experiment.test.channels],
+    }
+    return Piece("time", "all", 0, _plain(settings))
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as they come back from JSON."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(entry) for entry in value]
+    return value

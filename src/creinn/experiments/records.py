@@ -1,0 +1,98 @@
+"""What records hold besides metrics: where a result comes from, radii, examples and images, all as plain JSON."""
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from creinn.data import Dataset
+from creinn.experiments.plan import VERSIONS, Piece
+from creinn.nn.parameters import IntervalParameters
+
+TILES = 16
+"""Most kernels of the first layer whose radii are recorded."""
+
+
+def record_of(piece: Piece, origin: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found, together with all it rests on.
+
+    Args:
+        piece: The piece that was done.
+        origin: Versions, commit, system and the like.
+        results: What was found.
+    """
+    head = {
+        "kind": piece.kind,
+        "method": piece.method,
+        "number": piece.number,
+        "key": piece.key,
+        "version": VERSIONS[piece.kind],
+        "settings": piece.settings,
+        "needs": [needed.key for needed in piece.needs],
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    return {**head, **origin, **results}
+
+
+def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
+    """Of an interval network: radii of the first convolution as a matrix of tiles, and the share of all that are zero.
+
+    ``None`` for a network without radii. The tiles are the kernels of the first outputs for the first input channel.
+    """
+    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, IntervalParameters)]
+    convolutions = [(name, part) for name, part in layers if part.weight_radius.ndim == 4]
+    if not convolutions:
+        return None
+    name, first = convolutions[0]
+    kernels = first.weight_radius.detach().cpu()[:TILES, 0]
+    count, height, width = kernels.shape
+    rows = next(r for r in range(int(count**0.5), 0, -1) if count % r == 0)
+    tiles = kernels.reshape(rows, count // rows, height, width).permute(0, 2, 1, 3).reshape(rows * height, -1)
+    radii = torch.cat([part.weight_radius.detach().cpu().flatten() for _, part in layers]).double()
+    return {
+        "layer": name,
+        "shape": list(first.weight_radius.shape),
+        "matrix": [[rounded(value) for value in row] for row in tiles.tolist()],
+        "zero_share": rounded((radii == 0).double().mean()),
+        "mean": rounded(radii.mean()),
+    }
+
+
+def describe_examples(prediction: Any, images: Dataset) -> list[dict[str, Any]]:
+    """Of credal sets: the surest one, a middling one and the one of most epistemic uncertainty, with their images."""
+    order = prediction.total.argsort()
+    chosen = {
+        "least total uncertainty": int(order[0]),
+        "median total uncertainty": int(order[len(order) // 2]),
+        "greatest epistemic uncertainty": int(prediction.epistemic.argmax()),
+    }
+    return [
+        {
+            "what": what,
+            "index": index,
+            "label": images.classes[int(images.labels[index])],
+            "image": encode_image(np.asarray(images.inputs[index])),
+            "lower": prediction.lower[index].tolist(),
+            "upper": prediction.upper[index].tolist(),
+        }
+        for what, index in chosen.items()
+    ]
+
+
+def encode_image(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    """An image of bytes as plain JSON."""
+    return {"shape": list(pixels.shape), "bytes": base64.b64encode(pixels.tobytes()).decode("ascii")}
+
+
+def decode_image(image: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
+    """An image of bytes from plain JSON."""
+    return np.frombuffer(base64.b64decode(image["bytes"]), np.uint8).reshape(image["shape"])
+
+
+def rounded(value: Any) -> float | None:
+    """A number with seven digits; ``None`` stays."""
+    return None if value is None else float(f"{float(value):.7g}")

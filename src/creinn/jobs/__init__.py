@@ -1,0 +1,1 @@
+"""What the commands ``train``, ``predict`` and ``evaluate`` do, given their options."""

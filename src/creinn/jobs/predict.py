@@ -1,0 +1,68 @@
+"""``creinn predict``: one row per input, with its class, bounds, uncertainties and set of classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from torch import Tensor
+
+from creinn.commands.parsing import options_yaml
+from creinn.commands.predict import PredictOptions
+from creinn.credal import CredalSet
+from creinn.jobs.saved import read_saved
+from creinn.jobs.sources import Source
+from creinn.tensorfile import write_bytes
+
+BETWEEN = "|"  # between the names in a set of classes
+
+
+def predict(options: PredictOptions) -> int:
+    """Predict by ``options`` and write a table; returns the exit code.
+
+    Raises:
+        ValueError: If the model or the data are not as they must be.
+        OSError: If a file cannot be read or written.
+    """
+    saved = read_saved(options.model, options.device)
+    source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
+    rows, prediction = saved.ask(source, labelled=False, batch_size=options.batch_size)
+    table = prediction_table(prediction, saved.classes, rows.names, options.rule)
+    write_bytes(options.out, table.to_csv(index=False, lineterminator="\n").encode())
+    write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
+    print(f"wrote {options.out}: {len(table)} rows")
+    return 0
+
+
+def prediction_table(
+    prediction: Any, classes: Sequence[str], names: dict[str, Sequence[Any]], rule: str = "maximality"
+) -> pd.DataFrame:
+    """Predictions as columns.
+
+    Args:
+        prediction: A :class:`creinn.CredalSet`, or a :class:`creinn.rivals.Predictive`, which has no bounds and no set.
+        classes: Names of the classes.
+        names: Columns that say which row is which.
+        rule: Which classes are ruled out; see :meth:`creinn.CredalSet.classes`.
+
+    Returns:
+        Columns ``label``; ``lower_c`` and ``upper_c``, or ``probability_c``, for every class ``c``; ``AU``, ``EU``,
+        ``TU``; and ``set``, names of classes with ``|`` between them.
+    """
+    named = np.array(classes, dtype=object)
+    columns: dict[str, Any] = {**names, "label": named[_numpy(prediction.label)]}
+    is_credal = isinstance(prediction, CredalSet)
+    bounds = {"lower": prediction.lower, "upper": prediction.upper} if is_credal else {}
+    bounds = bounds or {"probability": prediction.probabilities}
+    for k, name in enumerate(classes):
+        columns |= {f"{bound}_{name}": _numpy(values)[:, k] for bound, values in bounds.items()}
+    measures = {"AU": prediction.aleatoric, "EU": prediction.epistemic, "TU": prediction.total}
+    columns |= {measure: _numpy(values) for measure, values in measures.items()}
+    if is_credal:
+        columns["set"] = [BETWEEN.join(named[row]) for row in _numpy(prediction.classes(rule))]
+    return pd.DataFrame(columns)
+
+
+def _numpy(values: Tensor) -> npt.NDArray[Any]:
+    return values.detach().cpu().numpy()

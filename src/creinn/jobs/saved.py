@@ -1,0 +1,55 @@
+"""A model that ``creinn train`` wrote, with all that is needed to ask it about a user's data."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from creinn.jobs.sources import Rows, Source, read_rows
+from creinn.saving import load, read_config
+from creinn.training.loop import choose_device
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model and its context.
+
+    Args:
+        model: The classifier.
+        classes: Names of its classes.
+        preprocessing: How its inputs are prepared.
+    """
+
+    model: Any
+    classes: list[str]
+    preprocessing: Any
+
+    def ask(self, source: Source, labelled: bool, batch_size: int) -> tuple[Rows, Any]:
+        """Rows of a source, and what the model says of them.
+
+        Raises:
+            ValueError: If the data are not as they must be.
+        """
+        source.check()
+        rows = read_rows(source, self.preprocessing, self.classes if labelled else None)
+        for note in rows.notes:
+            print(f"note: {note}")
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # methods that predict by sampling shall say the same every time
+            return rows, self.model.predict(rows.x, batch_size).to("cpu")
+
+
+def read_saved(directory: Path, device: str) -> Saved:
+    """Read a model directory.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not a saved model, or the device cannot be used.
+    """
+    if not directory.is_dir():
+        raise FileNotFoundError(f"There is no model directory {directory}.")
+    config = read_config(directory)
+    model = load(directory, choose_device(device))
+    classes = config["classes"] or [str(k) for k in range(model.num_classes)]
+    return Saved(model, [str(name) for name in classes], config["preprocessing"])

@@ -1,0 +1,220 @@
+"""What the user has, as inputs of a network: a table, a pair of tables of bounds, or images.
+
+In: paths and, after training, how the training inputs were prepared (plain JSON from the saved model). Out: tensors or
+intervals, labels, and what each row is called.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from creinn.classifier import Inputs
+from creinn.data.images import SUFFIXES, decode_all, image_folder, is_stray, open_tree
+from creinn.data.intervals import normalize
+from creinn.interval import Interval
+from creinn.tables import Table, TableEncoder, check_pair, read_table
+from creinn.tables.encoder import classes_of
+
+Notes = list[str]
+
+
+@dataclass(frozen=True)
+class Source:
+    r"""Where data are: one path, or lower and upper.
+
+    Args:
+        data: A table, or a folder or zip archive of images.
+        lower: Table of lower bounds.
+        upper: Table of upper bounds.
+        missing: Texts that stand for a missing value, besides the usual ones.
+        separator: Between the cells of a table; ``\t`` is a tab.
+        option: Prefix of the options' names, for messages.
+    """
+
+    data: Path | None = None
+    lower: Path | None = None
+    upper: Path | None = None
+    missing: Sequence[str] = ()
+    separator: str = ","
+    option: str = ""
+
+    def check(self) -> None:
+        """Refuse too few or too many paths.
+
+        Raises:
+            ValueError: If neither or both of one path and a pair are given, or half a pair, or there is no such path.
+        """
+        pair = f"--{self.option}lower and --{self.option}upper"
+        if (self.lower is None) != (self.upper is None):
+            raise ValueError(f"{pair} are two halves of a pair, but only one is given.")
+        if (self.data is None) == (self.lower is None):
+            found = "neither is given" if self.data is None else "both are"
+            raise ValueError(f"Data are one table or folder, or {pair}, but {found}.")
+        for path in (self.data, self.lower, self.upper):
+            if path is not None and not path.exists():
+                raise FileNotFoundError(f"There is no file or folder {path}.")
+
+    @property
+    def is_images(self) -> bool:
+        """Whether it is a folder or archive."""
+        return self.data is not None and (self.data.is_dir() or self.data.suffix.lower() == ".zip")
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return str(self.data) if self.data is not None else f"{self.lower} and {self.upper}"
+
+    def tables(self) -> list[Table]:
+        """One table, or lower and upper."""
+        paths = [path for path in (self.data, self.lower, self.upper) if path is not None]
+        separator = self.separator.replace("\\t", "\t")
+        return [read_table(path, self.missing, separator) for path in paths]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs of a network.
+
+    Args:
+        x: One input per row.
+        labels: Number of the class per row; ``None`` if not asked for.
+        names: What each row is called.
+        notes: What was filled in or left out.
+    """
+
+    x: Inputs
+    labels: Tensor | None
+    names: dict[str, Sequence[Any]]
+    notes: Notes
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rows to learn from, their classes, and how to prepare further rows alike."""
+
+    rows: Rows
+    classes: list[str]
+    preprocessing: dict[str, Any]
+
+
+def learn_tables(source: Source, target: str | None, drop: Sequence[str], categorical: Sequence[str]) -> Training:
+    """Read a training table, or a pair, and learn how its columns become numbers.
+
+    Raises:
+        ValueError: If there is no target, or a table is not as it must be.
+    """
+    tables = source.tables()
+    if target is None:
+        raise ValueError(f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}.")
+    encoder, notes = TableEncoder.fit(tables, target, drop, categorical)
+    labels = encoder.labels(tables)
+    classes = classes_of(labels)
+    preprocessing = {"kind": "table", **encoder.to_json(), "missing": list(source.missing)}
+    rows = Rows(_encode(encoder, tables)[0], _numbers(labels, classes, tables[0], encoder), {}, notes)
+    return Training(rows, classes, preprocessing)
+
+
+def learn_images(source: Source, size: int | None, channels: int) -> Training:
+    """Read a folder of images by class; colours are shifted and scaled to mean 0 and deviation 1 per channel.
+
+    Raises:
+        ValueError: If the folder or an image is not as it must be.
+    """
+    assert source.data is not None
+    images = image_folder(source.data, size=size, channels=channels)
+    x = images.scaled()
+    mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3), correction=0)
+    std = torch.where(std > 0, std, torch.ones_like(std))
+    preprocessing = {
+        "kind": "images",
+        "size": size,
+        "channels": channels,
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+    }
+    rows = Rows(_normalized(x, preprocessing), images.labels, {}, [])
+    return Training(rows, list(images.classes), preprocessing)
+
+
+def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None) -> Rows:
+    """Read data and prepare them as the training data were.
+
+    Args:
+        source: Where they are.
+        preprocessing: From the saved model.
+        classes: Names of the classes if labels are needed; ``None`` if not.
+
+    Raises:
+        ValueError: If the data are not as they must be, or of another kind than the training data.
+    """
+    kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
+    if kind not in ("table", "images"):
+        raise ValueError(
+            "The model does not say how its inputs are prepared, so it was not saved by creinn train. "
+            "Load it in Python with creinn.load."
+        )
+    if source.is_images != (kind == "images"):
+        wanted = "images, but this is a table" if kind == "images" else "a table, but this is a folder or archive"
+        raise ValueError(f"{source.name}: the model was trained on {wanted}.")
+    return (
+        _read_images(source, preprocessing, classes)
+        if kind == "images"
+        else _read_tables(source, preprocessing, classes)
+    )
+
+
+def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
+    encoder = TableEncoder.from_json(preprocessing)
+    tables = replace(source, missing=(*preprocessing.get("missing", ()), *source.missing)).tables()
+    x, notes = _encode(encoder, tables)
+    labels = None
+    if classes is not None:
+        labels = _numbers(encoder.labels(tables), classes, tables[0], encoder)
+    return Rows(x, labels, {"row": range(1, len(tables[0]) + 1)}, notes)
+
+
+def _read_images(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
+    assert source.data is not None
+    size, channels = preprocessing["size"], preprocessing["channels"]
+    if classes is not None:
+        images = image_folder(source.data, size=size, channels=channels, classes=classes)
+        return Rows(_normalized(images.scaled(), preprocessing), images.labels, {}, [])
+    with open_tree(source.data) as (names, read):
+        files = [name for name in names if name.lower().endswith(SUFFIXES) and not is_stray(name)]
+        pixels = torch.from_numpy(decode_all(files, read, str(source.data), size, channels))
+    return Rows(_normalized(pixels.float() / 255, preprocessing), None, {"file": files}, [])
+
+
+def _normalized(x: Tensor, preprocessing: dict[str, Any]) -> Inputs:
+    return normalize(x, preprocessing["mean"], preprocessing["std"])
+
+
+def _encode(encoder: TableEncoder, tables: Sequence[Table]) -> tuple[Inputs, Notes]:
+    if len(tables) == 1:
+        features, notes = encoder.encode(tables[0])
+        return _float(features, tables[0]), notes
+    check_pair(tables[0], tables[1])
+    low, high, notes = encoder.encode_pair(tables[0], tables[1])
+    return Interval(_float(low, tables[0]), _float(high, tables[1])), notes
+
+
+def _float(features: Any, table: Table) -> Tensor:
+    x = torch.from_numpy(features).float()
+    if not bool(torch.isfinite(x).all()):
+        row = int((~torch.isfinite(x)).any(1).nonzero()[0])
+        raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
+    return x
+
+
+def _numbers(labels: Any, classes: Sequence[str], table: Table, encoder: TableEncoder) -> Tensor:
+    index = {name: number for number, name in enumerate(classes)}
+    for row, label in enumerate(labels):
+        if label not in index:
+            known = ", ".join(classes)
+            raise ValueError(f"{table.at(row, encoder.target)}: the model has no class {label!r}, only {known}.")
+    return torch.from_numpy(np.array([index[label] for label in labels], dtype=np.int64))

@@ -1,0 +1,174 @@
+"""``creinn train``: read, learn how to prepare inputs, train, save."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn import models
+from creinn.classifier import Classifier, Inputs
+from creinn.commands.parsing import options_yaml
+from creinn.commands.train import TrainOptions
+from creinn.data.augment import RandomCropFlip
+from creinn.data.dataset import Dataset, split
+from creinn.interval import Interval
+from creinn.jobs.methods import METHODS, Method, find_method
+from creinn.jobs.sources import Source, Training, learn_images, learn_tables
+from creinn.members import fit_members
+from creinn.saving import CONFIG, WEIGHTS, read_config, save
+from creinn.tensorfile import write_bytes
+from creinn.training import History, TrainConfig
+
+OPTIONS = "train.yaml"
+TABLE_RATE, IMAGE_RATE = 3e-3, 1e-3  # learning rates: tables have few steps per epoch
+
+
+def train(options: TrainOptions) -> int:
+    """Train by ``options`` and write the model; returns the exit code.
+
+    Raises:
+        ValueError: If data or options are not as they must be.
+        OSError: If a file cannot be read or written.
+    """
+    method = find_method(options.method)
+    source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
+    source.check()
+    config = _train_config(options, source.is_images)
+    members = method.members if options.members is None else options.members
+    if members < 1:
+        raise ValueError(f"--members must be at least 1, got {members}.")
+    _check_directory(options.out)
+    data = _read(source, options)
+    _say_what(data)
+    train_data, val_data = _divided(data, options)
+    augment = _augmentation(options, data)
+    builder = _builder(options, method, data)
+    networks, histories = fit_members(builder, members, train_data, val_data, config, augment)
+    if histories[-1].interrupted:
+        again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
+        print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
+        return 130
+    model = networks[0] if members == 1 else method.ensemble(networks)
+    _say_result(model, histories, val_data)
+    save(model, options.out, data.classes, data.preprocessing)
+    resolved = replace(options, members=members, learning_rate=config.learning_rate)
+    write_bytes(options.out / OPTIONS, options_yaml("train", resolved).encode())
+    print(f"wrote {options.out}")
+    return 0
+
+
+def _train_config(options: TrainOptions, is_images: bool) -> TrainConfig:
+    if options.patience is not None and options.validation_fraction == 0:
+        raise ValueError("--patience needs --validation-fraction: early stopping goes by the validation loss.")
+    if not 0 <= options.validation_fraction < 1:
+        raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {options.validation_fraction}.")
+    default_rate = IMAGE_RATE if is_images else TABLE_RATE
+    return TrainConfig(
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        learning_rate=default_rate if options.learning_rate is None else options.learning_rate,
+        milestones=options.milestones,
+        seed=options.seed,
+        class_weight=None if options.class_weight == "none" else "balanced",
+        device=options.device,
+        directory=options.checkpoints,
+        patience=options.patience,
+        keep="last" if options.patience is None else "best",
+        progress=options.progress and sys.stderr.isatty(),
+    )
+
+
+def _check_directory(out: Path) -> None:
+    """Refuse, before any work, a directory that cannot be written or that belongs to something else."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file. Name a directory for the model.")
+    if any((out / name).exists() for name in (CONFIG, WEIGHTS)):
+        try:
+            read_config(out)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{out} holds a {CONFIG} or {WEIGHTS} that is no model of ours: {error}") from error
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not os.access(there, os.W_OK):
+        raise PermissionError(f"{there} is not writable, so no model can be written to {out}.")
+
+
+def _read(source: Source, options: TrainOptions) -> Training:
+    if source.is_images:
+        data = learn_images(source, options.size, options.channels)
+    else:
+        data = learn_tables(source, options.target, options.drop, options.categorical)
+    if len(data.classes) < 2:
+        raise ValueError(f"{source.name} has one class only, {data.classes[0]!r}. There is nothing to tell apart.")
+    if isinstance(data.rows.x, Interval) and not find_method(options.method).takes_intervals:
+        able = [name for name, method in METHODS.items() if method.takes_intervals]
+        raise ValueError(f"The method {options.method!r} takes no intervals; {', '.join(able)} does.")
+    return data
+
+
+def _divided(data: Training, options: TrainOptions) -> tuple[tuple[Inputs, Tensor], tuple[Inputs, Tensor] | None]:
+    assert data.rows.labels is not None
+    whole = Dataset("data", data.rows.x, data.rows.labels, tuple(data.classes))
+    if options.validation_fraction == 0:
+        return (whole.inputs, whole.labels), None
+    held, kept = split(whole, options.validation_fraction, options.seed)
+    if 0 in kept.counts:
+        name = data.classes[kept.counts.index(0)]
+        raise ValueError(f"The class {name!r} has too few rows to hold some out. Lower --validation-fraction.")
+    return (kept.inputs, kept.labels), (held.inputs, held.labels)
+
+
+def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | None:
+    if not options.augment:
+        return None
+    if data.preprocessing["kind"] != "images":
+        raise ValueError("--augment is for images, but the data are a table.")
+    return RandomCropFlip(padding=max(1, data.rows.x.shape[-1] // 8))
+
+
+def _builder(options: TrainOptions, method: Method, data: Training) -> Callable[[], Classifier]:
+    logits = 1 if len(data.classes) == 2 else len(data.classes)
+    if data.preprocessing["kind"] == "table":
+        table = partial(models.mlp, in_features=data.rows.x.shape[1], num_classes=logits, hidden=options.hidden)
+        return lambda: method.build(table, options.mode)
+    networks = sorted(set(models.BUILDERS) - {"mlp"})
+    if options.network not in networks:
+        raise ValueError(f"There is no network {options.network!r} for images; there are {', '.join(networks)}.")
+    build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network]
+    arguments: dict[str, Any] = {"num_classes": logits, "in_channels": options.channels}
+    arguments |= {} if options.width is None else {"width": options.width}
+    if "stem" in inspect.signature(build).parameters:
+        arguments["stem"] = options.stem
+    elif options.stem != "cifar":
+        raise ValueError(f"{options.network} is for small images and has no stem {options.stem!r}.")
+    return lambda: method.build(partial(build, **arguments), options.mode)
+
+
+def _say_what(data: Training) -> None:
+    x, labels = data.rows.x, data.rows.labels
+    assert labels is not None
+    shape = " x ".join(map(str, x.shape[1:]))
+    kind = "intervals" if isinstance(x, Interval) else "numbers"
+    counts = torch.bincount(labels).tolist()
+    shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
+    if len(shown) > 20:
+        shown = [*shown[:19], f"{len(shown) - 19} more"]
+    for note in data.rows.notes:
+        print(f"note: {note}")
+    print(f"{len(x)} rows of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
+
+
+def _say_result(model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None) -> None:
+    epochs = ", ".join(str(len(history)) for history in histories)
+    print(f"trained {len(histories)} {'network' if len(histories) == 1 else 'networks'}, epochs: {epochs}")
+    if val_data is not None:
+        x, y = val_data
+        label = model.predict(x).label
+        correct = int((label.cpu() == y).sum())
+        print(f"validation accuracy {correct / len(y):.4f} ({correct} of {len(y)} rows)")

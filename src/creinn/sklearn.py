@@ -1,0 +1,221 @@
+"""CreINN as a scikit-learn classifier: arrays or intervals in; labels, probabilities, bounds, uncertainty out.
+
+In: a table ``(n, features)``, or an :class:`creinn.Interval` of that shape, with any labels. Out: NumPy arrays. Columns
+are standardised inside, by one map for both bounds. Networks are trained in single precision on ``device``. Predictions
+are made in double precision on the CPU, so that they do not depend on the rows that are predicted together.
+"""
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from creinn import models
+from creinn import nn as inn
+from creinn.classifier import Inputs
+from creinn.credal import CredalSet
+from creinn.creinn import CreINN, Ensemble
+from creinn.interval import Interval
+from creinn.members import fit_members, untrained_creinn
+from creinn.training import TrainConfig
+
+Array = npt.NDArray[Any]
+Rule = Literal["dominance", "maximality", "e-admissibility"]
+
+
+class CreINNClassifier(ClassifierMixin, BaseEstimator):
+    """Credal-set interval neural network, a multilayer perceptron, or an ensemble of such.
+
+    Args:
+        hidden: Widths of the hidden layers.
+        epochs: Passes over the training data.
+        members: Networks to train and average.
+        batch_size: Rows per step, at least two.
+        learning_rate: Of Adam.
+        class_weight: Weight of each class in the loss by label, ``"balanced"`` for weights inverse to the class counts,
+            or ``None`` for equal ones.
+        early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
+        validation_fraction: Share of the rows to hold out for that.
+        patience: Epochs without a better loss after which to stop.
+        mode: ``"paper"`` or ``"sound"``; see :class:`creinn.CreINN`.
+        standardize: Whether to shift and scale columns to mean 0 and deviation 1.
+        device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
+        random_state: Seed of all that is random; an integer makes fits repeatable.
+        verbose: Whether to show a progress bar.
+
+    Attributes:
+        classes_: Labels, sorted.
+        n_features_in_: Number of columns.
+        feature_names_in_: Their names, if the training data had any.
+        model_: The :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
+        histories_: What happened in training, one :class:`creinn.training.History` per member.
+        n_iter_: Epochs of the longest training.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = CreINNClassifier(epochs=30, random_state=0).fit(X, y)
+        >>> clf.predict_interval(X).shape, bool(clf.score(X, y) > 0.9)
+        ((150, 3, 2), True)
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (64, 64),
+        epochs: int = 100,
+        members: int = 1,
+        batch_size: int = 64,
+        learning_rate: float = 3e-3,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        mode: Literal["paper", "sound"] = "paper",
+        standardize: bool = True,
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.epochs = epochs
+        self.members = members
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.class_weight = class_weight
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.mode = mode
+        self.standardize = standardize
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> "CreINNClassifier":
+        """Train on a table ``(n, features)`` or an interval of that shape, and labels ``(n,)``.
+
+        Raises:
+            ValueError: If data or settings are not as they must be; also if there is one class only.
+            TypeError: If a setting is of the wrong type.
+        """
+        self._check_settings()
+        lower, upper, y = self._bounds(X, y=y)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"CreINNClassifier needs samples of at least 2 classes in the data, but the data contains only one "
+                f"class: {self.classes_.tolist()[0]!r}."
+            )
+        self._scaler = StandardScaler().fit(np.concatenate((lower, upper))) if self.standardize else None
+        x, target = self._inputs(lower, upper).to(torch.float32), torch.from_numpy(labels.astype(np.int64))
+        train, val = (x, target), None
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.early_stopping:
+            kept, held = train_test_split(
+                np.arange(len(labels)), test_size=self.validation_fraction, stratify=labels, random_state=seed
+            )
+            train, val = (x[kept], target[kept]), (x[held], target[held])
+        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
+            if not weight > 0:
+                raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
+        config, masses = self._config(seed, weights), weights * np.bincount(labels)
+        members, self.histories_ = fit_members(lambda: self._build(masses), self.members, train, val, config)
+        if self.histories_[-1].interrupted:
+            raise KeyboardInterrupt
+        self.n_iter_ = max(len(history) for history in self.histories_)
+        model = members[0] if len(members) == 1 else Ensemble(members)
+        self.model_ = model.to("cpu", torch.float64).eval()
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Labels ``(n,)``: the most probable class of the intersection probability."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(1)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Intersection probabilities ``(n, K)``, in the order of ``classes_``."""
+        return self.credal_set(X).intersection.numpy()
+
+    def predict_interval(self, X: Any) -> Array:
+        """Lower and upper probabilities ``(n, K, 2)``; each bound is attained by a member of the credal set."""
+        prediction = self.credal_set(X)
+        return torch.stack((prediction.lower, prediction.upper), -1).numpy()
+
+    def predict_set(self, X: Any, rule: Rule = "maximality") -> Array:
+        """Whether each class is not ruled out, boolean ``(n, K)``; see :meth:`creinn.CredalSet.classes`."""
+        return self.credal_set(X).classes(rule).numpy()
+
+    def uncertainty(self, X: Any) -> dict[str, Array]:
+        """Uncertainties ``(n,)`` by name: ``total``, ``aleatoric`` and ``epistemic``."""
+        prediction = self.credal_set(X)
+        return {name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")}
+
+    def credal_set(self, X: Any) -> CredalSet:
+        """The prediction itself, in double precision on the CPU."""
+        check_is_fitted(self)
+        lower, upper, _ = self._bounds(X, reset=False)
+        return self.model_.predict(self._inputs(lower, upper), batch_size=4096)
+
+    def _bounds(self, X: Any, **options: Any) -> tuple[Array, Array, Any]:
+        """Both bounds as finite arrays of floats, the same array twice for points; and labels, if ``y`` is passed."""
+        is_interval = isinstance(X, Interval)
+        first = X.lower.detach().cpu().numpy() if is_interval else X
+        checked = validate_data(self, first, dtype=[np.float64, np.float32], **options)
+        lower, labels = checked if "y" in options else (checked, None)
+        upper = check_array(X.upper.detach().cpu().numpy(), dtype=lower.dtype) if is_interval else lower
+        return lower, upper, labels
+
+    def _inputs(self, lower: Array, upper: Array) -> Inputs:
+        def tensor(bound: Array) -> torch.Tensor:
+            scaled = bound if self._scaler is None else self._scaler.transform(bound)
+            return torch.from_numpy(np.array(scaled, dtype=np.float64))
+
+        return tensor(lower) if lower is upper else Interval(tensor(lower), tensor(upper))
+
+    def _build(self, masses: Array) -> CreINN:
+        """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
+        logits = 1 if len(masses) == 2 else len(masses)
+        widths = [int(width) for width in self.hidden]
+        model = untrained_creinn(models.mlp(self.n_features_in_, logits, widths, layers=inn), self.mode)
+        start = np.log(masses) - np.log(masses).mean()
+        shift = start[1:] - start[:1] if logits == 1 else start
+        bias = model.norm.get_parameter("bias")
+        with torch.no_grad():
+            bias[:logits] = torch.from_numpy(shift)
+        return model
+
+    def _config(self, seed: int, weights: Array) -> TrainConfig:
+        return TrainConfig(
+            epochs=int(self.epochs),
+            batch_size=int(self.batch_size),
+            learning_rate=float(self.learning_rate),
+            seed=seed,
+            class_weight=None if self.class_weight is None else tuple(weights.tolist()),
+            device=self.device,
+            patience=int(self.patience) if self.early_stopping else None,
+            keep="best" if self.early_stopping else "last",
+            progress=bool(self.verbose),
+        )
+
+    def _check_settings(self) -> None:
+        for name, least in (("epochs", 1), ("members", 1), ("batch_size", 2), ("patience", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise TypeError(f"{name} must be an integer, got {value!r}.")
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}.")
+        if not np.iterable(self.hidden) or isinstance(self.hidden, str):
+            raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
+        if not isinstance(self.validation_fraction, Real) or not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")

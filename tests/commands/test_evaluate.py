@@ -1,0 +1,113 @@
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from creinn.evaluation import accuracy_rejection, auarc, ood_detection
+
+
+@pytest.fixture
+def labelled(wine, tmp_path):
+    """The test table with some classes exchanged, so that the model errs."""
+    frame = pd.read_csv(wine[1])
+    frame.loc[::7, "kind"] = frame.kind[::7].map({"class_0": "class_1", "class_1": "class_2", "class_2": "class_0"})
+    frame.to_csv(tmp_path / "labelled.csv", index=False)
+    return tmp_path / "labelled.csv"
+
+
+@pytest.fixture
+def predictions(run, model, wine, foreign, tmp_path):
+    """Scores by way of predict, as an oracle."""
+    assert run("predict", model, wine[1], "--out", tmp_path / "id.csv").code == 0
+    assert run("predict", model, foreign, "--out", tmp_path / "ood.csv").code == 0
+    return pd.read_csv(tmp_path / "id.csv"), pd.read_csv(tmp_path / "ood.csv")
+
+
+def test_numbers_are_those_of_the_predictions(run, model, labelled, foreign, tmp_path, predictions):
+    inside, outside = predictions
+    out = tmp_path / "e.json"
+    done = run("evaluate", model, labelled, "--ood", foreign, "--out", out)
+    assert done.code == 0, done.err
+    record = json.loads(out.read_text())
+    truth = pd.read_csv(labelled).kind
+    correct = (inside.label == truth).to_numpy()
+    assert record["rows"] == 54
+    assert record["accuracy"] == pytest.approx(correct.mean())
+    assert 0.7 < record["accuracy"] < 0.95
+    for name in ("AU", "EU", "TU"):
+        assert record["auarc"][name] == pytest.approx(auarc(inside[name], correct), abs=1e-6)
+        expected = ood_detection(inside[name], outside[name])
+        assert record["ood"]["auroc"][name] == pytest.approx(expected.auroc, abs=1e-6)
+        assert record["ood"]["auprc"][name] == pytest.approx(expected.auprc, abs=1e-6)
+        curve = accuracy_rejection(inside[name], correct)
+        np.testing.assert_allclose(record["curves"][name]["accuracy"], curve.accuracy, atol=1e-6)
+        np.testing.assert_allclose(record["curves"][name]["rejection"], curve.rejection)
+    assert record["ood"]["base_rate"] == 0.5
+    assert record["ood"]["auroc"]["EU"] > 0.9
+    sets = [names.split("|") for names in inside.set]
+    assert record["sets"]["mean_size"] == pytest.approx(np.mean([len(names) for names in sets]))
+    assert record["sets"]["coverage"] == pytest.approx(
+        np.mean([label in names for label, names in zip(truth, sets, strict=True)])
+    )
+    assert f"accuracy {record['accuracy']:.4f}" in done.out
+    assert f"AU           {record['auarc']['AU']:.4f}" in done.out
+    assert yaml.safe_load((tmp_path / "e.yaml").read_text())["ood"] == str(foreign)
+
+
+def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_path):
+    m, out = tmp_path / "m", tmp_path / "e.json"
+    train, test = breast_cancer
+    quick = ("--hidden", "16", "--epochs", "8", "--learning-rate", "0.01")
+    assert run("train", train, "--target", "kind", "--out", m, *quick).code == 0
+    assert run("evaluate", m, test, "--out", out).code == 0
+    assert json.loads(out.read_text())["accuracy"] > 0.93
+    assert "ood" not in json.loads(out.read_text())
+    assert run("train", train, "--target", "kind", "--out", m, *quick, "--method", "deep-ensemble").code == 0
+    assert run("evaluate", m, test, "--out", out).code == 0
+    record = json.loads(out.read_text())
+    assert record["accuracy"] > 0.93
+    assert "sets" not in record
+
+
+def test_report(run, model, wine, foreign, tmp_path):
+    page = tmp_path / "r.html"
+    done = run("evaluate", model, wine[1], "--ood", foreign, "--report", page, "--out", tmp_path / "e.json")
+    assert done.code == 0, done.err
+    assert f"wrote {page}" in done.out
+    text = page.read_text()
+    assert "AUARC" in text
+    assert "epistemic uncertainty" in text
+    assert 'src="http' not in text
+
+
+def test_report_without_plotly_is_refused_before_any_work(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    done = run("evaluate", "absent", "absent.csv", "--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "needs plotly, which is not installed: pip install 'creinn[report]'" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_that_the_model_does_not_have(run, model, wine, tmp_path):
+    frame = pd.read_csv(wine[1])
+    frame.loc[3, "kind"] = "riesling"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "t.csv row 4, column 'kind': the model has no class 'riesling', only class_0, class_1, class_2." in done.err
+    frame.drop(columns="kind").to_csv(tmp_path / "t.csv", index=False)
+    done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "t.csv has no column 'kind'; its columns are" in done.err
+    assert not (tmp_path / "e.json").exists()
+
+
+def test_half_a_foreign_pair(run, model, wine, foreign, tmp_path):
+    done = run("evaluate", model, wine[1], "--ood-lower", foreign, "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "--ood-lower and --ood-upper are two halves of a pair, but only one is given." in done.err
+    pair = ("--ood-lower", foreign, "--ood-upper", foreign)
+    assert run("evaluate", model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0

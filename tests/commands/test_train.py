@@ -1,0 +1,305 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from creinn import CreINN, Ensemble, load
+from creinn.jobs.methods import METHODS
+from creinn.rivals import SNN, DeepEnsemble
+from creinn.saving import read_config, save
+from creinn.training import loop
+
+FEW = ("--hidden", "8", "--epochs", "2")
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A small table with every difficulty: texts, missing values, a constant and an empty column, a key."""
+    rng = np.random.default_rng(0)
+    n = 60
+    y = np.arange(n) % 3
+    frame = pd.DataFrame(
+        {
+            "key": [f"k{i}" for i in range(n)],
+            "size": y + rng.normal(scale=0.3, size=n).round(3),
+            "colour": np.array(["red", "green", "blue"])[y],
+            "constant": 1,
+            "empty": None,
+            "y": y,
+        }
+    )
+    frame.loc[[3, 4], "size"] = None
+    frame.loc[5, "colour"] = None
+    path = tmp_path / "data.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_what_was_done_is_said_and_kept(run, table, tmp_path):
+    out = tmp_path / "model"
+    done = run("train", table, "--target", "y", "--drop", "key", "--out", out, *FEW, "--validation-fraction", "0.2")
+    assert done.code == 0, done.err
+    assert f"note: {table}, column 'size': 2 missing values taken for the median" in done.out
+    assert f"note: {table}, column 'colour': 1 missing value taken for the most frequent" in done.out
+    assert f"note: {table}, column 'constant': it is 1 in all rows, so it is left out" in done.out
+    assert f"note: {table}, column 'empty': it is empty, so it is left out" in done.out
+    assert "60 rows of 4 numbers; 3 classes: 0 (20), 1 (20), 2 (20)" in done.out
+    assert "validation accuracy" in done.out
+    assert "of 12 rows)" in done.out
+    config = read_config(out)
+    assert config["classes"] == ["0", "1", "2"]
+    assert [c["name"] for c in config["preprocessing"]["columns"]] == ["size", "colour"]
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors", "train.yaml"]
+    options = yaml.safe_load((out / "train.yaml").read_text())
+    assert options["members"] == 1
+    assert options["learning_rate"] == 0.003
+    assert options["drop"] == ["key"]
+
+
+def test_texts_for_missing_values_are_remembered(run, table, tmp_path):
+    table.write_text(table.read_text().replace("k7,", "k7,?").replace("k8,", "k8,?"))
+    lines = [line.split(",") for line in table.read_text().splitlines()]
+    for line in lines:
+        line[1] = "?" if line[1].startswith("?") else line[1]
+    table.write_text("\n".join(",".join(line) for line in lines))
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--missing", "?,-")
+    assert done.code == 0, done.err
+    assert "column 'size': 4 missing values taken for the median" in done.out
+    done = run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
+    assert done.code == 0, done.err
+    assert "column 'size': 4 missing values taken for the median" in done.out
+
+
+def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert run("train", table, "--target", "y", "--out", first, *FEW, "--seed", "3").code == 0
+    assert run("train", "--config", first / "train.yaml", "--out", again).code == 0
+    assert run("train", "--config", first / "train.yaml", "--out", tmp_path / "other", "--seed", "4").code == 0
+    a, b, c = (load(path).state_dict() for path in (first, again, tmp_path / "other"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not all(torch.equal(a[name], c[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "members"),
+    [
+        (("--method", "creinn"), CreINN, None),
+        (("--method", "creinn", "--members", "2", "--mode", "sound"), Ensemble, 2),
+        (("--method", "snn"), SNN, None),
+        (("--method", "deep-ensemble"), DeepEnsemble, 5),
+        (("--method", "snn", "--members", "2"), DeepEnsemble, 2),
+    ],
+)
+def test_methods(run, table, tmp_path, options, kind, members):
+    assert run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, *options).code == 0
+    model = load(tmp_path / "m")
+    assert type(model) is kind
+    if members:
+        assert len(model.members) == members
+        x = torch.randn(5, 64)[:, : read_features(model)]
+        assert not torch.equal(model.members[0](x).probabilities, model.members[1](x).probabilities)
+    if "sound" in options:
+        assert model.members[0].mode == "sound"
+
+
+def read_features(model) -> int:
+    return next(model.parameters()).shape[1]
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"creinn", "snn", "deep-ensemble"}))
+def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)
+    assert done.code == 0, done.err
+    for name in ("a.csv", "b.csv"):
+        assert run("predict", tmp_path / "m", table, "--out", tmp_path / name).code == 0
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
+    assert run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
+    assert load(tmp_path / "m").logits == 1
+
+
+def test_early_stopping_keeps_the_best(run, wine, tmp_path):
+    options = ("--patience", "2", "--validation-fraction", "0.3", "--class-weight", "balanced")
+    done = run(
+        *("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--hidden", "8", "--epochs", "300"),
+        *("--learning-rate", "0.05", *options),
+    )
+    assert done.code == 0
+    epochs = int(done.out.split("epochs: ")[1].split()[0])
+    assert 3 <= epochs < 300
+
+
+def test_checkpoints_let_a_training_go_on(run, table, tmp_path):
+    arguments = ("train", table, "--target", "y", "--hidden", "8", "--members", "2")
+    checkpoints = ("--checkpoints", tmp_path / "c")
+    assert run(*arguments, "--epochs", "4", "--out", tmp_path / "whole").code == 0
+    assert run(*arguments, "--epochs", "2", "--out", tmp_path / "half", *checkpoints).code == 0
+    assert run(*arguments, "--epochs", "4", "--out", tmp_path / "resumed", *checkpoints).code == 0
+    whole, resumed = load(tmp_path / "whole").state_dict(), load(tmp_path / "resumed").state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_interruption_writes_no_model(run, table, tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "_epoch", interrupt)
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
+    assert done.code == 130
+    assert "stopped; no model was written" in done.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_failure_leaves_the_old_model(run, table, tmp_path):
+    out = tmp_path / "m"
+    assert run("train", table, "--target", "y", "--out", out, *FEW).code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    done = run("train", table, "--target", "y", "--out", out, "--epochs", "2", "--hidden", "0")
+    assert done.code == 1
+    assert "must be at least 1, got 0" in done.err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent.csv", "--target", "y"], "There is no file or folder absent.csv."),
+        (["{table}"], "--target is needed: the column of the classes, one of key, size, colour"),
+        (
+            ["{table}", "--target", "z"],
+            "{table} has no column 'z'; its columns are key, size, colour, constant, empty, y.",
+        ),
+        (["{table}", "--target", "constant"], "{table} has one class only, '1'."),
+        (["--target", "y"], "Data are one table or folder, or --lower and --upper, but neither is given."),
+        (["--target", "y", "--lower", "{table}"], "two halves of a pair, but only one is given"),
+        (["{table}", "--target", "y", "--lower", "{table}", "--upper", "{table}"], "but both are."),
+        (["{table}", "--target", "y", "--method", "magic"], "There is no method 'magic'; there are creinn, snn,"),
+        (["{table}", "--target", "y", "--members", "0"], "--members must be at least 1, got 0."),
+        (["{table}", "--target", "y", "--epochs", "0"], "epochs must be at least 1, got 0."),
+        (["{table}", "--target", "y", "--patience", "3"], "--patience needs --validation-fraction"),
+        (["{table}", "--target", "y", "--validation-fraction", "1"], "--validation-fraction must be at least 0"),
+        (["{table}", "--target", "y", "--device", "abacus"], "The device 'abacus' cannot be used"),
+        (["{table}", "--target", "y", "--augment"], "--augment is for images, but the data are a table."),
+        (["{table}", "--target", "y", "--separator", ";"], "has no column 'y'; its columns are key,size,colour"),
+        (
+            ["--lower", "{table}", "--upper", "{table}", "--target", "y", "--method", "snn"],
+            "The method 'snn' takes no intervals; creinn does.",
+        ),
+    ],
+)
+def test_user_errors_are_one_line_and_leave_nothing(run, table, tmp_path, arguments, message):
+    filled = [argument.replace("{table}", str(table)) for argument in arguments]
+    done = run("train", *filled, "--out", tmp_path / "m", "--hidden", "4", *([] if "--epochs" in filled else FEW[2:]))
+    assert done.code == 1
+    assert done.err.startswith("creinn train: ")
+    assert message.replace("{table}", str(table)) in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_places_where_no_model_can_be(run, table, tmp_path):
+    (tmp_path / "file").write_text("x")
+    done = run("train", table, "--target", "y", "--out", tmp_path / "file", *FEW)
+    assert done.code == 1
+    assert "is a file. Name a directory for the model." in done.err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps({"mine": 1}))
+    done = run("train", table, "--target", "y", "--out", tmp_path / "other", *FEW)
+    assert done.code == 1
+    assert "that is no model of ours" in done.err
+    assert json.loads((tmp_path / "other" / "config.json").read_text()) == {"mine": 1}
+
+
+# Pairs of tables.
+
+
+@pytest.fixture(scope="module")
+def bounds(wine, tmp_path_factory):
+    """The wines as intervals: lower and upper tables for training, and for testing."""
+    folder = tmp_path_factory.mktemp("bounds")
+    paths = []
+    for part, path in zip(("train", "test"), wine, strict=True):
+        frame = pd.read_csv(path)
+        numbers = frame.drop(columns="kind")
+        for side, sign in (("lower", -1), ("upper", 1)):
+            shifted = numbers + sign * 0.1 * numbers.std()
+            paths.append(folder / f"{part}-{side}.csv")
+            shifted.assign(kind=frame.kind, place="x").assign(place=frame.kind.str[-1]).to_csv(paths[-1], index=False)
+    return paths
+
+
+def test_pair_round_trip(run, bounds, tmp_path):
+    lower, upper, test_lower, test_upper = bounds
+    m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
+    done = run(
+        *("train", "--lower", lower, "--upper", upper, "--target", "kind", "--drop", "place", "--out", m),
+        *("--hidden", "16", "--epochs", "30", "--learning-rate", "0.01"),
+    )
+    assert done.code == 0, done.err
+    assert "124 rows of 13 intervals" in done.out
+    assert run("predict", m, "--lower", test_lower, "--upper", test_upper, "--out", p).code == 0
+    predicted = pd.read_csv(p)
+    assert (predicted.label == pd.read_csv(test_lower).kind).mean() > 0.9
+    assert run("evaluate", m, "--lower", test_lower, "--upper", test_upper, "--out", e).code == 0
+    assert json.loads(e.read_text())["accuracy"] == pytest.approx(
+        (predicted.label == pd.read_csv(test_lower).kind).mean()
+    )
+    swapped = run("predict", m, "--lower", test_upper, "--upper", test_lower, "--out", tmp_path / "q.csv")
+    assert swapped.code == 1
+    assert "row 1, column 'alcohol' is" in swapped.err
+    assert "Are the tables swapped?" in swapped.err
+    assert not (tmp_path / "q.csv").exists()
+
+
+# Folders of images.
+
+
+def write_images(folder, rng, count, size=12):
+    """Dark and bright noise, one folder each; a hidden file that is no image."""
+    for name, level in (("bright", 180), ("dark", 40)):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.normal(level, 30, (size, size, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    (folder / "dark" / ".hidden").write_text("x")
+
+
+def test_image_round_trip(run, tmp_path):
+    rng = np.random.default_rng(0)
+    write_images(tmp_path / "train", rng, 16)
+    write_images(tmp_path / "test", rng, 5, size=15)  # stretched to the size of the training images
+    m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
+    done = run(
+        *("train", tmp_path / "train", "--out", m, "--size", "8", "--width", "4", "--epochs", "6", "--augment"),
+        *("--learning-rate", "0.01", "--batch-size", "8"),
+    )
+    assert done.code == 0, done.err
+    assert "32 rows of 3 x 8 x 8 numbers; 2 classes: bright (16), dark (16)" in done.out
+    assert run("predict", m, tmp_path / "test", "--out", p).code == 0
+    predicted = pd.read_csv(p)
+    assert predicted.file.tolist()[:2] == ["bright/0.png", "bright/1.png"]
+    assert (predicted.label == predicted.file.str.split("/").str[0]).mean() > 0.9
+    done = run("evaluate", m, tmp_path / "test", "--ood", tmp_path / "train" / "dark", "--out", e)
+    assert done.code == 0, done.err
+    assert json.loads(e.read_text())["accuracy"] > 0.9
+    assert json.loads(e.read_text())["ood"]["rows"] == 16
+    done = run("train", tmp_path / "train", "--out", tmp_path / "n", "--network", "mlp")
+    assert done.code == 1
+    assert "There is no network 'mlp' for images; there are resnet14," in done.err
+
+
+def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
+    (tmp_path / "folder").mkdir()
+    done = run("predict", model, tmp_path / "folder", "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "the model was trained on a table, but this is a folder or archive" in done.err
+    save(load(model), tmp_path / "bare")
+    done = run("predict", tmp_path / "bare", wine[1], "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "it was not saved by creinn train" in done.err

@@ -1,0 +1,59 @@
+import gzip
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from creinn.experiments import EXPERIMENTS, Network, Training
+
+
+def write_idx(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(gzip.compress(header + array.tobytes(), 1))
+
+
+def write_set(folder, prefix, per_class, seed):
+    """Images of ten classes, in the authors' format: noise with a bright row that tells the class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(10, dtype=np.uint8), per_class))
+    images = rng.integers(0, 60, (len(labels), 28, 28), dtype=np.uint8)
+    images[np.arange(len(labels)), 2 * labels.astype(int) + 4] += 180
+    write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)
+    write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels)
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory):
+    """A folder of tiny data sets under their real names and in their real formats."""
+    folder = tmp_path_factory.mktemp("data")
+    write_set(folder / "fashion_mnist", "train", 6, seed=0)
+    write_set(folder / "fashion_mnist", "t10k", 4, seed=1)
+    write_set(folder / "mnist", "t10k", 4, seed=2)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """The small Fashion-MNIST experiment, cut down to seconds."""
+    small = EXPERIMENTS["fashion-mnist-small"]
+    return replace(
+        small,
+        images=replace(small.images, count=None),
+        test=replace(small.test, count=None),
+        ood=tuple(replace(images, count=None) for images in small.ood),
+        network=Network(builder="resnet8", width=2),
+        training=Training(epochs=2, batch_size=16, milestones=(1,)),
+        seeds=2,
+        snn_seeds=None,
+    )
+
+
+@pytest.fixture(scope="session")
+def finished(tiny, tiny_data, tmp_path_factory):
+    """A folder of results in which the tiny experiment is complete, and what the run did."""
+    from creinn.experiments.run import run_experiment
+
+    out = tmp_path_factory.mktemp("finished")
+    return out, run_experiment(tiny, tiny_data, out, complete=False, progress=False)

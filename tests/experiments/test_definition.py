@@ -1,0 +1,94 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from creinn.experiments import EXPERIMENTS, experiment
+from creinn.experiments.definition import base_method, is_ensemble, label
+
+PAPER = [
+    "cifar10-svhn",
+    "chest-xray",
+    "interval-cifar10",
+    "interval-chest-xray",
+    "points-to-intervals-cifar10",
+    "points-to-intervals-chest-xray",
+    "inference-time",
+]
+
+
+def test_every_experiment_of_the_paper_has_a_small_twin():
+    assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), "fashion-mnist-small"}
+    for name in PAPER:
+        full, small = EXPERIMENTS[name], EXPERIMENTS[f"{name}-small"]
+        assert small.arms == full.arms
+        assert small.methods == full.methods
+        assert [images.name for images in small.ood] == [images.name for images in full.ood]
+
+
+def test_settings_of_the_paper():
+    cifar = EXPERIMENTS["cifar10-svhn"]
+    assert (cifar.network.builder, cifar.network.stem, cifar.network.width) == ("resnet50", "imagenet", 64)
+    training = cifar.training
+    assert (training.epochs, training.batch_size, training.milestones) == (150, 128, (80, 120))
+    assert (training.learning_rate, training.augment, training.validation) == (1e-3, "crop-flip", 1 / 6)
+    assert (cifar.seeds, cifar.members, cifar.deep_members) == (15, 5, 10)
+    assert (cifar.images.count, cifar.test.count, cifar.ood[0].count) == (None, None, None)
+    assert (cifar.mean, cifar.std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    chest = EXPERIMENTS["chest-xray"]
+    assert (chest.network.builder, chest.training.milestones, chest.logits) == ("resnet18", (25,), 1)
+
+
+def test_shifts_of_the_paper():
+    noise, bright = EXPERIMENTS["interval-cifar10"].arms
+    assert (str(noise.train), str(bright.train)) == ("noise [0, 0.08]", "brightness [0, 0.05]")
+    assert [(s.low, s.high) for s in noise.tests] == [(0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2)]
+    assert [(s.low, s.high) for s in bright.tests] == [(0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3)]
+    (points,) = EXPERIMENTS["points-to-intervals-cifar10"].arms
+    assert points.train is None
+    assert [s.high for s in points.tests if s.kind == "noise"] == [0.08, 0.12, 0.16, 0.18, 0.2]
+    assert [s.high for s in points.tests if s.kind == "brightness"] == [0.05, 0.1, 0.15, 0.2, 0.3]
+
+
+def test_small_test_subsets_keep_the_base_rate():
+    small = EXPERIMENTS["cifar10-svhn-small"]
+    rate = small.ood[0].count / (small.ood[0].count + small.test.count)
+    assert rate == pytest.approx(26032 / 36032, abs=1e-4)
+
+
+def test_methods_by_name():
+    assert [base_method(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == ["snn", "fsvi", "bnn-l"]
+    assert [is_ensemble(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == [True, True, False]
+    assert label("bnn-r-ensemble", 5) == "BNN-R \u00d75"
+    for unknown in ("mlp", "snn-ensemble"):
+        with pytest.raises(ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"):
+            base_method(unknown)
+
+
+def test_methods_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="interval-cifar10 has interval inputs, which SNN cannot take"):
+        replace(EXPERIMENTS["interval-cifar10"], methods=("snn",))
+    with pytest.raises(ValueError, match="chest-xray has two classes, and BNN-L is for three or more"):
+        replace(EXPERIMENTS["chest-xray"], methods=("bnn-l",))
+    with pytest.raises(ValueError, match="Methods must be named once each"):
+        replace(EXPERIMENTS["chest-xray"], methods=())
+    with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
+        replace(EXPERIMENTS["chest-xray"], seeds=0)
+
+
+def test_ensembles_never_have_more_members_than_there_are_runs():
+    five = replace(EXPERIMENTS["cifar10-svhn"], seeds=5)
+    assert (five.ensemble_size("deep-ensemble"), five.ensemble_size("creinn-ensemble")) == (5, 5)
+    ten = replace(five, snn_seeds=10)
+    assert (ten.runs("snn"), ten.runs("creinn"), ten.ensemble_size("deep-ensemble")) == (10, 5, 10)
+
+
+def test_unknown_experiment_is_named():
+    with pytest.raises(ValueError, match=r"There is no experiment 'cifar'\. Known are cifar10-svhn, chest-xray"):
+        experiment("cifar")
+
+
+def test_definitions_and_options_load_without_torch():
+    code = "import creinn.commands.experiment, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,112 @@
+from dataclasses import replace
+
+import pytest
+
+from creinn.experiments import EXPERIMENTS, Images
+from creinn.experiments.plan import VERSIONS, Identities, Piece, draw_members, make_plan
+
+DATA = Identities(("cifar10", "a"), ("cifar10", "b"), (("svhn", "c"),))
+CIFAR = EXPERIMENTS["cifar10-svhn-small"]
+
+
+def keys(plan, kind):
+    return {piece.key for piece in plan.pieces if piece.kind == kind}
+
+
+def test_counts():
+    plan = make_plan(CIFAR, DATA)
+    kinds = [piece.kind for piece in plan.pieces]
+    assert {kind: kinds.count(kind) for kind in kinds} == {"train": 15, "evaluate": 15, "ensemble": 2}
+    assert [len(piece.needs) for piece in plan.ensembles] == [10, 5]
+    assert len({piece.key for piece in plan.pieces}) == len(plan.pieces)
+
+
+def test_runs_of_the_paper_and_its_ensembles():
+    plan = make_plan(EXPERIMENTS["cifar10-svhn"], DATA)
+    assert len(plan.evaluations) == 30
+    assert [(p.method, len(p.needs)) for p in plan.ensembles] == (
+        [("deep-ensemble", 10)] * 15 + [("creinn-ensemble", 5)] * 15
+    )
+
+
+def test_the_plan_is_the_same_each_time():
+    assert make_plan(CIFAR, DATA).pieces == make_plan(CIFAR, DATA).pieces
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training": replace(CIFAR.training, epochs=13)},
+        {"network": replace(CIFAR.network, width=9)},
+        {"mean": (0.5, 0.5, 0.5)},
+        {"logits": 11},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_training_setting_changes_every_key(change):
+    before, after = make_plan(CIFAR, DATA), make_plan(replace(CIFAR, **change), DATA)
+    for kind in ("train", "evaluate", "ensemble"):
+        assert not keys(before, kind) & keys(after, kind)
+
+
+def test_a_changed_option_of_one_method_leaves_the_others_alone():
+    before, after = make_plan(CIFAR, DATA), make_plan(replace(CIFAR, options={"creinn": {"mode": "sound"}}), DATA)
+    changed = {p.method for p in before.pieces} - {p.method for p in before.pieces if p.key in keys(after, p.kind)}
+    assert changed == {"creinn", "creinn-ensemble"}
+
+
+def test_changed_test_data_leave_trainings_alone():
+    before = make_plan(CIFAR, DATA)
+    for other in (replace(DATA, test=("cifar10", "x")), replace(DATA, ood=())):
+        after = make_plan(CIFAR, other)
+        assert keys(before, "train") == keys(after, "train")
+        assert not keys(before, "evaluate") & keys(after, "evaluate")
+        assert not keys(before, "ensemble") & keys(after, "ensemble")
+
+
+def test_other_training_data_change_every_key():
+    assert not keys(make_plan(CIFAR, DATA), "train") & keys(make_plan(CIFAR, replace(DATA, train=("c", "x"))), "train")
+
+
+def test_more_runs_keep_those_that_are_there():
+    more = make_plan(replace(CIFAR, seeds=7), DATA)
+    assert keys(make_plan(CIFAR, DATA), "evaluate") < keys(more, "evaluate")
+
+
+def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
+    points = make_plan(CIFAR, DATA)
+    shifted = make_plan(EXPERIMENTS["points-to-intervals-cifar10-small"], replace(DATA, ood=()))
+    assert keys(shifted, "train") == {p.key for p in points.pieces if p.kind == "train" and p.method == "creinn"}
+    assert not keys(shifted, "evaluate") & keys(points, "evaluate")
+    intervals = make_plan(EXPERIMENTS["interval-cifar10-small"], replace(DATA, ood=()))
+    assert len(keys(intervals, "train")) == 10
+    assert not keys(intervals, "train") & keys(points, "train")
+    assert {arm.name for arm in intervals.arms.values()} == {"noise", "brightness"}
+
+
+def test_members_of_an_ensemble_that_is_not_asked_for_singly_are_run():
+    plan = make_plan(replace(CIFAR, methods=("bnn-r-ensemble",)), DATA)
+    assert {p.method for p in plan.evaluations} == {"bnn-r"}
+    assert [len(p.needs) for p in plan.ensembles] == [5]
+
+
+def test_versions_are_part_of_the_key(monkeypatch):
+    before = [Piece(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
+    monkeypatch.setitem(VERSIONS, "train", VERSIONS["train"] + 1)
+    after = [Piece(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
+    assert [a == b for a, b in zip(before, after, strict=True)] == [False, True]
+
+
+def test_draws_are_different_and_sorted():
+    drawn = draw_members(15, 10, 15)
+    assert len(set(drawn)) == 15
+    assert all(list(d) == sorted(set(d)) and len(d) == 10 and max(d) < 15 for d in drawn)
+    assert draw_members(3, 2, 99) == draw_members(3, 2, 99)
+    assert sorted(draw_members(3, 2, 99)) == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_a_timing_is_one_piece():
+    plan = make_plan(EXPERIMENTS["inference-time"], DATA)
+    assert [p.kind for p in plan.pieces] == ["time"]
+    other = replace(EXPERIMENTS["inference-time"], test=Images(name="cifar10", size=16))
+    assert make_plan(other, DATA).pieces[0].key != plan.pieces[0].key

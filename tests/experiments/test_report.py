@@ -1,0 +1,137 @@
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from creinn.experiments import Timing
+from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
+from creinn.experiments.figures import mean_history
+from creinn.experiments.published import INFERENCE_TIME, PUBLISHED
+from creinn.experiments.report import write_report
+from creinn.experiments.run import run_experiment
+from creinn.experiments.study import lookup, read_studies, spread
+from creinn.experiments.tables import quality_table, statistics_table, time_table
+from creinn.report.tables import Spread
+
+
+@pytest.fixture(scope="session")
+def studied(finished, tiny, tiny_data, tmp_path_factory):
+    """Results of every kind of experiment."""
+    out = shutil.copytree(finished[0], tmp_path_factory.mktemp("studied") / "out")
+    base = replace(tiny, ood=(), seeds=1, training=replace(tiny.training, epochs=1), methods=("creinn",))
+    further = [
+        replace(base, name="interval", arms=INTERVAL_ARMS[:1], methods=("creinn", "creinn-ensemble")),
+        replace(base, name="from-points", arms=POINT_ARMS),
+        replace(tiny, name="time", ood=(), arms=(), methods=("snn", "creinn"), timing=Timing(batches=(1,), rounds=1)),
+    ]
+    for experiment in further:
+        assert not run_experiment(experiment, tiny_data, out, complete=False, progress=False).failed
+    return out
+
+
+def test_report_holds_tables_and_figures(studied):
+    markdown, page = write_report(studied)
+    text, html = markdown.read_text(), page.read_text()
+    assert re.search(r"\| CreINN \| 2 \| \d+\.\d\d ± \d+\.\d\d \| 0\.\d{3} ± 0\.\d{3} \|", text)
+    for name in ("fashion-mnist-small", "interval", "from-points", "time"):
+        assert f"## {name}" in text
+        assert f">{name}</h2>" in html
+    assert "Deep Ensembles (2)" in text
+    assert "Ensembles are limited by the number of runs: Deep Ensembles (2) of 2 instead of 10" in text
+    assert "noise [0.12, 0.16]" in text
+    assert "AUROC TU, test batch" in text
+    for heading in (
+        "Accuracy-rejection curves",
+        "Training (dashed: validation)",
+        "Learned radii",
+        "Predictions of one CreINN",
+        "A test image under noise",
+        "Relative increase of uncertainty of CreINN, noise",
+        "Accuracy-rejection curves of CreINN, brightness",
+        "Budget",
+        "A credal set, by the paper&#x27;s example",
+    ):
+        assert heading in html
+    assert "10 of 10 pieces are recorded" in text
+
+
+def test_numbers_in_the_table_are_those_of_the_records(studied):
+    study = next(s for s in read_studies(studied) if s.name == "fashion-mnist-small")
+    row = next(r for r in quality_table(study, "running", "mnist") if r["model"] == "CreINN")
+    found = [json.loads(p.read_text())["metrics"] for p in (studied / "pieces").glob("evaluate-creinn-*.json")]
+    ood = [f["running"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if "mnist" in f["running"]["ood"]]
+    assert row["AUROC EU"] == Spread.of(ood)
+    assert row["accuracy %"].mean == pytest.approx(
+        50 * sum(f["running"]["sets"]["points"]["accuracy"] for f in found if f["running"]["ood"])
+    )
+    batch = next(r for r in statistics_table(study, "mnist") if r["model"] == "CreINN")
+    assert batch["AUROC EU, test batch"] == Spread.of(
+        [f["batch"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if f["batch"]["ood"]]
+    )
+    snn = quality_table(study, "running", "mnist")[0]
+    assert (snn["AUARC EU"], snn["AUROC EU"]) == (None, None)
+
+
+def test_published_numbers_stand_beside_ours(finished):
+    (study,) = read_studies(finished[0])
+    manifest = {**study.manifest, "experiment": {**study.settings, "paper": "cifar10-svhn"}}
+    row = quality_table(replace(study, manifest=manifest), "running", "mnist")[-1]
+    assert row["AUROC TU (paper)"] == Spread(0.895, 0.003)
+    assert list(row).index("AUROC TU (paper)") == list(row).index("AUROC TU") + 1
+
+
+def test_published_numbers_are_those_of_the_specification():
+    means = {name: [c and c.mean for c in row.values()] for name, row in PUBLISHED["cifar10-svhn"].items()}
+    assert means["creinn"] == [84.20, 0.939, 0.939, 0.943, 0.727, 0.745, 0.854, 0.874]
+    assert means["deep-ensemble"] == [85.16, 0.966, 0.962, 0.966, 0.783, 0.796, 0.873, 0.865]
+    assert means["creinn-ensemble"] == [87.32, 0.969, 0.957, 0.970, 0.791, 0.895, 0.877, 0.948]
+    assert means["bnn-l-ensemble"] == [89.12, 0.978, 0.978, 0.980, 0.838, 0.834, 0.904, 0.896]
+    assert means["snn"] == [81.40, 0.950]
+    assert len(means) == 12
+    assert PUBLISHED["chest-xray"]["creinn-ensemble"]["AUARC EU"] == Spread(0.938, 0.007)
+    assert INFERENCE_TIME["creinn"] == 4.56
+
+
+def test_time_relative_to_the_snn_by_hand():
+    def calls(seconds):
+        return {"1": {what: {"least": seconds, "median": seconds} for what in ("label", "uncertainty")}}
+
+    record = {
+        "parameters": {"snn": 10, "creinn": 20},
+        "seconds_per_call": {"snn": calls(0.002), "creinn": calls(0.007)},
+    }
+    row = time_table(record, ["snn", "creinn"])[1]
+    assert row["1 image, label: ms"] == pytest.approx(7)
+    assert row["1 image, label: \u00d7 SNN"] == pytest.approx(3.5)
+    assert row["\u00d7 SNN (paper)"] == 4.56
+
+
+def test_an_unfinished_experiment_is_reported_as_far_as_it_is(finished, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out", ignore=shutil.ignore_patterns("work"))
+    for path in (*out.glob("pieces/*creinn*"), *out.glob("pieces/evaluate-snn-1*")):
+        path.unlink()
+    markdown, _ = write_report(out)
+    text = markdown.read_text()
+    assert "4 of 10 pieces are recorded" in text
+    assert "| SNN | 1 |" in text
+    assert "CreINN |" not in text
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no results: .*Give the folder that was --out"):
+        write_report(tmp_path)
+
+
+def test_spread_and_lookup():
+    found = [{"a": {"b": 1.0}}, {"a": {"b": 3.0}}, {"a": None}]
+    assert spread(found, "a", "b") == Spread(2.0, pytest.approx(2**0.5))
+    assert spread(found, "a", "c") is None
+    assert lookup(found[2], "a", "b") is None
+
+
+def test_mean_history_by_hand():
+    runs = [[{"epoch": 1, "loss": 1.0, "width": None}, {"epoch": 2, "loss": 0.5, "width": None}]]
+    runs.append([{"epoch": 1, "loss": 3.0, "width": None}])
+    assert mean_history(runs) == [{"epoch": 1, "loss": 2.0, "width": None}]

@@ -1,0 +1,289 @@
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from creinn.classifier import Classifier
+from creinn.cli import main
+from creinn.creinn import Ensemble
+from creinn.experiments import Timing, pieces
+from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
+from creinn.experiments.inputs import Normalisation, network_inputs, prepare_all
+from creinn.experiments.methods import build
+from creinn.experiments.plan import make_plan
+from creinn.experiments.run import run_experiment
+from creinn.experiments.store import Store
+from creinn.tensorfile import read_tensors
+from creinn.training import History
+
+
+def run(experiment, data, out, **options):
+    return run_experiment(experiment, data, out, complete=False, progress=False, **options)
+
+
+def records(out, start=""):
+    return {path.name: json.loads(path.read_text()) for path in sorted(Path(out).glob(f"pieces/{start}*.json"))}
+
+
+def kinds(names):
+    """Names of pieces without their keys."""
+    return sorted(name.rsplit("-", 1)[0] for name in names)
+
+
+SINGLES = ["creinn-0", "creinn-1", "snn-0", "snn-1"]
+ENSEMBLES = ["ensemble-creinn-ensemble-0", "ensemble-deep-ensemble-0"]
+
+
+def test_every_piece_is_recorded_with_what_it_rests_on(finished):
+    out, outcome = finished
+    assert (outcome.total, outcome.failed) == (10, {})
+    expected = sorted([*ENSEMBLES, *(f"{kind}-{name}" for kind in ("train", "evaluate") for name in SINGLES)])
+    assert kinds(outcome.done) == expected
+    found = records(out)
+    assert kinds(found) == expected
+    for record in found.values():
+        assert {"settings", "versions", "commit", "date", "seconds", "key", "threads", "device"} <= set(record)
+        assert record["versions"]["torch"]
+    training = next(iter(records(out, "train-creinn-1").values()))
+    assert training["settings"]["seed"] == 1
+    assert training["settings"]["training"]["milestones"] == [1]
+    assert [row["epoch"] for row in training["history"]] == [1, 2]
+    assert training["history"][1]["learning_rate"] == pytest.approx(1e-4)
+    assert training["images"] == {"train": 50, "validation": 10}
+    assert training["radii"]["shape"] == [2, 1, 3, 3]
+    assert not list(out.glob("work/training/*"))  # checkpoints are gone
+
+
+def test_metrics_are_recorded_with_running_and_batch_statistics(finished):
+    out, _ = finished
+    for record in (*records(out, "evaluate").values(), *records(out, "ensemble").values()):
+        assert set(record["metrics"]) == {"running", "batch"}
+        for found in record["metrics"].values():
+            assert set(found["sets"]) == {"points"}
+            assert 0 <= found["sets"]["points"]["accuracy"] <= 1
+            assert all(len(curve) == 100 for curve in found["sets"]["points"]["curves"].values())
+            assert found["ood"]["mnist"]["total"]["base_rate"] == 0.5
+        assert record["metrics"]["running"] != record["metrics"]["batch"]
+
+
+def test_nothing_is_done_twice(finished, tiny, tiny_data):
+    out, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in out.glob("pieces/*")}
+    outcome = run(tiny, tiny_data, out)
+    assert (outcome.total, outcome.done, outcome.failed) == (10, (), {})
+    assert {path: path.stat().st_mtime_ns for path in out.glob("pieces/*")} == before
+
+
+def test_a_changed_setting_runs_what_depends_on_it(finished, tiny, tiny_data, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    without_ood = run(replace(tiny, ood=()), tiny_data, out)
+    assert kinds(without_ood.done) == sorted([*ENSEMBLES, *(f"evaluate-{name}" for name in SINGLES)])
+    other = replace(tiny, options={"snn": {"logit_norm": True}})
+    assert {name.split("-")[1] for name in run(other, tiny_data, out).done} == {"snn", "deep"}
+    more = run(replace(tiny, seeds=3, methods=("snn", "deep-ensemble")), tiny_data, out)
+    assert kinds(more.done) == ["ensemble-deep-ensemble-0", "evaluate-snn-2", "train-snn-2"]
+    assert run(tiny, tiny_data, out).done == ()  # what was there before is still there
+
+
+def test_records_from_elsewhere_count_as_done(finished, tiny, tiny_data, tmp_path):
+    shutil.copytree(finished[0] / "pieces", tmp_path / "pieces")
+    assert run(tiny, tiny_data, tmp_path).done == ()
+    # without its record the ensemble needs predictions, which were not copied: its members, and no others, are run
+    ensemble = next(tmp_path.glob("pieces/ensemble-deep*"))
+    before = json.loads(ensemble.read_text())
+    ensemble.unlink()
+    outcome = run(tiny, tiny_data, tmp_path)
+    expected = ["ensemble-deep-ensemble-0", *(f"{k}-snn-{i}" for k in ("evaluate", "train") for i in (0, 1))]
+    assert kinds(outcome.done) == expected
+    after = json.loads(ensemble.read_text())
+    assert after["metrics"] == before["metrics"]
+
+
+def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path):
+    out, _ = finished
+    sources = prepare_all(tiny, tiny_data, tmp_path, complete=False)
+    plan = make_plan(tiny, sources.identities)
+    members, test = [], sources.test.read()
+    for piece in [p for p in plan.evaluations if p.method == "creinn"]:
+        weights, header = read_tensors(Store(out).weights_path(piece.needs[0]))
+        model = build("creinn", tiny.network, tiny.logits, 1)
+        model.load_state_dict(weights)
+        members.append(model)
+    x = network_inputs(test, None, Normalisation(tuple(header["mean"]), tuple(header["std"])))
+    prediction = Ensemble(members).predict(x)
+    recorded = next(iter(records(out, "ensemble-creinn").values()))["metrics"]["running"]["sets"]["points"]
+    assert recorded["accuracy"] == pytest.approx((prediction.label == test.labels).double().mean().item(), abs=1e-6)
+    for name in ("total", "aleatoric", "epistemic"):
+        assert recorded["means"][name] == pytest.approx(getattr(prediction, name).mean().item(), abs=1e-4)
+
+
+def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, monkeypatch):
+    train = pieces.train
+
+    def failing(shop, piece, arm):
+        if piece.method == "creinn" and piece.number == 0:
+            raise FloatingPointError("the loss is NaN")
+        train(shop, piece, arm)
+
+    monkeypatch.setattr(pieces, "train", failing)
+    quick = replace(tiny, training=replace(tiny.training, epochs=1))
+    outcome = run(quick, tiny_data, tmp_path)
+    assert {name.rsplit("-", 1)[0]: reason for name, reason in outcome.failed.items()} == {
+        "evaluate-creinn-0": "the loss is NaN"
+    }
+    assert "ensemble-creinn-ensemble-0" not in kinds(outcome.done)
+    assert "ensemble-deep-ensemble-0" in kinds(outcome.done)
+    assert "failing" in next(tmp_path.glob("work/failures/*")).read_text()
+    monkeypatch.setattr(pieces, "train", train)
+    assert kinds(run(quick, tiny_data, tmp_path).done) == [
+        "ensemble-creinn-ensemble-0",
+        "evaluate-creinn-0",
+        "train-creinn-0",
+    ]
+
+
+def test_what_another_process_is_busy_with_comes_last(tiny, tiny_data, tmp_path, monkeypatch):
+    quick = replace(tiny, methods=("snn",), training=replace(tiny.training, epochs=1))
+    lock, order = Store.lock, []
+
+    @contextlib.contextmanager
+    def taken(store, piece, wait=True):
+        order.append((piece.number, wait))
+        with lock(store, piece, wait) as held:
+            yield held and (wait or piece.number != 0)  # the lock on run 0 is to be had by waiting only
+
+    monkeypatch.setattr(Store, "lock", taken)
+    assert kinds(run(quick, tiny_data, tmp_path).done) == [
+        "evaluate-snn-0",
+        "evaluate-snn-1",
+        "train-snn-0",
+        "train-snn-1",
+    ]
+    assert order == [(0, False), (1, False), (0, True)]
+
+
+def test_interval_arms_and_points_to_intervals(tiny, tiny_data, tmp_path):
+    quick = replace(tiny, seeds=1, ood=(), methods=("creinn",), training=replace(tiny.training, epochs=1))
+    outcome = run(replace(quick, name="interval", arms=INTERVAL_ARMS), tiny_data, tmp_path)
+    assert (outcome.failed, len(outcome.done)) == ({}, 4)
+    shifts = {tuple(r["metrics"]["running"]["sets"]) for r in records(tmp_path, "evaluate").values()}
+    assert shifts == {tuple(map(str, arm.tests)) for arm in INTERVAL_ARMS}
+    for record in records(tmp_path, "evaluate").values():
+        sets = record["metrics"]["running"]["sets"]
+        assert next(iter(sets.values()))["increase"]["total"] == {"mean": 1.0, "excluded": 0}
+    assert len(run(quick, tiny_data, tmp_path).done) == 2
+    shared = run(replace(quick, name="points-to-intervals", arms=POINT_ARMS), tiny_data, tmp_path)
+    assert kinds(shared.done) == ["evaluate-creinn-0"]  # the network trained on points is used again
+
+
+def test_two_classes(tiny, tiny_data, tmp_path, monkeypatch):
+    """One logit; the labels are made binary on their way."""
+    from creinn.experiments.inputs import Prepared
+
+    read = Prepared.read
+
+    def binary(self):
+        data = read(self)
+        return replace(data, labels=data.labels % 2, classes=("even", "odd"))
+
+    monkeypatch.setattr(Prepared, "read", binary)
+    quick = replace(tiny, seeds=1, logits=1, training=replace(tiny.training, epochs=1))
+    assert run(quick, tiny_data, tmp_path).failed == {}
+    found = next(iter(records(tmp_path, "evaluate-creinn").values()))
+    assert found["metrics"]["running"]["sets"]["points"]["means"]["total"] <= 1
+
+
+@pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "bnn-l"])
+def test_rivals_by_name(method, tiny, tiny_data, tmp_path):
+    options = {} if method == "bnn-l" else {method: {"samples": 3}}
+    quick = replace(
+        tiny,
+        methods=(method, f"{method}-ensemble"),
+        training=replace(tiny.training, epochs=1),
+        options=options,
+    )
+    outcome = run(quick, tiny_data, tmp_path)
+    assert (outcome.failed, len(outcome.done)) == ({}, 5)
+    sets = next(iter(records(tmp_path, "ensemble").values()))["metrics"]["running"]["sets"]["points"]
+    assert sets["means"]["total"] == pytest.approx(sets["means"]["aleatoric"] + sets["means"]["epistemic"], abs=1e-4)
+
+
+def test_inference_times(tiny, tiny_data, tmp_path):
+    timed = replace(tiny, methods=("snn", "creinn"), arms=(), ood=(), timing=Timing(batches=(1, 4), rounds=2))
+    outcome = run(timed, tiny_data, tmp_path)
+    assert kinds(outcome.done) == ["time-all-0"]
+    (record,) = records(tmp_path).values()
+    assert set(record["seconds_per_call"]) == {"snn", "creinn"}
+    for sizes in record["seconds_per_call"].values():
+        assert set(sizes) == {"1", "4"}
+        assert all(0 < t["least"] <= t["median"] for by in sizes.values() for t in by.values())
+    assert record["parameters"]["creinn"] > record["parameters"]["snn"]
+    assert run(timed, tiny_data, tmp_path).done == ()
+
+
+def test_an_interruption_ends_the_run(tiny, tiny_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "fit", lambda *arguments: History((), interrupted=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny, tiny_data, tmp_path)
+    assert records(tmp_path) == {}
+
+
+def test_threads_of_the_caller_are_restored(finished, tiny, tiny_data):
+    before = torch.get_num_threads()
+    run(tiny, tiny_data, finished[0])
+    assert torch.get_num_threads() == before
+    assert issubclass(Ensemble, Classifier)
+
+
+def test_jobs_must_be_positive(tiny, tiny_data, tmp_path):
+    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
+        run(tiny, tiny_data, tmp_path, jobs=0)
+
+
+KILLED = ["experiment", "run", "fashion-mnist-small", "--methods", "creinn,creinn-ensemble", "--seeds", "2"]
+KILLED += ["--epochs", "30", "--width", "2", "--batch-size", "16", "--train-images", "60", "--test-images", "40"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
+    """A real process with two workers is killed in the middle of training; another run finishes its work."""
+    arguments = [*KILLED, "--data", str(tiny_data), "--out", str(tmp_path), "--no-complete", "--no-progress"]
+    process = subprocess.Popen([sys.executable, "-m", "creinn.cli", *arguments, "--jobs", "2"])
+    try:
+        deadline = time.monotonic() + 240
+        while not (histories := [p for p in tmp_path.glob("work/training/*/history.jsonl") if p.stat().st_size]):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert children
+    while any(Path(f"/proc/{child}").exists() and not _is_zombie(child) for child in children):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.05)
+    assert not list(tmp_path.glob("pieces/*.json"))
+    first = {path.parent.name: json.loads(path.read_text().splitlines()[0]) for path in histories}
+    assert main(arguments) == 0
+    assert "5 pieces, 5 of them done now" in capsys.readouterr().out
+    for name, row in first.items():
+        record = json.loads((tmp_path / "pieces" / f"{name}.json").read_text())
+        assert record["history"][0]["seconds"] == pytest.approx(row["seconds"], rel=1e-6)  # not trained again
+        assert len(record["history"]) == 30
+
+
+def _is_zombie(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True

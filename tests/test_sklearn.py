@@ -1,0 +1,306 @@
+import pickle
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import balanced_accuracy_score, log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from creinn import Interval
+from creinn.sklearn import CreINNClassifier
+
+QUICK = {"hidden": (16,), "epochs": 20, "learning_rate": 0.01}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not have valid feature names.*:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def quick(**options):
+    return CreINNClassifier(**{**QUICK, "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    names = np.array(["barolo", "grignolino", "barbera"])
+    return train_test_split(X, names[y], stratify=y, test_size=0.3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(wine):
+    train, _, y, _ = wine
+    return quick(epochs=40).fit(train, y)
+
+
+# scikit-learn's own checks: none is expected to fail. That of array libraries skips itself without SCIPY_ARRAY_API.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([CreINNClassifier(**QUICK)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_accuracy_with_string_labels(fitted, wine):
+    _, test, _, y = wine
+    assert fitted.classes_.tolist() == ["barbera", "barolo", "grignolino"]
+    assert fitted.score(test, y) > 0.9
+    assert set(fitted.predict(test)) <= set(y)
+
+
+def test_everything_that_is_predicted_is_of_one_credal_set(fitted, wine):
+    _, test, _, _ = wine
+    p, bounds, sets = fitted.predict_proba(test), fitted.predict_interval(test), fitted.predict_set(test)
+    assert p.shape == (len(test), 3)
+    assert bounds.shape == (len(test), 3, 2)
+    assert p.dtype == bounds.dtype == np.float64
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-12)
+    assert (bounds[..., 0] <= p + 1e-12).all()
+    assert (p <= bounds[..., 1] + 1e-12).all()
+    assert (bounds[..., 1] > bounds[..., 0]).any()
+    assert (fitted.predict(test) == fitted.classes_[p.argmax(1)]).all()
+    assert sets.dtype == bool
+    assert sets[np.arange(len(test)), p.argmax(1)].all()
+    # whoever is ruled out by dominance is ruled out by maximality
+    assert (sets <= fitted.predict_set(test, rule="dominance")).all()
+    # no lower bound of another class lies above the upper one of a class that dominance keeps
+    expected = bounds[..., 1] >= bounds[..., 0].max(1, keepdims=True)
+    np.testing.assert_array_equal(fitted.predict_set(test, rule="dominance"), expected)
+    uncertainty = fitted.uncertainty(test)
+    np.testing.assert_allclose(uncertainty["total"] - uncertainty["aleatoric"], uncertainty["epistemic"], atol=1e-9)
+    entropy = -(p * np.log2(np.maximum(p, 1e-300))).sum(1)
+    assert (uncertainty["aleatoric"] <= entropy + 1e-9).all()
+    assert (entropy <= uncertainty["total"] + 1e-9).all()
+    log_loss(fitted.predict(test), p, labels=fitted.classes_)  # warns if rows do not sum to one
+
+
+def test_two_classes():
+    X, y = load_breast_cancer(return_X_y=True)
+    X, test, y, labels = train_test_split(X, y.astype(bool), stratify=y, random_state=0)
+    clf = quick().fit(X, y)
+    assert clf.score(test, labels) > 0.93
+    assert clf.predict(test).dtype == bool
+    assert clf.model_.logits == 1
+    bounds = clf.predict_interval(test)
+    np.testing.assert_allclose(bounds[:, 0, 0], 1 - bounds[:, 1, 1], atol=1e-12)
+    np.testing.assert_allclose(clf.uncertainty(test)["epistemic"], bounds[:, 1, 1] - bounds[:, 1, 0], atol=1e-12)
+
+
+def test_random_state_decides_everything(wine):
+    X, test, y, _ = wine
+
+    def proba(state):
+        return quick(epochs=3, members=2, random_state=state).fit(X, y).predict_proba(test)
+
+    first = proba(0)
+    before = torch.random.get_rng_state()
+    np.testing.assert_array_equal(first, proba(0))
+    assert torch.equal(before, torch.random.get_rng_state())  # and the caller's generator is not touched
+    np.testing.assert_array_equal(proba(np.random.RandomState(1)), proba(np.random.RandomState(1)))
+    assert not np.array_equal(first, proba(1))
+
+
+def test_ensemble_averages_its_members(wine):
+    X, test, y, _ = wine
+    clf = quick(epochs=3, members=3).fit(X, y)
+    assert len(clf.model_.members) == len(clf.histories_) == 3
+    scaled = torch.from_numpy(clf._scaler.transform(test))
+    lower = torch.stack([member(scaled).lower for member in clf.model_.members])
+    assert not torch.allclose(lower[0], lower[1])
+    np.testing.assert_allclose(clf.predict_interval(test)[..., 0], lower.mean(0).detach().numpy(), atol=1e-12)
+
+
+def test_copies_predict_alike(fitted, wine, tmp_path):
+    _, test, _, _ = wine
+    expected = fitted.predict_proba(test)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(test), expected)
+    joblib.dump(fitted, tmp_path / "clf.joblib")
+    np.testing.assert_array_equal(joblib.load(tmp_path / "clf.joblib").predict_proba(test), expected)
+    with pytest.raises(NotFittedError):
+        clone(fitted).predict_proba(test)
+
+
+def test_prediction_of_a_row_does_not_depend_on_the_others(fitted, wine):
+    _, test, _, _ = wine
+    one_by_one = np.concatenate([fitted.predict_interval(test[i : i + 1]) for i in range(10)])
+    np.testing.assert_allclose(one_by_one, fitted.predict_interval(test)[:10], atol=1e-12)
+
+
+def test_pipeline_grid_search_and_cross_validation(wine):
+    X, test, y, labels = wine
+    pipeline = make_pipeline(MinMaxScaler(), quick(epochs=10))
+    search = GridSearchCV(pipeline, {"creinnclassifier__hidden": [(8,), (16, 8)]}, cv=2, scoring="neg_log_loss")
+    search.fit(X, y)
+    assert search.score(test, labels) > -0.8
+    assert cross_val_score(quick(epochs=40), X, y, cv=2).mean() > 0.85
+
+
+def test_names_of_columns_are_kept_and_checked():
+    frame, y = load_iris(return_X_y=True, as_frame=True)
+    clf = quick(epochs=2).fit(frame, y)
+    assert clf.feature_names_in_.tolist() == list(frame.columns)
+    assert clf.n_features_in_ == 4
+    with pytest.raises(ValueError, match="feature names should match"):
+        clf.predict(frame[frame.columns[::-1]])
+    with pytest.raises(ValueError, match="3 features, but CreINNClassifier is expecting 4"):
+        clf.predict(frame.to_numpy()[:, :3])
+
+
+def test_class_weights_raise_the_recall_of_a_rare_class():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2)) + 1.2 * (np.arange(600) >= 560)[:, None]
+    y = np.where(np.arange(600) >= 560, "rare", "usual")
+    plain = quick().fit(X, y)
+    assert (plain.predict(X)[y == "rare"] == "rare").mean() < 0.5
+    for weight in ("balanced", {"rare": 14.0, "usual": 1.0}):
+        weighted = quick(class_weight=weight).fit(X, y)
+        assert weighted._config(0, np.array([14.0, 1.0])).class_weight == (14.0, 1.0)
+        assert balanced_accuracy_score(y, weighted.predict(X)) > balanced_accuracy_score(y, plain.predict(X)) + 0.1
+
+
+def test_first_prediction_is_the_weighted_frequencies(wine):
+    X, _, y, _ = wine
+    clf = CreINNClassifier(hidden=(4,)).fit(X, y)
+    for masses in (np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])):
+        model = clf._build(masses).eval()
+        model.norm.weight.data.zero_()  # what is left are the shifts
+        torch.testing.assert_close(
+            model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(), torch.from_numpy(masses / masses.sum())
+        )
+
+
+def test_early_stopping_stops_and_keeps_the_best(wine):
+    X, _, y, _ = wine
+    clf = quick(epochs=200, early_stopping=True, patience=3, validation_fraction=0.25).fit(X, y)
+    history = clf.histories_[0]
+    assert clf.n_iter_ == len(history) < 200
+    assert history.best_epoch == len(history) - 3
+    until_best = clone(clf).set_params(epochs=history.best_epoch).fit(X, y)
+    np.testing.assert_array_equal(clf.predict_proba(X), until_best.predict_proba(X))
+    assert quick(epochs=5).fit(X, y).histories_[0]["val_loss"] == [None] * 5
+
+
+def test_small_batches_and_a_last_batch_of_one_row():
+    X, y = load_iris(return_X_y=True)
+    quick(epochs=1, batch_size=2).fit(X[::6], y[::6])  # 25 rows: the last batch would have one
+    quick(epochs=1).fit(X[[0, 100]], y[[0, 100]])  # two rows in all
+
+
+def test_standardisation_is_optional(wine):
+    X, test, y, labels = wine
+    assert quick().fit(X * 1e4 + 1e6, y).score(test * 1e4 + 1e6, labels) > 0.9
+    raw = quick(standardize=False, epochs=1).fit(X, y)
+    assert raw._scaler is None
+    np.testing.assert_array_equal(raw._inputs(test, test).numpy(), test)
+
+
+# Interval data, with the same verbs.
+
+
+@pytest.fixture(scope="module")
+def wide(wine):
+    X, test, y, labels = wine
+    spread = 0.2 * X.std(0)
+    return Interval(X - spread, X + spread), Interval(test - spread, test + spread), y, labels
+
+
+def test_interval_data(wide):
+    X, test, y, labels = wide
+    clf = quick(epochs=40).fit(X, y)
+    assert clf.score(test, labels) > 0.9
+    assert clf.predict_interval(test).shape == (len(test), 3, 2)
+    assert clf.predict_set(test).shape == (len(test), 3)
+    assert set(clf.uncertainty(test)) == {"total", "aleatoric", "epistemic"}
+    assert clf.n_features_in_ == 13
+    clf.predict(test.center.numpy())  # points do as well
+    with pytest.raises(ValueError, match="12 features, but CreINNClassifier is expecting 13"):
+        clf.predict(Interval(test.lower[:, 1:], test.upper[:, 1:]))
+
+
+def test_one_map_scales_both_bounds_and_keeps_order(wide):
+    X, _, y, _ = wide
+    clf = quick(epochs=1).fit(X, y)
+    scaled = clf._inputs(X.lower.numpy(), X.upper.numpy())
+    both = torch.cat((X.lower, X.upper))
+    mean, std = both.mean(0), both.std(0, correction=0)
+    torch.testing.assert_close(scaled.lower, (X.lower - mean) / std)
+    torch.testing.assert_close(scaled.upper, (X.upper - mean) / std)
+    assert (scaled.lower <= scaled.upper).all()
+
+
+def test_sound_mode_learns_and_a_wider_interval_gives_a_wider_set(wine):
+    X, test, y, labels = wine
+    clf = CreINNClassifier(epochs=30, learning_rate=0.01, mode="sound", random_state=0).fit(X, y)
+    assert clf.score(test, labels) > 0.9
+    spread = 0.1 * X.std(0)
+    inner, outer = clf.predict_interval(test), clf.predict_interval(Interval(test - spread, test + spread))
+    assert (outer[..., 0] <= inner[..., 0] + 1e-9).all()
+    assert (outer[..., 1] >= inner[..., 1] - 1e-9).all()
+    assert 0 < (inner[..., 1] - inner[..., 0]).mean() < 0.5
+
+
+def test_interval_data_in_cross_validation_and_search(wide):
+    X, _, y, _ = wide
+    assert cross_val_score(quick(epochs=40), X, y, cv=2).mean() > 0.85
+    assert GridSearchCV(quick(), {"epochs": [5, 6]}, cv=2).fit(X, y).predict(X).shape == y.shape
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0"),
+        ({"epochs": 2.5}, TypeError, "epochs must be an integer, got 2.5"),
+        ({"members": 0}, ValueError, "members must be at least 1, got 0"),
+        ({"batch_size": 1}, ValueError, "batch_size must be at least 2, got 1"),
+        ({"learning_rate": -1.0}, ValueError, "learning_rate must be a positive number"),
+        ({"hidden": (0,)}, ValueError, r"hidden\[0\] must be at least 1"),
+        ({"hidden": 64}, TypeError, "hidden must be a sequence of widths, got 64"),
+        ({"mode": "exact"}, ValueError, "Unknown mode 'exact'"),
+        ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
+        ({"validation_fraction": 1.0}, ValueError, "validation_fraction must be between 0 and 1, got 1.0"),
+        ({"class_weight": "fair"}, ValueError, "class_weight"),
+        ({"class_weight": {"barolo": 0.0}}, ValueError, "weight of class 'barolo' must be positive, got 0.0"),
+    ],
+)
+def test_settings_are_checked_in_fit(wine, options, error, message):
+    X, _, y, _ = wine
+    clf = quick(**{"epochs": 1, **options})  # does not complain
+    with pytest.raises(error, match=message):
+        clf.fit(X, y)
+
+
+def test_data_that_are_refused(wine):
+    X, _, y, _ = wine
+    with pytest.raises(ValueError, match="contains only one class: 'barolo'"):
+        quick().fit(X, np.full(len(X), "barolo"))
+    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+        quick().fit(X, None)
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        quick().fit(Interval(X[:, 0], X[:, 0]), y)
+    with pytest.raises(ValueError, match="NaN"):
+        quick().fit(np.where(X > 1, np.nan, X), y)
+    with pytest.raises(ValueError, match="continuous"):
+        quick().fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="rule must be one of"):
+        quick(epochs=1).fit(X, y).predict_set(X, rule="guess")
+
+
+def test_numpy_numbers_are_taken(wine):
+    X, _, y, _ = wine
+    quick(epochs=np.int64(1), learning_rate=np.float32(0.01), hidden=np.array([4, 4])).fit(pd.DataFrame(X), y)
