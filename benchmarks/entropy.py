@@ -95,7 +95,7 @@ def slsqp(lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, 
 
 
 def rival(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
-    """SLSQP, both entropies, on the first sets of the batch until the time is up; a set it cannot finish counts as one."""
+    """SLSQP, both entropies, on the first sets of the batch until time is up; a set it cannot finish counts."""
     lower, upper = (x[:most] for x in bounds)
     exact = lower_entropy(lower, upper).tolist()
     start = intersection_probability(lower, upper).numpy()

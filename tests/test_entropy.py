@@ -83,6 +83,15 @@ def test_certificate_is_tight_and_attained(family, classes, count):
     assert_members(upper_entropy(lower, upper, return_distribution=True)[1], lower, upper)
 
 
+def test_certificate_is_honest_when_the_search_stops_early(monkeypatch):
+    lower, upper = credal_cases.independent(300, 8, seed=3)
+    exact = lower_entropy(lower, upper)
+    monkeypatch.setitem(creinn.entropy._GAP, torch.float64, 0.05)
+    bound, attained = lower_entropy_bounds(lower, upper)
+    assert ((bound <= exact + 1e-12) & (exact <= attained + 1e-12)).all()
+    assert (attained - bound).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     ("family", "classes"),
     [("softmax", 60), ("softmax, wide", 60), ("boxes", 40), ("independent", 30), ("concentric", 12), ("lattice", 24)],

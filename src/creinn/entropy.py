@@ -43,6 +43,7 @@ from torch import Tensor
 from creinn.numerics import entropy, widen
 from creinn.probability import reachable
 
+_GAP = {torch.float64: 1e-11, torch.float32: 1e-5}  # bits between bound and attained value that close a node
 _CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
 
 
@@ -210,7 +211,7 @@ def _search(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows cla
 
 def _search_chunk(lower: Tensor, upper: Tensor, found: _Found) -> None:
     """Fill ``found`` in place; the nodes of all rows form one stack, of which the top chunk is worked on at a time."""
-    gap = 1e-11 if lower.dtype == torch.float64 else 1e-5
+    gap = _GAP[lower.dtype]
     batch = max(1, _CHUNK // lower.shape[-1])
     rows = torch.arange(len(lower), device=lower.device)
     stack = _Nodes(rows, lower, upper, torch.full_like(found.bound, -math.inf))

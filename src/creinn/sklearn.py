@@ -35,6 +35,9 @@ Rule = Literal["dominance", "maximality", "e-admissibility"]
 class CreINNClassifier(ClassifierMixin, BaseEstimator):
     """Credal-set interval neural network, a multilayer perceptron, or an ensemble of such.
 
+    The longer it is trained, the narrower its probability intervals: the loss knows only the intersection probability.
+    If ``predict_interval`` gives hardly more than points, take fewer epochs, or ``early_stopping``.
+
     Args:
         hidden: Widths of the hidden layers.
         epochs: Passes over the training data.
@@ -74,7 +77,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         epochs: int = 100,
         members: int = 1,
         batch_size: int = 64,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-3,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,

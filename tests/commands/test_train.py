@@ -8,6 +8,7 @@ import yaml
 from PIL import Image
 
 from creinn import CreINN, Ensemble, load
+from creinn.jobs import train
 from creinn.jobs.methods import METHODS
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
@@ -56,7 +57,7 @@ def test_what_was_done_is_said_and_kept(run, table, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors", "train.yaml"]
     options = yaml.safe_load((out / "train.yaml").read_text())
     assert options["members"] == 1
-    assert options["learning_rate"] == 0.003
+    assert options["learning_rate"] == 0.001
     assert options["drop"] == ["key"]
 
 
@@ -122,6 +123,16 @@ def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
 def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
     assert run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
     assert load(tmp_path / "m").logits == 1
+
+
+def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypatch):
+    arguments = ("train", wine[0], "--target", "kind", *FEW)
+    done = run(*arguments, "--out", tmp_path / "m")
+    assert "mean width of the probability intervals in training: 0." in done.out
+    assert "hardly more than points" not in done.out
+    monkeypatch.setattr(train, "NEARLY_POINTS", 1.0)
+    assert "hardly more than points" in run(*arguments, "--out", tmp_path / "m").out
+    assert "width" not in run(*arguments, "--out", tmp_path / "n", "--method", "snn").out
 
 
 def test_early_stopping_keeps_the_best(run, wine, tmp_path):

@@ -31,9 +31,9 @@ class TrainOptions:
         network: Architecture for images: resnet8, resnet14, resnet18, resnet20, resnet34 or resnet50.
         stem: First layers of resnet18, 34 and 50: cifar for small images, imagenet for large ones.
         width: Channels of the first stage of that network; by default the usual number.
-        epochs: Passes over the training data.
+        epochs: Passes over the training data; probability intervals grow narrower with them.
         batch_size: Rows per step.
-        learning_rate: Of Adam, at the start; by default 0.003 for tables and 0.001 for images.
+        learning_rate: Of Adam, at the start.
         milestones: Epochs after which the learning rate falls to a tenth, separated by commas.
         class_weight: balanced gives every class the same total weight in the loss; none gives it to every row.
         validation_fraction: Share of the rows of each class that is kept from training to validate on.
@@ -65,7 +65,7 @@ class TrainOptions:
     width: int | None = None
     epochs: int = 100
     batch_size: int = 64
-    learning_rate: float | None = None
+    learning_rate: float = 1e-3
     milestones: tuple[int, ...] = ()
     class_weight: Literal["balanced", "none"] = "none"
     validation_fraction: float = 0.0

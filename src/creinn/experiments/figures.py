@@ -21,6 +21,7 @@ from creinn.report import training_curves as draw_training
 from creinn.report.simplex import coarsen, simplex
 from creinn.report.theme import Figure
 
+SIMPLEX_WIDTH = 420
 LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
 
 
@@ -108,7 +109,8 @@ def examples(study: Study, arm: str) -> tuple[Html, list[Figure]] | None:
         if len(classes) > 2:
             first, second = credal_set.intersection.argsort(descending=True)[:2].tolist()
             names = [classes[first], classes[second], "all others"]
-            drawings.append(simplex(coarsen(credal_set, first, second), names))
+            drawing = simplex(coarsen(credal_set, first, second), names)
+            drawings.append(drawing.update_layout(width=SIMPLEX_WIDTH, margin={"l": 75, "r": 75}))
     captions = [f"{example['what']}; true class {example['label']}" for example in found]
     grid = image_grid([decode_image(example["image"]) for example in found], captions, bars)
     return grid, drawings

@@ -90,7 +90,7 @@ def _blocks(study: Study) -> Iterator[Block]:
         if (examples := figures.examples(study, arm)) is not None:
             yield f"Predictions of one CreINN{where}", examples[0]
             if examples[1]:
-                yield "", Side(examples[1])
+                yield "", Side(examples[1], figures.SIMPLEX_WIDTH)
     if budget := tables.budget_table(study):
         yield "Budget", Table(budget)
         yield "", BUDGET_NOTE

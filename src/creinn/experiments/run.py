@@ -1,8 +1,9 @@
 """Run an experiment: work out what is missing, do it in parallel, and record it piece by piece.
 
-Running again does nothing twice, and several runs may share one folder. A run that was killed at any moment goes on where it was: finished pieces are
-recorded, and a half-trained network goes on from its last checkpoint. Records copied from another machine count as
-done; where an ensemble needs predictions that were not copied, its members are run again.
+Running again does nothing twice, and several runs may share one folder, each doing what the others are not busy with.
+A run that was killed at any moment goes on where it was: finished pieces are recorded, and a half-trained network goes
+on from its last checkpoint. Records copied from another machine count as done; where an ensemble needs predictions that
+were not copied, its members are run again.
 """
 
 import dataclasses

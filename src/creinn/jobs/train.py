@@ -27,7 +27,7 @@ from creinn.tensorfile import write_bytes
 from creinn.training import History, TrainConfig
 
 OPTIONS = "train.yaml"
-TABLE_RATE, IMAGE_RATE = 3e-3, 1e-3  # learning rates: tables have few steps per epoch
+NEARLY_POINTS = 1e-3  # mean width of probability intervals
 
 
 def train(options: TrainOptions) -> int:
@@ -40,7 +40,7 @@ def train(options: TrainOptions) -> int:
     method = find_method(options.method)
     source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
     source.check()
-    config = _train_config(options, source.is_images)
+    config = _train_config(options)
     members = method.members if options.members is None else options.members
     if members < 1:
         raise ValueError(f"--members must be at least 1, got {members}.")
@@ -58,22 +58,20 @@ def train(options: TrainOptions) -> int:
     model = networks[0] if members == 1 else method.ensemble(networks)
     _say_result(model, histories, val_data)
     save(model, options.out, data.classes, data.preprocessing)
-    resolved = replace(options, members=members, learning_rate=config.learning_rate)
-    write_bytes(options.out / OPTIONS, options_yaml("train", resolved).encode())
+    write_bytes(options.out / OPTIONS, options_yaml("train", replace(options, members=members)).encode())
     print(f"wrote {options.out}")
     return 0
 
 
-def _train_config(options: TrainOptions, is_images: bool) -> TrainConfig:
+def _train_config(options: TrainOptions) -> TrainConfig:
     if options.patience is not None and options.validation_fraction == 0:
         raise ValueError("--patience needs --validation-fraction: early stopping goes by the validation loss.")
     if not 0 <= options.validation_fraction < 1:
         raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {options.validation_fraction}.")
-    default_rate = IMAGE_RATE if is_images else TABLE_RATE
     return TrainConfig(
         epochs=options.epochs,
         batch_size=options.batch_size,
-        learning_rate=default_rate if options.learning_rate is None else options.learning_rate,
+        learning_rate=options.learning_rate,
         milestones=options.milestones,
         seed=options.seed,
         class_weight=None if options.class_weight == "none" else "balanced",
@@ -167,6 +165,12 @@ def _say_what(data: Training) -> None:
 def _say_result(model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None) -> None:
     epochs = ", ".join(str(len(history)) for history in histories)
     print(f"trained {len(histories)} {'network' if len(histories) == 1 else 'networks'}, epochs: {epochs}")
+    widths = [width for history in histories if (width := history["width"][-1]) is not None]
+    if widths:
+        width = sum(widths) / len(widths)
+        print(f"mean width of the probability intervals in training: {width:.4f}")
+        if width < NEARLY_POINTS:
+            print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
     if val_data is not None:
         x, y = val_data
         label = model.predict(x).label
