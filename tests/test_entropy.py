@@ -60,7 +60,7 @@ def test_random_sets_match_enumeration(family, classes):
     torch.testing.assert_close(upper_entropy(lower, upper), largest, rtol=0, atol=1e-12)
 
 
-@credal_cases.seeded(200)
+@credal_cases.seeded(500)
 @given(credal_cases.credal_bounds())
 def test_adversarial_sets_match_enumeration(bounds):
     lower, upper = bounds

@@ -195,8 +195,9 @@ def test_early_stopping_stops_and_keeps_the_best(wine):
 
 def test_small_batches_and_a_last_batch_of_one_row():
     X, y = load_iris(return_X_y=True)
-    quick(epochs=1, batch_size=2).fit(X[::6], y[::6])  # 25 rows: the last batch would have one
-    quick(epochs=1).fit(X[[0, 100]], y[[0, 100]])  # two rows in all
+    for rows, batch_size in ((slice(None, None, 6), 2), ([0, 100], 64)):  # 25 rows: a last batch of one; two rows
+        clf = quick(epochs=1, batch_size=batch_size).fit(X[rows], y[rows])
+        assert np.isfinite(clf.predict_proba(X)).all()
 
 
 def test_standardisation_is_optional(wine):
@@ -303,4 +304,5 @@ def test_data_that_are_refused(wine):
 
 def test_numpy_numbers_are_taken(wine):
     X, _, y, _ = wine
-    quick(epochs=np.int64(1), learning_rate=np.float32(0.01), hidden=np.array([4, 4])).fit(pd.DataFrame(X), y)
+    clf = quick(epochs=np.int64(1), learning_rate=np.float32(0.01), hidden=np.array([4, 4])).fit(pd.DataFrame(X), y)
+    assert clf.predict_proba(pd.DataFrame(X)).shape == (len(X), 3)

@@ -69,6 +69,19 @@ class Classifier(torch.nn.Module):
         save(self, directory, classes, **about)
 
 
+def common_classes(members: Sequence[Classifier]) -> int:
+    """The number of classes of all members of an ensemble.
+
+    Raises:
+        ValueError: If there are no members, or they differ.
+    """
+    counts = {member.num_classes for member in members}
+    if len(counts) != 1:
+        found = f"members have {sorted(counts)} classes" if counts else "there are no members"
+        raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
+    return counts.pop()
+
+
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Put ``module`` into eval mode for a while, and each of its parts back into the mode it was in."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from creinn import nn as inn
-from creinn.classifier import Classifier
+from creinn.classifier import Classifier, common_classes
 from creinn.credal import CredalSet, cross_entropy
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -88,12 +88,8 @@ class Ensemble(Classifier):
 
     def __init__(self, members: Sequence[CreINN]) -> None:
         super().__init__()
-        counts = {member.num_classes for member in members}
-        if len(counts) != 1:
-            found = f"members have {sorted(counts)} classes" if counts else "there are no members"
-            raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
+        self.num_classes = common_classes(members)
         self.members = torch.nn.ModuleList(members)
-        self.num_classes = counts.pop()
 
     def forward(self, x: Interval | Tensor) -> CredalSet:
         """Predict the averaged credal set per row."""

@@ -44,6 +44,7 @@ from creinn.numerics import entropy, widen
 from creinn.probability import reachable
 
 _GAP = {torch.float64: 1e-11, torch.float32: 1e-5}  # bits between bound and attained value that close a node
+_SLACK = 64  # machine epsilons by which a sum may miss 1
 _CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
 
 
@@ -80,11 +81,10 @@ def upper_entropy(
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
         level = _water_level(_rows(low), _rows(high)).view(*low.shape[:-1], 1)
-    at_lower, at_upper = low >= level, high <= level
-    between = ~(at_lower | at_upper)
-    fixed = torch.where(at_lower, low, torch.where(at_upper, high, 0.0))
-    level = (1 - fixed.sum(-1, keepdim=True)) / between.sum(-1, keepdim=True).clamp_min(1)
-    member = torch.where(between, level, fixed)
+    inside = ((low < level) & (level < high)).to(low.dtype)
+    fixed = torch.clamp(level, low, high) * (1 - inside)
+    level = (1 - fixed.sum(-1, keepdim=True)) / inside.sum(-1, keepdim=True).clamp_min(1)
+    member = fixed + inside * level
     return _result(entropy(member), member, lower.dtype, return_distribution)
 
 
@@ -154,10 +154,10 @@ def _water_level(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "row
     for part in _chunks(*lower.shape):
         low, high = lower[part], upper[part]
         points, order = torch.cat([low, high], -1).sort(-1)
-        starts = (order < low.shape[-1]).to(low.dtype)
-        rising = (2 * starts - 1).cumsum(-1)  # number of classes that follow the level from this point on
-        steps = rising[:, :-1] * points.diff(dim=-1)
-        mass = torch.cat([low.sum(-1, keepdim=True), steps], -1).cumsum(-1)
+        sign = 2 * (order < low.shape[-1]).to(low.dtype) - 1  # 1 where a class starts to rise, -1 where it stops
+        rising = sign.cumsum(-1)
+        fixed = low.sum(-1, keepdim=True) - (sign * points).cumsum(-1)
+        mass = fixed + rising * points
         last = ((mass <= 1).sum(-1, keepdim=True) - 1).clamp_min(0)
         missing = (1 - mass.gather(-1, last)).clamp_min(0)
         level[part] = points.gather(-1, last) + missing / rising.gather(-1, last).clamp_min(1)
@@ -222,8 +222,8 @@ def _search_chunk(lower: Tensor, upper: Tensor, found: _Found) -> None:
         _record(nodes, solved, found)
         is_open = _close(nodes.row, solved.bound, found, gap)
         if len(is_open):
-            nodes, solved = nodes.select(is_open), solved.select(is_open)
-            _record(nodes, _exchange(nodes, solved), found)
+            nodes, solved = _undecided(nodes.select(is_open), solved.select(is_open))
+            _record(nodes, _neighbour(nodes, solved), found)
             children = _branch(nodes, solved, found.attained[nodes.row] + gap)
             stack = _Nodes.concatenate([stack, children])
     torch.minimum(found.bound, found.attained, out=found.bound)
@@ -254,7 +254,24 @@ def _relax(lower: Float[Tensor, "nodes classes"], upper: Float[Tensor, "nodes cl
     return _Relaxed(filled, fractional, value, slope, bound.squeeze(-1), attained.squeeze(-1))
 
 
-def _exchange(nodes: _Nodes, solved: _Relaxed) -> _Relaxed:
+def _undecided(nodes: _Nodes, solved: _Relaxed) -> tuple[_Nodes, _Relaxed]:
+    """Nodes whose vertex is not the best by exchange alone: some half of theirs has another point."""
+    below, above = _ordered(nodes, solved)
+    unsettled = (1 - below - above) * (nodes.upper - nodes.lower)
+    unsettled = unsettled.scatter_(-1, solved.fractional, 0.0).sum(-1)
+    index = (unsettled > _SLACK * torch.finfo(unsettled.dtype).eps).nonzero().squeeze(-1)
+    return nodes.select(index), solved.select(index)
+
+
+def _ordered(nodes: _Nodes, solved: _Relaxed) -> tuple[Tensor, Tensor]:
+    """Masks, 1 or 0: classes at their lower bounds that are below the fractional class, filled ones above it."""
+    its_low, its_high = (x.gather(-1, solved.fractional) for x in (nodes.lower, nodes.upper))
+    below = (nodes.lower <= its_low) & (nodes.upper <= its_high)
+    above = (nodes.lower >= its_low) & (nodes.upper >= its_high)
+    return below * (1 - solved.filled), above * solved.filled
+
+
+def _neighbour(nodes: _Nodes, solved: _Relaxed) -> _Relaxed:
     """Best of the vertices next to the relaxation's: the fractional class goes to a bound, another takes the rest."""
     low, high = nodes.lower, nodes.upper
     filled, fractional, value = solved.filled, solved.fractional, solved.value
@@ -292,11 +309,8 @@ def _close(row: Tensor, bound: Tensor, found: _Found, gap: float) -> Int[Tensor,
 def _branch(nodes: _Nodes, solved: _Relaxed, ceiling: Float[Tensor, " nodes"]) -> _Nodes:
     """Split each node at its fractional class; drop halves that are the parent's vertex alone."""
     low, high = nodes.lower, nodes.upper
-    filled, fractional, value = solved.filled, solved.fractional, solved.value
-    its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
-    below = ((low <= its_low) & (high <= its_high)) * (1 - filled)
-    above = ((low >= its_low) & (high >= its_high)) * filled
-
+    fractional, value = solved.fractional, solved.value
+    below, above = _ordered(nodes, solved)
     gap, tiny = (ceiling - solved.bound).unsqueeze(-1), torch.finfo(low.dtype).tiny
     off_slope = solved.slope - solved.slope.gather(-1, fractional)  # negative for filled classes
     low, high = (
@@ -305,7 +319,7 @@ def _branch(nodes: _Nodes, solved: _Relaxed, ceiling: Float[Tensor, " nodes"]) -
     )
     lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
     upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
-    slack = 64 * torch.finfo(low.dtype).eps
+    slack = _SLACK * torch.finfo(low.dtype).eps
     first = (lower_half.sum(-1) > 1 + slack).nonzero().squeeze(-1)
     second = (upper_half.sum(-1) < 1 - slack).nonzero().squeeze(-1)
     halves = torch.cat([first, second])

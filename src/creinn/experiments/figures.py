@@ -18,7 +18,7 @@ from creinn.probability import interval_softmax
 from creinn.report import Html, Spread, heat_map, image_grid, increase_chart, interval_bars
 from creinn.report import rejection_curves as draw_rejection
 from creinn.report import training_curves as draw_training
-from creinn.report.simplex import coarsen, simplex
+from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import Figure
 
 SIMPLEX_WIDTH = 420

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from creinn.report.figures import heat_map, increase_chart, rejection_curves, score_histograms, training_curves
     from creinn.report.images import image_grid, interval_bars
     from creinn.report.page import Section, Side, write_page
-    from creinn.report.simplex import coarsen, simplex
+    from creinn.report.ternary import coarsen, simplex
 
 __all__ = [
     "Html",
@@ -41,7 +41,7 @@ _MODULES = {
     "figures": ("heat_map", "increase_chart", "rejection_curves", "score_histograms", "training_curves"),
     "images": ("image_grid", "interval_bars"),
     "page": ("Section", "Side", "write_page"),
-    "simplex": ("coarsen", "simplex"),
+    "ternary": ("coarsen", "simplex"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

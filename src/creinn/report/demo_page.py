@@ -24,8 +24,8 @@ from creinn.report.figures import heat_map, rejection_curves, score_histograms, 
 from creinn.report.html import Html
 from creinn.report.images import image_grid, interval_bars
 from creinn.report.page import Section, Side, write_page
-from creinn.report.simplex import coarsen, simplex
 from creinn.report.tables import html_table
+from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import color
 
 SHOWN = 4  # images per row of the gallery

@@ -1,7 +1,7 @@
 """Figures of results: numbers in, plotly figures out; knows no model.
 
 Accuracy-rejection curves, score histograms, training curves, the radii of a layer, and how uncertainty grows under
-shift. Credal sets are drawn by :mod:`creinn.report.simplex`.
+shift. Credal sets are drawn by :mod:`creinn.report.ternary`.
 """
 
 from collections.abc import Mapping, Sequence

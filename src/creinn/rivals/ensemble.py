@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from creinn.classifier import Classifier
+from creinn.classifier import Classifier, common_classes
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN
 
@@ -24,12 +24,8 @@ class DeepEnsemble(Classifier):
 
     def __init__(self, members: Sequence[SNN]) -> None:
         super().__init__()
-        counts = {member.num_classes for member in members}
-        if len(counts) != 1:
-            found = f"members have {sorted(counts)} classes" if counts else "there are no members"
-            raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
+        self.num_classes = common_classes(members)
         self.members = torch.nn.ModuleList(members)
-        self.num_classes = counts.pop()
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict the distributions of all members per row."""
