@@ -20,20 +20,21 @@ def test_processes(tmp_path):
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
 
-    # Killed by SIGKILL nine times, a run ends with the weights of one that was not.
+    # Killed by SIGKILL nine times or more, a run ends with the weights of one that was not.
     killed = results["killed"]
+    assert killed["kills"] >= 9
     assert killed["during_write"] >= 1
-    assert 0 < killed["done"] < 8
+    assert 0 < killed["done"] < killed["total"]
     assert killed["same"]
     assert killed["same_best"]
-    assert killed["epochs"] == killed["lines"] == 8
+    assert killed["epochs"] == killed["lines"] == killed["total"]
     assert killed["left"] == FILES
 
     # Ctrl-C saves all finished epochs, exits cleanly, and the run goes on to the same weights.
     interrupted = results["interrupted"]
     assert interrupted["code"] == 0
     assert interrupted["interrupted"]
-    assert 4 <= interrupted["saved"] == interrupted["epochs"] < 8
+    assert 4 <= interrupted["saved"] == interrupted["epochs"] < killed["total"]
     assert interrupted["same"]
 
     # Where files cannot grow, the error says so, the checkpoint before is kept, and the run goes on from it.
