@@ -1,31 +1,33 @@
 """Named cases: every layer with its twin, arguments and input shape. A new layer is tested by adding a line here."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from creinn import nn as inn
 from creinn.interval import Interval
+from creinn.layers import family
 
 
 @dataclass(frozen=True)
 class LayerCase:
-    """A layer class by its name in torch.nn and creinn.nn, constructor arguments, input shape."""
+    """A layer class by its name in torch.nn and in a family of interval layers, constructor arguments, input shape."""
 
     layer: str
     args: tuple[Any, ...]
     shape: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
     interval_options: dict[str, Any] = field(default_factory=dict)
+    family: str = "interval"
 
     @property
     def name(self) -> str:
         options = ",".join(f"{k}={v}" for k, v in {**self.options, **self.interval_options}.items())
-        return f"{self.layer}{self.args}{options}-{'x'.join(map(str, self.shape))}"
+        prefix = "" if self.family == "interval" else f"{self.family}."
+        return f"{prefix}{self.layer}{self.args}{options}-{'x'.join(map(str, self.shape))}"
 
     def interval(self) -> torch.nn.Module:
-        return getattr(inn, self.layer)(*self.args, **self.options, **self.interval_options).double()
+        return getattr(family(self.family), self.layer)(*self.args, **self.options, **self.interval_options).double()
 
     def ordinary(self) -> torch.nn.Module:
         return getattr(torch.nn, self.layer)(*self.args, **self.options).double()
@@ -65,6 +67,8 @@ AFFINE = [
     LayerCase("Conv2d", (2, 3, 3), (2, 2, 6, 6), {"padding": "valid", "stride": 3}),
     LayerCase("Conv3d", (2, 4, 2), (2, 2, 4, 4, 3), {"padding": 1, "groups": 2}),
 ]
+
+RELATIVE = [replace(case, family="relative") for case in AFFINE]
 
 NORMS = [
     LayerCase("BatchNorm1d", (4,), (6, 4), interval_options={"mode": "sound"}),
@@ -110,4 +114,4 @@ RESHAPING = [
     LayerCase("Dropout2d", (0.5,), (2, 3, 4, 4)),
 ]
 
-LAYERS = [*AFFINE, *NORMS, *ACTIVATIONS, *POOLING, *RESHAPING]
+LAYERS = [*AFFINE, *RELATIVE, *NORMS, *ACTIVATIONS, *POOLING, *RESHAPING]

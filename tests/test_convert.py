@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from creinn import models
+from creinn import models, relative
 from creinn import nn as inn
 from creinn.conversion import ConversionError, convert
 from creinn.interval import Interval
@@ -89,21 +89,26 @@ def without_radii(network: nn.Module) -> nn.Module:
     return network
 
 
+by_family = pytest.mark.parametrize("layers", ["interval", "relative"])
+
+
+@by_family
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("name", sorted(networks()))
-def test_with_radii_at_zero_the_twin_is_its_source(name: str, mode: str) -> None:
+def test_with_radii_at_zero_the_twin_is_its_source(name: str, mode: str, layers: str) -> None:
     source, x = make(name)
-    twin = without_radii(convert(source, mode=mode))
+    twin = without_radii(convert(source, mode=mode, layers=layers))
     y = twin(x)
     assert isinstance(y, Interval)
     torch.testing.assert_close(y.lower, source(x))
     torch.testing.assert_close(y.upper, source(x))
 
 
+@by_family
 @pytest.mark.parametrize("name", sorted(networks()))
-def test_sound_twin_encloses_its_source_and_every_member(name: str) -> None:
+def test_sound_twin_encloses_its_source_and_every_member(name: str, layers: str) -> None:
     source, x = make(name)
-    twin = convert(source, radius=0.01, mode="sound")
+    twin = convert(source, radius=0.01, mode="sound", layers=layers)
     y = twin(x)
     assert bool((y.lower < y.upper).all())
     member = copy.deepcopy(source)
@@ -123,20 +128,22 @@ def test_paper_and_sound_twin_of_a_network_without_norms_are_the_same() -> None:
     torch.testing.assert_close(convert(source)(x).upper, convert(source, mode="sound")(x).upper)
 
 
+@by_family
 @pytest.mark.parametrize("name", sorted(networks()))
-def test_state_keys_are_those_of_the_source_and_the_radii(name: str) -> None:
+def test_state_keys_are_those_of_the_source_and_the_radii(name: str, layers: str) -> None:
     source, _ = make(name)
-    twin = convert(source)
+    twin = convert(source, layers=layers)
     keys = [key for key in twin.state_dict() if not key.endswith("_radius")]
     assert keys == list(source.state_dict())
     for key, tensor in source.state_dict().items():
         torch.testing.assert_close(twin.state_dict()[key][: len(tensor)] if tensor.ndim else tensor, tensor)
 
 
+@by_family
 @pytest.mark.parametrize("name", sorted(networks()))
-def test_every_weight_radius_starts_positive_and_alive(name: str) -> None:
+def test_every_weight_radius_starts_positive_and_alive(name: str, layers: str) -> None:
     source, x = make(name)
-    twin = convert(source)
+    twin = convert(source, layers=layers)
     y = twin(torch.cat([x + 0.3 * torch.randn_like(x) for _ in range(40)]))
     (y.width.square().sum() + y.center.square().sum()).backward()
     for path, layer in twin.named_modules():
@@ -146,7 +153,8 @@ def test_every_weight_radius_starts_positive_and_alive(name: str) -> None:
         for name, radius in layer.radii().items():
             dead = radius.grad == 0  # at units that no input of the batch reaches, where the centre is dead as well
             assert not bool(dead.all()), path
-            assert bool((getattr(layer, name.removesuffix("_radius")).grad[dead] == 0).all()), path
+            if name != "relative_radius":
+                assert bool((layer.center_of(name).grad[dead] == 0).all()), path
 
 
 def test_radii_by_hand() -> None:
@@ -160,6 +168,24 @@ def test_radii_by_hand() -> None:
     expected = [pytest.approx([0.3 * row / growth] * 2) for row in rows]
     assert twin.get_submodule("0").weight_radius.tolist() == expected
     assert twin.get_submodule("0").bias_radius.tolist() == [0.0] * 3
+
+
+def test_relative_radii_by_hand() -> None:
+    source = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)).double()
+    source[2].weight.data = torch.tensor([[1.0, -2.0, 2.0]], dtype=torch.float64)
+    twin = convert(source, radius=0.3, layers=relative)
+    assert twin.get_submodule("2").relative_radius.tolist() == pytest.approx([0.3] * 3)
+    assert twin.get_submodule("2").weight_radius.tolist() == [pytest.approx([0.3, 0.6, 0.6])]
+    assert twin.get_submodule("0").relative_radius.tolist() == pytest.approx([0.3 / (5 / 3)] * 2)  # growth as above
+    assert twin.get_submodule("0").bias_radius.tolist() == [0.0] * 3
+
+
+def test_families_and_radii_that_are_refused() -> None:
+    with pytest.raises(ValueError, match="Unknown family of interval layers 'ordinary'; choose 'interval' or"):
+        convert(nn.Linear(2, 1), layers="ordinary")
+    with pytest.raises(ValueError, match=r"radius must be at most 0\.996\d* with relative radii, got 1"):
+        convert(nn.Linear(2, 1), radius=1.0, layers="relative")
+    assert convert(nn.Linear(2, 1), radius=1.0, layers=inn).weight_radius.shape == (1, 2)
 
 
 def test_radius_branch_of_a_norm_by_hand() -> None:
@@ -282,6 +308,7 @@ def test_a_residual_sum_with_the_input_itself() -> None:
 
 def test_single_layers() -> None:
     assert isinstance(convert(nn.Linear(3, 2)), inn.Linear)
+    assert isinstance(convert(nn.Linear(3, 2), layers="relative"), relative.Linear)
     with pytest.raises(ConversionError, match="ReLU has no layer with weights"):
         convert(nn.ReLU())
 
@@ -321,19 +348,21 @@ def test_accuracy_stays_and_sets_are_neither_points_nor_vacuous(
     source.eval()
     with torch.no_grad():
         ordinary = source(images[test])
-        logits = convert(source)(images[test])
-        training = convert(source.train())(images[test])
     accuracy = (ordinary.argmax(1) == labels[test]).double().mean()
     assert accuracy > 0.9
-    lower, upper = interval_softmax(logits)
-    label = intersection(lower, upper).argmax(1)
-    assert (label == labels[test]).double().mean() == pytest.approx(accuracy.item(), abs=0.005)
-    assert 0.02 < logits.radius.mean() / ordinary.std() < 0.2
-    assert 5e-4 < (upper - lower).mean() < 0.05
-    assert bool((upper > lower).any(1).all())
-    assert (logits.contains(ordinary)).double().mean() > 0.99
-    started = intersection(*interval_softmax(training)).argmax(1)
-    assert (started == labels[test]).double().mean() > accuracy - 0.05  # a good place to train from
+    for layers in ("interval", "relative"):
+        with torch.no_grad():
+            logits = convert(source.eval(), layers=layers)(images[test])
+            training = convert(source.train(), layers=layers)(images[test])
+        lower, upper = interval_softmax(logits)
+        label = intersection(lower, upper).argmax(1)
+        assert (label == labels[test]).double().mean() == pytest.approx(accuracy.item(), abs=0.005)
+        assert 0.02 < logits.radius.mean() / ordinary.std() < 0.2
+        assert 5e-4 < (upper - lower).mean() < 0.05
+        assert bool((upper > lower).any(1).all())
+        assert (logits.contains(ordinary)).double().mean() > 0.99
+        started = intersection(*interval_softmax(training)).argmax(1)
+        assert (started == labels[test]).double().mean() > accuracy - 0.05  # a good place to train from
 
 
 def interval_softmax(logits: Interval) -> tuple[Tensor, Tensor]:

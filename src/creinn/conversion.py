@@ -1,8 +1,8 @@
 r"""From an ordinary network to its interval twin, or a refusal that says where and why.
 
 In: a ``torch.nn.Module`` built of known layers and functions (:mod:`creinn.tracing`). Out: a module of
-:mod:`creinn.nn` layers with the same paths, whose centres are the source's weights, whose batch norms start from its
-statistics, and whose radii start small and alive.
+:mod:`creinn.nn` or :mod:`creinn.relative` layers with the same paths, whose centres are the source's weights, whose
+batch norms start from its statistics, and whose radii start small and alive.
 
 How wide to start. Interval propagation adds absolute values where the network adds signed ones, so an interval that is
 small relative to the signal grows by about :math:`\kappa = \mathrm{mean}_o \lVert w_o \rVert_1 / \lVert w_o \rVert_2`
@@ -10,34 +10,37 @@ in a layer with weight rows :math:`w_o`, up to the square root of the fan-in. Ov
 factor of :math:`10^{14}`: one relative radius for all layers gives vacuous sets, or none that can be seen. Therefore
 
 - a weight row starts with radius ``radius * mean|w_o| / g``, where ``g`` is the growth between the layer and the next
-  batch norm (in sound mode: the output). Biases start with radius 0, as in a new layer; a radius of zero has a
-  gradient;
-- in mode ``"paper"`` the radius branch of a batch norm starts as the exact map divided by the growth since the last
-  norm, which keeps relative widths as they are, in training mode too. This is a heuristic for containment, as is
-  Interval Batch Normalization itself;
+  batch norm (in sound mode: the output); a relative radius starts at ``radius / g``, which is as wide on average.
+  Biases start with radius 0, as in a new layer; a radius of zero has a gradient;
+- in modes ``"paper"`` and ``"scaled"`` the radius branch of a batch norm starts as the exact map divided by the growth
+  since the last norm, which keeps relative widths as they are, in paper mode while training too. This is a heuristic
+  for containment, as are these norms themselves;
 - in mode ``"sound"`` batch norms map intervals exactly, and the network encloses its source. The radii then shrink
   towards the input.
 """
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, fx
 
-from creinn.layers import family_of, twin
+from creinn.layers import INTERVAL_FAMILIES, Family, family_name, family_of, twin
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters
+from creinn.relative import LARGEST, RelativeParameters
 from creinn.tracing import GraphError, Traced, check_module, graph_module, trace
 
-Mode = Literal["paper", "sound"]
+Mode = Literal["paper", "scaled", "sound"]
 
 
 class ConversionError(ValueError):
     """A network that has no interval twin; the message names the place and the reason."""
 
 
-def convert(module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper") -> torch.nn.Module:
+def convert(
+    module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper", layers: Family | str = "interval"
+) -> torch.nn.Module:
     """The interval twin of an ordinary network.
 
     The source is left untouched. Paths, state keys, sharing of layers, device, dtype, ``requires_grad`` and the
@@ -48,16 +51,19 @@ def convert(module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper")
         module: A network of ``torch.nn`` layers that have an interval version, and of functions in
             :data:`creinn.functions.FUNCTIONS`, by whatever name torch gives them. It takes one input and returns
             logits.
-        radius: Initial radius of the weights relative to their mean magnitude.
+        radius: Initial radius of the weights relative to their mean magnitude; with relative radii, to each magnitude.
         mode: Mode of the batch norms, as for :class:`creinn.CreINN`; ``"sound"`` encloses the source, at the price of
             radii that vanish with depth.
+        layers: Family of the twin's layers, by name or itself: ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
+            (:mod:`creinn.relative`).
 
     Returns:
         A ``torch.fx.GraphModule``; for a single layer, the interval layer.
 
     Raises:
         ConversionError: If a part of the network is unknown; nothing passes through silently.
-        ValueError: If ``radius`` is not a positive number, or the mode is unknown.
+        ValueError: If ``radius`` is not a positive number (with relative radii: below 1), or the mode or the family
+            is unknown.
         TypeError: If ``module`` is not a module.
 
     Example:
@@ -72,14 +78,19 @@ def convert(module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper")
             f"radius must be a positive number, got {radius}. "
             "Without radii an interval network cannot be told from an ordinary one."
         )
-    if mode not in ("paper", "sound"):
-        raise ValueError(f"Unknown mode {mode!r}; choose 'paper' or 'sound'.")
+    family = layers if isinstance(layers, str) else family_name(layers)
+    if family not in INTERVAL_FAMILIES:
+        raise ValueError(f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'.")
+    if family == "relative" and radius > LARGEST:
+        raise ValueError(f"radius must be at most {LARGEST} with relative radii, got {radius}.")
+    if mode not in get_args(Mode):
+        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
     try:
         traced = _single(module) if family_of(module) == "ordinary" else trace(module, ("ordinary",))
     except GraphError as error:
         raise ConversionError(f"Cannot convert {error}") from error
     _check_parameters(traced)
-    twins = {layer: _twin(path, layer) for path, layer in traced.layers.items()}
+    twins = {layer: _twin(path, layer, family) for path, layer in traced.layers.items()}
     interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
     if not any(isinstance(layer, IntervalParameters) for layer in interval.layers.values()):
         raise ConversionError(
@@ -103,9 +114,9 @@ def _single(layer: torch.nn.Module) -> Traced:
     return Traced(graph, {"layer": layer})
 
 
-def _twin(path: str, layer: torch.nn.Module) -> torch.nn.Module:
+def _twin(path: str, layer: torch.nn.Module, family: str) -> torch.nn.Module:
     try:
-        return twin(layer)
+        return twin(layer, family)
     except ValueError as error:
         raise ConversionError(f"Cannot convert {path}: {type(layer).__name__}: {error}") from error
 
@@ -133,15 +144,22 @@ def _start(traced: Traced, radius: float, mode: Mode) -> None:
     for layer in set(traced.layers.values()):
         if isinstance(layer, IntervalBatchNorm):
             layer.set_mode(mode)
-            if mode == "paper":
+            if mode != "sound":
                 _divide_radius(layer, growth[layer])
     ahead = _growth_ahead(traced, mode)
     for layer in set(traced.layers.values()):
         if isinstance(layer, IntervalParameters):
-            layer.weight_radius.copy_(_magnitude(layer.weight).mul_(radius / ahead[layer]))
-            layer.weight_radius.clamp_(min=torch.finfo(layer.weight.dtype).tiny)
+            _start_weight_radius(layer, radius / ahead[layer])
             if layer.bias_radius is not None:
                 layer.bias_radius.zero_()
+
+
+def _start_weight_radius(layer: IntervalParameters, share: float) -> None:
+    tiny = torch.finfo(layer.weight.dtype).tiny
+    if isinstance(layer, RelativeParameters):
+        layer.relative_radius.fill_(max(share, tiny))
+    else:
+        layer.weight_radius.copy_(_magnitude(layer.weight).mul_(share)).clamp_(min=tiny)
 
 
 def _divide_radius(layer: IntervalBatchNorm, growth: float) -> None:
@@ -197,7 +215,7 @@ def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
         ahead[node] = 1.0 if node.op == "output" else 0.0
         for user in node.users:
             reader = traced.layers.get(str(user.target)) if user.op == "call_module" else None
-            reset = mode == "paper" and isinstance(reader, IntervalBatchNorm)
+            reset = mode != "sound" and isinstance(reader, IntervalBatchNorm)
             ahead[node] += 1.0 if reset else _growth(reader) * ahead[user]
         if layer is not None:
             found[layer] = found.get(layer, 0.0) + ahead[node]

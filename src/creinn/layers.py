@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from creinn import nn as inn
+from creinn import relative
 from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.parameters import IntervalParameters
 
 Family = Any  # a module or other namespace with layers named as in torch.nn
 
@@ -26,7 +28,10 @@ LAYERS: frozenset[str] = frozenset(
 )
 """Names of the layers that have an interval version."""
 
-_FAMILIES: dict[str, Family] = {"ordinary": torch.nn, "interval": inn}
+INTERVAL_FAMILIES: tuple[str, ...] = ("interval", "relative")
+"""Families whose layers take and give intervals: full and relative radii."""
+
+_FAMILIES: dict[str, Family] = {"ordinary": torch.nn, "interval": inn, "relative": relative}
 _LEFT_OUT = {"device", "dtype", "min_value", "max_value"}  # where a layer lives, and deprecated names of torch
 
 
@@ -123,15 +128,17 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
         ) from error
 
 
-def twin(layer: torch.nn.Module) -> torch.nn.Module:
-    """The interval layer of the same class and arguments.
+def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
+    """The interval layer of the same class and arguments, of one of :data:`INTERVAL_FAMILIES`.
 
     Centres, statistics, device, dtype and training flag are those of ``layer``; radii are as in a new layer. A batch
     norm is in paper mode and starts as the sound map: in eval mode its output is the exact image of the interval.
 
     Raises:
-        ValueError: If ``layer`` is not a known layer of ``torch.nn``.
+        ValueError: If ``layer`` is not a known layer of ``torch.nn``, or the family is not one of intervals.
     """
+    if family_name not in INTERVAL_FAMILIES:
+        raise ValueError(f"{family_name!r} is not a family of interval layers; choose 'interval' or 'relative'.")
     if family_of(layer) != "ordinary":
         raise ValueError(
             f"Only a known layer of torch.nn has an interval twin, got {type(layer).__module__}.{type(layer).__name__}."
@@ -139,7 +146,7 @@ def twin(layer: torch.nn.Module) -> torch.nn.Module:
     options = arguments(layer)
     if "inplace" in options:
         options["inplace"] = False  # both bounds may still be needed
-    copy = build_layer("interval", type(layer).__name__, options)
+    copy = build_layer(family_name, type(layer).__name__, options)
     tensors = itertools.chain(layer.parameters(), layer.buffers())
     reference = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
     if reference is not None:
@@ -163,9 +170,10 @@ def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
     else:
         layer.load_state_dict(state, strict=False)  # the radii are not in it
     for name, parameter in source.named_parameters():
-        for twin_name in (name, f"{name}_radius"):
-            if isinstance(getattr(layer, twin_name, None), Tensor):
-                getattr(layer, twin_name).requires_grad_(parameter.requires_grad)
+        getattr(layer, name).requires_grad_(parameter.requires_grad)
+    if isinstance(layer, IntervalParameters):
+        for name, radius in layer.radii().items():
+            radius.requires_grad_(layer.center_of(name).requires_grad)
 
 
 def _parameter_names(kind: type) -> list[str]:

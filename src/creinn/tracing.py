@@ -26,7 +26,7 @@ from creinn import functions, interval
 from creinn import nn as inn
 from creinn.calls import Kind, check_call
 from creinn.functions import FUNCTIONS
-from creinn.layers import family_of
+from creinn.layers import INTERVAL_FAMILIES, family_of
 from creinn.targets import ATTRIBUTES, INPLACE, METHODS, TARGETS, VIEWS, reason
 
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
@@ -204,7 +204,7 @@ class _Translation:
 
     def __init__(self, layers: Mapping[str, torch.nn.Module]) -> None:
         self.layers = layers
-        self.interval = any(family_of(layer) == "interval" for layer in layers.values())
+        self.interval = any(family_of(layer) in INTERVAL_FAMILIES for layer in layers.values())
         self.graph = fx.Graph(tracer_cls=GraphTracer)
         self.added: dict[str, torch.nn.Module] = {}
         self.new: dict[fx.Node, fx.Node] = {}

@@ -23,20 +23,23 @@ class IntervalParameters(torch.nn.Module):
     bias_radius: Parameter | None
 
     def _add_radii(self) -> None:
-        self.weight_radius = Parameter(torch.empty_like(self.weight))
-        if self.bias is None:
-            self.register_parameter("bias_radius", None)
-        else:
-            self.bias_radius = Parameter(torch.empty_like(self.bias))
+        self._add_weight_radius()
+        self.register_parameter("bias_radius", None if self.bias is None else Parameter(torch.empty_like(self.bias)))
         self.reset_parameters()
+
+    def _add_weight_radius(self) -> None:
+        self.weight_radius = Parameter(torch.empty_like(self.weight))
+
+    def _reset_weight_radius(self) -> None:
+        torch.nn.init.xavier_uniform_(self.weight_radius).abs_()
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
-        if not hasattr(self, "weight_radius"):
+        if not hasattr(self, "bias_radius"):
             return  # called by torch's constructor, before the radii exist
         torch.nn.init.xavier_uniform_(self.weight)
         with torch.no_grad():
-            torch.nn.init.xavier_uniform_(self.weight_radius).abs_()
+            self._reset_weight_radius()
         if self.bias is not None and self.bias_radius is not None:
             torch.nn.init.zeros_(self.bias)
             torch.nn.init.zeros_(self.bias_radius)
@@ -49,8 +52,20 @@ class IntervalParameters(torch.nn.Module):
 
     def radii(self) -> dict[str, Parameter]:
         """The radius parameters by name."""
-        named = {"weight_radius": self.weight_radius, "bias_radius": self.bias_radius}
-        return {name: radius for name, radius in named.items() if radius is not None}
+        return {"weight_radius": self.weight_radius, **self._bias_radii()}
+
+    def _bias_radii(self) -> dict[str, Parameter]:
+        return {} if self.bias_radius is None else {"bias_radius": self.bias_radius}
+
+    def center_of(self, name: str) -> Tensor:
+        """The centre that the radius parameter ``name`` belongs to."""
+        return self.bias if name == "bias_radius" and self.bias is not None else self.weight
+
+    @torch.no_grad()
+    def project_radii_(self) -> None:
+        """Clamp the radii to ``>= 0``, in place."""
+        for radius in self.radii().values():
+            radius.clamp_(min=0)
 
 
 def valid_radius(radius: Tensor) -> Tensor:
@@ -62,12 +77,12 @@ def valid_radius(radius: Tensor) -> Tensor:
 def project_(module: torch.nn.Module) -> torch.nn.Module:
     """Project every radius in ``module`` onto ``>= 0``, in place: the paper's constraint, after each optimiser step.
 
-    A forgotten call never gives invalid intervals: layers use ``max(radius, 0)`` at every forward pass.
+    The relative radii of :mod:`creinn.relative` are kept below 1 too. A forgotten call never gives invalid intervals:
+    layers clip radii to their range at every forward pass.
     """
     for layer in module.modules():
         if isinstance(layer, IntervalParameters):
-            for radius in layer.radii().values():
-                radius.clamp_(min=0)
+            layer.project_radii_()
     return module
 
 
