@@ -3,7 +3,8 @@ r"""Probability intervals in, a credal set out: its point prediction, uncertaint
 :class:`CredalSet` holds a batch of sets
 :math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, Eq. (CredalPIs) of Wang et al. (2025), by
 their reachable bounds. It is a thin layer over the functions of :mod:`creinn.probability`, :mod:`creinn.entropy`,
-:mod:`creinn.uncertainty` and :mod:`creinn.decision`. :func:`cross_entropy` is the training loss.
+:mod:`creinn.uncertainty` and :mod:`creinn.decision`. :func:`cross_entropy` is the paper's training loss,
+:func:`bounds_cross_entropy` one on both bounds.
 """
 
 import functools
@@ -90,6 +91,28 @@ class CredalSet:
         return cls._trusted(
             torch.stack([s.lower for s in sets]).mean(0),
             torch.stack([s.upper for s in sets]).mean(0),
+        )
+
+    @classmethod
+    def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
+        r"""Ensemble that keeps disagreement: the least of the lower and the largest of the upper probabilities.
+
+        It holds every member's set, bit for bit, so it is not empty. It is reachable: the least lower bound of a class
+        is that of some member, whose reachable set, part of the envelope, has a distribution that attains it; likewise
+        above. It is the smallest set of probability intervals that holds all the members' sets.
+
+        Raises:
+            ValueError: If the list is empty, or shapes differ.
+
+        Example:
+            >>> one, two = CredalSet([0.5, 0.25], [0.75, 0.5]), CredalSet([0.125, 0.75], [0.25, 0.875])
+            >>> CredalSet.envelope([one, two])
+            CredalSet([0.125, 0.75], [0.25, 0.875])
+        """
+        _check_alike(sets, "envelop", lambda s: tuple(s.shape))
+        return cls._wrap(
+            torch.stack([s.lower for s in sets]).amin(0),
+            torch.stack([s.upper for s in sets]).amax(0),
         )
 
     @classmethod
@@ -284,16 +307,69 @@ def cross_entropy(
     """
     if check:
         _check_target(credal_set, target)
-    chosen = credal_set.intersection.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
-    loss = -chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
+    loss = _negative_log(credal_set.intersection, target)
+    return _mean(loss, _weight_per_sample(credal_set, target, weight))
+
+
+def bounds_cross_entropy(
+    credal_set: CredalSet, target: Tensor, weight: Tensor | None = None, hardest: float = 0.5, *, check: bool = True
+) -> Float[Tensor, ""]:
+    r"""Training loss on both bounds: :math:`-\ln \overline q_y` on all samples, :math:`-\ln \underline q_y` on some.
+
+    The sum of two batch means. The second is over the share ``hardest`` of the samples with the largest
+    :math:`-\ln \underline q_y` (their number rounded, at least one), so it prepares the lower bound for data that are
+    harder than the training data. The loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds. Finite as
+    :func:`cross_entropy` is.
+
+    Args:
+        credal_set: Sets of any batch shape.
+        target: True classes, integers in [0, K), of the batch's shape.
+        weight: Optional weight of each class; both means are then weighted. Samples of weight 0 are never hard ones.
+        hardest: Share of the samples in the second mean, in (0, 1].
+        check: Look at the targets first, which reads them on the host.
+
+    Raises:
+        TypeError: If the targets are not integers.
+        ValueError: If shapes do not fit, the batch is empty, a target is not a class, or ``hardest`` is out of range.
+
+    Example:
+        >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
+        >>> bounds_cross_entropy(s, torch.tensor([0, 0]))  # ln 2 for both upper bounds, ln 8 for the harder lower one
+        tensor(2.7726)
+    """
+    if not 0 < hardest <= 1:
+        raise ValueError(f"hardest is a share of the batch, in (0, 1], found {hardest!r}.")
+    if check:
+        _check_target(credal_set, target)
+    per_sample = _weight_per_sample(credal_set, target, weight)
+    lower_loss = _negative_log(credal_set.lower, target).flatten()
+    rank = lower_loss.detach()
+    if per_sample is not None:
+        rank = rank.masked_fill(per_sample.flatten() == 0, -math.inf)
+    hard = rank.topk(max(1, round(hardest * len(rank)))).indices
+    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(
+        lower_loss[hard], None if per_sample is None else per_sample.flatten()[hard]
+    )
+
+
+def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
+    """Of the target's probability; below the smallest normal number it counts as that number."""
+    chosen = probabilities.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
+    return -chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
+
+
+def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | None) -> Tensor | None:
     if weight is None:
-        return loss.mean()
+        return None
     if weight.shape != (credal_set.num_classes,):
         raise ValueError(
             f"weight needs one entry per class ({credal_set.num_classes}), found shape {tuple(weight.shape)}."
         )
-    per_sample = weight.to(loss)[target.long()]
-    return (per_sample * loss).sum() / per_sample.sum()
+    return weight.to(credal_set.lower)[target.long()]
+
+
+def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
+    return loss.mean() if per_sample is None else (per_sample * loss).sum() / per_sample.sum()
 
 
 def _check(lower: Tensor, upper: Tensor) -> None:

@@ -15,7 +15,7 @@ def x():
     return torch.randn(7, 3, generator=torch.Generator().manual_seed(0)) * 5 + 2
 
 
-@pytest.mark.parametrize("mode", ["paper", "sound"])
+@pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
 def test_interval_norms_use_the_batch_and_keep_their_state(mode, x):
     norm = inn.BatchNorm1d(3, mode=mode).eval()
     interval = Interval(x, x + 0.5)

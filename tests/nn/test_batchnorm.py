@@ -144,7 +144,7 @@ def test_a_constant_radius_is_not_dead() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="Unknown batch norm mode 'best'; choose 'paper' or 'sound'"):
+    with pytest.raises(ValueError, match="Unknown batch norm mode 'best'; choose 'paper', 'scaled' or 'sound'"):
         inn.BatchNorm1d(2, mode="best")
     with pytest.raises(ValueError, match="Unknown batch norm mode 'x'"):
         inn.BatchNorm1d(2).set_mode("x")

@@ -41,6 +41,7 @@ def test_lists_become_tuples_and_integers_pass_for_numbers():
         ({"learning_rate": float("nan")}, "learning_rate must be a positive number, got nan"),
         ({"gamma": float("inf")}, "gamma must be a positive number, got inf"),
         ({"keep": "first"}, "keep must be 'last' or 'best', got 'first'"),
+        ({"train": "centres"}, "train must be 'all' or 'radii', got 'centres'"),
         ({"milestones": (5, 5)}, r"milestones must increase, got \(5, 5\)"),
         ({"milestones": (0,)}, "each of milestones must be at least 1"),
         ({"class_weight": (1.0, 0.0)}, "each of class_weight must be a positive number"),

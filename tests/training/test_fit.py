@@ -247,15 +247,19 @@ class Hooks(SNN):
     def before_training(self, x, target, steps):
         self.told = (*self.told, ("before", len(x), len(target), steps))
 
-    def after_training(self, x, target):
-        self.told = (*self.told, ("after", len(x), len(target), self.training))
+    def after_training(self, x, target, held_out=None):
+        rows = None if held_out is None else sum(len(y) for _, y in held_out)
+        self.told = (*self.told, ("after", len(x), len(target), self.training, rows))
 
 
 def test_models_see_the_training_data_before_and_after():
     x, y = wine()
     model = Hooks(torch.nn.Linear(13, 3))
     fit(model, (x, y), None, settings(epochs=4, batch_size=60))
-    assert model.told == (("before", 178, 178, 12), ("after", 178, 178, False))
+    assert model.told == (("before", 178, 178, 12), ("after", 178, 178, False, None))
+    model.told = ()
+    fit(model, (x, y), (x[:50], y[:50]), settings(epochs=4, batch_size=60))
+    assert model.told[-1] == ("after", 178, 178, False, 50)
     with pytest.raises(TypeError, match="Hooks needs train_data in memory"):
         fit(model, Items(x, y), None, settings())
 

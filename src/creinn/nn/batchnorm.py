@@ -1,11 +1,15 @@
-r"""Interval Batch Normalization, Algorithm "Interval Batch Normalization Transform".
+r"""Interval batch normalisation in three modes: interval features in, interval features out.
 
-Centre and radius are normalised separately, each with its own affine parameters and running statistics:
-:math:`[c' - |r'|,\ c' + |r'|]` with :math:`c' = \mathrm{BN}_c(c)`, :math:`r' = \mathrm{BN}_r(r)`.
+Centre and radius are normalised separately, the centre always by ordinary batch norm, :math:`c' = \mathrm{BN}_c(c)`:
 
-``mode="paper"`` is a heuristic: it does **not** preserve containment, since a radius below the mean radius grows again
-through the absolute value. ``mode="sound"`` applies the centre's affine map to both: :math:`r' = |\gamma_c| / \sigma_c
-\cdot r`, the exact image of the interval.
+* ``"paper"``, Algorithm "Interval Batch Normalization Transform": :math:`r' = |\mathrm{BN}_r(r)|`, with parameters and
+  statistics of its own. A heuristic that keeps neither containment nor the order of radii: one below the mean radius
+  grows again through the absolute value.
+* ``"scaled"``: :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`, with the mean square
+  :math:`\overline{r^2}` over the batch in training and its running mean otherwise. The larger of two radii of a channel
+  stays the larger. It does not preserve containment either, for :math:`\gamma_r` is free.
+* ``"sound"``: the centre's affine map applied to both, :math:`r' = |\gamma_c| / \sigma_c \cdot r`, the exact image of
+  the interval.
 """
 
 from typing import Any, Literal
@@ -13,21 +17,30 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval
 from creinn.numerics import magnitude
 
-Mode = Literal["paper", "sound"]
+Mode = Literal["paper", "scaled", "sound"]
+RADIUS_GAIN = 0.3  # scale of the radius that a norm in scaled mode starts with
 
 
 class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    """Interval batch norm; arguments as in torch, and ``mode``.
+    r"""Interval batch norm; arguments as in torch, and ``mode``. ``train()`` and ``eval()`` act as in torch.
 
-    In paper mode each of ``weight``, ``bias``, ``running_mean`` and ``running_var`` holds the centre's values, then the
-    radius's: one ordinary batch norm over twice the channels. ``train()`` and ``eval()`` act as in torch.
+    In paper and scaled mode each of ``weight``, ``bias``, ``running_mean`` and ``running_var`` holds the centre's
+    values, then the radius's. In scaled mode the second half of ``running_var`` is the running mean of :math:`r^2` (by
+    torch's momentum rule, from the plain mean of the batch), and that of ``running_mean`` stays 0. There
+    :math:`\gamma_r` starts at 0.3 and :math:`\beta_r` at 0; without affine parameters they are 1 and 0.
+
+    Attributes:
+        center_frozen: Set it to train radii alone: in training mode the centre is then normalised with its running
+            statistics, which stay as they are, as do its affine parameters; the radius is trained as ever.
     """
 
     _dims: tuple[int, ...] = ()
+    center_frozen: bool = False
 
     def __init__(
         self,
@@ -41,31 +54,109 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         mode: Mode = "paper",
     ) -> None:
         _check_mode(mode)
-        width = 2 * num_features if mode == "paper" else num_features
+        width = num_features if mode == "sound" else 2 * num_features
         super().__init__(width, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.num_features = num_features
         self.mode = mode
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start anew: scales 1 (of the radius in scaled mode: 0.3), shifts 0, running statistics of unit variance."""
+        super().reset_parameters()
+        if (
+            self.affine and getattr(self, "mode", None) == "scaled"
+        ):  # torch's constructor calls this before there is one
+            with torch.no_grad():
+                self.weight[self.num_features :] = RADIUS_GAIN
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Normalise ``(N, C, ...)``; a tensor is a point."""
         x = as_interval(x)
         self._check_shape(x)
+        by_batch = self.training or self.running_var is None
+        if self.mode == "paper" and not (self.training and self.center_frozen):
+            normalised = super().forward(x.moments.flatten(1, 2)).unflatten(1, (2, -1))
+            center, radius = normalised[:, 0], magnitude(normalised[:, 1])
+            return Interval._of_bounds(torch.stack((center - radius, center + radius), 1))
+        if self.mode == "scaled" and not by_batch:
+            return self._scaled_by_running_statistics(x)
+        share = self._count_batch()
+        center = self._center(x.center, share)
         if self.mode == "sound":
-            return self._sound(x)
-        normalised = super().forward(x.moments.flatten(1, 2)).unflatten(1, (2, -1))
-        center, radius = normalised[:, 0], magnitude(normalised[:, 1])
-        return Interval._of_bounds(torch.stack((center - radius, center + radius), 1))
+            radius = self._sound_radius(x, by_batch)
+        else:
+            radius = (self._paper_radius if self.mode == "paper" else self._scaled_radius)(x.radius, share)
+        return Interval._of_moments(torch.stack((center, radius), 1))
 
-    def _sound(self, x: Interval) -> Interval:
-        center = x.center
+    def _count_batch(self) -> float:
+        """Weight of this batch in the running statistics, by torch's rule; 0 if it does not enter them."""
+        if not (self.training and self.track_running_stats and self.num_batches_tracked is not None):
+            return 0.0
+        self.num_batches_tracked.add_(1)
+        return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+
+    def _half(self, name: str, radius: bool = False) -> Tensor | None:
+        """The centre's or the radius's part of a parameter or statistic."""
+        tensor = getattr(self, name)
+        count = self.num_features
+        return None if tensor is None else tensor[count:] if radius else tensor[:count]
+
+    def _center(self, center: Tensor, share: float) -> Tensor:
+        by_batch = self.running_var is None or (self.training and not self.center_frozen)
+        return self._ordinary(center, by_batch, share)
+
+    def _paper_radius(self, radius: Tensor, share: float) -> Tensor:
+        """The radius by itself, in training."""
+        return magnitude(self._ordinary(radius, True, share, radius=True))
+
+    def _ordinary(self, x: Tensor, by_batch: bool, share: float, radius: bool = False) -> Tensor:
+        """Torch's batch norm with one half of everything. The autograd graph holds copies of the statistics."""
+        weight, bias, mean, variance = (
+            self._half(name, radius) for name in ("weight", "bias", "running_mean", "running_var")
+        )
+        if self.center_frozen and not radius:
+            weight, bias = (None if t is None else t.detach() for t in (weight, bias))
+        if mean is None or variance is None or (by_batch and share == 0):
+            return batch_norm(x, None, None, weight, bias, True, 0.0, self.eps)
+        new_mean, new_variance = mean.clone(), variance.clone()
+        result = batch_norm(x, new_mean, new_variance, weight, bias, by_batch, share, self.eps)
+        if by_batch:
+            mean.copy_(new_mean)
+            variance.copy_(new_variance)
+        return result
+
+    def _scaled_radius(self, radius: Tensor, share: float) -> Tensor:
+        """By the mean square of the batch; in half precision the squares are taken in float32."""
+        wide = radius.to(torch.promote_types(radius.dtype, torch.float32))
+        square = wide.square().mean(_all_but_channels(radius))
+        running = self._half("running_var", radius=True)
+        if running is not None and share != 0:
+            running.lerp_(square.detach().to(running.dtype), share)
+        weight, bias = self._half("weight", radius=True), self._half("bias", radius=True)
+        scale = torch.rsqrt(square + self.eps)
+        if weight is None or bias is None:
+            return (wide * _spread(scale, radius)).to(radius.dtype)
+        scaled = wide * _spread(scale * magnitude(weight), radius) + _spread(magnitude(bias), radius)
+        return scaled.to(radius.dtype)
+
+    def _scaled_by_running_statistics(self, x: Interval) -> Interval:
+        """One affine map of centre and radius, in one call."""
+        count = self.num_features
+        weight, bias = (
+            torch.cat((t[:count], magnitude(t[count:]))) if self.affine else None for t in (self.weight, self.bias)
+        )
+        packed = x.moments.flatten(1, 2)
+        moments = batch_norm(packed, self.running_mean, self.running_var, weight, bias, False, 0.0, self.eps)
+        return Interval._of_moments(moments.unflatten(1, (2, -1)))
+
+    def _sound_radius(self, x: Interval, by_batch: bool) -> Tensor:
         variance = self.running_var
-        if self.training or variance is None:
-            variance = center.var([d for d in range(x.ndim) if d != 1], correction=0)
+        if variance is None or (by_batch and not self.center_frozen):
+            variance = x.center.var(_all_but_channels(x), correction=0)
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
-            scale = scale * self.weight.abs()
-        radius = x.radius * scale.view(-1, *(1,) * (x.ndim - 2))
-        return Interval._of_moments(torch.stack((super().forward(center), radius), 1))
+            scale = scale * (self.weight.detach() if self.center_frozen else self.weight).abs()
+        return x.radius * _spread(scale, x)
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Torch's hook on the packed tensor; :meth:`_check_shape` has seen the interval."""
@@ -80,31 +171,37 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     @torch.no_grad()
     def set_mode(self, mode: Mode) -> None:
-        """Switch between the modes in place.
+        r"""Switch between the modes in place. The centre's half never changes.
 
-        To sound: the radius's parameters and statistics are dropped. To paper: they start so that in eval mode the
-        output stays the same, with scale ``|gamma_c|``, shift 0, running mean 0 and the centre's running variance.
+        * To sound: the radius's parameters and statistics are dropped.
+        * From sound: they start so that in eval mode the output stays the same, with scale :math:`|\gamma_c|`, shift 0,
+          running mean 0, and the centre's running variance.
+        * From scaled to paper: in eval mode the output stays the same.
+        * From paper to scaled: it cannot stay the same, unless running mean and shift are 0. The mean square of the
+          radii stays, before the norm and after it: :math:`\overline{r^2} = \mu_r^2 + \sigma_r^2`,
+          :math:`\gamma_r \leftarrow \sqrt{\gamma_r^2 + \beta_r^2}`, and :math:`\beta_r \leftarrow 0`.
+        * Between paper and scaled, radius parameters that are still as they were constructed (scale 1 or 0.3, shift 0,
+          running mean 0 and variance 1) become as constructed in the other mode.
         """
         _check_mode(mode)
         if mode == self.mode:
             return
         count = self.num_features
+        found = {name: getattr(self, name) for name in ("weight", "bias", "running_mean", "running_var")}
+        old = {name: t.detach() for name, t in found.items() if t is not None}
         if mode == "sound":
-            grow = {name: (lambda t: t[:count]) for name in ("weight", "bias", "running_mean", "running_var")}
+            new = {name: t[:count] for name, t in old.items()}
         else:
-            grow = {
-                "weight": lambda t: torch.cat((t, t.abs())),
-                "bias": lambda t: torch.cat((t, torch.zeros_like(t))),
-                "running_mean": lambda t: torch.cat((t, torch.zeros_like(t))),
-                "running_var": lambda t: torch.cat((t, t)),
-            }
-        for name, change in grow.items():
-            tensor = getattr(self, name)
-            if tensor is not None:
-                changed = change(tensor.detach()).clone()
-                setattr(
-                    self, name, Parameter(changed, tensor.requires_grad) if isinstance(tensor, Parameter) else changed
-                )
+            radii = (
+                _from_sound(old)
+                if self.mode == "sound"
+                else _between(self.mode, mode, {name: t[count:] for name, t in old.items()})
+            )
+            new = {name: torch.cat((t[:count], radii[name])) for name, t in old.items()}
+        for name, tensor in new.items():
+            before = found[name]
+            changed = tensor.clone()
+            setattr(self, name, Parameter(changed, before.requires_grad) if isinstance(before, Parameter) else changed)
         self.mode = mode
 
     def extra_repr(self) -> str:
@@ -112,9 +209,44 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return f"{super().extra_repr()}, mode={self.mode!r}"
 
 
+def _from_sound(center: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the radius starts with: the affine map of the centre."""
+    new = {name: torch.zeros_like(t) for name, t in center.items()}
+    if "weight" in center:
+        new["weight"] = center["weight"].abs()
+    if "running_var" in center:
+        new["running_var"] = center["running_var"]
+    return new
+
+
+def _between(old: Mode, mode: Mode, radius: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The radius's part in paper mode from that in scaled mode, or the other way round."""
+    new = {name: torch.zeros_like(t) for name, t in radius.items()}
+    if "running_var" in radius:
+        new["running_var"] = radius["running_var"] + radius["running_mean"].square()
+    if "weight" in radius:
+        if mode == "paper":
+            new["weight"], new["bias"] = radius["weight"].abs(), radius["bias"].abs()
+        else:
+            new["weight"] = torch.hypot(radius["weight"], radius["bias"])
+        gain = {"paper": 1.0, "scaled": RADIUS_GAIN}
+        constructed = {"weight": gain[old], "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
+        untouched = torch.stack([(t == constructed[name]).all() for name, t in radius.items()]).all()
+        new["weight"] = torch.where(untouched, gain[mode], new["weight"])
+    return new
+
+
+def _all_but_channels(x: Interval | Tensor) -> list[int]:
+    return [d for d in range(x.ndim) if d != 1]
+
+
+def _spread(per_channel: Tensor, like: Interval | Tensor) -> Tensor:
+    return per_channel.view(-1, *(1,) * (like.ndim - 2))
+
+
 def _check_mode(mode: str) -> None:
-    if mode not in ("paper", "sound"):
-        raise ValueError(f"Unknown batch norm mode {mode!r}; choose 'paper' or 'sound'.")
+    if mode not in ("paper", "scaled", "sound"):
+        raise ValueError(f"Unknown batch norm mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
 
 
 class BatchNorm1d(IntervalBatchNorm):
@@ -124,6 +256,9 @@ class BatchNorm1d(IntervalBatchNorm):
         >>> norm = BatchNorm1d(1, mode="sound").eval()
         >>> norm(Interval(torch.tensor([[1.0]]), torch.tensor([[3.0]]))).lower.round(decimals=3)
         tensor([[1.]], ...)
+        >>> norm = BatchNorm1d(1, mode="scaled")  # radii 1 and 7: mean square 25
+        >>> norm(Interval(torch.tensor([[1.0], [-6.0]]), torch.tensor([[3.0], [8.0]]))).radius
+        tensor([[0.0600], [0.4200]], ...)
     """
 
     _dims = (2, 3)

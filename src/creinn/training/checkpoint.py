@@ -143,8 +143,9 @@ def check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Pat
             changed = next((line for line in lines if line[0] in "-+"), "")
             where = "is only in the checkpoint" if changed.startswith("-") else "is not in the checkpoint"
             raise ValueError(f"{path} belongs to another {part}: {changed[2:].strip()!r} {where}. {advice}")
+    defaults = dataclasses.asdict(TrainConfig())  # of settings that did not exist when the checkpoint was written
     for name in found["settings"].keys() | expected["settings"].keys():
-        before, now = found["settings"].get(name), expected["settings"].get(name)
+        before, now = found["settings"].get(name, defaults.get(name)), expected["settings"].get(name)
         if before != now:
             raise ValueError(f"{path} was written with {name}={before}, but now {name}={now}. {advice}")
     for name in ("train_data", "val_data", "augment"):

@@ -1,4 +1,4 @@
-"""The settings of one training run: a frozen dataclass, from which the command line is generated.
+"""The settings of one training run: a frozen dataclass.
 
 Defaults are the paper's (Section "Experiment setup") and, where it is silent, those of its authors' code. Importing
 this file does not load torch.
@@ -21,6 +21,10 @@ class TrainConfig:
         epochs: Passes over the training data.
         batch_size: Rows per step. A last batch of a single row joins the one before it, for batch norm needs two.
         learning_rate: Of Adam, at the start.
+        train: What to train: ``"all"`` parameters, or the ``"radii"`` alone: those of weights and biases, and the scale
+            and shift of the radius in batch norms. Centres and their batch norm statistics then stay bit for bit, in
+            training too centres are normalised with the running ones, and the network of centres predicts as before.
+            For converted networks; a model without radii is refused.
         milestones: Numbers of finished epochs at which the learning rate is multiplied by ``gamma``.
         gamma: See ``milestones``.
         seed: Decides the order of rows, the augmentation and all randomness inside the network. The initial weights are
@@ -52,6 +56,7 @@ class TrainConfig:
     epochs: int = 100
     batch_size: int = 128
     learning_rate: float = 1e-3
+    train: Literal["all", "radii"] = "all"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
     seed: int = 0
@@ -78,6 +83,8 @@ class TrainConfig:
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         if self.keep not in ("last", "best"):
             raise ValueError(f"keep must be 'last' or 'best', got {self.keep!r}.")
+        if self.train not in ("all", "radii"):
+            raise ValueError(f"train must be 'all' or 'radii', got {self.train!r}.")
         if not isinstance(self.device, str):
             raise TypeError(f"device must be a string such as 'cpu', 'cuda:0' or 'auto', got {self.device!r}.")
         if self.directory is not None and not isinstance(self.directory, str | PathLike):

@@ -1,8 +1,7 @@
 """The training loop, one page for every classifier of this package (Section "Training procedure").
 
 In: a model, data, a :class:`TrainConfig`. Out: the model, trained, and its :class:`History`. Adam on the model's loss,
-which for CreINN is the cross-entropy of the intersection probability, with the radii projected onto ``>= 0`` after
-each step.
+with the radii of a CreINN projected onto ``>= 0`` after each step.
 """
 
 import time
@@ -23,6 +22,7 @@ from creinn.training.data import InMemory, Rows, as_rows, in_order, shuffled
 from creinn.training.failure import Guard, explain_failure
 from creinn.training.history import History, is_out_of_patience
 from creinn.training.metrics import Running
+from creinn.training.parts import start_training, training_only
 from creinn.training.runfiles import RunFiles
 from creinn.training.seeding import derived_seed, own_randomness, seed_everything
 
@@ -57,12 +57,18 @@ def fit(
 
     Raises:
         TypeError: If the model has no loss, or data are of the wrong kind.
-        ValueError: If data or settings do not fit, or the directory holds the checkpoint of another run.
+        ValueError: If data or settings do not fit (``train="radii"`` needs radii), or the directory holds the
+            checkpoint of another run.
         FloatingPointError: If the loss or its gradient is NaN or infinite; the message says where it began.
         OSError: If a checkpoint cannot be written; the one before it is intact.
     """
     config = TrainConfig() if config is None else config
     _check_model(model)
+    with training_only(model, config.train):
+        return _run(model, train_data, val_data, config, augment)
+
+
+def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig, augment: Augment | None) -> History:
     device = choose_device(config.device)
     model.to(device)
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
@@ -99,7 +105,7 @@ def fit(
                     group["lr"] = rate
                 seed_everything(derived_seed(config.seed, epoch))
                 guard, running = Guard(optimizer, device), Running(device)
-                model.train()
+                start_training(model, config.train)
                 bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
                 for step, (_, x, y) in enumerate(_epoch(train, config, epoch, device, dtype, augment), 1):
                     prediction, loss = forward(x, y)
@@ -132,7 +138,8 @@ def fit(
         model.eval()
         if isinstance(train, InMemory) and not interrupted:
             seed_everything(derived_seed(config.seed, config.epochs + 1))
-            model.after_training(train.inputs, train.targets)
+            held_out = None if val is None else val.batches(in_order(len(val), config.batch_size))
+            model.after_training(train.inputs, train.targets, held_out)
     return History(tuple(rows), interrupted)
 
 
@@ -233,8 +240,7 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
     if min(len(train), config.batch_size) == 1 and any(isinstance(part, norms) for part in model.modules()):
         found = "train_data has a single row" if len(train) == 1 else "batch_size is 1"
         raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
-    hooks = (Classifier.before_training, Classifier.after_training)
-    if not isinstance(train, InMemory) and (type(model).before_training, type(model).after_training) != hooks:
+    if not isinstance(train, InMemory) and model.needs_data_in_memory:
         raise TypeError(f"{type(model).__name__} needs train_data in memory: pass a pair of tensors (inputs, targets).")
 
 

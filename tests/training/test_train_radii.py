@@ -1,0 +1,181 @@
+"""Training the radii alone: centres stay bit for bit, and everything else of a run works as ever."""
+
+import copy
+
+import pytest
+import torch
+
+from creinn import nn as inn
+from creinn.conversion import convert
+from creinn.creinn import CreINN
+from creinn.interval import as_interval
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.parameters import IntervalParameters
+from creinn.rivals.snn import SNN
+from creinn.training import TrainConfig, fit
+from creinn.training.parts import start_training
+
+G = torch.Generator().manual_seed(0)
+X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=G)
+
+
+def creinn(mode="paper", seed=0, **options):
+    torch.manual_seed(seed)
+    layers = (
+        *(inn.Conv2d(1, 4, 3), inn.BatchNorm2d(4, **options), inn.ReLU(), inn.AdaptiveAvgPool2d(2), inn.Flatten()),
+        *(inn.Linear(16, 8), inn.BatchNorm1d(8), inn.ReLU(), inn.Dropout(0.2), inn.Linear(8, 3)),
+    )
+    model = CreINN(torch.nn.Sequential(*layers), mode=mode)
+    if mode == "sound":
+        inn.scale_radii_(model, 0.01)
+    return model
+
+
+def settings(directory=None, **changes):
+    return TrainConfig(
+        **({"epochs": 3, "batch_size": 16, "progress": False, "directory": directory, "train": "radii"} | changes)
+    )
+
+
+def parts(model):
+    """State of a model by name, as copies: what belongs to centres, and what belongs to radii."""
+    radii = {}
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for path, layer in model.named_modules():
+        if isinstance(layer, IntervalParameters):
+            radii |= {f"{path}.{name}": state.pop(f"{path}.{name}") for name in layer.radii()}
+        if isinstance(layer, IntervalBatchNorm):
+            state.pop(f"{path}.num_batches_tracked", None)
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                both = state.pop(f"{path}.{name}", None)
+                if both is not None:
+                    state[f"{path}.{name}"] = both[: layer.num_features]
+                    radii[f"{path}.{name}"] = both[layer.num_features :]
+    return state, radii
+
+
+@torch.no_grad()
+def logits_of_centres(model):
+    """The same network with all radii 0."""
+    point = copy.deepcopy(model).eval()
+    for layer in point.modules():
+        if isinstance(layer, IntervalParameters):
+            for radius in layer.radii().values():
+                radius.zero_()
+        if isinstance(layer, IntervalBatchNorm):
+            layer.set_mode("sound")
+    logits = point.norm(point.network(as_interval(X)))
+    assert torch.equal(logits.lower, logits.upper)
+    return logits.lower
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [("paper", {}), ("scaled", {}), ("sound", {}), ("paper", {"momentum": None}), ("scaled", {"affine": False})],
+    ids=str,
+)
+def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
+    model = creinn(mode, **options)
+    fit(model, (X, Y), None, settings(train="all", epochs=2))  # so that no statistic is as it was constructed
+    centres, radii = parts(model)
+    logits = logits_of_centres(model)
+    history = fit(model, (X, Y), (X, Y), settings(epochs=8, learning_rate=0.01))
+    centres_now, radii_now = parts(model)
+    assert same(centres, centres_now)
+    assert torch.equal(logits_of_centres(model), logits)
+    moved = {name for name in radii if not torch.equal(radii[name], radii_now[name])}
+    expected = {name for name, tensor in radii.items() if tensor.numel()}
+    if mode == "scaled":
+        expected -= {name for name in expected if name.endswith("running_mean")}  # stays 0
+    assert moved == expected
+    assert history["loss"][-1] < history["loss"][0]
+
+
+def test_training_everything_moves_the_centres():
+    model = creinn()
+    centres, _ = parts(model)
+    fit(model, (X, Y), None, settings(train="all"))
+    assert not any(torch.equal(centres[name], now) for name, now in parts(model)[0].items())
+
+
+def test_a_converted_network_keeps_its_own_predictions():
+    torch.manual_seed(1)
+    ordinary = torch.nn.Sequential(
+        *(torch.nn.Flatten(), torch.nn.Linear(36, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    )
+    fit(SNN(ordinary), (X, Y), None, settings(train="all", epochs=2))
+    model = CreINN(convert(ordinary), logit_norm=False)
+    before = model.predict(X)
+    fit(model, (X, Y), None, settings(epochs=5, learning_rate=0.01))
+    twin = copy.deepcopy(model.network)
+    for layer in twin.modules():
+        if isinstance(layer, IntervalBatchNorm):
+            layer.set_mode("sound")
+    for name, tensor in ordinary.state_dict().items():
+        assert torch.equal(twin.state_dict()[name], tensor) or name.endswith("num_batches_tracked")
+    assert (model.predict(X).lower != before.lower).any()
+
+
+def test_requires_grad_and_norms_are_as_before_afterwards():
+    model = creinn()
+    model.network[0].weight.requires_grad_(False)
+    model.network[5].weight_radius.requires_grad_(False)
+    model.network[6].weight.requires_grad_(False)
+    before = {name: p.requires_grad for name, p in model.named_parameters()}
+    _, radii = parts(model)
+    fit(model, (X, Y), None, settings())
+    assert {name: p.requires_grad for name, p in model.named_parameters()} == before
+    assert not any(layer.center_frozen for layer in model.modules() if isinstance(layer, IntervalBatchNorm))
+    now = parts(model)[1]
+    stayed = {name for name in radii if torch.equal(radii[name], now[name])}
+    assert stayed == {"network.5.weight_radius", "network.6.weight"}  # what could not be trained before
+
+
+def test_an_error_in_between_leaves_the_model_as_it_was():
+    model, seen = creinn(), []
+
+    def broken(x, generator):
+        seen.extend(name for name, p in model.named_parameters() if p.requires_grad and name.startswith("network.0"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit(model, (X, Y), None, settings(), broken)
+    assert seen == ["network.0.weight_radius", "network.0.bias_radius"]
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("mode", ["paper", "scaled"])
+def test_runs_in_two_parts_end_as_in_one(tmp_path, mode):
+    whole, part, rest = creinn(mode), creinn(mode), creinn(mode)
+    fit(whole, (X, Y), (X[:20], Y[:20]), settings(epochs=4))
+    fit(part, (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=2))
+    fit(rest, (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=4))
+    assert same(whole.state_dict(), rest.state_dict())
+    assert not same(whole.state_dict(), part.state_dict())
+    with pytest.raises(ValueError, match="was written with train=radii, but now train=all"):
+        fit(creinn(mode), (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=4, train="all"))
+
+
+def test_models_without_radii_are_refused():
+    with pytest.raises(ValueError, match="train='radii' needs radii that can be trained, but SNN has none"):
+        fit(SNN(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))), (X, Y), None, settings())
+    model = creinn()
+    for layer in model.modules():
+        if isinstance(layer, IntervalParameters):
+            for radius in layer.radii().values():
+                radius.requires_grad_(False)
+    with pytest.raises(ValueError, match="but every radius of CreINN has requires_grad=False"):
+        fit(model, (X, Y), None, settings())
+
+
+def test_ordinary_norms_stay_in_eval_mode():
+    layers = (torch.nn.BatchNorm1d(2), torch.nn.InstanceNorm1d(2), inn.BatchNorm1d(2), torch.nn.ReLU())
+    model = torch.nn.Sequential(*layers)
+    start_training(model, "radii")
+    assert [layer.training for layer in model] == [False, False, True, True]
+    start_training(model, "all")
+    assert all(layer.training for layer in model)
