@@ -6,6 +6,8 @@ import torch
 import reference
 from creinn import CredalSet, CreINN, Ensemble, Interval, cross_entropy, load, models, project_
 from creinn import nn as inn
+from creinn.credal import bounds_cross_entropy
+from creinn.probability import interval_softmax
 
 
 def residual(layers: object) -> torch.nn.Module:
@@ -140,6 +142,37 @@ def test_an_ensemble_averages_reachable_bounds() -> None:
     assert ensemble.num_classes == 3
 
 
+def test_an_envelope_contains_every_member() -> None:
+    torch.manual_seed(0)
+    members = [CreINN(models.mlp(4, 3)).eval() for _ in range(3)]
+    x = torch.randn(6, 4)
+    whole, sets = Ensemble(members, combine="envelope").eval()(x), [member(x) for member in members]
+    assert torch.equal(whole.lower, torch.stack([s.lower for s in sets]).amin(0))
+    assert torch.equal(whole.upper, torch.stack([s.upper for s in sets]).amax(0))
+    assert all(bool(whole.contains(s.intersection).all()) for s in sets)
+
+
+def test_the_scaled_mode_is_that_of_the_norms_with_the_papers_softmax() -> None:
+    torch.manual_seed(0)
+    model = CreINN(models.mlp(4, 3), mode="scaled").eval()
+    assert {m.mode for m in model.modules() if isinstance(m, inn.BatchNorm1d)} == {"scaled"}
+    x = torch.randn(6, 4)
+    logits = model.norm(model.network(x))
+    expected = interval_softmax(logits.lower, logits.upper, "paper")
+    torch.testing.assert_close(model(x).lower, CredalSet(*expected).lower)
+
+
+def test_the_loss_is_the_one_asked_for() -> None:
+    torch.manual_seed(0)
+    model = CreINN(models.mlp(4, 3), loss="bounds")
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    prediction = model(x)
+    assert prediction.width.max() > 0.01
+    torch.testing.assert_close(model.loss(prediction, y, weight), bounds_cross_entropy(prediction, y, weight))
+    assert model.options()["loss"] == "bounds"
+
+
 def test_prediction_in_batches_is_the_prediction_at_once() -> None:
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3, dropout=0.5))
@@ -176,7 +209,7 @@ def test_widths_grow_with_the_input_in_sound_mode() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="Unknown mode 'best'; choose 'paper' or 'sound'"):
+    with pytest.raises(ValueError, match="Unknown mode 'best'; choose 'paper', 'scaled' or 'sound'"):
         CreINN(models.mlp(4, 3), mode="best")
     with pytest.raises(ValueError, match=r"no interval layer.*creinn\.convert"):
         CreINN(torch.nn.Linear(2, 2))

@@ -79,7 +79,13 @@ def test_configuration_is_readable(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     assert read_config(tmp_path) == config
     assert config["kind"] == "CreINN"
-    assert config["options"] == {"mode": "sound", "logits": 3, "logit_norm": True}
+    assert config["options"] == {
+        "mode": "sound",
+        "logits": 3,
+        "logit_norm": True,
+        "distance": None,
+        "loss": "intersection",
+    }
     assert config["classes"] == ["ham", "eggs", "spam"]
     assert config["preprocessing"] == {"mean": [0.5], "std": [0.25]}
     assert config["format"] == FORMAT

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from creinn import data, evaluation, models, nn, rivals
+    from creinn import data, evaluation, models, nn, relative, rivals
     from creinn.conversion import convert
-    from creinn.credal import CredalSet, cross_entropy
+    from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
     from creinn.creinn import CreINN, Ensemble
     from creinn.diagnosis import diagnose
     from creinn.interval import Interval
@@ -25,12 +25,14 @@ _HOME = {
     # intervals, layers, networks
     "Interval": "creinn.interval",
     "nn": None,
+    "relative": None,
     "project_": "creinn.nn.parameters",
     "models": None,
     "convert": "creinn.conversion",
     # credal sets, and classifiers that predict them
     "CredalSet": "creinn.credal",
     "cross_entropy": "creinn.credal",
+    "bounds_cross_entropy": "creinn.credal",
     "CreINN": "creinn.creinn",
     "Ensemble": "creinn.creinn",
     "rivals": None,
@@ -46,8 +48,8 @@ _HOME = {
 }  # name: the module that defines it; None for a module of this package
 
 __all__ = [  # noqa: RUF022 (in the order of data flow)
-    "Interval", "nn", "project_", "models", "convert",
-    "CredalSet", "cross_entropy", "CreINN", "Ensemble", "rivals",
+    "Interval", "nn", "relative", "project_", "models", "convert",
+    "CredalSet", "cross_entropy", "bounds_cross_entropy", "CreINN", "Ensemble", "rivals",
     "TrainConfig", "fit", "save", "load", "diagnose",
     "data", "evaluation",
 ]  # fmt: skip

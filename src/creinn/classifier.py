@@ -32,8 +32,16 @@ class Classifier(torch.nn.Module):
     def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
         """Look at the training data once, before the first of ``steps`` optimiser steps."""
 
-    def after_training(self, x: Inputs, target: Tensor) -> None:
-        """Finish on the training data after the last step, as post-hoc methods do."""
+    def after_training(
+        self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
+    ) -> None:
+        """Finish on the training data after the last step, as post-hoc methods do; ``held_out``: validation batches."""
+
+    @property
+    def needs_data_in_memory(self) -> bool:
+        """Whether the data are looked at before or after training, for which they must be tensors."""
+        hooks = (Classifier.before_training, Classifier.after_training)
+        return (type(self).before_training, type(self).after_training) != hooks
 
     def after_step(self) -> None:
         """What to restore after each optimiser step, such as constraints on parameters."""

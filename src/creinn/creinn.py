@@ -1,40 +1,87 @@
-"""CreINN and its ensemble: an interval network and a head that turns interval logits into a credal set.
+"""CreINN and its ensemble: a network and a head that turns its logits into a credal set.
 
 In: a tensor or an :class:`Interval`. Out: a :class:`CredalSet`, differentiable. Sections "Credal-set interval neural
-networks" and "Ensemble strategy".
+networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.distance`.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from creinn import nn as inn
-from creinn.classifier import Classifier, common_classes
-from creinn.credal import CredalSet, cross_entropy
+from creinn.classifier import Classifier, Inputs, common_classes, evaluating
+from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
+from creinn.distance import DistanceRadius, widened
+from creinn.features import check_features, features_and_logits, find_head
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
 from creinn.probability import interval_softmax, one_logit_softmax
+from creinn.scale import Observed, fit_radius
 
-Mode = Literal["paper", "sound"]
+Mode = Literal["paper", "scaled", "sound"]
+Loss = Literal["intersection", "bounds"]
+Combine = Literal["average", "envelope"]
 
 
-class CreINN(Classifier):
+class _Credal(Classifier):
+    """What :class:`CreINN` and :class:`Ensemble` share."""
+
+    prediction_type = CredalSet
+
+    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256) -> CredalSet:
+        """As :meth:`Classifier.predict`.
+
+        Raises:
+            ValueError: If there is nothing to predict, or ``batch_size`` is not positive.
+            RuntimeError: If a distance was asked for, but never fitted to the training data.
+        """
+        if not all(part.fitted for part in self.modules() if isinstance(part, DistanceRadius)):
+            raise RuntimeError(
+                "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
+                "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
+            )
+        prediction: CredalSet = super().predict(x, batch_size)
+        return prediction
+
+
+class CreINN(_Credal):
     """Credal-set interval neural network.
 
-    The logits pass Interval Batch Normalization, then Interval SoftMax (IntSoftMax); one logit makes a binary
-    classifier. In mode ``"paper"`` both are the paper's, which are heuristics for containment. In mode ``"sound"``
-    every batch norm and the softmax keep it: the credal set then contains the probabilities of every ordinary network
-    inside the weight intervals. Sound networks need small radii; see :func:`creinn.nn.scale_radii_`.
+    The logits pass batch norm, then Interval SoftMax (IntSoftMax); one logit makes a binary classifier. Forms:
+
+    * An interval network in mode ``"paper"``: Interval Batch Normalization and softmax of the paper, which are
+      heuristics for containment. The form to compare results with.
+    * ``"scaled"``: norms that keep the order of radii; otherwise as the paper's form.
+    * ``"sound"``: every batch norm and the softmax keep containment. The credal set then contains the probabilities of
+      every ordinary network inside the weight intervals. Sound networks need small radii; see
+      :func:`creinn.nn.scale_radii_`.
+    * With ``distance``, in any mode: inputs whose features are far from the training data get wider sets. In the
+      recommended form, CreINN-D, ``network`` is an ordinary one: it is trained and predicts at an ordinary network's
+      cost, and the radius enters at the logits alone.
+
+    The distance is fitted when :func:`creinn.fit` ends, or by :meth:`fit_distance`; it plays no part in training mode.
 
     Args:
-        network: A module from inputs to interval logits ``(N, K)``, built of :mod:`creinn.nn` layers.
-        mode: ``"paper"`` or ``"sound"``. In sound mode the batch norms inside ``network`` are switched to sound, in
-            place.
-        logits: Number of logits ``K``; by default that of the network's last interval layer.
-        logit_norm: Whether to put Interval Batch Normalization on the logits.
+        network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
+            ordinary one.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``. The interval batch norms inside ``network`` are switched to it,
+            in place.
+        logits: Number of logits ``K``; by default that of the network's last interval layer, or of an
+            ordinary one's head.
+        logit_norm: Whether to put batch norm on the logits.
+        distance: ``True`` to choose the scale of the distance on held-out data, a number to fix it; ``None`` or
+            ``False`` for none.
+        loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see
+            :func:`creinn.credal.bounds_cross_entropy`.
+
+    Raises:
+        ValueError: If an option is unknown, or the network has no interval layer and there is no distance either.
+        TypeError: If ``distance`` is neither a truth value nor a number.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -42,73 +89,257 @@ class CreINN(Classifier):
         >>> prediction = model(torch.zeros(5, 2))
         >>> prediction.lower.shape, bool((prediction.lower <= prediction.upper).all())
         (torch.Size([5, 3]), True)
+        >>> x, y = torch.randn(90, 2), torch.arange(90) % 3
+        >>> ordinary = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> model = CreINN(ordinary, distance=1.0).fit_distance(x, y)
+        >>> prediction = model.predict(torch.tensor([[0.0, 0.0], [99.0, 99.0]]))
+        >>> [round(width, 2) for width in prediction.width.mean(1).tolist()]
+        [0.0, 1.0]
     """
 
-    prediction_type = CredalSet
-
     def __init__(
-        self, network: torch.nn.Module, mode: Mode = "paper", logits: int | None = None, logit_norm: bool = True
+        self,
+        network: torch.nn.Module,
+        mode: Mode = "paper",
+        logits: int | None = None,
+        logit_norm: bool = True,
+        distance: float | bool | None = None,
+        loss: Loss = "intersection",
     ) -> None:
         super().__init__()
-        if mode not in ("paper", "sound"):
-            raise ValueError(f"Unknown mode {mode!r}; choose 'paper' or 'sound'.")
+        _check_choice("mode", mode, Mode)
+        _check_choice("loss", loss, Loss)
+        _check_distance(distance)
         self.network = network
         self.mode = mode
+        self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
+        if not self.is_interval and (distance is None or distance is False):
+            raise ValueError(
+                "The network has no interval layer, so its credal sets would be single points. Build it from "
+                "creinn.nn, make an interval twin of it with creinn.convert(network), or pass distance=True."
+            )
         self.logits = logits if logits is not None else _count_logits(network)
         self.logit_norm = logit_norm
         self.num_classes = max(self.logits, 2)
-        self.norm = inn.BatchNorm1d(self.logits, mode=mode) if logit_norm else inn.Identity()
+        self.norm: torch.nn.Module
+        if self.is_interval:
+            self.norm = inn.BatchNorm1d(self.logits, mode=mode) if logit_norm else inn.Identity()
+        else:
+            self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
         for layer in network.modules():
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
+        self.distance = distance
+        self._loss = loss
+        self.distance_radius: DistanceRadius | None = None
+        if distance is not None and distance is not False:
+            self._add_distance()
         reference = next(network.parameters())
         self.norm.to(reference.device, reference.dtype)
 
-    def forward(self, x: Interval | Tensor) -> CredalSet:
-        """Predict a credal set per row."""
-        return credal_set(self.norm(self.network(as_interval(x))), self.mode)
+    def options(self) -> dict[str, Any]:
+        """The constructor's arguments after the network, by name."""
+        options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance")}
+        return {**options, "loss": self._loss}
+
+    def forward(self, x: Inputs) -> CredalSet:
+        """Predict a credal set per row.
+
+        Raises:
+            TypeError: If ``x`` is neither a tensor nor an interval, or an interval for an ordinary network.
+        """
+        x = self._inputs(x)
+        if self.distance_radius is None or self.training:
+            return credal_set(self._normalised(self.network(x)), self.mode)
+        features, logits = features_and_logits(self.network, x)
+        radius = self.distance_radius(self._measured(features))
+        return credal_set(widened(self._normalised(logits), radius), self.mode)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Cross-entropy of the intersection probability (Section "Training procedure")."""
-        return cross_entropy(prediction, target, weight, check=False)
+        """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
+        function = bounds_cross_entropy if self._loss == "bounds" else cross_entropy
+        return function(prediction, target, weight, check=False)
 
     def after_step(self) -> None:
         """Project the radii onto ``>= 0``."""
         project_(self)
 
+    @property
+    def needs_data_in_memory(self) -> bool:
+        """Whether there is a distance to fit at the end of training."""
+        return self.distance_radius is not None
 
-class Ensemble(Classifier):
-    """Average of the members' reachable probability intervals (ensemble of CreINN); the result is reachable again.
+    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
+        """Forget the distance: it belongs to features that are about to change."""
+        if self.distance_radius is not None:
+            self.distance_radius.reset()
+
+    def after_training(
+        self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
+    ) -> None:
+        """Fit the distance, if there is one, with the validation data as those held out."""
+        if self.distance_radius is not None:
+            self.fit_distance(x, target, held_out)
+
+    @torch.no_grad()
+    def fit_distance(
+        self,
+        x: Inputs | Iterable[Any],
+        y: Tensor | None = None,
+        held_out: tuple[Inputs, Tensor] | Iterable[tuple[Inputs, Tensor]] | None = None,
+        batch_size: int = 256,
+    ) -> "CreINN":
+        """Make the radius of the logits grow with the distance from training data; one pass over these.
+
+        Works for any network, trained or converted, whose last linear layer can be found; see :mod:`creinn.features`.
+        A model that was built without ``distance`` gets one, as with ``distance=True``.
+
+        The scale, unless ``distance`` is a number, is the largest one up to which the accuracy-rejection curve by total
+        uncertainty hardly suffers (:func:`creinn.scale.choose_scale`) on ``held_out``. Without such data a sixth of
+        the training data is used for it. The network has learnt these, so the choice is optimistic; it goes up to
+        :data:`creinn.scale.LARGEST_SCALE_SEEN` only.
+
+        Args:
+            x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.
+            y: Their classes ``(N,)``; ``None`` if ``x`` gives batches.
+            held_out: Inputs and classes, or batches of them, that the network was not trained on. The median distance
+                is then taken over these too.
+            batch_size: Rows of a tensor or interval that are taken at once.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            TypeError: If batches are not pairs.
+            ValueError: If there are no data, a label is not a class, or the network has no features.
+        """
+        if self.distance_radius is None:
+            self.distance = True
+            self._add_distance()
+        assert self.distance_radius is not None
+        with evaluating(self):
+            train = self._observe(x if y is None else (x, y), batch_size, "The training data")
+            new = None if held_out is None else self._observe(held_out, batch_size, "The held-out data")
+        scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
+        fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
+        return self
+
+    def _add_distance(self) -> None:
+        head = find_head(self.network)
+        self.distance_radius = DistanceRadius(int(head.in_features), self.num_classes)  # type: ignore[arg-type]
+        reference = next(self.network.parameters())
+        self.distance_radius.to(reference.device, reference.dtype)
+
+    def _inputs(self, x: Inputs) -> Inputs:
+        if self.is_interval:
+            return as_interval(x)
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"This CreINN has an ordinary network, which takes tensors, but got {type(x).__name__}. For intervals "
+                "build the network from creinn.nn, or make an interval twin of it with creinn.convert(network)."
+            )
+        return x
+
+    def _normalised(self, logits: Inputs) -> Interval:
+        return as_interval(self.norm(logits))
+
+    def _measured(self, features: Inputs) -> Interval:
+        """What the distance is measured of: in sound mode all of the box, otherwise its centre."""
+        features = as_interval(features)
+        return features if self.mode == "sound" else as_interval(features.center)
+
+    def _observe(self, data: Any, batch_size: int, name: str) -> Observed:
+        """Features to measure, normalised logits and classes of all rows."""
+        reference = next(self.network.parameters())
+        parts: list[Observed] = []
+        for x, y in _pairs(data, batch_size, name):
+            x = self._inputs(x.to(reference.device, reference.dtype))
+            labels = torch.as_tensor(y, device=reference.device).long()
+            if len(labels) != len(x) or labels.ndim != 1 or bool(((labels < 0) | (labels >= self.num_classes)).any()):
+                raise ValueError(
+                    f"{name} need one class in 0 .. {self.num_classes - 1} per row, but {len(x)} rows have classes of "
+                    f"shape {tuple(labels.shape)} in {sorted(set(labels.flatten().tolist()))}."
+                )
+            if not parts:
+                check_features(self.network, x[:2])
+            features, logits = features_and_logits(self.network, x)
+            parts.append(Observed(self._measured(features), self._normalised(logits), labels))
+        if not parts:
+            raise ValueError(f"{name} are empty: there is nothing to fit a distance to.")
+        return Observed.concatenate(parts)
+
+
+class Ensemble(_Credal):
+    """Several CreINNs as one.
 
     Args:
         members: CreINNs with the same number of classes.
+        combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN), which is reachable
+            again; or ``"envelope"``, the smallest intervals that contain every member's set, so that disagreement
+            counts as epistemic uncertainty.
     """
 
-    prediction_type = CredalSet
-
-    def __init__(self, members: Sequence[CreINN]) -> None:
+    def __init__(self, members: Sequence[CreINN], combine: Combine = "average") -> None:
         super().__init__()
+        _check_choice("combine", combine, Combine)
         self.num_classes = common_classes(members)
         self.members = torch.nn.ModuleList(members)
+        self.combine = combine
 
-    def forward(self, x: Interval | Tensor) -> CredalSet:
-        """Predict the averaged credal set per row."""
-        return CredalSet.average([member(x) for member in self.members])
+    def forward(self, x: Inputs) -> CredalSet:
+        """Predict the combined credal set per row."""
+        sets = [member(x) for member in self.members]
+        return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
 
 
 def credal_set(logits: Interval, mode: Mode) -> CredalSet:
-    """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier."""
+    """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
+
+    Points give sets of one distribution, by the ordinary softmax.
+    """
+    if logits.is_point:
+        scores = logits.lower
+        if logits.shape[1] == 1:
+            scores = torch.cat((-scores, scores), 1)
+        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
+        return CredalSet._wrap(q, q)
     lower, upper = logits.lower, logits.upper
     if logits.shape[1] == 1:
         return CredalSet._trusted(*one_logit_softmax(lower[:, 0], upper[:, 0]))
-    return CredalSet._trusted(*interval_softmax(lower, upper, mode))
+    return CredalSet._trusted(*interval_softmax(lower, upper, "sound" if mode == "sound" else "paper"))
+
+
+def _pairs(data: Any, batch_size: int, name: str) -> Iterator[tuple[Inputs, Tensor]]:
+    if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | Interval):
+        x, y = data
+        if len(x) != len(y):
+            raise ValueError(f"{name} have {len(x)} inputs but {len(y)} classes; there must be one for each.")
+        for start in range(0, len(x), batch_size):
+            yield x[start : start + batch_size], y[start : start + batch_size]
+        return
+    for batch in data:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise TypeError(f"{name} must be a pair (inputs, classes), or batches that are such pairs.")
+        yield batch[0], batch[1]
 
 
 def _count_logits(network: torch.nn.Module) -> int:
-    last = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
-    if not last:
-        raise ValueError(
-            "The network has no interval layer. Build it from creinn.nn, or make an interval twin of it with "
-            "creinn.convert(network)."
-        )
-    return last[-1].weight.shape[0]
+    interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
+    if interval:
+        return interval[-1].weight.shape[0]
+    return int(find_head(network).out_features)  # type: ignore[arg-type]
+
+
+def _check_choice(name: str, value: Any, choices: Any) -> None:
+    *others, last = (repr(choice) for choice in get_args(choices))
+    if value not in get_args(choices):
+        raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")
+
+
+def _check_distance(distance: Any) -> None:
+    if distance is None or isinstance(distance, bool):
+        return
+    if not isinstance(distance, int | float):
+        raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
+    if not (math.isfinite(distance) and distance >= 0):
+        raise ValueError(f"distance must be a finite number >= 0, the scale of the radii, got {distance}.")

@@ -99,7 +99,7 @@ class LaplaceBNN(SNN):
         mean, covariance = self.logit_distribution(x)
         return DirichletPredictive(laplace_bridge(mean, covariance, self.normalise), self.samples)
 
-    def after_training(self, x: Inputs, target: Tensor) -> None:
+    def after_training(self, x: Inputs, target: Tensor, held_out: Any = None) -> None:
         """Fit the posterior of the last layer to the training data, and the prior precision if it is not given."""
         self.log_likelihood.zero_()
         self.curvature.fit(self._batches(points(x), target))

@@ -29,11 +29,13 @@ class KLSchedule(torch.nn.Module):
         self.warmup = warmup
         for name in ("examples", "steps", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.long))
+        self._started = False  # known to the host, so that a training step need not wait for the device
 
     def start(self, examples: int, steps: int) -> None:
         """Set the number of training examples and of steps; the step count goes on, as for a model that is resumed."""
         self.examples.fill_(examples)
         self.steps.fill_(steps)
+        self._started = examples > 0
 
     def advance(self) -> None:
         """Count one optimiser step."""
@@ -45,7 +47,7 @@ class KLSchedule(torch.nn.Module):
         Raises:
             RuntimeError: If the number of training examples is not known.
         """
-        if self.examples == 0:
+        if not self._started and self.examples == 0:
             raise RuntimeError(
                 "The KL term is weighed by the number of training examples, which is not known yet: "
                 "call model.before_training(x, target, steps) first, as fit does."
