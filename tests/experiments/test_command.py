@@ -9,7 +9,7 @@ def test_list_names_every_experiment(capsys):
     assert main(["experiment", "list"]) == 0
     out = capsys.readouterr().out
     assert "cifar10-svhn-small" in out
-    assert "resnet50, width 64; all training images, 150 epochs, 15 runs; SNN, Deep Ensembles" in out
+    assert "resnet50, width 64; all training images, 150 epochs, 15 runs; SNN, BNN-R, BNN-F, FSVI, BNN-L" in out
 
 
 def test_run_and_report(tiny_data, tmp_path, capsys):
@@ -52,9 +52,10 @@ def test_failed_pieces_are_named_and_give_exit_code_one(tiny_data, tmp_path, cap
 
 
 def test_options_of_a_method_come_from_the_command_line(tmp_path):
-    arguments = ["cifar10-svhn", "--data", "d", "--out", "o", "--options", "{bnn-r: {kl_weight: 0.1}}"]
+    arguments = ["cifar10-svhn", "--data", "d", "--out", "o", "--options", "{bnn-r: {kl_weight: 0.5}}"]
     options = parse_options(RunOptions, "creinn experiment run", arguments)
-    assert resolve(options).options == {"bnn-r": {"kl_weight": 0.1}}
+    chosen = resolve(options).options
+    assert (chosen["bnn-r"], chosen["bnn-f"]) == ({"kl_weight": 0.5}, {"kl_weight": 0.1})
     file = tmp_path / "again.yaml"
     file.write_text(options_yaml("experiment run", options))
     assert parse_options(RunOptions, "creinn experiment run", ["--config", str(file)]) == options

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from creinn.experiments import EXPERIMENTS, experiment
-from creinn.experiments.definition import base_method, is_ensemble, label
+from creinn.experiments.names import base_method, is_ensemble, label, takes_intervals
+from creinn.experiments.plan import Identities, make_plan
 
 PAPER = [
     "cifar10-svhn",
@@ -16,10 +17,11 @@ PAPER = [
     "points-to-intervals-chest-xray",
     "inference-time",
 ]
+STUDIES = ["study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray"]
 
 
 def test_every_experiment_of_the_paper_has_a_small_twin():
-    assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), "fashion-mnist-small"}
+    assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), "fashion-mnist-small", *STUDIES}
     for name in PAPER:
         full, small = EXPERIMENTS[name], EXPERIMENTS[f"{name}-small"]
         assert small.arms == full.arms
@@ -61,7 +63,10 @@ def test_methods_by_name():
     assert [base_method(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == ["snn", "fsvi", "bnn-l"]
     assert [is_ensemble(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == [True, True, False]
     assert label("bnn-r-ensemble", 5) == "BNN-R \u00d75"
-    for unknown in ("mlp", "snn-ensemble"):
+    assert (base_method("deep-ensemble-norm"), base_method("creinn-d-envelope")) == ("snn-norm", "creinn-d")
+    assert label("deep-ensemble-norm", 10) == "Deep Ensembles (10), logit norm"
+    assert [takes_intervals(m) for m in ("snn", "creinn-scaled-ensemble", "creinn-d")] == [False, True, False]
+    for unknown in ("mlp", "snn-ensemble", "snn-norm-ensemble", "bnn-r-envelope"):
         with pytest.raises(ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"):
             base_method(unknown)
 
@@ -92,3 +97,20 @@ def test_unknown_experiment_is_named():
 def test_definitions_and_options_load_without_torch():
     code = "import creinn.commands.experiment, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_the_options_of_an_experiment_go_over_those_of_a_variant():
+    norm = replace(EXPERIMENTS["fashion-mnist-small"], options={"bnn-r-norm": {"samples": 3}})
+    assert norm.options_of("bnn-r-norm") == {"logit_norm": True, "samples": 3}
+    assert norm.options_of("bnn-r") == {}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_shares_the_trainings_of_the_small_experiment(name):
+    study = EXPERIMENTS[name]
+    small = EXPERIMENTS[f"{name.removeprefix('study-')}-small"]
+    assert {*small.methods} < {*study.methods}
+    identities = Identities(("train", "1"), ("test", "2"), (("ood", "3"),))
+    plans = (make_plan(experiment, identities) for experiment in (small, study))
+    few, many = ({piece.key for piece in plan.pieces} for plan in plans)
+    assert few < many

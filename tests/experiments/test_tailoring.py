@@ -15,7 +15,11 @@ def test_only_what_is_given_changes():
 
 def test_options_of_one_method_replace_its_own():
     before = tailor(CIFAR, options={"snn": {"logit_norm": True}, "creinn": {"mode": "sound"}})
-    assert tailor(before, options={"creinn": {}}).options == {"snn": {"logit_norm": True}, "creinn": {}}
+    assert tailor(before, options={"creinn": {}}).options == {
+        **CIFAR.options,
+        "snn": {"logit_norm": True},
+        "creinn": {},
+    }
 
 
 def test_milestones_stay_apart_from_zero_and_from_each_other():

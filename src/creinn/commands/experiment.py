@@ -8,7 +8,8 @@ from typing import Any
 
 from creinn.commands.parsing import POSITIONAL, options_yaml
 from creinn.experiments.catalogue import EXPERIMENTS, experiment
-from creinn.experiments.definition import Experiment, label
+from creinn.experiments.definition import Experiment
+from creinn.experiments.names import label
 from creinn.experiments.tailoring import few_steps, tailor
 
 

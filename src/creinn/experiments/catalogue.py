@@ -23,6 +23,7 @@ from creinn.experiments.definition import (
     Timing,
     Training,
 )
+from creinn.experiments.names import STUDY, TABLE, base_method
 
 _NOISE_TESTS = ((0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2))
 _BRIGHTNESS_TESTS = ((0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3))
@@ -38,6 +39,9 @@ INTERVAL_ARMS = (
 POINT_ARMS = (Arm(None, tuple(Shift(kind, 0, high) for kind, highs in _FROM_ZERO.items() for high in highs)),)  # type: ignore[arg-type]
 """Train on points, test on ever wider ranges (DesignIntervalSig2Interval)."""
 
+_TEMPERED = {name: {"kl_weight": 0.1} for name in ("bnn-r", "bnn-f", "bnn-r-norm", "bnn-f-norm")}
+"""Mean-field networks of these sizes underfit with the whole KL divergence: theirs is a tempered posterior."""
+
 _CIFAR = Experiment(
     name="cifar10-svhn",
     title="CIFAR-10, with SVHN as out-of-distribution data",
@@ -48,6 +52,7 @@ _CIFAR = Experiment(
     network=Network(builder="resnet50", width=64, stem="imagenet"),
     mean=CIFAR_MEAN,
     std=CIFAR_STD,
+    options=_TEMPERED,
 )
 _CHEST = Experiment(
     name="chest-xray",
@@ -57,7 +62,9 @@ _CHEST = Experiment(
     test=Images(name="chest-xray", size=128, channels=1, shuffled=True),
     network=Network(builder="resnet18", width=64, stem="imagenet"),
     training=Training(epochs=50, milestones=(25,)),
+    methods=tuple(method for method in TABLE if base_method(method) != "bnn-l"),
     logits=1,
+    options=_TEMPERED,
 )
 _TIME = replace(
     _CIFAR,
@@ -103,6 +110,7 @@ _FASHION_SMALL = Experiment(
     ood=(Images(name="mnist", count=2000),),
     network=Network(builder="resnet8", width=8),
     training=replace(_SMALL, epochs=8, milestones=(4, 6)),
+    options=_TEMPERED,
     seeds=5,
     snn_seeds=10,
 )
@@ -114,6 +122,15 @@ def _interval(base: Experiment, name: str, title: str) -> Experiment:
 
 def _from_points(base: Experiment, name: str, title: str) -> Experiment:
     return replace(base, name=name, title=title, ood=(), arms=POINT_ARMS, methods=_CREDAL_METHODS, paper=None)
+
+
+def _study(base: Experiment, *ood: Images) -> Experiment:
+    """The trainings of a small experiment, those of our own forms and of rivals with a norm, and more OOD sets."""
+    binary = base.logits < 3
+    methods = tuple(method for method in STUDY if not (binary and base_method(method) == "bnn-l"))
+    name = f"study-{base.name.removesuffix('-small')}"
+    title = f"Forms of CreINN and its rivals: {base.title}"
+    return replace(base, name=name, title=title, methods=methods, ood=base.ood + ood, paper=None)
 
 
 _ALL = (
@@ -143,6 +160,9 @@ _ALL = (
         network=Network(builder="resnet8", width=16),
     ),
     _FASHION_SMALL,
+    _study(_FASHION_SMALL, Images(name="cifar10", size=28, channels=1, count=2000)),
+    _study(_CIFAR_SMALL),
+    _study(_CHEST_SMALL, Images(name="cifar10", size=48, channels=1, count=600)),
 )
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -8,15 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from creinn.experiments.names import SINGLE, TABLE, base_method, label, takes_intervals
+
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-
-RIVALS = ("snn", "bnn-r", "bnn-f", "fsvi", "bnn-l")
-CREDAL = ("creinn",)
-SINGLE = (*RIVALS, *CREDAL)
-
-TIMES = "\u00d7"
-
-_LABELS = {"snn": "SNN", "creinn": "CreINN"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +142,7 @@ class Experiment:
         network: Architecture.
         training: How each network is trained.
         arms: Training and test sets; empty where nothing is trained.
-        methods: Names of methods: ``"snn"``, ``"creinn"``, the rivals of :mod:`creinn.rivals`, ``"deep-ensemble"`` (of
-            ``"snn"``), and any of these with ``"-ensemble"`` behind.
+        methods: Names of methods, see :mod:`creinn.experiments.names`; the twelve rows of the paper's table by default.
         seeds: Number of runs of each method.
         snn_seeds: Number of SNN runs, if more are trained to fill the Deep Ensembles.
         members: Members of an ensemble.
@@ -171,7 +164,7 @@ class Experiment:
     ood: tuple[Images, ...] = ()
     training: Training = Training()
     arms: tuple[Arm, ...] = (Arm(),)
-    methods: tuple[str, ...] = ("snn", "deep-ensemble", "creinn", "creinn-ensemble")
+    methods: tuple[str, ...] = TABLE
     seeds: int = 15
     snn_seeds: int | None = None
     members: int = 5
@@ -187,12 +180,12 @@ class Experiment:
         if len(set(self.methods)) != len(self.methods) or not self.methods:
             raise ValueError(f"Methods must be named once each, and one at least; got {self.methods}.")
         for method in self.methods:
-            if base_method(method) not in CREDAL and not self.takes_points:
+            if not self.takes_points and not takes_intervals(method):
                 raise ValueError(
                     f"{self.name} has interval inputs, which {label(method)} cannot take; choose among creinn and "
                     f"creinn-ensemble."
                 )
-            if base_method(method) == "bnn-l" and self.logits < 3:
+            if SINGLE[base_method(method)].kind == "bnn-l" and self.logits < 3:
                 raise ValueError(f"{self.name} has two classes, and BNN-L is for three or more. Leave it out.")
         for name, value, least in (("seeds", self.seeds, 1), ("members", self.members, 1), ("draws", self.draws, 1)):
             if value < least:
@@ -205,47 +198,13 @@ class Experiment:
 
     def runs(self, method: str) -> int:
         """Number of runs of a single method."""
-        return max(self.seeds, self.snn_seeds or 0) if method == "snn" else self.seeds
+        return max(self.seeds, self.snn_seeds or 0) if SINGLE[method].kind == "snn" else self.seeds
 
     def ensemble_size(self, method: str) -> int:
         """Number of members of an ensemble method; never more than there are runs to draw from."""
-        size = self.deep_members if base_method(method) == "snn" else self.members
-        return min(size, self.runs(base_method(method)))
+        single = base_method(method)
+        return min(self.deep_members if SINGLE[single].kind == "snn" else self.members, self.runs(single))
 
-
-def base_method(method: str) -> str:
-    """The single method that a method is, or is an ensemble of.
-
-    Raises:
-        ValueError: If there is no such method.
-
-    Example:
-        >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
-        ('snn', 'bnn-r', 'creinn')
-    """
-    base = "snn" if method == "deep-ensemble" else method.removesuffix("-ensemble")
-    if base not in SINGLE or method == "snn-ensemble":
-        known = ", ".join((*SINGLE, "deep-ensemble", *(f"{name}-ensemble" for name in SINGLE if name != "snn")))
-        raise ValueError(f"There is no method {method!r}. Known are {known}.")
-    return base
-
-
-def is_ensemble(method: str) -> bool:
-    """Whether the method combines several runs of another."""
-    return method.endswith("ensemble")
-
-
-def label(method: str, size: int | None = None) -> str:
-    """A method as tables name it; ``size`` is the number of members.
-
-    Example:
-        >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10), label("bnn-r")
-        ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)', 'BNN-R')
-    """
-    if method == "deep-ensemble":
-        return "Deep Ensembles" if size is None else f"Deep Ensembles ({size})"
-    base = base_method(method)
-    name = _LABELS.get(base, base.upper())
-    if not is_ensemble(method):
-        return name
-    return f"{name} Ensemble" if size is None else f"{name} {TIMES}{size}"
+    def options_of(self, method: str) -> dict[str, Any]:
+        """Arguments of a single method's classifier: its own, and over them the experiment's."""
+        return {**SINGLE[method].options, **self.options.get(method, {})}

@@ -8,9 +8,10 @@ import torch
 
 from creinn.credal import CredalSet
 from creinn.evaluation import AccuracyRejection
-from creinn.experiments.definition import Shift, is_ensemble
+from creinn.experiments.definition import Shift
 from creinn.experiments.inputs import shifted
 from creinn.experiments.measures import GRID
+from creinn.experiments.names import is_ensemble
 from creinn.experiments.records import decode_image
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.experiments.tables import SHORT, sets_of

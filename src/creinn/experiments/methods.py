@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 
 from creinn import models, rivals
-from creinn import nn as inn
 from creinn.classifier import Classifier
 from creinn.credal import CredalSet
 from creinn.creinn import CreINN
-from creinn.experiments.definition import CREDAL, Network
+from creinn.experiments.definition import Network
+from creinn.experiments.names import SINGLE
 from creinn.rivals import Predictive
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -28,15 +28,16 @@ def build(
         network: Architecture.
         logits: Outputs of the network.
         channels: Channels of the images.
-        options: Further arguments of the classifier.
+        options: Further arguments of the classifier, and ``layers``, the layer family of a CreINN's network.
     """
     arguments: dict[str, Any] = {"num_classes": logits, "in_channels": channels, "width": network.width}
     if network.stem is not None:
         arguments["stem"] = network.stem
     architecture = partial(models.BUILDERS[network.builder], **arguments)
-    if method in CREDAL:
-        return CreINN(architecture(layers=inn), **dict(options or {}))
-    return rivals.create(method, architecture, **dict(options or {}))
+    kind, arguments = SINGLE[method].kind, dict(options or {})
+    if kind == "creinn":
+        return CreINN(architecture(layers=arguments.pop("layers", "interval")), **arguments)
+    return rivals.create(kind, architecture, **arguments)
 
 
 def count_parameters(model: torch.nn.Module) -> int:
@@ -51,9 +52,9 @@ def to_arrays(prediction: Any) -> Arrays:
     return {"samples": prediction.samples.cpu().numpy()}
 
 
-def combine(members: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Any:
-    """The prediction of an ensemble from the arrays of its members: averaged bounds, or pooled samples."""
+def combine(members: Sequence[Mapping[str, npt.NDArray[Any]]], envelope: bool = False) -> Any:
+    """The prediction of an ensemble from the arrays of its members: bounds averaged or enveloped, samples pooled."""
     if "lower" in members[0]:
         sets = [CredalSet(torch.from_numpy(m["lower"]), torch.from_numpy(m["upper"])) for m in members]
-        return CredalSet.average(sets)
+        return CredalSet.envelope(sets) if envelope else CredalSet.average(sets)
     return Predictive.pool([Predictive(torch.from_numpy(m["samples"])) for m in members])

@@ -59,7 +59,7 @@ class Workshop:
         experiment = self.experiment
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
-            options = experiment.options.get(training.method, {})
+            options = experiment.options_of(training.method)
             channels = self.sources.train.shape[1]
             return methods.build(training.method, experiment.network, experiment.logits, channels, options)
 
@@ -155,7 +155,9 @@ def combine(shop: Workshop, piece: Piece, arm: Arm) -> None:
     for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if key != "labels"):
         start = f"{kind}/{group}/{name}/"
         parts = [{key.removeprefix(start): m[key] for key in m if key.startswith(start)} for m in members]
-        predictions.setdefault(kind, {"test": {}, "ood": {}})[group][name] = methods.combine(parts)
+        predictions.setdefault(kind, {"test": {}, "ood": {}})[group][name] = methods.combine(
+            parts, piece.method.endswith("-envelope")
+        )
     results = {
         "members": [member.number for member in piece.needs],
         "metrics": _measure(predictions, torch.from_numpy(members[0]["labels"]), arm),

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from creinn.experiments.definition import Arm, Experiment, base_method, is_ensemble
+from creinn.experiments.definition import Arm, Experiment
+from creinn.experiments.names import base_method, is_ensemble
 
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of piece."""
@@ -133,7 +134,7 @@ def _training(experiment: Experiment, identities: Identities, arm: Arm, method: 
         "logits": experiment.logits,
         "training": asdict(experiment.training),
         "normalisation": [experiment.mean, experiment.std],
-        "options": dict(experiment.options.get(method, {})),
+        "options": experiment.options_of(method),
         "seed": seed,
     }
     return Piece("train", method, seed, _plain(settings))

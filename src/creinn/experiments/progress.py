@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from tqdm import tqdm
 
 from creinn.experiments.definition import Experiment
+from creinn.experiments.names import SINGLE
 from creinn.experiments.plan import Piece
 from creinn.experiments.store import Store
 from creinn.training.runfiles import HISTORY
@@ -23,13 +24,13 @@ REFRESH_SECONDS, REFRESH_LOG_SECONDS = 1.0, 60.0  # on a terminal, in a log
 
 def training_cost(experiment: Experiment, training: Piece, images: int) -> float:
     """Expected time of a training, in steps of one image through an SNN."""
-    return COSTS[training.method] * experiment.training.epochs * images
+    return _cost(training) * experiment.training.epochs * images
 
 
 def prediction_cost(evaluation: Piece, images: int) -> float:
     """Expected time of an evaluation, in the same unit; with running and with batch statistics."""
-    samples = 10 if evaluation.method.startswith("bnn-") and evaluation.method != "bnn-l" else 1
-    return 2 * PREDICTION * COSTS[evaluation.method] * samples * images
+    samples = 10 if SINGLE[evaluation.method].kind in ("bnn-r", "bnn-f") else 1
+    return 2 * PREDICTION * _cost(evaluation) * samples * images
 
 
 @contextlib.contextmanager
@@ -85,6 +86,11 @@ def progress_bar(
         watcher.join()
         bar.n = min(done(), total)
         bar.close()
+
+
+def _cost(piece: Piece) -> float:
+    single = SINGLE[piece.method]
+    return COSTS["snn" if single.options.get("layers") == "ordinary" else single.kind]
 
 
 def _share_trained(store: Store, training: Piece, epochs: int) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from creinn.experiments.definition import is_ensemble, label
+from creinn.experiments.names import is_ensemble, label
 from creinn.experiments.store import read_json
 from creinn.report.tables import Spread
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from creinn.experiments.definition import SINGLE, Experiment, Images
+from creinn.experiments.definition import Experiment, Images
+from creinn.experiments.names import SINGLE
 
 STEPS_TEST_IMAGES = 64
 
