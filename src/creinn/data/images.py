@@ -9,7 +9,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -72,10 +72,7 @@ def read_classes(
         ValueError: As :func:`image_folder`.
     """
     found = class_files(names, where)
-    order = tuple(sorted(found) if classes is None else classes)
-    for folder in found:
-        if folder not in order:
-            raise ValueError(f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}.")
+    order = class_order(found, classes, where)
     pairs = [(file, k) for k, folder in enumerate(order) for file in found.get(folder, [])]
     images = decode_all([file for file, _ in pairs], read, where, size, channels)
     return images, np.array([k for _, k in pairs], np.int64), order
@@ -109,6 +106,24 @@ def open_tree(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
 def is_stray(name: str) -> bool:
     """Whether a file or folder is none of the data: hidden, or left behind by macOS."""
     return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+
+
+def image_files(names: Sequence[str]) -> list[str]:
+    """The images among the files of :func:`open_tree`."""
+    return [name for name in names if name.lower().endswith(SUFFIXES) and not is_stray(name)]
+
+
+def class_order(found: Iterable[str], classes: Sequence[str] | None, where: str) -> tuple[str, ...]:
+    """Names of the classes in order: those given, or else the folders found, sorted.
+
+    Raises:
+        ValueError: If a folder is none of the classes given.
+    """
+    order = tuple(sorted(found) if classes is None else classes)
+    for folder in found:
+        if folder not in order:
+            raise ValueError(f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}.")
+    return order
 
 
 def class_files(names: Sequence[str], where: str) -> dict[str, list[str]]:

@@ -1,13 +1,14 @@
 """Measured intervals: two tables or two image folders, one of lower and one of upper bounds, in; a data set out."""
 
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
 import torch
 
 from creinn.data.dataset import Dataset
-from creinn.data.images import class_files, decode_all, open_tree
+from creinn.data.images import class_files, class_order, decode_all, image_files, open_tree
 from creinn.interval import Interval
 
 
@@ -17,31 +18,47 @@ def interval_folders(
     *,
     size: int | None = None,
     channels: int = 3,
+    classes: Sequence[str] | None = None,
     name: str | None = None,
     split: str = "",
 ) -> Dataset:
     """Read two image folders by class, whose files of the same name are the two bounds of an interval.
-
-    Bounds are scaled to [0, 1]. Stretching keeps their order, since all its weights are positive. Lossy formats such as
-    JPEG may not keep it.
 
     Args:
         lower: Folder or zip archive of lower bounds, one folder per class in it.
         upper: Folder or zip archive of upper bounds, with the same files.
         size: Side in pixels to which images are stretched; by default they must agree already.
         channels: 3 for RGB, 1 for grey.
+        classes: Names and order of the classes; by default the folders found, sorted.
         name: Name of the data set; by default that of the folder of lower bounds.
         split: Part of the data set that this is.
 
     Raises:
         FileNotFoundError: If there is no such folder.
+        ValueError: As :func:`read_pair`, or if a folder is none of the classes.
+    """
+    with open_tree(Path(lower)) as (names, _):
+        order = class_order(class_files(names, str(lower)), classes, str(lower))
+    files, inputs = read_pair(lower, upper, size, channels)
+    labels = torch.tensor([order.index(PurePosixPath(file).parts[0]) for file in files], dtype=torch.int64)
+    return Dataset(name or Path(lower).stem, inputs, labels, order, split)
+
+
+def read_pair(
+    lower: str | Path, upper: str | Path, size: int | None = None, channels: int = 3
+) -> tuple[list[str], Interval]:
+    """The images of two folders or zip archives as one interval, and their common file names.
+
+    Bounds are scaled to [0, 1]. Stretching keeps their order, since all its weights are positive. Lossy formats such as
+    JPEG may not keep it.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
         ValueError: If a file has no partner, an image cannot be read or its sizes differ, or bounds are out of order.
     """
-    lower, upper = Path(lower), Path(upper)
-    with open_tree(lower) as (lower_names, read_lower), open_tree(upper) as (upper_names, read_upper):
-        found, partners = class_files(lower_names, str(lower)), class_files(upper_names, str(upper))
-        files = [file for k in sorted(found) for file in found[k]]
-        unmatched = sorted(set(files).symmetric_difference(file for some in partners.values() for file in some))
+    with open_tree(Path(lower)) as (lower_names, read_lower), open_tree(Path(upper)) as (upper_names, read_upper):
+        files, partners = image_files(lower_names), image_files(upper_names)
+        unmatched = sorted(set(files).symmetric_difference(partners))
         if unmatched:
             has, lacks = (lower, upper) if unmatched[0] in set(files) else (upper, lower)
             raise ValueError(f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names.")
@@ -56,12 +73,9 @@ def interval_folders(
         at = np.argwhere(low > high)[0]
         raise ValueError(
             f"Bounds are out of order in {files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]} the lower "
-            "one is "
-            f"{low[tuple(at)]}, the upper one {high[tuple(at)]}. Were the folders swapped, or stored as JPEG?"
+            f"one is {low[tuple(at)]}, the upper one {high[tuple(at)]}. Were the folders swapped, or stored as JPEG?"
         )
-    labels = torch.tensor([k for k, some in enumerate(sorted(found)) for _ in found[some]], dtype=torch.int64)
-    inputs = Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high)))
-    return Dataset(name or lower.stem, inputs, labels, tuple(sorted(found)), split)
+    return files, Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high)))
 
 
 def interval_tables(

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from creinn.classifier import Inputs
-from creinn.data.images import SUFFIXES, decode_all, image_folder, is_stray, open_tree
+from creinn.data.images import decode_all, image_files, image_folder, open_tree
 from creinn.data.intervals import normalize
+from creinn.data.pairs import interval_folders, read_pair
 from creinn.interval import Interval
 from creinn.tables import Table, TableEncoder, check_pair, read_table
 from creinn.tables.encoder import classes_of
@@ -29,8 +30,8 @@ class Source:
 
     Args:
         data: A table, or a folder or zip archive of images.
-        lower: Table of lower bounds.
-        upper: Table of upper bounds.
+        lower: Table or images of lower bounds.
+        upper: Table or images of upper bounds.
         missing: Texts that stand for a missing value, besides the usual ones.
         separator: Between the cells of a table; ``\t`` is a tab.
         option: Prefix of the options' names, for messages.
@@ -58,11 +59,14 @@ class Source:
         for path in (self.data, self.lower, self.upper):
             if path is not None and not path.exists():
                 raise FileNotFoundError(f"There is no file or folder {path}.")
+        if self.lower is not None and self.upper is not None and _is_tree(self.lower) != _is_tree(self.upper):
+            raise ValueError(f"{pair} must both be tables or both be folders of images.")
 
     @property
     def is_images(self) -> bool:
         """Whether it is a folder or archive."""
-        return self.data is not None and (self.data.is_dir() or self.data.suffix.lower() == ".zip")
+        first = self.data or self.lower
+        return first is not None and _is_tree(first)
 
     @property
     def name(self) -> str:
@@ -120,15 +124,14 @@ def learn_tables(source: Source, target: str | None, drop: Sequence[str], catego
 
 
 def learn_images(source: Source, size: int | None, channels: int) -> Training:
-    """Read a folder of images by class; colours are shifted and scaled to mean 0 and deviation 1 per channel.
+    """Read images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel.
 
     Raises:
         ValueError: If the folder or an image is not as it must be.
     """
-    assert source.data is not None
-    images = image_folder(source.data, size=size, channels=channels)
-    x = images.scaled()
-    mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3), correction=0)
+    x, labels, classes = _labelled_images(source, size, channels, None)
+    center = x.center if isinstance(x, Interval) else x
+    mean, std = center.mean((0, 2, 3)), center.std((0, 2, 3), correction=0)
     std = torch.where(std > 0, std, torch.ones_like(std))
     preprocessing = {
         "kind": "images",
@@ -137,8 +140,7 @@ def learn_images(source: Source, size: int | None, channels: int) -> Training:
         "mean": mean.tolist(),
         "std": std.tolist(),
     }
-    rows = Rows(_normalized(x, preprocessing), images.labels, {}, [])
-    return Training(rows, list(images.classes), preprocessing)
+    return Training(Rows(_normalized(x, preprocessing), labels, {}, []), list(classes), preprocessing)
 
 
 def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None) -> Rows:
@@ -179,18 +181,37 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
 
 
 def _read_images(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
-    assert source.data is not None
     size, channels = preprocessing["size"], preprocessing["channels"]
     if classes is not None:
-        images = image_folder(source.data, size=size, channels=channels, classes=classes)
-        return Rows(_normalized(images.scaled(), preprocessing), images.labels, {}, [])
-    with open_tree(source.data) as (names, read):
-        files = [name for name in names if name.lower().endswith(SUFFIXES) and not is_stray(name)]
-        pixels = torch.from_numpy(decode_all(files, read, str(source.data), size, channels))
-    return Rows(_normalized(pixels.float() / 255, preprocessing), None, {"file": files}, [])
+        x, labels, _ = _labelled_images(source, size, channels, classes)
+        return Rows(_normalized(x, preprocessing), labels, {}, [])
+    if source.lower is not None and source.upper is not None:
+        files, x = read_pair(source.lower, source.upper, size, channels)
+    else:
+        assert source.data is not None
+        with open_tree(source.data) as (names, read):
+            files = image_files(names)
+            x = torch.from_numpy(decode_all(files, read, str(source.data), size, channels)).float() / 255
+    return Rows(_normalized(x, preprocessing), None, {"file": files}, [])
 
 
-def _normalized(x: Tensor, preprocessing: dict[str, Any]) -> Inputs:
+def _labelled_images(
+    source: Source, size: int | None, channels: int, classes: Sequence[str] | None
+) -> tuple[Inputs, Tensor, tuple[str, ...]]:
+    """Images by class in [0, 1], points or intervals; numbers and names of the classes."""
+    if source.lower is not None and source.upper is not None:
+        pair = interval_folders(source.lower, source.upper, size=size, channels=channels, classes=classes)
+        return pair.inputs, pair.labels, pair.classes
+    assert source.data is not None
+    images = image_folder(source.data, size=size, channels=channels, classes=classes)
+    return images.scaled(), images.labels, images.classes
+
+
+def _is_tree(path: Path) -> bool:
+    return path.is_dir() or path.suffix.lower() == ".zip"
+
+
+def _normalized(x: Inputs, preprocessing: dict[str, Any]) -> Inputs:
     return normalize(x, preprocessing["mean"], preprocessing["std"])
 
 
