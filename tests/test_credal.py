@@ -330,3 +330,12 @@ def test_entropies_are_those_of_the_functions():
     s = random_sets()
     assert torch.equal(s.upper_entropy(), upper_entropy(s.lower, s.upper))
     assert torch.equal(s.lower_entropy(), lower_entropy(s.lower, s.upper))
+
+
+def test_the_label_of_an_almost_vacuous_set_is_not_decided_by_rounding():
+    """Bounds of logits (0, 0, 9, 0) ± 40: the intersection probabilities agree in float32, the lower ones do not."""
+    center = torch.tensor([[0.0, 0.0, 9.0, 0.0]])
+    lower, upper = interval_softmax(center - 40, center + 40)
+    found = CredalSet(lower, upper)
+    assert found.intersection.unique().numel() == 1
+    assert found.label.tolist() == [2]

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 import creinn
 import reference
-from creinn import CredalSet, CreINN, Ensemble, Interval, TrainConfig, fit, load, models
+from creinn import CreINN, Ensemble, Interval, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.creinn import credal_set
 from creinn.distance import (
@@ -24,26 +24,8 @@ from creinn.distance import (
     squared_distance,
     widened,
 )
-from creinn.evaluation import auarc
-from creinn.features import features_and_logits, find_head
-from creinn.scale import LARGEST_SCALE_SEEN, SCALES, Observed, area_under_rejection, choose_scale, one_sixth
-
-
-def blobs(rows: int = 300, classes: int = 3, features: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Classes that overlap a little."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.arange(rows) % classes
-    means = 2 * torch.randn(classes, features, generator=torch.Generator().manual_seed(99))
-    return means[y] + torch.randn(rows, features, generator=generator), y
-
-
-def ordinary(seed: int = 0, **options: object) -> CreINN:
-    """CreINN-D on a small multilayer perceptron."""
-    torch.manual_seed(seed)
-    return CreINN(models.mlp(4, 3, hidden=(8,), layers=torch.nn), **{"distance": True, **options})
-
-
-# Statistics.
+from creinn.features import features_and_logits
+from distance_cases import blobs, ordinary
 
 
 @settings(max_examples=40, deadline=None)
@@ -172,135 +154,6 @@ def test_features_that_are_not_finite_are_refused() -> None:
         fit_statistics(torch.tensor([[1.0], [torch.inf]]), torch.tensor([0, 1]), 2)
     with pytest.raises(ValueError, match="there are no rows"):
         fit_statistics(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), 2)
-
-
-# The scale.
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 10**6), rows=st.integers(1, 40), levels=st.integers(1, 10))
-def test_area_is_that_of_the_evaluation(seed: int, rows: int, levels: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    score = torch.randint(levels, (rows,), generator=generator) / 7
-    correct = torch.rand(rows, generator=generator) < 0.6
-    assert area_under_rejection(score, correct) == pytest.approx(auarc(score, correct))
-
-
-def test_the_scale_is_the_largest_that_costs_little() -> None:
-    x, y = blobs(200)
-    noise = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-    logits = Interval.point(2 * torch.nn.functional.one_hot(y, 3) + noise)
-    observed = Observed(Interval.point(x), logits, y)
-
-    def head(logits: Interval) -> CredalSet:
-        return credal_set(logits, "paper")
-
-    correct = logits.lower.argmax(1) == y
-    assert 0.5 < correct.float().mean() < 0.99
-    assert choose_scale(observed, torch.zeros(200), head) == SCALES[-1]  # nothing changes, whatever the scale
-    assert choose_scale(observed, torch.zeros(200), head, 1.0) == 1.0
-    harmful = torch.where(correct, 1.0, 0.0)  # the right ones look far away
-    chosen = choose_scale(observed, harmful, head)
-    assert SCALES[0] <= chosen < 1
-
-    def area(scale: float) -> float:
-        prediction = head(Interval(logits.lower - scale * harmful[:, None], logits.lower + scale * harmful[:, None]))
-        return auarc(prediction.total, prediction.label == y)
-
-    following = SCALES[SCALES.index(chosen) + 1]
-    assert area(chosen) >= area(0) - 0.002 > area(following)
-    assert choose_scale(observed, 1e4 * harmful, head) == SCALES[0]  # even the smallest costs too much
-
-
-def test_a_sixth_of_each_class() -> None:
-    y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
-    mask = one_sixth(y)
-    assert torch.equal(mask, one_sixth(y))
-    assert torch.bincount(y[mask]).tolist() == [10, 5, 1]
-    assert not mask[:10].all()  # drawn, not the first ones
-
-
-def test_the_scale_is_chosen_on_held_out_data() -> None:
-    x, y = blobs()
-    model = ordinary()
-    model.fit_distance(x, y)
-    seen = model.distance_radius.scale.item()
-    assert seen <= LARGEST_SCALE_SEEN
-    model.fit_distance(x, y, held_out=blobs(seed=1))
-    assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
-    new = features_and_logits(model.network.eval(), blobs(seed=1)[0])[0]
-    distances = squared_distance(new, model.distance_radius.statistics)
-    torch.testing.assert_close(model.distance_radius.median, distances.median())
-    model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))
-    assert model.distance_radius.scale.item() == pytest.approx(0.7)
-
-
-# Features.
-
-
-class Swapped(torch.nn.Module):
-    """Layers in another order than they run in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last, self.first = torch.nn.Linear(8, 3), torch.nn.Linear(4, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.first(x).relu())
-
-
-class Named(Swapped):
-    """The same, with the names that tell."""
-
-    @property
-    def head(self) -> torch.nn.Module:
-        return self.last
-
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        return self.first(x).relu()
-
-
-class Lying(Named):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * self.last(self.first(x).relu())
-
-
-class Sequence(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = torch.nn.Linear(4, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(x.unsqueeze(1).expand(-1, 5, -1)).mean(1)
-
-
-def test_features_are_what_enters_the_head() -> None:
-    torch.manual_seed(0)
-    x = torch.randn(5, 4)
-    mlp = models.mlp(4, 3, hidden=(8,), layers=torch.nn).eval()
-    hooked = torch.nn.Sequential(*mlp.body, mlp.head)
-    for network in (mlp, hooked, Named()):
-        features, logits = features_and_logits(network, x)
-        torch.testing.assert_close(find_head(network)(features), logits)
-        torch.testing.assert_close(logits, network(x))
-    torch.testing.assert_close(features_and_logits(hooked, x)[0], mlp.features(x))
-    assert not hooked[-1]._forward_pre_hooks
-
-
-def test_networks_whose_features_cannot_be_found_are_refused() -> None:
-    x, y = blobs()
-    with pytest.raises(ValueError, match=r"Conv2d has no linear layer.*method features\(x\) and a layer head"):
-        CreINN(torch.nn.Conv2d(1, 3, 3), distance=True)
-    with pytest.raises(ValueError, match=r"'first', should run once and after all others, .* order: first, last\."):
-        CreINN(Swapped(), distance=True).fit_distance(x, y)
-    with pytest.raises(ValueError, match=r"output of Lying is not head\(features\(x\)\)"):
-        CreINN(Lying(), distance=True).fit_distance(x, y)
-    with pytest.raises(ValueError, match=r"features of Sequence should have shape \(N, 4\).*got \(2, 5, 4\)"):
-        CreINN(Sequence(), distance=True).fit_distance(x, y)
-    assert CreINN(Named(), distance=True).fit_distance(x, y).logits == 3
-
-
-# Models.
 
 
 @pytest.mark.parametrize("network", ["ordinary", "convolutions", "hooked", "interval", "converted", "sound", "scaled"])

@@ -160,8 +160,14 @@ class CredalSet:
 
     @property
     def label(self) -> Tensor:
-        """Predicted class: the argmax of the intersection probability."""
-        return self.intersection.argmax(-1)
+        """Predicted class: the argmax of the intersection probability.
+
+        Where the probabilities of several classes agree to rounding, as in a set that is almost vacuous, the one of
+        greatest lower probability.
+        """
+        q = self.intersection
+        best = q.amax(-1, keepdim=True)
+        return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self._lower, -1.0).argmax(-1)
 
     @property
     def total(self) -> Tensor:

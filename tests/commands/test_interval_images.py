@@ -9,8 +9,9 @@ from creinn.cli import main
 
 
 @pytest.fixture
-def folders(tmp_path):
+def folders(tmp_path, monkeypatch):
     """Dark and bright grey images; the bounds are 20 levels apart."""
+    monkeypatch.chdir(tmp_path)  # evaluate writes there
     rng = np.random.default_rng(0)
     for kind, level in (("bright", 180), ("dark", 40)):
         for number in range(6):
