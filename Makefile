@@ -20,6 +20,7 @@ types: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/entropy.py
+	$(BIN)/creinn benchmark
 
 clean:
 	rm -rf .venv

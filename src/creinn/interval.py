@@ -105,8 +105,8 @@ class Interval:
         return cls._new(bounds=bounds, point=False, nonnegative=nonnegative)
 
     @classmethod
-    def _of_moments(cls, moments: Tensor) -> "Interval":
-        return cls._new(moments=moments, point=False, nonnegative=False)
+    def _of_moments(cls, moments: Tensor, nonnegative: bool = False) -> "Interval":
+        return cls._new(moments=moments, point=False, nonnegative=nonnegative)
 
     # The two packed forms.
 
@@ -128,6 +128,11 @@ class Interval:
             lower, upper = self.lower, self.upper
             self._moments = torch.stack(((lower + upper) / 2, (upper - lower) / 2), stack_axis(lower.ndim))
         return self._moments
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether centre and radius are at hand, so that :attr:`moments` costs nothing."""
+        return self._moments is not None
 
     def _moments_unbound(self) -> tuple[Tensor, Tensor]:
         assert self._moments is not None
@@ -311,6 +316,8 @@ class Interval:
         if self.is_point and other.is_point:
             return Interval._of_point(self.lower + other.lower, nonnegative)
         if self.shape == other.shape and not (self.is_point or other.is_point):
+            if self.has_moments and other.has_moments:
+                return Interval._of_moments(self.moments + other.moments, nonnegative)
             return Interval._of_bounds(self.bounds + other.bounds, nonnegative)
         return Interval._of_parts(self.lower + other.lower, self.upper + other.upper, nonnegative)
 

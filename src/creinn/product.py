@@ -15,6 +15,7 @@ ones. None of the three is used here.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,15 +109,48 @@ def _intersection(x: Interval, y: Interval) -> Interval:
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    r"""One weight from centre and radius of an input ``>= 0`` to centre and radius of the output.
+    """One weight from centre and radius of an input ``>= 0`` to centre and radius of the output."""
+    result: Tensor = _NonnegativeWeight.apply(center, radius, groups)
+    return result
+
+
+def nonnegative_rows(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The rows of :func:`nonnegative_weight` that give the output's centre, and those that give its radius.
 
     With :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are :math:`\underline W c - |\underline W| r`
-    and :math:`\overline W c + |\overline W| r`. The radius of the output is then a sum of terms that are not negative:
-    it does not cancel, so that a radius of zero stays exactly zero and rounding errors of wide centres never turn into
-    width.
+    and :math:`\overline W c + |\overline W| r`. Half their sum and half their difference are
+
+    .. math:: W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
+
+    The radius of the output is a sum of terms that are not negative: it does not cancel, so that a radius of zero stays
+    exactly zero and rounding errors of wide centres never turn into width.
     """
-    low, high = (center - radius).abs(), (center + radius).abs()
-    return by_group(torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1), groups)
+    clipped, largest = torch.clamp(center, -radius, radius), torch.maximum(center.abs(), radius)
+    return torch.cat((center, clipped), 1), torch.cat((radius, largest), 1)
+
+
+class _NonnegativeWeight(torch.autograd.Function):
+    """Keeps centre and radius alone for the backward pass: they are there anyway, the block is four times as large."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(center: Tensor, radius: Tensor, groups: int) -> Tensor:
+        return by_group(*nonnegative_rows(center, radius), groups)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        center, radius, ctx.groups = inputs
+        ctx.save_for_backward(center, radius)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        center, radius = ctx.saved_tensors
+        of_rows = (rows.flatten(0, 1) for rows in gradient.unflatten(0, (ctx.groups, 2, -1)).unbind(1))
+        (of_center, of_clipped), (of_radius, of_largest) = (rows.chunk(2, 1) for rows in of_rows)
+        sign, straddles = center.sign(), (center.abs() <= radius).to(center.dtype)  # lerp by 0 or 1 selects, exactly
+        to_center = of_center + torch.lerp(sign * of_largest, of_clipped, straddles)
+        return to_center, of_radius + torch.lerp(sign * of_clipped, of_largest, straddles), None
 
 
 def block_weight(lower_row: Sequence[Tensor], upper_row: Sequence[Tensor], groups: int) -> Tensor:
@@ -131,9 +165,15 @@ def block_weight(lower_row: Sequence[Tensor], upper_row: Sequence[Tensor], group
 
 def block_product(op: LinearOperation, parts: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
     """One call of ``op``: inputs ``(N, P, C, ...)`` to centre and radius ``(N, 2, O, ...)``."""
+    return on_blocks(lambda inputs: op(inputs, weight, bias), parts, groups)
+
+
+def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) -> Tensor:
+    """One call of ``function``, a layer with a block weight, on all parts ``(N, P, C, ...)``."""
+    if groups == 1:
+        return function(parts.flatten(1, 2)).unflatten(1, (2, -1))
     inputs = parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
-    outputs = op(inputs, weight, bias)
-    return outputs.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)
+    return function(inputs).unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)
 
 
 def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:

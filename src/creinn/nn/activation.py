@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
+from creinn.nn.moments import relu_moments
 
 
 class _Monotone(torch.nn.Module):
@@ -63,6 +64,13 @@ class ReLU(_Monotone, torch.nn.ReLU):
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=False)
+
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """Act on both bounds, by way of centre and radius if the interval has these."""
+        x = as_interval(x)
+        if x.is_point or x.ndim < 2 or not x.has_moments:
+            return super().forward(x)
+        return Interval._of_moments(relu_moments(x.moments), nonnegative=True)
 
 
 class ReLU6(_Monotone, torch.nn.ReLU6):

@@ -20,6 +20,7 @@ from torch.nn import Parameter
 from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval
+from creinn.nn.moments import positive_radius
 from creinn.numerics import magnitude
 
 Mode = Literal["paper", "scaled", "sound"]
@@ -76,8 +77,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         by_batch = self.training or self.running_var is None
         if self.mode == "paper" and not (self.training and self.center_frozen):
             normalised = super().forward(x.moments.flatten(1, 2)).unflatten(1, (2, -1))
-            center, radius = normalised[:, 0], magnitude(normalised[:, 1])
-            return Interval._of_bounds(torch.stack((center - radius, center + radius), 1))
+            return Interval._of_moments(positive_radius(normalised))
         if self.mode == "scaled" and not by_batch:
             return self._scaled_by_running_statistics(x)
         share = self._count_batch()

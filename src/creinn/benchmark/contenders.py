@@ -1,0 +1,186 @@
+"""The contenders: classifiers of one architecture, each as a call on one batch.
+
+A call ends with the bounds of a credal set, or with samples of distributions: the network's part of a prediction. What
+comes after it (label, AU, EU, TU) is a contender of its own. Weights are as initialised, and batch norms have seen one
+batch, so that activations neither vanish nor overflow.
+"""
+
+import copy
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn import inference, rivals
+from creinn.benchmark import four_products
+from creinn.benchmark.architectures import Architecture
+from creinn.benchmark.ordinary import fold_batch_norm
+from creinn.benchmark.timing import Call
+from creinn.classifier import Classifier
+from creinn.credal import CredalSet
+from creinn.creinn import CreINN
+
+REFERENCE, FOLDED = "snn", "snn-folded"
+"""The contenders that ratios refer to."""
+
+ARITHMETIC = "credal-arithmetic"
+
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        REFERENCE: "SNN",
+        FOLDED: "SNN, batch norm folded",
+        "snn-folded-channels-last": "SNN, batch norm folded, channels last",
+        "creinn": "CreINN",
+        "creinn-compiled": "CreINN, compiled",
+        "creinn-four-products": "CreINN by four products a layer",
+        "relative": "CreINN, relative radius",
+        "relative-compiled": "CreINN, relative radius, compiled",
+        "creinn-d": "CreINN-D",
+        "creinn-d-compiled": "CreINN-D, compiled",
+        "bnn-r": "BNN-R, 10 samples",
+        "bnn-f": "BNN-F, 10 samples",
+        "deep-ensemble": "Deep Ensemble of 10",
+        ARITHMETIC: "label, AU, EU, TU of CreINN's sets",
+    }
+)
+"""Contenders by name, in the order of the tables."""
+
+TRAINED = (REFERENCE, "creinn", "relative", "bnn-r", "bnn-f")
+"""Contenders whose training step is measured."""
+
+TRAINING_LABELS: Mapping[str, str] = MappingProxyType(
+    {name: LABELS[name].removesuffix(", 10 samples") for name in TRAINED}
+)
+"""The same by their names in the tables of training, where a Bayesian network draws one sample."""
+
+SAMPLES = 10
+_SETTLED_ON = 16
+_FITTED_ON = 64
+_FORMAT_CHOSEN_ON = 8
+_FAMILIES: dict[str, Any] = {"creinn": "interval", "relative": "relative"}
+
+
+def new_classifier(name: str, architecture: Architecture) -> Classifier:
+    """An untrained classifier of :data:`TRAINED`; its initial weights come from torch's global generator."""
+    if name in _FAMILIES:
+        return CreINN(architecture.build(_FAMILIES[name]))
+    options = {"samples": SAMPLES} if name.startswith("bnn") else {}
+    return rivals.create(name, architecture.build, **options)
+
+
+class Contenders:
+    """Classifiers of one architecture in eval mode, built when they are first asked for.
+
+    Args:
+        architecture: What all of them are built of.
+        device: Where they compute.
+    """
+
+    def __init__(self, architecture: Architecture, device: torch.device | str = "cpu") -> None:
+        self.architecture = architecture
+        self.device = torch.device(device)
+        self._models: dict[str, Classifier] = {}
+        self._compiled: dict[tuple[str, int], inference.Compiled] = {}
+
+    def call(self, name: str, x: Tensor) -> Call:
+        """A function that computes the prediction of the contender ``name`` for the batch ``x``."""
+        if name == ARITHMETIC:
+            with torch.no_grad():
+                sets = self.model("creinn")(x)
+            return lambda: _arithmetic(sets)
+        model = self.model(name, len(x))
+        if name == "snn-folded-channels-last" and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return lambda: model(x)
+
+    def model(self, name: str, rows: int = _FORMAT_CHOSEN_ON) -> Classifier:
+        """The classifier; a compiled one has the memory format that was the fastest for so many rows, at most 8."""
+        if name.endswith("-compiled"):
+            key = (name, min(rows, _FORMAT_CHOSEN_ON))
+            if key not in self._compiled:
+                plain = self.model(name.removesuffix("-compiled"))
+                assert isinstance(plain, CreINN)
+                self._compiled[key] = inference.compile(plain, example=self._inputs(key[1]))
+            return self._compiled[key]
+        if name not in self._models:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                self._models[name] = self._build(name).to(self.device).eval()
+        return self._models[name]
+
+    def memory_format(self, name: str, rows: int) -> str | None:
+        """The memory format that a compiled contender chose, ``None`` for others and where there is no choice."""
+        if not name.endswith("-compiled") or len(self.architecture.shape) != 3:
+            return None
+        model: Any = self.model(name, rows)
+        return str(model.memory_format).removeprefix("torch.")
+
+    def _build(self, name: str) -> Classifier:
+        if name in TRAINED:
+            return self._settled(new_classifier(name, self.architecture))
+        if name == "creinn-four-products":
+            model = CreINN(self.architecture.build(four_products))
+            model.load_state_dict(self.model("creinn").state_dict())
+            return model
+        if name == "creinn-d":
+            return self._distance_aware()
+        if name == "deep-ensemble":
+            return rivals.DeepEnsemble([copy.deepcopy(self._snn) for _ in range(SAMPLES)])
+        if name in (FOLDED, "snn-folded-channels-last"):
+            folded = fold_batch_norm(self._snn.network)
+            if name == "snn-folded-channels-last":
+                folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return rivals.SNN(folded, logits=self._snn.logits)
+        raise ValueError(f"Unknown contender {name!r}; choose of {', '.join(LABELS)}.")
+
+    @cached_property
+    def _snn(self) -> rivals.SNN:
+        snn = self.model(REFERENCE)
+        assert isinstance(snn, rivals.SNN)
+        return snn
+
+    def _distance_aware(self) -> CreINN:
+        model = self._settled(CreINN(copy.deepcopy(self._snn.network), distance=1.0))
+        labels = torch.arange(_FITTED_ON, device=self.device) % self.architecture.classes
+        return model.fit_distance(self._inputs(_FITTED_ON), labels)
+
+    def _inputs(self, rows: int) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(rows)
+            return self.architecture.inputs(rows, self.device)
+
+    def _settled(self, model: Any) -> Any:
+        """The model, in eval mode, with the statistics of one batch in its batch norms."""
+        model.to(self.device).train()
+        norms = [part for part in model.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.momentum = None  # plain averages: the statistics of the batch, and nothing of the initial ones
+        with torch.no_grad():
+            model(self._inputs(_SETTLED_ON))
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        return model.eval()
+
+
+def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
+    """A function that makes one step: forward, loss, backward, Adam, and what the classifier does after it."""
+    model.train()
+    model.before_training(x, target, 1000)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model.loss(model(x), target).backward()
+        optimizer.step()
+        model.after_step()
+
+    return step
+
+
+def _arithmetic(sets: CredalSet) -> tuple[Tensor, ...]:
+    fresh = CredalSet._wrap(sets.lower, sets.upper)  # nothing is remembered from the call before
+    return fresh.label, fresh.aleatoric, fresh.epistemic, fresh.total

@@ -1,0 +1,135 @@
+"""The record of a benchmark as Markdown: ratios to the ordinary network first, then every cell."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from creinn.benchmark.contenders import FOLDED, LABELS, REFERENCE, TRAINING_LABELS
+from creinn.benchmark.targets import target_rows
+from creinn.report.tables import Cell, markdown_table
+
+Record = Mapping[str, Any]
+
+_MEGABYTE = 1e6
+
+
+def benchmark_markdown(record: Record) -> str:
+    """All tables of a record that :func:`creinn.benchmark.run_benchmark` gave; parts that are missing are left out."""
+    parts = ["# Speed beside the ordinary network", _setting(record)]
+    rows = target_rows(record)
+    if rows:
+        parts += ["## Targets", markdown_table(rows, digits=2)]
+    if record.get("inference"):
+        parts += ["## Inference: median time as a multiple of the SNN's", _summary(record["inference"]), _SKIPPED]
+    if record.get("training"):
+        parts += ["## Training step: forward, loss, backward, Adam"]
+        for cell in record["training"]:
+            parts += [_title(cell), _cell_table(cell, TRAINING_LABELS)]
+    if record.get("memory"):
+        parts += ["## Memory", _MEMORY]
+        for cell in record["memory"]:
+            parts += [_title(cell), _memory_table(cell)]
+    if record.get("scaling"):
+        parts += ["## Cost against size", _SCALING]
+        for cell in record["scaling"]:
+            parts += [f"### {cell['quantity'].capitalize()}: {cell['network']}, batch {cell['batch']}", _growth(cell)]
+    if record.get("inference"):
+        parts += ["## Inference, every cell"]
+        for cell in record["inference"]:
+            parts += [_title(cell), _cell_table(cell)]
+    return "\n\n".join(parts) + "\n"
+
+
+_SKIPPED = "“skipped”: the cell below says why. A dash: does not apply."
+_MEMORY = (
+    "Megabytes. Held: parameters and buffers. Inference and step: the most that tensors made by one call take at once; "
+    "a step includes gradients and Adam's moments, and no parameters. Kept: what autograd keeps for the backward pass, "
+    "per row of the batch (activations) and whatever the batch (made from weights)."
+)
+_SCALING = (
+    "Milliseconds per call (median). Slope: exponent of the growth by least squares in log-log scale over all sizes; "
+    "last: between the two largest."
+)
+
+
+def _setting(record: Record) -> str:
+    machine, settings = record["machine"], record["configuration"]
+    load = machine["load_before"]
+    busy = "" if load is None else f" Load of the machine before: {load:.2f}."
+    small = " Small networks (quick): the ratios say little about real ones." if settings["quick"] else ""
+    return (
+        f"Threads: {machine['threads']}; processors: {machine['processors']}; {machine['device']}, {machine['dtype']}; "
+        f"torch {machine['torch']}.{busy} Contenders take turns in one process, in a new order each round: at most "
+        f"{settings['rounds']} rounds, no new one after {settings['seconds']:g} s and three rounds; a call of more "
+        f"than {settings['limit']:g} s is left out. Times are those to the bounds or the samples; the last row is what "
+        f"label and uncertainties take after that. Processor: ratio of median processor times, of all threads.{small}"
+    )
+
+
+def _title(cell: Record) -> str:
+    return f"### {cell['model']}, batch {cell['batch']}"
+
+
+def _summary(cells: Any) -> str:
+    rows: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        for name, found in cell["contenders"].items():
+            row = rows.setdefault(name, {"contender": LABELS[name]})
+            column = f"{cell['model']}, {cell['batch']}"
+            row[column] = "skipped" if "skipped" in found else f"{found[f'to_{REFERENCE}']['median']:.2f}"
+    return markdown_table([rows[name] for name in LABELS if name in rows])
+
+
+def _cell_table(cell: Record, labels: Mapping[str, str] = LABELS) -> str:
+    rows: list[dict[str, Cell]] = []
+    for name, found in cell["contenders"].items():
+        row: dict[str, Cell] = {"contender": labels[name]}
+        for statistic, what in (("median", "median"), ("least", "minimum")):
+            row[f"ms, {what}"] = _scaled(found.get(f"{statistic}_s"), 1e3)
+        for base, label in ((REFERENCE, "SNN"), (FOLDED, "folded SNN")):
+            for statistic, what in (("median", "medians"), ("least", "minima"), ("processor", "processor")):
+                row[f"× {label}, {what}"] = found.get(f"to_{base}", {}).get(statistic)  # noqa: RUF001
+        row["rounds"] = found.get("rounds")
+        row["note"] = f"skipped: {found['skipped']}" if "skipped" in found else found.get("memory_format", "")
+        rows.append(row)
+    used = [name for name in rows[0] if any(row[name] not in (None, "") for row in rows)]
+    return markdown_table([{name: row[name] for name in used} for row in rows], digits=2)
+
+
+def _memory_table(cell: Record) -> str:
+    keys = {
+        "held_bytes": "held",
+        "inference_peak_bytes": "inference",
+        "training_peak_bytes": "step",
+        "saved_bytes_per_row": "kept, per row",
+        "saved_bytes_fixed": "kept, whatever the batch",
+    }
+    contenders = cell["contenders"]
+    rows = []
+    for name, found in contenders.items():
+        row: dict[str, Cell] = {"contender": LABELS[name]}
+        for key, label in keys.items():
+            row[label] = _scaled(found.get(key), 1 / _MEGABYTE)
+            if key in ("inference_peak_bytes", "training_peak_bytes", "saved_bytes_per_row"):
+                base = contenders[REFERENCE].get(key)
+                row[f"{label}, × SNN"] = found[key] / base if base and key in found else None  # noqa: RUF001
+        if any("skipped" in other for other in contenders.values()):
+            row["note"] = f"skipped: {found['skipped']}" if "skipped" in found else ""
+        rows.append(row)
+    return markdown_table(rows, digits=3)
+
+
+def _growth(cell: Record) -> str:
+    rows = []
+    for name, found in cell["contenders"].items():
+        row: dict[str, Cell] = {"contender": LABELS[name]}
+        for size, seconds in zip(cell["sizes"], found["median_s"], strict=True):
+            row[str(size)] = _scaled(seconds, 1e3)
+        row |= {"slope": found["slope"], "last": found["last_slope"]}
+        if any("skipped" in other for other in cell["contenders"].values()):
+            row["note"] = f"skipped: {found['skipped']}" if "skipped" in found else ""
+        rows.append(row)
+    return markdown_table(rows, digits=2)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

@@ -1,0 +1,83 @@
+r"""Steps of a training pass on packed centres and radii ``(N, 2, ...)``, which keep as little as they can for backward.
+
+Autograd of the same formulas on bounds would keep the bounds beside the centres and radii that the next convolution
+keeps anyway.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def positive_radius(moments: Tensor) -> Tensor:
+    """The same centres, radii in absolute value; the derivative of a radius at 0 is 1, as in :func:`magnitude`.
+
+    Example:
+        >>> positive_radius(torch.tensor([[[1.0, 2.0], [-3.0, 4.0]]]))
+        tensor([[[1., 2.], [3., 4.]]])
+    """
+    result: Tensor = _PositiveRadius.apply(moments)
+    return result
+
+
+def relu_moments(moments: Tensor) -> Tensor:
+    r"""Centre and radius of the ReLU of intervals, without their bounds.
+
+    A radius below 0 is a rounding error, and counts as 0.
+    With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)` and the new centre :math:`h` minus that,
+    so that the lower bound is never below 0 and no digit of a narrow radius is lost.
+
+    Example:
+        >>> relu_moments(torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]]))   # [0.5, 1.5], [-2, 4], [-4, -2]
+        tensor([[[1.0000, 2.0000, 0.0000], [0.5000, 2.0000, 0.0000]]])
+    """
+    result: Tensor = _ReLU.apply(moments)
+    return result
+
+
+class _PositiveRadius(torch.autograd.Function):
+    """Keeps one truth value per radius."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(moments: Tensor) -> Tensor:
+        center, radius = moments.unbind(1)
+        return torch.stack((center, radius.abs()), 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0].select(1, 1) < 0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (negative,) = ctx.saved_tensors
+        of_center, of_radius = gradient.unbind(1)
+        return torch.stack((of_center, torch.where(negative, -of_radius, of_radius)), 1)
+
+
+class _ReLU(torch.autograd.Function):
+    """Keeps its result alone, which the next layer keeps too."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(moments: Tensor) -> Tensor:
+        center, radius = moments.unbind(1)
+        high = (center + radius).relu_()
+        new = torch.minimum(radius, high / 2).clamp_min_(0)
+        return torch.stack((high.sub_(new), new), 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Both bounds pass, or the upper one alone: half of it is the centre, half the radius; or none."""
+        center, radius = ctx.saved_tensors[0].unbind(1)
+        of_center, of_radius = gradient.unbind(1)
+        half = torch.where(center > 0, (of_center + of_radius) / 2, 0)
+        both = center > radius
+        return torch.stack((torch.where(both, of_center, half), torch.where(both, of_radius, half)), 1)

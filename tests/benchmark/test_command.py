@@ -1,0 +1,180 @@
+import json
+import re
+
+import pytest
+import torch
+
+from creinn import cli
+from creinn.benchmark import benchmark_markdown, resolve_settings, run_benchmark
+from creinn.benchmark.scaling import slope
+from creinn.benchmark.settings import Settings
+from creinn.benchmark.targets import target_rows
+
+FEW = ["snn", "snn-folded", "creinn", "creinn-compiled", "bnn-r", "credal-arithmetic"]
+
+
+@pytest.fixture(scope="module")
+def record():
+    settings = resolve_settings(quick=True, models=["mlp"], batches=[4, 1], contenders=FEW, seconds=0.1)
+    return run_benchmark(settings)
+
+
+def test_a_cell_for_each_model_and_batch(record):
+    assert [(cell["model"], cell["batch"]) for cell in record["inference"]] == [("mlp", 1), ("mlp", 4)]
+    for cell in record["inference"]:
+        assert list(cell["contenders"]) == FEW
+        for found in cell["contenders"].values():
+            assert 0 < found["least_s"] <= found["median_s"]
+            assert found["rounds"] == 3
+    assert [list(cell["contenders"]) for cell in record["training"]] == [["snn", "creinn", "bnn-r"]]
+    assert [cell["quantity"] for cell in record["scaling"]] == ["depth", "width", "classes"]
+
+
+def test_ratios_are_of_medians_and_minima(record):
+    found = record["inference"][0]["contenders"]
+    for base in ("snn", "snn-folded"):
+        ratio = found["creinn"][f"to_{base}"]
+        assert ratio["median"] == pytest.approx(found["creinn"]["median_s"] / found[base]["median_s"])
+        assert ratio["least"] == pytest.approx(found["creinn"]["least_s"] / found[base]["least_s"])
+    assert found["snn"]["to_snn"]["median"] == 1
+
+
+def test_memory_of_networks(record):
+    (cell,) = record["memory"]
+    snn, creinn = cell["contenders"]["snn"], cell["contenders"]["creinn"]
+    parameters = 20 * 16 + 16 * 16 + 16 * 10 + 10  # of the perceptron, without its two batch norms
+    assert snn["held_bytes"] == 4 * (parameters + 2 * 4 * 16) + 2 * 8
+    # Kept for each row: inputs of two norms, results of two ReLUs; log-softmax, its exponential, its mean over samples.
+    assert snn["saved_bytes_per_row"] == 4 * (4 * 16 + 3 * 10)
+    assert creinn["saved_bytes_per_row"] > snn["saved_bytes_per_row"]
+    assert creinn["saved_bytes_fixed"] > snn["saved_bytes_fixed"] >= 0
+    assert creinn["training_peak_bytes"] > creinn["inference_peak_bytes"] > snn["inference_peak_bytes"] > 0
+    assert "training_peak_bytes" not in cell["contenders"]["creinn-compiled"]
+
+
+def test_machine_and_configuration_are_recorded(record):
+    assert record["machine"]["threads"] == torch.get_num_threads()
+    assert record["machine"]["torch"] == torch.__version__
+    assert record["configuration"]["batches"] == [1, 4]
+    assert record["configuration"]["architectures"]["mlp"]["hidden"] == (16, 16)
+    json.dumps(record, allow_nan=False)
+
+
+def test_tables_state_what_was_left_out(record):
+    copy = json.loads(json.dumps(record))
+    copy["inference"][1]["contenders"]["bnn-r"] = {"skipped": "one call took 9.0 s, limit 5 s"}
+    text = benchmark_markdown(copy)
+    assert re.search(r"\| BNN-R, 10 samples \| \d+\.\d\d \| skipped \|", text)
+    assert "| skipped: one call took 9.0 s, limit 5 s |" in text
+    copy["memory"][0]["contenders"]["bnn-r"] = {"skipped": "failed, RuntimeError: no memory"}
+    assert "| skipped: failed, RuntimeError: no memory |" in benchmark_markdown(copy)
+    assert f"Threads: {torch.get_num_threads()};" in text
+    assert "| BNN-R |" in text  # a training step takes one sample
+    assert "## Targets" not in text
+
+
+def test_targets_are_compared_with_what_was_measured():
+    ratio = {"median": 3.3, "least": 2.9, "processor": 3.0}
+    cell = {"model": "resnet50-imagenet", "batch": 1, "contenders": {"creinn-compiled": {"to_snn": ratio}}}
+    kept = {"creinn": {"saved_bytes_per_row": 30.0}, "snn": {"saved_bytes_per_row": 20.0}}
+    memory = {"model": "resnet50-imagenet", "batch": 16, "contenders": kept}
+    rows = target_rows({"configuration": {"quick": False}, "inference": [cell], "memory": [memory]})
+    assert [row["met"] for row in rows] == ["no, 10 % above", "yes"]
+    assert rows[1]["measured"] == 1.5
+
+
+def test_slope_of_too_few_sizes():
+    assert slope([(2, 1.0)]) is None
+    assert slope([(2, 1.0), (2, 3.0)]) is None
+    assert slope([(10, 5.0), (100, 5.0)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"models": ["resnet51"]},
+            r"Unknown model 'resnet51'; choose of resnet50-imagenet, .*both stems resnet50, res",
+        ),
+        ({"batches": [0]}, "A batch must have at least 1 row, got 0"),
+        ({"contenders": ["cnn"]}, "Unknown contender 'cnn'; choose of snn, snn-folded"),
+        ({"parts": ["speed"]}, "Unknown part 'speed'; choose of inference, training, memory, scaling"),
+        ({"rounds": 2}, "rounds must be at least 3, or a median means little; got 2"),
+        ({"seconds": 0.0}, "seconds must be a positive number of seconds, got 0.0"),
+        ({"limit": float("inf")}, "limit must be a positive number of seconds, got inf"),
+        ({"training_batch": 1}, "A training step needs at least 2 rows for batch norm, but training_batch is 1"),
+    ],
+)
+def test_settings_that_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        resolve_settings(**options)
+
+
+def test_settings_without_batches_or_reference_are_refused():
+    common = {
+        "architectures": ("mlp",),
+        "training_batch": 2,
+        "memory_batch": 2,
+        "rounds": 3,
+        "seconds": 1.0,
+        "limit": 1.0,
+    }
+    with pytest.raises(ValueError, match="There is no batch size"):
+        Settings(**common, batches=())
+    with pytest.raises(ValueError, match="The contenders lack 'snn'"):
+        Settings(**common, batches=(1,), contenders=("creinn",))
+
+
+def test_one_name_stands_for_both_stems_and_the_reference_is_always_there():
+    settings = resolve_settings(models=["resnet50", "resnet50-cifar"], contenders=["creinn"])
+    assert settings.architectures == ("resnet50-imagenet", "resnet50-cifar")
+    assert settings.contenders == ("snn", "creinn")
+    assert settings.batches == (1, 32, 128)
+
+
+def test_the_command_prints_and_writes_the_tables(tmp_path, capsys):
+    out = tmp_path / "deep" / "speed.json"
+    command = "benchmark --quick --models mlp --batches 2 --contenders snn,creinn --parts inference --seconds 0.1"
+    threads = torch.get_num_threads()
+    assert cli.main([*command.split(), "--threads", "2", "--out", str(out)]) == 0
+    assert torch.get_num_threads() == threads
+    record = json.loads(out.read_text())
+    assert record["finished"] is True
+    assert record["command"] == f"creinn {command} --threads 2"
+    assert record["machine"]["threads"] == 2
+    assert {"commit", "versions"} < set(record)
+    tables = out.with_suffix(".md").read_text()
+    assert "not finished" not in tables
+    assert tables in capsys.readouterr().out
+
+
+def test_a_run_that_is_stopped_keeps_its_cells(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("creinn.benchmark.study.measure_growth", stop)
+    out = tmp_path / "speed.json"
+    command = "benchmark --quick --models mlp --batches 2 --contenders snn --seconds 0.1 --parts inference,scaling"
+    assert cli.main([*command.split(), "--out", str(out)]) == 130
+    record = json.loads(out.read_text())
+    assert (record["finished"], len(record["inference"])) == (False, 1)
+    assert out.with_suffix(".md").read_text().endswith("This run is not finished.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--models vgg", "creinn benchmark: Unknown model 'vgg'"),
+        ("--batches 1,0", "creinn benchmark: A batch must have at least 1 row, got 0"),
+        ("--threads 0", "creinn benchmark: threads must be at least 1, got 0"),
+        ("--out speed.md", "creinn benchmark: --out names the record, a JSON file, but is speed.md"),
+    ],
+)
+def test_the_command_refuses(options, message, capsys):
+    assert cli.main(["benchmark", *options.split()]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_is_listed(capsys):
+    assert cli.main(["--help"]) == 0
+    assert "\n  benchmark " in capsys.readouterr().out
