@@ -109,13 +109,7 @@ def _intersection(x: Interval, y: Interval) -> Interval:
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    """One weight from centre and radius of an input ``>= 0`` to centre and radius of the output."""
-    result: Tensor = _NonnegativeWeight.apply(center, radius, groups)
-    return result
-
-
-def nonnegative_rows(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The rows of :func:`nonnegative_weight` that give the output's centre, and those that give its radius.
+    r"""One weight from centre and radius of an input ``>= 0`` to centre and radius of the output.
 
     With :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are :math:`\underline W c - |\underline W| r`
     and :math:`\overline W c + |\overline W| r`. Half their sum and half their difference are
@@ -125,8 +119,14 @@ def nonnegative_rows(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     The radius of the output is a sum of terms that are not negative: it does not cancel, so that a radius of zero stays
     exactly zero and rounding errors of wide centres never turn into width.
     """
-    clipped, largest = torch.clamp(center, -radius, radius), torch.maximum(center.abs(), radius)
-    return torch.cat((center, clipped), 1), torch.cat((radius, largest), 1)
+    result: Tensor = _NonnegativeWeight.apply(center, radius, groups)
+    return result
+
+
+def nonnegative_rows(center: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of :func:`nonnegative_weight` that give the output's centre, and those that give its radius."""
+    of_center, of_radius = nonnegative_weight(center, radius, 1).chunk(2)
+    return of_center, of_radius
 
 
 class _NonnegativeWeight(torch.autograd.Function):
@@ -136,7 +136,14 @@ class _NonnegativeWeight(torch.autograd.Function):
 
     @staticmethod
     def forward(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-        return by_group(*nonnegative_rows(center, radius), groups)
+        inputs = center.shape[1]
+        block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
+        center, radius = center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))
+        block[:, 0, :, :inputs] = center
+        block[:, 0, :, inputs:] = torch.clamp(center, -radius, radius)
+        block[:, 1, :, :inputs] = radius
+        block[:, 1, :, inputs:] = torch.maximum(center.abs(), radius)
+        return block.flatten(0, 2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
