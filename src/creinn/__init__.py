@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
     from creinn.creinn import CreINN, Ensemble
     from creinn.diagnosis import diagnose
+    from creinn.inference import compile
     from creinn.interval import Interval
     from creinn.nn.parameters import project_
     from creinn.saving import load, save
@@ -42,6 +43,7 @@ _HOME = {
     "save": "creinn.saving",
     "load": "creinn.saving",
     "diagnose": "creinn.diagnosis",
+    "compile": "creinn.inference",
     # data and evaluation
     "data": None,
     "evaluation": None,
@@ -50,7 +52,7 @@ _HOME = {
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",
     "CredalSet", "cross_entropy", "bounds_cross_entropy", "CreINN", "Ensemble", "rivals",
-    "TrainConfig", "fit", "save", "load", "diagnose",
+    "TrainConfig", "fit", "save", "load", "diagnose", "compile",
     "data", "evaluation",
 ]  # fmt: skip
 
