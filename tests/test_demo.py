@@ -10,6 +10,7 @@ import torch
 from creinn import demo
 from creinn.commands import demo as command
 from creinn.credal import CredalSet
+from creinn.creinn import CreINN
 from creinn.evaluation import auarc, ood_detection
 
 TINY = demo.DemoConfig(known=3, train_share=0.1, members=2, width=2, epochs=2, jobs=1)
@@ -70,10 +71,27 @@ def test_settings_out_of_range_are_refused(change, message):
 
 def test_all_models_are_measured(result):
     assert list(result.runs) == list(demo.MODELS)
-    assert [len(runs) for runs in result.runs.values()] == [4, 1, 2, 1]
+    assert [len(runs) for runs in result.runs.values()] == [4, 1, 2, 1, 2, 1]
     parameters = result.parameters
     assert parameters["Deep Ensemble"] == 4 * parameters["SNN"]
     assert parameters["CreINN ensemble"] == 2 * parameters["CreINN"]
+    assert parameters["CreINN-D"] == parameters["SNN"] + 2 * TINY.known  # batch norm on the logits
+    assert list(result.histories) == ["SNN", "CreINN", "CreINN-D"]
+    assert result.creinn.is_interval
+
+
+def test_recommended_form_has_a_distance_and_keeps_images_apart_for_its_scale(monkeypatch):
+    seen = []
+
+    def fit_distance(self, x, y, held_out):
+        seen.extend([len(y), sum(len(labels) for _, labels in held_out)])
+
+    monkeypatch.setattr(CreINN, "fit_distance", fit_distance)
+    data = demo.demo_data(TINY).train
+    model, _ = demo.train_member("CreINN-D", 0, TINY, data)
+    assert not model.is_interval
+    assert sum(seen) == len(data)
+    assert seen[1] == pytest.approx(len(data) / 6, abs=3)
 
 
 def test_table_shows_mean_and_spread_of_single_networks(result):
@@ -89,7 +107,7 @@ def test_table_shows_mean_and_spread_of_single_networks(result):
 
 def test_numbers_follow_from_the_predictions(result):
     labels = result.data.test.labels
-    for model in ("CreINN", "CreINN ensemble"):
+    for model in ("CreINN", "CreINN ensemble", "CreINN-D", "CreINN-D ensemble"):
         found, numbers = result.predictions[model], result.runs[model][0]
         correct = found[demo.TEST].label == labels
         assert numbers["accuracy"] == pytest.approx(correct.double().mean().item(), abs=1e-6)
@@ -121,7 +139,7 @@ def test_ensembles_average_their_members(result):
 def test_one_network_has_no_epistemic_curve(result):
     assert {model: list(found) for model, found in result.curves().items()} == {
         "SNN": ["aleatoric", "total"],
-        **{key: ["aleatoric", "epistemic", "total"] for key in ("Deep Ensemble", "CreINN", "CreINN ensemble")},
+        **{model: ["aleatoric", "epistemic", "total"] for model in demo.MODELS if model != "SNN"},
     }
 
 
@@ -172,7 +190,7 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
 
     printed = capsys.readouterr().out
     assert printed.startswith("measure ")
-    assert printed.count("CreINN ensemble") == 1
+    assert printed.count("CreINN ensemble") == printed.count("CreINN-D ensemble") == 1
 
     page = (options.out / "report.html").read_text(encoding="utf-8")
     assert [page.count(f"<h2>{heading}</h2>") for heading in HEADINGS] == [1] * len(HEADINGS)

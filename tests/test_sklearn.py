@@ -1,4 +1,5 @@
 import pickle
+from itertools import product
 
 import joblib
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from creinn import Interval
+from creinn import CreINN, Interval
 from creinn.sklearn import CreINNClassifier
 
 QUICK = {"hidden": (16,), "epochs": 20, "learning_rate": 0.01}
@@ -173,9 +174,9 @@ def test_class_weights_raise_the_recall_of_a_rare_class():
 
 def test_first_prediction_is_the_weighted_frequencies(wine):
     X, _, y, _ = wine
-    clf = CreINNClassifier(hidden=(4,)).fit(X, y)
-    for masses in (np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])):
-        model = clf._build(masses).eval()
+    clf = quick(epochs=1).fit(X, y)
+    for masses, ordinary in product((np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), (True, False)):
+        model = clf._build(masses, ordinary).eval()
         model.norm.weight.data.zero_()  # what is left are the shifts
         torch.testing.assert_close(
             model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(), torch.from_numpy(masses / masses.sum())
@@ -208,6 +209,81 @@ def test_standardisation_is_optional(wine):
     np.testing.assert_array_equal(raw._inputs(test, test).numpy(), test)
 
 
+# The forms: by default the distance from the training data decides how wide intervals are.
+
+
+def test_default_is_the_recommended_form(fitted, wine):
+    X, test, _, _ = wine
+    assert not fitted.model_.is_interval
+    assert fitted.model_.logit_norm
+    assert bool(fitted.model_.distance_radius.fitted)
+    assert fitted.model_.distance_radius.factor.dtype == torch.float64
+    near = fitted.uncertainty(test)["epistemic"].mean()
+    far = fitted.uncertainty(test + 20 * X.std(0))["epistemic"]
+    assert near < 0.5
+    assert (far > 1.5).all()  # nearly log2(3): nothing is known
+    assert fitted.predict_set(test + 20 * X.std(0)).all()
+
+
+def test_width_follows_the_distance(wine):
+    X, test, y, _ = wine
+    widths = [np.ptp(quick(distance=scale).fit(X, y).predict_interval(test), axis=-1) for scale in (0, 0.1, 1)]
+    assert (widths[0] == 0).all()  # an ordinary network
+    assert (widths[1] <= widths[2] + 1e-12).all()
+    assert widths[2].mean() > widths[1].mean() > 0
+
+
+def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(wine, monkeypatch):
+    X, _, y, _ = wine
+    seen = []
+
+    def fit_distance(self, x, y, held_out):
+        seen.append((len(y), None if held_out is None else sum(len(labels) for _, labels in held_out)))
+
+    monkeypatch.setattr(CreINN, "fit_distance", fit_distance)
+    quick(epochs=1).fit(X, y)
+    quick(epochs=1, early_stopping=True, validation_fraction=0.25).fit(X, y)
+    assert seen == [(124, None), (93, 31)]
+
+
+@pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
+def test_interval_networks_without_distance(wine, mode):
+    X, test, y, labels = wine
+    clf = quick(distance=False, mode=mode).fit(X, y)
+    assert (clf.model_.is_interval, clf.model_.mode, clf.model_.distance_radius) == (True, mode, None)
+    assert clf.score(test, labels) > 0.9
+    assert np.ptp(clf.predict_interval(Interval(test, test)), axis=-1).mean() > 0
+
+
+def test_intervals_for_an_ordinary_network_are_refused(fitted, wine):
+    _, test, _, _ = wine
+    with pytest.raises(ValueError, match=r"fitted on points with distance.* or with distance=False"):
+        fitted.predict(Interval(test, test))
+
+
+def test_envelope_contains_its_members(wine):
+    X, test, y, _ = wine
+    envelope = quick(epochs=3, members=2, combine="envelope").fit(X, y)
+    average = quick(epochs=3, members=2).fit(X, y)
+    wide, narrow = envelope.predict_interval(test), average.predict_interval(test)
+    assert (wide[..., 0] <= narrow[..., 0] + 1e-12).all()
+    assert (wide[..., 1] >= narrow[..., 1] - 1e-12).all()
+    assert np.ptp(wide, axis=-1).mean() > np.ptp(narrow, axis=-1).mean()
+
+
+@pytest.mark.parametrize("columns", [[0], [0, 1]])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_few_rows_and_few_columns(columns, classes):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y < classes][::10][:, columns], y[y < classes][::10]  # five rows of each class
+    for options in ({}, {"hidden": ()}, {"early_stopping": True, "validation_fraction": 0.4}, {"members": 2}):
+        clf = quick(epochs=3, **options).fit(X, y)
+        uncertainty = clf.uncertainty(np.concatenate((X, X + 1e3)))
+        assert all(np.isfinite(values).all() for values in uncertainty.values())
+        bits = 1 if classes == 2 else np.log2(3)
+        np.testing.assert_allclose(uncertainty["epistemic"][len(X) :], bits, atol=1e-6)
+
+
 # Interval data, with the same verbs.
 
 
@@ -221,6 +297,8 @@ def wide(wine):
 def test_interval_data(wide):
     X, test, y, labels = wide
     clf = quick(epochs=40).fit(X, y)
+    assert clf.model_.is_interval
+    assert bool(clf.model_.distance_radius.fitted)
     assert clf.score(test, labels) > 0.9
     assert clf.predict_interval(test).shape == (len(test), 3, 2)
     assert clf.predict_set(test).shape == (len(test), 3)
@@ -244,7 +322,8 @@ def test_one_map_scales_both_bounds_and_keeps_order(wide):
 
 def test_sound_mode_learns_and_a_wider_interval_gives_a_wider_set(wine):
     X, test, y, labels = wine
-    clf = CreINNClassifier(epochs=30, learning_rate=0.01, mode="sound", random_state=0).fit(X, y)
+    options = {"learning_rate": 0.01, "mode": "sound", "distance": False, "random_state": 0}
+    clf = CreINNClassifier(epochs=30, **options).fit(X, y)
     assert clf.score(test, labels) > 0.9
     spread = 0.1 * X.std(0)
     inner, outer = clf.predict_interval(test), clf.predict_interval(Interval(test - spread, test + spread))
@@ -273,6 +352,9 @@ def test_interval_data_in_cross_validation_and_search(wide):
         ({"hidden": (0,)}, ValueError, r"hidden\[0\] must be at least 1"),
         ({"hidden": 64}, TypeError, "hidden must be a sequence of widths, got 64"),
         ({"mode": "exact"}, ValueError, "Unknown mode 'exact'"),
+        ({"combine": "union"}, ValueError, "combine must be 'average' or 'envelope', got 'union'"),
+        ({"distance": "far"}, TypeError, "distance must be True, False or a number, got 'far'"),
+        ({"distance": -1}, ValueError, "distance must be a finite number >= 0"),
         ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
         ({"validation_fraction": 1.0}, ValueError, "validation_fraction must be between 0 and 1, got 1.0"),
         ({"class_weight": "fair"}, ValueError, "class_weight"),
@@ -304,5 +386,7 @@ def test_data_that_are_refused(wine):
 
 def test_numpy_numbers_are_taken(wine):
     X, _, y, _ = wine
-    clf = quick(epochs=np.int64(1), learning_rate=np.float32(0.01), hidden=np.array([4, 4])).fit(pd.DataFrame(X), y)
+    options = {"learning_rate": np.float32(0.01), "hidden": np.array([4, 4]), "distance": np.float32(0.5)}
+    clf = quick(epochs=np.int64(1), **options).fit(pd.DataFrame(X), y)
+    assert quick(epochs=1, distance=np.False_).fit(X, y).model_.is_interval
     assert clf.predict_proba(pd.DataFrame(X)).shape == (len(X), 3)

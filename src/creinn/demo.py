@@ -1,10 +1,12 @@
 """A small study on data that ship with scikit-learn: train, predict, evaluate; draws nothing.
 
-In: :class:`DemoConfig`. Out: :class:`DemoResult`. Four classifiers of one architecture learn the digits 0 to 7 from
-8×8 images: an ordinary network (SNN), a Deep Ensemble of such, a CreINN and an ensemble of CreINNs with half as many
-members, so that both ensembles have about the same number of parameters (Section "Ensemble strategy"). They are then
-asked about digits they can know, digits they have never seen (near out-of-distribution) and patches of photographs (far
-out-of-distribution). Nothing is chosen by looking at the out-of-distribution images.
+In: :class:`DemoConfig`. Out: :class:`DemoResult`. Six classifiers of one architecture learn the digits 0 to 7 from
+8×8 images: an ordinary network (SNN); a Deep Ensemble of such; a CreINN of the paper's form; an ensemble of such with
+half as many members, so that both ensembles have about the same number of parameters (Section "Ensemble strategy"); and
+the recommended form, CreINN-D, alone and as an ensemble of as many members as that of CreINNs. They are then asked
+about digits they can know, digits they have never seen (near out-of-distribution) and patches of photographs (far
+out-of-distribution). Nothing is chosen by looking at the out-of-distribution images: the CreINN-D keep some of the
+training images apart, and choose the scale of their distance on these.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,12 +33,15 @@ from creinn.report.tables import Cell, Spread
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.training import History, TrainConfig, fit
 
-SNN_NAME, DE_NAME, CREINN_NAME, ENSEMBLE_NAME = MODELS = ("SNN", "Deep Ensemble", "CreINN", "CreINN ensemble")
+SNN_NAME, DE_NAME, CREINN_NAME, CREINN_ENSEMBLE_NAME, D_NAME, D_ENSEMBLE_NAME = MODELS = (
+    *("SNN", "Deep Ensemble", "CreINN", "CreINN ensemble", "CreINN-D", "CreINN-D ensemble"),
+)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
 MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
 RULE = "maximality"
+APART = 1 / 6  # of the training images, for the scale of CreINN-D
 
-Kind = Literal["SNN", "CreINN"]
+Kind = Literal["SNN", "CreINN", "CreINN-D"]
 Prediction = Any  # a CredalSet or a Predictive; both have label, total, aleatoric, epistemic
 
 
@@ -47,7 +52,7 @@ class DemoConfig:
     Args:
         known: Digits below this number are learnt, the others held out.
         train_share: Share of the known digits to learn from; the rest is for testing.
-        members: Members of the CreINN ensemble; the Deep Ensemble has twice as many.
+        members: Members of the ensembles of either form of CreINN; the Deep Ensemble has twice as many.
         width: Channels of the first stage of the ResNet-8.
         epochs: Passes over the training images.
         batch_size: Images per step.
@@ -101,7 +106,7 @@ class DemoResult:
         runs: By model, the numbers of each that was trained: one run of an ensemble, several of a single network.
         parameters: By model, how many numbers it learns.
         histories: Training history of the first network of each kind.
-        creinn: The first CreINN.
+        creinn: The first CreINN of the paper's form.
         seconds: Time of training, prediction and evaluation.
     """
 
@@ -151,28 +156,36 @@ def run_demo(config: DemoConfig, progress: bool = True) -> DemoResult:
     started = perf_counter()
     data = demo_data(config)
     kinds: list[tuple[Kind, int]] = [("CreINN", i) for i in range(config.members)]
+    kinds += [("CreINN-D", i) for i in range(config.members)]
     kinds += [("SNN", i) for i in range(2 * config.members)]
     tasks = (delayed(train_member)(kind, member, config, data.train) for kind, member in kinds)
     with one_thread():
         trained = Parallel(n_jobs=config.jobs, return_as="generator")(tasks)
         bar = tqdm(trained, total=len(kinds), desc="training", unit="network", disable=not progress)
-        results = list(bar)
-        creinns, snns = results[: config.members], results[config.members :]
-        credal = [model.eval() for model, _ in creinns]
-        ordinary = [model.eval() for model, _ in snns]
-        members = {SNN_NAME: ordinary, DE_NAME: [DeepEnsemble(ordinary)], CREINN_NAME: credal}
-        members[ENSEMBLE_NAME] = [Ensemble(credal)]
-        predicted = {name: [_predict(model, data) for model in found] for name, found in members.items()}
+        found = {kind: list[Any]() for kind, _ in kinds}
+        histories: dict[str, History] = {}
+        for (kind, _), (model, history) in zip(kinds, bar, strict=True):
+            found[kind].append(model.eval())
+            histories.setdefault(kind, history)
+        members = {
+            SNN_NAME: found["SNN"],
+            DE_NAME: [DeepEnsemble(found["SNN"])],
+            CREINN_NAME: found["CreINN"],
+            CREINN_ENSEMBLE_NAME: [Ensemble(found["CreINN"])],
+            D_NAME: found["CreINN-D"],
+            D_ENSEMBLE_NAME: [Ensemble(found["CreINN-D"])],
+        }
+        predicted = {name: [_predict(model, data) for model in kind] for name, kind in members.items()}
         labels = data.test.labels
-        runs = {name: [evaluate(name, one, labels) for one in found] for name, found in predicted.items()}
+        runs = {name: [evaluate(name, one, labels) for one in several] for name, several in predicted.items()}
     return DemoResult(
         config=config,
         data=data,
-        predictions={name: found[0] for name, found in predicted.items()},
+        predictions={name: several[0] for name, several in predicted.items()},
         runs=runs,
-        parameters={name: sum(p.numel() for p in found[0].parameters()) for name, found in members.items()},
-        histories={SNN_NAME: snns[0][1], CREINN_NAME: creinns[0][1]},
-        creinn=credal[0],
+        parameters={name: sum(p.numel() for p in kind[0].parameters()) for name, kind in members.items()},
+        histories={name: histories[name] for name in MODELS if name in histories},
+        creinn=found["CreINN"][0],
         seconds=perf_counter() - started,
     )
 
@@ -215,7 +228,7 @@ def train_member(kind: Kind, member: int, config: DemoConfig, train: Dataset) ->
         torch.manual_seed(seed)
         layers = inn if kind == "CreINN" else torch.nn
         network = models.resnet8(config.known, in_channels=1, width=config.width, layers=layers)
-        model: Classifier = CreINN(network) if kind == "CreINN" else SNN(network)
+        model: Classifier = SNN(network) if kind == "SNN" else CreINN(network, distance=kind == "CreINN-D")
         settings = TrainConfig(
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -224,7 +237,8 @@ def train_member(kind: Kind, member: int, config: DemoConfig, train: Dataset) ->
             seed=seed,
             progress=False,
         )
-        history = fit(model, train, None, settings)
+        apart, kept = split(train, APART, seed) if kind == "CreINN-D" else (None, train)
+        history = fit(model, kept, apart, settings)
     if history.interrupted:
         raise KeyboardInterrupt
     return model, history

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from creinn.classifier import Classifier
-from creinn.creinn import CreINN, Mode
+from creinn.creinn import CreINN
 from creinn.nn.parameters import scale_radii_
 from creinn.training import History, TrainConfig, fit
 from creinn.training.seeding import derived_seed
@@ -56,8 +56,8 @@ def fit_members(
     return members, histories
 
 
-def untrained_creinn(network: torch.nn.Module, mode: Mode) -> CreINN:
-    """A CreINN that can be trained in either mode: in sound mode its radii start small."""
-    if mode == "sound":
+def untrained_creinn(network: torch.nn.Module, **options: Any) -> CreINN:
+    """A CreINN with options as its constructor's, which can be trained in any mode: in sound mode radii start small."""
+    if options.get("mode") == "sound":
         scale_radii_(network, SOUND_RADII)
-    return CreINN(network, mode=mode)
+    return CreINN(network, **options)

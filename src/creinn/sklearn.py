@@ -3,11 +3,14 @@
 In: a table ``(n, features)``, or an :class:`creinn.Interval` of that shape, with any labels. Out: NumPy arrays. Columns
 are standardised inside, by one map for both bounds. Networks are trained in single precision on ``device``. Predictions
 are made in double precision on the CPU, so that they do not depend on the rows that are predicted together.
+
+Unless asked otherwise it is the recommended form, CreINN-D: an ordinary network whose probability intervals grow with
+the distance from the training data.
 """
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +26,7 @@ from creinn import models
 from creinn import nn as inn
 from creinn.classifier import Inputs
 from creinn.credal import CredalSet
-from creinn.creinn import CreINN, Ensemble
+from creinn.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.interval import Interval
 from creinn.members import fit_members, untrained_creinn
 from creinn.training import TrainConfig
@@ -35,21 +38,29 @@ Rule = Literal["dominance", "maximality", "e-admissibility"]
 class CreINNClassifier(ClassifierMixin, BaseEstimator):
     """Credal-set interval neural network, a multilayer perceptron, or an ensemble of such.
 
-    The longer it is trained, the narrower its probability intervals: the loss knows only the intersection probability.
-    If ``predict_interval`` gives hardly more than points, take fewer epochs, or ``early_stopping``.
+    With ``distance``, rows far from the training data get wide probability intervals (CreINN-D). Trained on points, the
+    network is then an ordinary one, and takes points only. Without, it is an interval network, whose intervals are
+    learnt: the longer it is trained, the narrower they get, for the loss knows only the intersection probability. If
+    ``predict_interval`` then gives hardly more than points, take fewer epochs, or ``early_stopping``.
 
     Args:
         hidden: Widths of the hidden layers.
         epochs: Passes over the training data.
-        members: Networks to train and average.
+        members: Networks to train and combine.
         batch_size: Rows per step, at least two.
         learning_rate: Of Adam.
         class_weight: Weight of each class in the loss by label, ``"balanced"`` for weights inverse to the class counts,
             or ``None`` for equal ones.
         early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
+            The scale of the distance is then chosen on these rows too.
         validation_fraction: Share of the rows to hold out for that.
         patience: Epochs without a better loss after which to stop.
-        mode: ``"paper"`` or ``"sound"``; see :class:`creinn.CreINN`.
+        distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
+            otherwise chosen, see :meth:`creinn.CreINN.fit_distance`. ``False`` for an interval network alone. Trained
+            on intervals it is an interval network either way, with ``distance`` on top.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, of an interval network and of the softmax; see
+            :class:`creinn.CreINN`.
+        combine: How members make one prediction: ``"average"`` or ``"envelope"``; see :class:`creinn.Ensemble`.
         standardize: Whether to shift and scale columns to mean 0 and deviation 1.
         device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
         random_state: Seed of all that is random; an integer makes fits repeatable.
@@ -82,7 +93,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 10,
-        mode: Literal["paper", "sound"] = "paper",
+        distance: bool | float = True,
+        mode: Mode = "paper",
+        combine: Combine = "average",
         standardize: bool = True,
         device: str = "cpu",
         random_state: Any = None,
@@ -97,7 +110,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.distance = distance
         self.mode = mode
+        self.combine = combine
         self.standardize = standardize
         self.device = device
         self.random_state = random_state
@@ -133,11 +148,12 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             if not weight > 0:
                 raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
         config, masses = self._config(seed, weights), weights * np.bincount(labels)
-        members, self.histories_ = fit_members(lambda: self._build(masses), self.members, train, val, config)
+        ordinary = lower is upper and self._distance() is not False
+        members, self.histories_ = fit_members(lambda: self._build(masses, ordinary), self.members, train, val, config)
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
         self.n_iter_ = max(len(history) for history in self.histories_)
-        model = members[0] if len(members) == 1 else Ensemble(members)
+        model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
         self.model_ = model.to("cpu", torch.float64).eval()
         return self
 
@@ -165,9 +181,19 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return {name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")}
 
     def credal_set(self, X: Any) -> CredalSet:
-        """The prediction itself, in double precision on the CPU."""
+        """The prediction itself, in double precision on the CPU.
+
+        Raises:
+            ValueError: If ``X`` is not as it must be, or holds intervals though the network takes points only.
+        """
         check_is_fitted(self)
         lower, upper, _ = self._bounds(X, reset=False)
+        first = self.model_.members[0] if isinstance(self.model_, Ensemble) else self.model_
+        if lower is not upper and not first.is_interval:
+            raise ValueError(
+                "X holds intervals, but this estimator was fitted on points with distance, so that its network takes "
+                "points only. Fit it on intervals, or with distance=False."
+            )
         return self.model_.predict(self._inputs(lower, upper), batch_size=4096)
 
     def _bounds(self, X: Any, **options: Any) -> tuple[Array, Array, Any]:
@@ -186,17 +212,21 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
         return tensor(lower) if lower is upper else Interval(tensor(lower), tensor(upper))
 
-    def _build(self, masses: Array) -> CreINN:
+    def _build(self, masses: Array, ordinary: bool) -> CreINN:
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
         logits = 1 if len(masses) == 2 else len(masses)
         widths = [int(width) for width in self.hidden]
-        model = untrained_creinn(models.mlp(self.n_features_in_, logits, widths, layers=inn), self.mode)
+        network = models.mlp(self.n_features_in_, logits, widths, layers=torch.nn if ordinary else inn)
+        model = untrained_creinn(network, mode=self.mode, distance=self._distance())
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
         bias = model.norm.get_parameter("bias")
         with torch.no_grad():
             bias[:logits] = torch.from_numpy(shift)
         return model
+
+    def _distance(self) -> bool | float:
+        return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
 
     def _config(self, seed: int, weights: Array) -> TrainConfig:
         return TrainConfig(
@@ -218,6 +248,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
                 raise TypeError(f"{name} must be an integer, got {value!r}.")
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}.")
+        if not isinstance(self.distance, bool | np.bool_ | Real):
+            raise TypeError(f"distance must be True, False or a number, got {self.distance!r}.")
+        if self.combine not in get_args(Combine):
+            raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
         if not np.iterable(self.hidden) or isinstance(self.hidden, str):
             raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
         if not isinstance(self.validation_fraction, Real) or not 0 < self.validation_fraction < 1:

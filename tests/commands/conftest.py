@@ -65,11 +65,31 @@ def breast_cancer(tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def model(wine, tmp_path_factory) -> Path:
-    """A CreINN for the wines."""
-    out = tmp_path_factory.mktemp("models") / "wine"
-    assert main(["train", str(wine[0]), "--target", "kind", "--out", str(out), *QUICK]) == 0
-    return out
+def train_wine(wine, tmp_path_factory) -> Callable[..., Path]:
+    def train(name: str, *options: str) -> Path:
+        out = tmp_path_factory.mktemp("models") / name
+        assert main(["train", str(wine[0]), "--target", "kind", "--out", str(out), *QUICK, *options]) == 0
+        return out
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def model(train_wine) -> Path:
+    """A CreINN-D for the wines, the default."""
+    return train_wine("wine")
+
+
+@pytest.fixture(scope="session")
+def interval_model(train_wine) -> Path:
+    """A CreINN of the paper's form for the wines."""
+    return train_wine("interval", "--method", "creinn")
+
+
+@pytest.fixture(scope="session")
+def ordinary(train_wine) -> Path:
+    """An ordinary network for the wines."""
+    return train_wine("ordinary", "--method", "snn")
 
 
 @pytest.fixture(scope="session")

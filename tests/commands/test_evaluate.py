@@ -105,9 +105,13 @@ def test_labels_that_the_model_does_not_have(run, model, wine, tmp_path):
     assert not (tmp_path / "e.json").exists()
 
 
-def test_half_a_foreign_pair(run, model, wine, foreign, tmp_path):
+def test_foreign_pairs(run, model, interval_model, wine, foreign, tmp_path):
     done = run("evaluate", model, wine[1], "--ood-lower", foreign, "--out", tmp_path / "e.json")
     assert done.code == 1
     assert "--ood-lower and --ood-upper are two halves of a pair, but only one is given." in done.err
     pair = ("--ood-lower", foreign, "--ood-upper", foreign)
-    assert run("evaluate", model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0
+    assert run("evaluate", interval_model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0
+    done = run("evaluate", model, wine[1], *pair, "--out", tmp_path / "f.json")
+    assert done.code == 1
+    assert "hold intervals, but the model takes none. Train one for them with --method creinn." in done.err
+    assert not (tmp_path / "f.json").exists()

@@ -37,7 +37,7 @@ def test_train_predict_and_evaluate(folders, capsys):
     table = pd.read_csv(out)
     assert table["file"].tolist()[:2] == ["bright/0.png", "bright/1.png"]
     assert (table["lower_bright"] < table["upper_bright"]).any()
-    assert main(["evaluate", model, *pair(folders)]) == 0
+    assert main(["evaluate", model, *pair(folders), "--out", str(folders / "e.json")]) == 0
     assert "12 rows" in capsys.readouterr().out
 
 

@@ -19,6 +19,7 @@ class Options:
             in two lines: 100%.
         out: Where ``it`` goes.
         batch_size: Rows.
+        from_: Where to begin.
     """
 
     data: Path | None = field(default=None, metadata=POSITIONAL)
@@ -30,6 +31,8 @@ class Options:
     drop: tuple[str, ...] = ()
     rule: Literal["a", "b"] = "a"
     progress: bool = True
+    scale: bool | float | None = None
+    from_: Path | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -70,6 +73,27 @@ def test_underscores_do_as_well():
     assert parse("--out", "m", "--batch_size=4").batch_size == 4
 
 
+def test_underscore_at_the_end_of_a_field_is_no_part_of_the_option(tmp_path, capsys):
+    assert parse("--out", "m", "--from", "here").from_ == Path("here")
+    text = options_yaml("it", Options(out=Path("m"), from_=Path("here")))
+    assert yaml.safe_load(text)["from"] == "here"
+    (tmp_path / "o.yaml").write_text(text)
+    assert parse("--config", str(tmp_path / "o.yaml")).from_ == Path("here")
+    with pytest.raises(SystemExit):
+        parse("--help")
+    assert "--from FROM Where to begin. (type: Path" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scale"),
+    [([], True), (["0.5"], 0.5), (["2"], 2.0), (["true"], True), (["false"], False)],
+)
+def test_numbers_that_may_be_truth_values(arguments, scale):
+    for found in (parse("--scale", *arguments, "--out", "m"), parse("--out", "m", "--scale", *arguments)):
+        assert found.scale == scale
+        assert type(found.scale) is type(scale)
+
+
 def test_file_gives_any_option_and_the_command_line_goes_before_it(tmp_path):
     path = tmp_path / "o.yaml"
     path.write_text("data: d.csv\nout: m\nbatch_size: 7\nhidden: [1]\nprogress: false\ndrop: [a]\n")
@@ -99,6 +123,7 @@ def test_resolved_options_can_be_used_again(tmp_path):
         (["--out", "m", "--batch", "3"], r"unrecognized arguments: --batch"),
         (["--out", "m", "a", "b"], r"unrecognized arguments: b"),
         (["--out", "m", "--batch-size", "x"], r"--batch-size: expected int. Got value: x"),
+        (["--out", "m", "--scale", "wide"], r"--scale: expected bool, float or null. Got value: wide"),
         (["--out", "m", "--hidden", "3,x"], r"--hidden: expected int. Got value: x"),
         (["--out", "m", "--rule", "c"], r"--rule: .*c"),
         (["--out", "m", "--batch-size", "0"], r"batch_size must be at least 1, got 0"),

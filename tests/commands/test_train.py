@@ -88,7 +88,9 @@ def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "kind", "members"),
     [
+        ((), CreINN, None),
         (("--method", "creinn"), CreINN, None),
+        (("--members", "2", "--combine", "envelope"), Ensemble, 2),
         (("--method", "creinn", "--members", "2", "--mode", "sound"), Ensemble, 2),
         (("--method", "snn"), SNN, None),
         (("--method", "deep-ensemble"), DeepEnsemble, 5),
@@ -105,13 +107,60 @@ def test_methods(run, table, tmp_path, options, kind, members):
         assert not torch.equal(model.members[0](x).probabilities, model.members[1](x).probabilities)
     if "sound" in options:
         assert model.members[0].mode == "sound"
+    if kind is Ensemble:
+        assert model.combine == ("envelope" if "envelope" in options else "average")
 
 
 def read_features(model) -> int:
     return next(model.parameters()).shape[1]
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"creinn", "snn", "deep-ensemble"}))
+def test_default_is_the_recommended_form(run, wine, tmp_path):
+    arguments = ("train", wine[0], "--target", "kind", *FEW)
+    done = run(*arguments, "--out", tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (False, True, "paper", True)
+    assert f"scale of the distance: {float(model.distance_radius.scale):.3g}\n" in done.out
+    assert "width" not in done.out
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["method"], kept["distance"], kept["train"], kept["from"]) == ("creinn-d", True, "all", None)
+
+
+def test_options_of_credal_methods(run, wine, tmp_path):
+    arguments = ("train", wine[0], "--target", "kind", *FEW, "--out", tmp_path / "m")
+    assert run(*arguments, "--distance", "0.25", "--loss", "bounds").code == 0
+    model = load(tmp_path / "m")
+    assert (model.is_interval, model.options()["loss"]) == (False, "bounds")
+    assert float(model.distance_radius.scale) == 0.25
+    assert run(*arguments, "--method", "creinn", "--distance", "--mode", "scaled").code == 0
+    model = load(tmp_path / "m")
+    assert (model.is_interval, model.distance, model.mode, bool(model.distance_radius.fitted)) == (
+        *(True, True, "scaled", True),
+    )
+    assert run(*arguments, "--method", "creinn").code == 0
+    assert load(tmp_path / "m").distance_radius is None
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monkeypatch, start):
+    seen = []
+    fit_distance = CreINN.fit_distance
+
+    def spy(self, x, y, held_out=None):
+        held_out = list(held_out) if held_out is not None else None
+        rows = [y] if held_out is None else [held_out[1]] if start else [labels for _, labels in held_out]
+        seen.append((len(y), sum(map(len, rows))))
+        return fit_distance(self, x, y, held_out)
+
+    monkeypatch.setattr(CreINN, "fit_distance", spy)
+    arguments = ("--from", ordinary) if start else ("--target", "kind", *FEW)
+    done = run("train", wine[0], *arguments, "--validation-fraction", "0.25", "--out", tmp_path / "m")
+    assert done.code == 0, done.err
+    assert "of 31 rows" in done.out
+    assert seen == [(93, 31)]
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"}))
 def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)
     assert done.code == 0, done.err
@@ -126,13 +175,16 @@ def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
 
 
 def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypatch):
-    arguments = ("train", wine[0], "--target", "kind", *FEW)
+    arguments = ("train", wine[0], "--target", "kind", *FEW, "--method", "creinn")
     done = run(*arguments, "--out", tmp_path / "m")
     assert "mean width of the probability intervals in training: 0." in done.out
     assert "hardly more than points" not in done.out
     monkeypatch.setattr(train, "NEARLY_POINTS", 1.0)
     assert "hardly more than points" in run(*arguments, "--out", tmp_path / "m").out
-    assert "width" not in run(*arguments, "--out", tmp_path / "n", "--method", "snn").out
+    done = run(*arguments, "--out", tmp_path / "m", "--distance")
+    assert "mean width" in done.out  # but the distance gives epistemic uncertainty all the same
+    assert "hardly more than points" not in done.out
+    assert "width" not in run(*arguments[:-1], "snn", "--out", tmp_path / "n").out
 
 
 def test_early_stopping_keeps_the_best(run, wine, tmp_path):
@@ -190,7 +242,7 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
         (["--target", "y"], "Data are one table or folder, or --lower and --upper, but neither is given."),
         (["--target", "y", "--lower", "{table}"], "two halves of a pair, but only one is given"),
         (["{table}", "--target", "y", "--lower", "{table}", "--upper", "{table}"], "but both are."),
-        (["{table}", "--target", "y", "--method", "magic"], "There is no method 'magic'; there are creinn, snn,"),
+        (["{table}", "--target", "y", "--method", "magic"], "There is no method 'magic'; there are creinn-d, creinn,"),
         (["{table}", "--target", "y", "--members", "0"], "--members must be at least 1, got 0."),
         (["{table}", "--target", "y", "--epochs", "0"], "epochs must be at least 1, got 0."),
         (["{table}", "--target", "y", "--patience", "3"], "--patience needs --validation-fraction"),
@@ -200,13 +252,32 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
         (["{table}", "--target", "y", "--separator", ";"], "has no column 'y'; its columns are key,size,colour"),
         (
             ["--lower", "{table}", "--upper", "{table}", "--target", "y", "--method", "snn"],
-            "The method 'snn' takes no intervals; creinn does.",
+            "The method 'snn' takes no intervals; take --method creinn.",
         ),
+        (
+            ["--lower", "{table}", "--upper", "{table}", "--target", "y"],
+            "The method 'creinn-d' takes no intervals; take --method creinn.",
+        ),
+        (
+            ["{table}", "--target", "y", "--method", "snn", "--mode", "sound"],
+            "--mode is for creinn-d and creinn, not for snn.",
+        ),
+        (
+            ["{table}", "--target", "y", "--method", "bnn-r", "--from", "m"],
+            "--from is for creinn-d and creinn, not for bnn-r.",
+        ),
+        (["{table}", "--target", "y", "--distance", "false"], "creinn-d is nothing without a distance"),
+        (["{table}", "--target", "y", "--distance", "-1"], "distance must be a finite number >= 0"),
+        (["{table}", "--target", "y", "--train", "radii"], "--train radii needs --from"),
+        (["{table}", "--target", "y", "--train", "nothing"], "--train nothing needs --from"),
+        (["{table}", "--from", "absent"], "There is no model directory absent."),
+        (["{table}", "--from", "absent", "--hidden", "4"], "--hidden cannot be chosen with --from"),
     ],
 )
 def test_user_errors_are_one_line_and_leave_nothing(run, table, tmp_path, arguments, message):
     filled = [argument.replace("{table}", str(table)) for argument in arguments]
-    done = run("train", *filled, "--out", tmp_path / "m", "--hidden", "4", *([] if "--epochs" in filled else FEW[2:]))
+    few = [] if "--epochs" in filled else FEW[2:]
+    done = run("train", *filled, "--out", tmp_path / "m", *([] if "--from" in filled else FEW[:2]), *few)
     assert done.code == 1
     assert done.err.startswith("creinn train: ")
     assert message.replace("{table}", str(table)) in done.err
@@ -250,7 +321,7 @@ def test_pair_round_trip(run, bounds, tmp_path):
     m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
     done = run(
         *("train", "--lower", lower, "--upper", upper, "--target", "kind", "--drop", "place", "--out", m),
-        *("--hidden", "16", "--epochs", "30", "--learning-rate", "0.01"),
+        *("--method", "creinn", "--hidden", "16", "--epochs", "30", "--learning-rate", "0.01"),
     )
     assert done.code == 0, done.err
     assert "124 rows of 13 intervals" in done.out

@@ -1,4 +1,4 @@
-"""``creinn demo``: train and compare four classifiers on embedded data, print one table, write a report."""
+"""``creinn demo``: train and compare six classifiers on embedded data, print one table, write a report."""
 
 import dataclasses
 import json
@@ -10,11 +10,11 @@ from creinn.commands.parsing import options_yaml
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """Compare a CreINN and its ensemble with ordinary networks on handwritten digits; takes about a minute.
+    """Compare CreINNs and their ensembles with ordinary networks on handwritten digits; takes one or two minutes.
 
     Args:
         out: Folder for report.html and results.json; demo.yaml in it holds all options that were used.
-        members: Members of the CreINN ensemble; the Deep Ensemble has twice as many.
+        members: Members of the CreINN ensembles; the Deep Ensemble has twice as many.
         epochs: Passes over the training images.
         seed: Decides everything random.
         jobs: Networks that are trained at the same time; the result does not depend on it.

@@ -2,6 +2,7 @@
 
 The name of a field is the name of its option (with dashes), its default is the default, and its entry in the ``Args:``
 section of the docstring is the help text. A field with the metadata :data:`POSITIONAL` is given by its place instead.
+An underscore at the end of a field's name, for names that Python keeps to itself, is no part of the option's.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
     parser = _parser(kind, program, fields)
     try:
         found = parser.parse_args(_normalised(kind, fields, arguments))
-        values = {field.name: found[field.name] for field in fields if field.name in found}
+        values = {field.name: found[_key(field.name)] for field in fields if _key(field.name) in found}
         missing = [field.name for field in fields if field.name not in values and _is_required(field)]
         if missing:
             raise UsageError(f"missing: {missing[0].upper()}.")
@@ -53,7 +54,7 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
 
 def options_yaml(command: str, options: Any) -> str:
     """All options as YAML that ``--config`` takes; the first line says by which version they were used."""
-    values = {name: _plain(value) for name, value in dataclasses.asdict(options).items()}
+    values = {_key(name): _plain(value) for name, value in dataclasses.asdict(options).items()}
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
@@ -108,7 +109,9 @@ def _normalised(kind: type, fields: Sequence[dataclasses.Field[Any]], arguments:
         if not token.startswith("--") or name not in hints or hints[name] is bool:
             rest.append(token)
             continue
-        if not equals and pending:
+        if not equals and bool in get_args(hints[name]) and (not pending or pending[0].startswith("--")):
+            equals, value = "=", "true"  # may stand alone, like a plain truth value
+        elif not equals and pending:
             equals, value = "=", pending.pop(0)
         if equals:
             value = _as_yaml(value, hints[name])
@@ -138,8 +141,15 @@ def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
     text = re.sub(r"Parser key \"(\w+)\": ", lambda m: f"{_option(m[1])}: ", text)
     text = re.sub(r"Expected an? <class '(\w+)'>\.", r"expected \1.", text)
+    text = re.sub(r"Does not validate against .*?Subtypes: \[(.*?)\] Errors:.* Given value: ", _one_of, text)
     text = text.replace("the following arguments are required: ", "missing: --")
     return text.rstrip(".") + "."
+
+
+def _one_of(found: re.Match[str]) -> str:
+    names = re.findall(r"'(\w+)'", found[1])
+    *others, last = ["null" if name == "NoneType" else name for name in names]
+    return f"expected {', '.join(others)} or {last}. Got value: "
 
 
 def _text_hint(hint: Any) -> Any:
@@ -157,7 +167,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{_key(name).replace('_', '-')}"
+
+
+def _key(name: str) -> str:
+    """Name of a field in a file of options."""
+    return name.removesuffix("_")
 
 
 def _plain(value: Any) -> Any:

@@ -24,19 +24,32 @@ class TrainOptions:
         size: Side in pixels to which images are stretched; by default they must agree already.
         channels: 3 for colour images, 1 for grey ones.
         augment: Whether to move images by a few pixels and mirror them at random in training.
-        method: creinn (credal sets), snn (an ordinary network), deep-ensemble, bnn-r, bnn-f, fsvi or bnn-l.
-        members: Networks to train and average; by default 1, for deep-ensemble 5.
-        mode: paper, or sound: intervals that contain every network inside the weight intervals.
+        method: creinn-d (recommended: an ordinary network whose credal sets grow with the distance from the training
+            data), creinn (an interval network; also for intervals), snn (an ordinary network), deep-ensemble, bnn-r,
+            bnn-f, fsvi or bnn-l.
+        distance: Whether credal sets grow with the distance from the training data, by default for creinn-d only; a
+            number is the scale, which is otherwise chosen.
+        members: Networks to train and combine; by default 1, for deep-ensemble 5.
+        combine: How members of creinn-d and creinn make one prediction: average, or envelope, which contains each.
+        mode: Of an interval network: paper, scaled (norms keep the order of radii), or sound (intervals contain every
+            network inside the weight intervals).
+        loss: Of creinn-d and creinn: of the intersection probability, or of both bounds.
+        from_: Directory of a trained model to start from instead of new weights, of method creinn-d, creinn, snn or
+            deep-ensemble; data are prepared as for that model. An ordinary network becomes credal: by creinn-d in one
+            pass over its training data, by creinn with an interval for each weight.
+        train: What to train: all, the radii alone, or nothing. By default (auto) all; with from the radii for creinn,
+            and nothing for creinn-d.
         hidden: Widths of the hidden layers for tables, separated by commas.
         network: Architecture for images: resnet8, resnet14, resnet18, resnet20, resnet34 or resnet50.
         stem: First layers of resnet18, 34 and 50: cifar for small images, imagenet for large ones.
         width: Channels of the first stage of that network; by default the usual number.
-        epochs: Passes over the training data; probability intervals grow narrower with them.
+        epochs: Passes over the training data; the intervals that creinn learns grow narrower with them.
         batch_size: Rows per step.
         learning_rate: Of Adam, at the start.
         milestones: Epochs after which the learning rate falls to a tenth, separated by commas.
         class_weight: balanced gives every class the same total weight in the loss; none gives it to every row.
-        validation_fraction: Share of the rows of each class that is kept from training to validate on.
+        validation_fraction: Share of the rows of each class that is kept from training to validate on, and to choose
+            the scale of the distance on; rows that a model to start from was not trained on either.
         patience: Stop after so many epochs without a better validation loss, and keep the best weights.
         seed: Decides everything random.
         device: Where to train: cpu, cuda, cuda:1, mps, or auto.
@@ -56,9 +69,14 @@ class TrainOptions:
     size: int | None = None
     channels: int = 3
     augment: bool = False
-    method: str = "creinn"
+    method: str = "creinn-d"
+    distance: bool | float | None = None
     members: int | None = None
-    mode: Literal["paper", "sound"] = "paper"
+    combine: Literal["average", "envelope"] = "average"
+    mode: Literal["paper", "scaled", "sound"] = "paper"
+    loss: Literal["intersection", "bounds"] = "intersection"
+    from_: Path | None = None
+    train: Literal["auto", "all", "radii", "nothing"] = "auto"
     hidden: tuple[int, ...] = (64, 64)
     network: str = "resnet8"
     stem: Literal["cifar", "imagenet"] = "cifar"

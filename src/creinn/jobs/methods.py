@@ -1,6 +1,6 @@
-"""Methods by name: how one classifier is built, and how several are averaged."""
+"""Methods by name: how one classifier is built, and how several become one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,10 +10,11 @@ import torch
 from creinn import nn as inn
 from creinn import rivals
 from creinn.classifier import Classifier
-from creinn.creinn import Ensemble, Mode
+from creinn.creinn import Ensemble
 from creinn.members import untrained_creinn
 
 Architecture = Callable[..., torch.nn.Module]  # called with the family of layers
+Form = Mapping[str, Any]  # options of a CreINN: distance, mode, loss
 
 
 @dataclass(frozen=True)
@@ -21,28 +22,33 @@ class Method:
     """A way to learn and predict.
 
     Args:
-        build: Makes an untrained classifier of an architecture; the mode is for CreINN.
-        ensemble: Averages several of them.
+        build: Makes an untrained classifier of an architecture; the form is for CreINN.
+        ensemble: Makes one classifier of several.
         members: How many to train unless asked otherwise.
+        is_credal: Whether it predicts credal sets, and has a form.
+        distance: Distance of the form, unless asked otherwise.
         takes_intervals: Whether inputs may be intervals.
     """
 
-    build: Callable[[Architecture, Mode], Classifier]
-    ensemble: Callable[[Sequence[Any]], Classifier] = rivals.DeepEnsemble
+    build: Callable[[Architecture, Form], Classifier]
+    ensemble: Callable[..., Classifier] = rivals.DeepEnsemble
     members: int = 1
+    is_credal: bool = False
+    distance: bool = False
     takes_intervals: bool = False
 
 
-def _creinn(architecture: Architecture, mode: Mode) -> Classifier:
-    return untrained_creinn(architecture(layers=inn), mode)
+def _creinn(layers: Any, architecture: Architecture, form: Form) -> Classifier:
+    return untrained_creinn(architecture(layers=layers), **form)
 
 
-def _rival(name: str, architecture: Architecture, mode: Mode) -> Classifier:
+def _rival(name: str, architecture: Architecture, form: Form) -> Classifier:
     return rivals.create(name, architecture)
 
 
 METHODS: dict[str, Method] = {
-    "creinn": Method(_creinn, Ensemble, takes_intervals=True),
+    "creinn-d": Method(partial(_creinn, torch.nn), Ensemble, is_credal=True, distance=True),
+    "creinn": Method(partial(_creinn, inn), Ensemble, is_credal=True, takes_intervals=True),
     **{name: Method(partial(_rival, name)) for name in rivals.METHODS},
     "deep-ensemble": Method(partial(_rival, "snn"), members=5),
 }

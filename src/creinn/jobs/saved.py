@@ -6,7 +6,10 @@ from typing import Any
 
 import torch
 
+from creinn.creinn import CreINN, Ensemble
+from creinn.interval import Interval
 from creinn.jobs.sources import Rows, Source, read_rows
+from creinn.rivals import DeepEnsemble
 from creinn.saving import load, read_config
 from creinn.training.loop import choose_device
 
@@ -29,15 +32,29 @@ class Saved:
         """Rows of a source, and what the model says of them.
 
         Raises:
-            ValueError: If the data are not as they must be.
+            ValueError: If the data are not as they must be, or intervals for a model that takes none.
         """
         source.check()
         rows = read_rows(source, self.preprocessing, self.classes if labelled else None)
+        if isinstance(rows.x, Interval) and not all(takes_intervals(part) for part in parts(self.model)):
+            raise ValueError(
+                f"{source.name} hold intervals, but the model takes none. Train one for them with --method creinn."
+            )
         for note in rows.notes:
             print(f"note: {note}")
         with torch.random.fork_rng():
             torch.manual_seed(0)  # methods that predict by sampling shall say the same every time
             return rows, self.model.predict(rows.x, batch_size).to("cpu")
+
+
+def parts(model: Any) -> list[Any]:
+    """The members of an ensemble, or the one model that there is."""
+    return list(model.members) if isinstance(model, Ensemble | DeepEnsemble) else [model]
+
+
+def takes_intervals(model: Any) -> bool:
+    """Whether a model that is no ensemble takes intervals."""
+    return isinstance(model, CreINN) and model.is_interval
 
 
 def read_saved(directory: Path, device: str) -> Saved:

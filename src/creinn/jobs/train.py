@@ -1,10 +1,10 @@
-"""``creinn train``: read, learn how to prepare inputs, train, save."""
+"""``creinn train``: read, learn how to prepare inputs, train, save; or start from a saved model and its preparation."""
 
 import inspect
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from creinn import models
 from creinn.classifier import Classifier, Inputs
 from creinn.commands.parsing import options_yaml
 from creinn.commands.train import TrainOptions
+from creinn.creinn import CreINN
 from creinn.data.augment import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.interval import Interval
-from creinn.jobs.methods import METHODS, Method, find_method
+from creinn.jobs.methods import METHODS, Form, Method, find_method
+from creinn.jobs.saved import parts, takes_intervals
 from creinn.jobs.sources import Source, Training, learn_images, learn_tables
+from creinn.jobs.start import credal, read_again, read_start
 from creinn.members import fit_members
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.tensorfile import write_bytes
@@ -28,6 +31,8 @@ from creinn.training import History, TrainConfig
 
 OPTIONS = "train.yaml"
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
+ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
+ONLY_NEW = ("drop", "categorical", "size", "channels", "hidden", "network", "stem", "width")
 
 
 def train(options: TrainOptions) -> int:
@@ -40,27 +45,82 @@ def train(options: TrainOptions) -> int:
     method = find_method(options.method)
     source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
     source.check()
+    options = _resolved(options, method)
+    form = {"distance": options.distance, "mode": options.mode, "loss": options.loss}
     config = _train_config(options)
-    members = method.members if options.members is None else options.members
-    if members < 1:
-        raise ValueError(f"--members must be at least 1, got {members}.")
     _check_directory(options.out)
-    data = _read(source, options)
+    started: list[CreINN] = []
+    if options.from_ is None:
+        data = _read(source, options)
+    else:
+        start = read_start(options.from_, options.device)
+        needs_radii = options.method == "creinn" or options.train == "radii"
+        started = [credal(part, form, needs_radii) for part in parts(start.model)]
+        data = read_again(source, start, options.target)
+    members = _count(options, method, started)
+    _check_kind(data, options, takes_intervals(started[0]) if started else method.takes_intervals)
     _say_what(data)
     train_data, val_data = _divided(data, options)
     augment = _augmentation(options, data)
-    builder = _builder(options, method, data)
-    networks, histories = fit_members(builder, members, train_data, val_data, config, augment)
-    if histories[-1].interrupted:
+    builder: Callable[[], Classifier] = iter(started).__next__ if started else _builder(options, method, form, data)
+    networks: Sequence[Classifier] = started
+    histories: list[History] = []
+    if options.train == "nothing":
+        _fit_distances(started, train_data, val_data)
+    else:
+        networks, histories = fit_members(builder, members, train_data, val_data, config, augment)
+    if histories and histories[-1].interrupted:
         again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
         return 130
-    model = networks[0] if members == 1 else method.ensemble(networks)
+    combine = {"combine": options.combine} if method.is_credal else {}
+    model = networks[0] if members == 1 else method.ensemble(networks, **combine)
     _say_result(model, histories, val_data)
     save(model, options.out, data.classes, data.preprocessing)
     write_bytes(options.out / OPTIONS, options_yaml("train", replace(options, members=members)).encode())
     print(f"wrote {options.out}")
     return 0
+
+
+def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
+    """Options with what depends on others filled in; refuses those that do not go together."""
+    defaults = {field.name: field.default for field in fields(TrainOptions)}
+    given = {name for name, default in defaults.items() if getattr(options, name) != default}
+    refused = [] if method.is_credal else [name for name in ONLY_CREDAL if name in given]
+    if refused:
+        able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
+        raise ValueError(f"--{refused[0].rstrip('_')} is for {able}, not for {options.method}.")
+    refused = [] if options.from_ is None else [name for name in ONLY_NEW if name in given]
+    if refused:
+        raise ValueError(f"--{refused[0]} cannot be chosen with --from: it is that of the model to start from.")
+    if options.from_ is None and options.train in ("radii", "nothing"):
+        raise ValueError(f"--train {options.train} needs --from, for the centres of a new network have learnt nothing.")
+    train = options.train
+    if train == "auto":
+        train = "all" if options.from_ is None else "nothing" if method.distance else "radii"
+    if not method.is_credal:
+        return replace(options, train=train)
+    distance = method.distance if options.distance is None else options.distance
+    if method.distance and distance is False:
+        raise ValueError(f"{options.method} is nothing without a distance: leave out --distance false, or take creinn.")
+    return replace(options, train=train, distance=distance)
+
+
+def _count(options: TrainOptions, method: Method, started: list[CreINN]) -> int:
+    members = len(started) or method.members
+    if options.members is None:
+        return members
+    if options.members < 1:
+        raise ValueError(f"--members must be at least 1, got {options.members}.")
+    if started and options.members != members:
+        raise ValueError(f"--members is {options.members}, but the model to start from has {members}.")
+    return options.members
+
+
+def _fit_distances(networks: Sequence[CreINN], train_data: tuple[Inputs, Tensor], val_data: Any) -> None:
+    for network in networks:
+        if network.distance_radius is not None:
+            network.fit_distance(*train_data, held_out=val_data)
 
 
 def _train_config(options: TrainOptions) -> TrainConfig:
@@ -72,6 +132,7 @@ def _train_config(options: TrainOptions) -> TrainConfig:
         epochs=options.epochs,
         batch_size=options.batch_size,
         learning_rate=options.learning_rate,
+        train="radii" if options.train == "radii" else "all",
         milestones=options.milestones,
         seed=options.seed,
         class_weight=None if options.class_weight == "none" else "balanced",
@@ -104,10 +165,13 @@ def _read(source: Source, options: TrainOptions) -> Training:
         data = learn_tables(source, options.target, options.drop, options.categorical)
     if len(data.classes) < 2:
         raise ValueError(f"{source.name} has one class only, {data.classes[0]!r}. There is nothing to tell apart.")
-    if isinstance(data.rows.x, Interval) and not find_method(options.method).takes_intervals:
-        able = [name for name, method in METHODS.items() if method.takes_intervals]
-        raise ValueError(f"The method {options.method!r} takes no intervals; {', '.join(able)} does.")
     return data
+
+
+def _check_kind(data: Training, options: TrainOptions, takes: bool) -> None:
+    if isinstance(data.rows.x, Interval) and not takes:
+        able = " or ".join(f"--method {name}" for name, method in METHODS.items() if method.takes_intervals)
+        raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
 
 
 def _divided(data: Training, options: TrainOptions) -> tuple[tuple[Inputs, Tensor], tuple[Inputs, Tensor] | None]:
@@ -130,11 +194,11 @@ def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | Non
     return RandomCropFlip(padding=max(1, data.rows.x.shape[-1] // 8))
 
 
-def _builder(options: TrainOptions, method: Method, data: Training) -> Callable[[], Classifier]:
+def _builder(options: TrainOptions, method: Method, form: Form, data: Training) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.preprocessing["kind"] == "table":
         table = partial(models.mlp, in_features=data.rows.x.shape[1], num_classes=logits, hidden=options.hidden)
-        return lambda: method.build(table, options.mode)
+        return lambda: method.build(table, form)
     networks = sorted(set(models.BUILDERS) - {"mlp"})
     if options.network not in networks:
         raise ValueError(f"There is no network {options.network!r} for images; there are {', '.join(networks)}.")
@@ -145,7 +209,7 @@ def _builder(options: TrainOptions, method: Method, data: Training) -> Callable[
         arguments["stem"] = options.stem
     elif options.stem != "cifar":
         raise ValueError(f"{options.network} is for small images and has no stem {options.stem!r}.")
-    return lambda: method.build(partial(build, **arguments), options.mode)
+    return lambda: method.build(partial(build, **arguments), form)
 
 
 def _say_what(data: Training) -> None:
@@ -153,7 +217,7 @@ def _say_what(data: Training) -> None:
     assert labels is not None
     shape = " x ".join(map(str, x.shape[1:]))
     kind = "intervals" if isinstance(x, Interval) else "numbers"
-    counts = torch.bincount(labels).tolist()
+    counts = torch.bincount(labels, minlength=len(data.classes)).tolist()
     shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
     if len(shown) > 20:
         shown = [*shown[:19], f"{len(shown) - 19} more"]
@@ -163,13 +227,18 @@ def _say_what(data: Training) -> None:
 
 
 def _say_result(model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None) -> None:
-    epochs = ", ".join(str(len(history)) for history in histories)
-    print(f"trained {len(histories)} {'network' if len(histories) == 1 else 'networks'}, epochs: {epochs}")
+    networks = parts(model)
+    if histories:
+        epochs = ", ".join(str(len(history)) for history in histories)
+        print(f"trained {len(histories)} {'network' if len(histories) == 1 else 'networks'}, epochs: {epochs}")
+    radii = [network.distance_radius for network in networks if getattr(network, "distance_radius", None) is not None]
+    if radii:
+        print(f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}")
     widths = [width for history in histories if (width := history["width"][-1]) is not None]
-    if widths:
+    if widths and takes_intervals(networks[0]):
         width = sum(widths) / len(widths)
         print(f"mean width of the probability intervals in training: {width:.4f}")
-        if width < NEARLY_POINTS:
+        if width < NEARLY_POINTS and not radii:
             print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
     if val_data is not None:
         x, y = val_data

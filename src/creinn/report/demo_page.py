@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from creinn.demo import (
-    CREINN_NAME,
-    ENSEMBLE_NAME,
+    D_ENSEMBLE_NAME,
+    D_NAME,
     FAR,
     GROUPS,
     MEASURES,
@@ -85,7 +85,7 @@ def _detection(result: DemoResult) -> Section:
 
 
 def _triangles(result: DemoResult) -> Section:
-    predictions = result.predictions[CREINN_NAME]
+    predictions = result.predictions[D_NAME]
     order = {group: predictions[group].epistemic.argsort(stable=True) for group in GROUPS}
     chosen = [
         ("Test digit with median EU", TEST, order[TEST][len(order[TEST]) // 2]),
@@ -97,7 +97,7 @@ def _triangles(result: DemoResult) -> Section:
     for title, group, index in chosen:
         found = predictions[group][index].to(torch.float64)
         first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
-        picture = image_grid([result.data.groups[group][index]], [_caption(result, CREINN_NAME, group, index)])
+        picture = image_grid([result.data.groups[group][index]], [_caption(result, D_NAME, group, index)])
         triangle = simplex(
             coarsen(found, first, second), [f"digit {first}", f"digit {second}", "any other"], height=360
         )
@@ -106,14 +106,14 @@ def _triangles(result: DemoResult) -> Section:
 
 
 def _gallery(result: DemoResult) -> Section:
-    predictions = result.predictions[ENSEMBLE_NAME]
+    predictions = result.predictions[D_ENSEMBLE_NAME]
     names = [str(digit) for digit in range(result.config.known)]
 
     def row(title: str, group: str, most: bool) -> Html:
         found = predictions[group]
         order = found.total.argsort(descending=most, stable=True)[:SHOWN]
         bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in order]
-        captions = [_caption(result, ENSEMBLE_NAME, group, i) for i in order]
+        captions = [_caption(result, D_ENSEMBLE_NAME, group, i) for i in order]
         return Html(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in order], captions, bars)}")
 
     return Section(

@@ -1,17 +1,20 @@
 """What the page of the demo says: one explanation per figure; names in braces are filled in."""
 
 LEAD = """
-Four classifiers of one architecture (a ResNet-8) learned the digits 0 to {last} from {train} images of 8 by 8 pixels.
+Six classifiers of one architecture (a ResNet-8) learned the digits 0 to {last} from {train} images of 8 by 8 pixels.
 They were asked about {test} further images of these digits, {near} images of digits they have never seen, and {far}
 patches of photographs.
 """
 
 MODELS = """
-SNN is an ordinary network; the Deep Ensemble averages {snns} of them. A CreINN has an interval for each weight and
-predicts a credal set: an interval of probability for each class. Its ensemble averages the intervals of {creinns}
-CreINNs, and so has about as many parameters as the Deep Ensemble. The columns of single networks show mean ± standard
-deviation over all that were trained; each ensemble was made once. All numbers are from images that were not used in
-training.
+SNN is an ordinary network; the Deep Ensemble averages {snns} of them. A CreINN predicts a credal set: an interval of
+probability for each class. In the paper's form it has an interval for each weight; its ensemble averages the intervals
+of {creinns} CreINNs, and so has about as many parameters as the Deep Ensemble. CreINN-D is the recommended form: an
+ordinary network, with batch norm on its logits, whose credal sets grow with the distance of an image's features from
+those of the training images; its ensemble averages {creinns} of them. A CreINN-D learns from five sixths of the
+training images, and chooses the scale of the distance on the others. The columns of single networks show mean ±
+standard deviation over all that were trained; each ensemble was made once. All numbers are from images that were not
+used in training.
 """
 
 NUMBERS = """
@@ -43,28 +46,28 @@ entropy in the credal set for the CreINNs.
 """
 
 SIMPLEX = """
-Each triangle holds all distributions over three possibilities: the two digits that the first CreINN finds most probable
-for the image (by the intersection probability), and any other digit. The probabilities of all other digits are added
-up, which shows the credal set over all classes exactly as it looks from these three; nothing is left out or
+Each triangle holds all distributions over three possibilities: the two digits that the first CreINN-D finds most
+probable for the image (by the intersection probability), and any other digit. The probabilities of all other digits are
+added up, which shows the credal set over all classes exactly as it looks from these three; nothing is left out or
 renormalised. A corner is certainty. The shaded polygon is the credal set, dashed lines are its bounds, and the diamond
-is the intersection probability, by which the CreINN decides. A small set near a corner is confident, a small set in the
+is the intersection probability, by which it decides. A small set near a corner is confident, a small set in the
 middle is ambiguous, and a large set does not know.
 """
 
 GALLERY = """
-Images with the least and the greatest total uncertainty of the CreINN ensemble. Beside each image stand the probability
-intervals of the classes, from lower to upper bound; the orange mark is the intersection probability. Point at a bar to
-read its bounds.
+Images with the least and the greatest total uncertainty of the CreINN-D ensemble. Beside each image stand the
+probability intervals of the classes, from lower to upper bound; the orange mark is the intersection probability. Point
+at a bar to read its bounds.
 """
 
 TRAINING = """
-Loss and accuracy on the training images, and the mean width of the CreINN's probability intervals, epoch by epoch, for
-the first network of each kind.
+Loss and accuracy on the training images, and the mean width of probability intervals, epoch by epoch, for the first
+network of each kind. The width of CreINN-D is 0 here: its distance is fitted when the training has ended.
 """
 
 RADII = """
-Radii of the weights in the last layer of the first CreINN: each weight is an interval of its centre plus or minus the
-radius. White weights are ordinary numbers.
+Radii of the weights in the last layer of the first CreINN of the paper's form: each weight is an interval of its centre
+plus or minus the radius. White weights are ordinary numbers.
 """
 
 ORIGIN = """
