@@ -49,6 +49,24 @@ def test_the_scale_is_the_largest_that_costs_little() -> None:
     assert choose_scale(observed, 1e4 * harmful, head) == SCALES[0]  # even the smallest costs too much
 
 
+def test_without_errors_the_number_of_classes_in_the_sets_limits_the_scale() -> None:
+    """Every row is right by 4 in its logit, and half of them look far away."""
+    y = torch.arange(60) % 3
+    logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
+    excess = (torch.arange(60) < 30).float()
+
+    def head(logits: Interval) -> CredalSet:
+        return credal_set(logits, "paper")
+
+    def classes(scale: float) -> float:
+        radius = (scale * excess)[:, None]
+        return head(Interval(logits.lower - radius, logits.lower + radius)).classes("dominance").sum(1).float().mean()
+
+    chosen = choose_scale(Observed(logits, logits, y), excess, head)
+    assert classes(0.0) == 1
+    assert classes(chosen) <= 1.1 < classes(SCALES[SCALES.index(chosen) + 1])
+
+
 def test_a_sixth_of_each_class() -> None:
     y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
     mask = one_sixth(y)

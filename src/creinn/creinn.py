@@ -194,10 +194,10 @@ class CreINN(_Credal):
         Works for any network, trained or converted, whose last linear layer can be found; see :mod:`creinn.features`.
         A model that was built without ``distance`` gets one, as with ``distance=True``.
 
-        The scale, unless ``distance`` is a number, is the largest one up to which the accuracy-rejection curve by total
-        uncertainty hardly suffers (:func:`creinn.scale.choose_scale`) on ``held_out``. Without such data a sixth of
-        the training data is used for it. The network has learnt these, so the choice is optimistic; it goes up to
-        :data:`creinn.scale.LARGEST_SCALE_SEEN` only.
+        The scale, unless ``distance`` is a number, is the largest one up to which predictions on ``held_out`` hardly
+        suffer (:func:`creinn.scale.choose_scale`). Without such data a sixth of the training data is used for it. The
+        network has learnt these, so the choice is optimistic; it goes up to :data:`creinn.scale.LARGEST_SCALE_SEEN`
+        only.
 
         Args:
             x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.

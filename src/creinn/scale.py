@@ -1,7 +1,8 @@
 """The scale of distance-aware radii, chosen on data of the training distribution; no foreign data are used.
 
 In: a :class:`~creinn.distance.DistanceRadius`, and what the network makes of training and held-out data. Out: the
-radius, fitted, with the largest scale up to which the accuracy-rejection curve by total uncertainty hardly suffers.
+radius, fitted, with the largest scale up to which predictions on such data hardly suffer: neither the
+accuracy-rejection curve by total uncertainty, nor the number of classes that cannot be ruled out.
 """
 
 import copy
@@ -22,8 +23,10 @@ SCALES = tuple(10 ** (exponent / 10) for exponent in range(-20, 11))
 """Values of the scale that are tried: 0.01 to 10, ten in each decade."""
 ALLOWED_FALL = 0.002
 """What the scale may cost in area under the accuracy-rejection curve."""
-LARGEST_SCALE_SEEN = 1.0
-"""Largest scale that is chosen on data the network was trained on: with few errors left, these would allow any."""
+ALLOWED_GROWTH = 0.1
+"""What it may add to the mean number of undominated classes; where there are no errors, the curve allows any scale."""
+LARGEST_SCALE_SEEN = 0.3
+"""Largest scale that is chosen on data the network was trained on: it knows them too well to judge by."""
 
 Head = Callable[[Interval], CredalSet]
 
@@ -73,10 +76,11 @@ def fit_radius(
 
 
 def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head, largest: float = math.inf) -> float:
-    """The largest of :data:`SCALES` up to which the accuracy-rejection curve hardly suffers.
+    """The largest of :data:`SCALES` up to which predictions on data of the training distribution hardly suffer.
 
-    From the smallest scale on, each may lower the area under the curve by at most :data:`ALLOWED_FALL` against scale
-    0; the last one before the first that lowers it more is chosen. If even the smallest does, it is chosen all the
+    From the smallest scale on, each may lower the area under the accuracy-rejection curve by at most
+    :data:`ALLOWED_FALL` against scale 0, and add at most :data:`ALLOWED_GROWTH` to the mean number of undominated
+    classes; the last one before the first that does more is chosen. If even the smallest does, it is chosen all the
     same: it orders inputs by distance and leaves their sets small.
 
     Args:
@@ -86,17 +90,22 @@ def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head,
         largest: Larger scales are not tried.
     """
 
-    def area(scale: float) -> float:
+    def judge(scale: float) -> tuple[float, float]:
+        """Area under the curve, and mean number of undominated classes."""
         prediction = head(widened(observed.logits, scale * excess))
         # of more than two classes, total uncertainty alone: the lower entropy that goes with it takes longer
         total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
         assert isinstance(total, Tensor)
-        return area_under_rejection(total, prediction.label == observed.labels)
+        undominated = prediction.classes("dominance").sum(-1).double().mean()
+        return area_under_rejection(total, prediction.label == observed.labels), float(undominated)
 
-    floor = area(0.0) - ALLOWED_FALL
+    area, classes = judge(0.0)
     chosen = SCALES[0]
     for scale in SCALES:
-        if scale > largest or area(scale) < floor:
+        if scale > largest:
+            break
+        new_area, new_classes = judge(scale)
+        if new_area < area - ALLOWED_FALL or new_classes > classes + ALLOWED_GROWTH:
             break
         chosen = scale
     return chosen
