@@ -19,10 +19,10 @@ from creinn.distance import (
     VACUOUS,
     DistanceRadius,
     Statistics,
+    add_radius,
     fit_statistics,
     ledoit_wolf,
     squared_distance,
-    widened,
 )
 from creinn.features import features_and_logits
 from distance_cases import blobs, ordinary
@@ -68,14 +68,14 @@ def test_distance_by_hand() -> None:
 
 def test_radii_are_added_until_nothing_is_known() -> None:
     logits = Interval(torch.tensor([[0.0, 3.0], [0.0, 3.0]]), torch.tensor([[1.0, 3.0], [1.0, 3.0]]))
-    wide = widened(logits, torch.tensor([2.0, 1e9]))
+    wide = add_radius(logits, torch.tensor([2.0, 1e9]))
     torch.testing.assert_close(wide.lower, torch.tensor([[-2.0, 1.0], [-3 - VACUOUS, -VACUOUS]]))
     torch.testing.assert_close(wide.upper, torch.tensor([[3.0, 5.0], [4 + VACUOUS, 6 + VACUOUS]]))
-    one = widened(Interval.point(torch.tensor([[-5.0], [5.0]])), torch.tensor([1e9, torch.inf]))
+    one = add_radius(Interval.point(torch.tensor([[-5.0], [5.0]])), torch.tensor([1e9, torch.inf]))
     torch.testing.assert_close(one.upper, torch.tensor([[VACUOUS], [10 + VACUOUS]]))
     scores = 30 * torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     for mode in ("paper", "sound"):
-        vacuous = credal_set(widened(Interval.point(scores), torch.full((200,), 1e9)), mode)
+        vacuous = credal_set(add_radius(Interval.point(scores), torch.full((200,), 1e9)), mode)
         assert vacuous.lower.max() < 1e-6
         assert vacuous.upper.min() > 1 - 1e-6
 
@@ -227,7 +227,7 @@ def test_a_sound_set_contains_the_set_of_every_member(width: float) -> None:
             logits, model.norm.running_mean, model.norm.running_var, model.norm.weight, model.norm.bias, eps=1e-5
         ).detach()
         radius = model.distance_radius(features.detach())
-        inner = credal_set(widened(Interval.point(normalised), radius), "sound")
+        inner = credal_set(add_radius(Interval.point(normalised), radius), "sound")
         assert bool((outer.lower <= inner.lower + 1e-9).all())
         assert bool((outer.upper >= inner.upper - 1e-9).all())
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from creinn import nn as inn
 from creinn.classifier import Classifier, Inputs, common_classes, evaluating
 from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
-from creinn.distance import DistanceRadius, widened
+from creinn.distance import DistanceRadius, add_radius
 from creinn.features import check_features, features_and_logits, find_head
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -153,7 +153,7 @@ class CreINN(_Credal):
             return credal_set(self._normalised(self.network(x)), self.mode)
         features, logits = features_and_logits(self.network, x)
         radius = self.distance_radius(self._measured(features))
-        return credal_set(widened(self._normalised(logits), radius), self.mode)
+        return credal_set(add_radius(self._normalised(logits), radius), self.mode)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""

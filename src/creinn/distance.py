@@ -144,7 +144,7 @@ def squared_distance(
     return apart.square().sum(1)
 
 
-def widened(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
+def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
     Added is at most the range of the row's logits (one logit stands against 0) and :data:`VACUOUS`. More could not be

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from creinn.credal import CredalSet
-from creinn.distance import DistanceRadius, widened
+from creinn.distance import DistanceRadius, add_radius
 from creinn.interval import Interval, cat
 from creinn.numerics import widen
 
@@ -92,7 +92,7 @@ def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head,
 
     def judge(scale: float) -> tuple[float, float]:
         """Area under the curve, and mean number of undominated classes."""
-        prediction = head(widened(observed.logits, scale * excess))
+        prediction = head(add_radius(observed.logits, scale * excess))
         # of more than two classes, total uncertainty alone: the lower entropy that goes with it takes longer
         total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
         assert isinstance(total, Tensor)

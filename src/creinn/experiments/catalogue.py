@@ -40,7 +40,7 @@ POINT_ARMS = (Arm(None, tuple(Shift(kind, 0, high) for kind, highs in _FROM_ZERO
 """Train on points, test on ever wider ranges (DesignIntervalSig2Interval)."""
 
 _TEMPERED = {name: {"kl_weight": 0.1} for name in ("bnn-r", "bnn-f", "bnn-r-norm", "bnn-f-norm")}
-"""Mean-field networks of these sizes underfit with the whole KL divergence: theirs is a tempered posterior."""
+"""A tempered posterior: with many more weights than images the whole KL divergence would outweigh the data."""
 
 _CIFAR = Experiment(
     name="cifar10-svhn",
