@@ -12,6 +12,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, get_type_hints
 
+from creinn.allocation import keep_freed_memory
 from creinn.commands.parsing import UsageError, parse_options, summary
 
 COMMANDS = ("demo", "train", "predict", "evaluate", "experiment", "benchmark", "export")
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         program, run, rest = _find(arguments)
         if run is None:
             return OK
+        keep_freed_memory()
         return run(parse_options(_options_of(run), program, rest))
     except SystemExit as exit_:  # --help of a command
         return int(exit_.code or 0)
