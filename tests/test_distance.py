@@ -16,15 +16,16 @@ from creinn import CreINN, Ensemble, Interval, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.creinn import credal_set
 from creinn.distance import (
+    LARGEST_RANK,
     VACUOUS,
+    Distance,
     DistanceRadius,
-    Statistics,
     add_radius,
     fit_statistics,
     ledoit_wolf,
     squared_distance,
 )
-from creinn.features import features_and_logits
+from creinn.features import observe, pooled
 from distance_cases import blobs, ordinary
 
 
@@ -57,13 +58,17 @@ def test_distances_are_those_to_class_means_under_the_shared_covariance(rows: in
 def test_distance_by_hand() -> None:
     # within classes: deviations +-1 in both axes, so the covariance is the identity; means (0, 0) and (10, 0)
     x = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [11, 1], [11, -1], [9, 1], [9, -1]])
-    radius = DistanceRadius(2, 2)
-    radius.fit(x, torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]))
-    assert radius.median.item() == pytest.approx(2)  # every training row has 1 + 1
-    radius.scale.fill_(0.5)
+    y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    distance = Distance(2)
+    distance.fit(x, y)
+    assert distance.median.item() == pytest.approx(2)  # every training row has 1 + 1
     new = torch.tensor([[0.0, 0.0], [2.0, 0.0], [10.0, 4.0]])
-    torch.testing.assert_close(squared_distance(new, radius.statistics), torch.tensor([0.0, 4.0, 16.0]))
-    torch.testing.assert_close(radius(new), torch.tensor([0.0, 0.5, 3.5]))
+    torch.testing.assert_close(squared_distance(new, distance.statistics), torch.tensor([0.0, 4.0, 16.0]))
+    radius = DistanceRadius(2, 2)
+    radius.fit((x, 3 * x), y)  # the second place sees the same distances
+    radius.scale.fill_(0.5)
+    torch.testing.assert_close(radius((new, 3 * new)), torch.tensor([0.0, 0.5, 3.5]))
+    torch.testing.assert_close(radius((new, 0 * new)), torch.tensor([0.0, 0.0, 1.5]))  # relative distances 8 and 0
 
 
 def test_radii_are_added_until_nothing_is_known() -> None:
@@ -103,11 +108,9 @@ def test_poor_data_give_finite_distances(name: str, dtype: torch.dtype) -> None:
     else:  # exactly singular, and no spread among the products: the estimated share of shrinkage is 0
         x, y = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]), torch.tensor([1, 1])
     x = x.to(dtype)
-    radius = DistanceRadius(x.shape[1], 3).to(dtype)
-    radius.fit(x, y)
-    radius.scale.fill_(1.0)
-    assert radius.median > 0
-    near, far = radius(x), radius(100 + 100 * x[:1])
+    radius = fitted_to(x, y, 3)
+    assert radius.distances[0].median > 0
+    near, far = radius((x,)), radius((100 + 100 * x[:1],))
     assert bool(torch.isfinite(near).all())
     assert 1 < far.item() < torch.inf
     assert near.median() <= 1
@@ -123,8 +126,8 @@ def test_a_class_without_samples_is_not_a_place_to_be_near_to() -> None:
 
 
 def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
-    radius = DistanceRadius(x.shape[1], classes).to(x.dtype)
-    radius.fit(x, y)
+    radius = DistanceRadius(1, classes).to(x.dtype)
+    radius.fit((x,), y)
     radius.scale.fill_(1.0)
     return radius
 
@@ -132,14 +135,38 @@ def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
 def test_distances_are_not_lost_far_from_the_origin() -> None:
     x, y = blobs()
     near, far = fitted_to(x, y, 3), fitted_to(x + 3000, y, 3)
-    torch.testing.assert_close(far(x + 3000), near(x), rtol=0.01, atol=0.01)
+    torch.testing.assert_close(far((x + 3000,)), near((x,)), rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 5])
+def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 5, generator=generator).double() @ torch.randn(5, 5, generator=generator).double()
+    y = torch.arange(400) % 2
+    statistics = fit_statistics(x, y, 2, rank)
+    means = torch.stack([x[y == k].mean(0) for k in range(2)])
+    covariance = sklearn_ledoit_wolf((x - means[y]).numpy(), assume_centered=True)[0]
+    variances, vectors = np.linalg.eigh(covariance)
+    variances[: 5 - rank] = variances[: 5 - rank].mean() if rank < 5 else variances[:0]
+    precision = torch.from_numpy(np.linalg.inv(vectors * variances @ vectors.T))
+    apart = 3 * x[:50, None] - means
+    expected = torch.einsum("nki,ij,nkj->nk", apart, precision, apart).amin(1)
+    torch.testing.assert_close(squared_distance(3 * x[:50], statistics), expected)
+
+
+def test_many_features_take_memory_in_proportion() -> None:
+    x = torch.randn(50, 600, generator=torch.Generator().manual_seed(0))
+    statistics = fit_statistics(x, torch.arange(50) % 3, 3)
+    assert statistics.directions.shape == (600, LARGEST_RANK)
+    assert bool(torch.isfinite(squared_distance(x, statistics)).all())
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10**6), width=st.floats(0, 3))
-def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, width: float) -> None:
+@given(seed=st.integers(0, 10**6), width=st.floats(0, 3), rank=st.integers(1, 4))
+def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, width: float, rank: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    statistics = Statistics(*(torch.randn(size, generator=generator).double() for size in ((4,), (4, 4), (3, 4))))
+    x, y = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
+    statistics = fit_statistics(x * torch.tensor([1.0, 2.0, 5.0, 9.0]) + y[:, None], y, 3, rank)
     lower = torch.randn(5, 4, generator=generator).double()
     box = Interval(lower, lower + width * torch.rand(5, 4, generator=generator).double())
     bound = squared_distance(box, statistics)
@@ -178,10 +205,11 @@ def test_sets_grow_with_the_distance(network: str) -> None:
     before = credal_set(model.eval()._normalised(model.network(x)), mode)
     model.fit_distance(x, y)
     near, far = model.predict(x), model.predict(50 * x)
-    features, _ = features_and_logits(model.network, x)
-    excess = model.distance_radius.excess(model._measured(features))
+    outputs, _ = observe(model.network, x, model.distance_at)
+    assert len(outputs) == (3 if network == "convolutions" else 1)
+    excess = model.distance_radius.excess(model._measured(outputs))
     typical = excess == 0
-    assert 0.4 < typical.float().mean() < 0.6
+    assert 0.4 < typical.float().mean() < 0.7
     torch.testing.assert_close(near.lower[typical], before.lower[typical])  # near the data nothing changes
     torch.testing.assert_close(near.upper[typical], before.upper[typical])
     assert bool((near.width[~typical].mean(1) > before.width[~typical].mean(1)).all())
@@ -196,7 +224,8 @@ def test_the_radius_enters_after_the_norm_by_hand() -> None:
     model.fit_distance(x, y)
     far = 3 * x[:5]
     features = model.network.features(far)
-    radius = 0.25 * (squared_distance(features, model.distance_radius.statistics) / model.distance_radius.median - 1)
+    distance = model.distance_radius.distances[0]
+    radius = 0.25 * (squared_distance(features, distance.statistics) / distance.median - 1)
     logits = model.norm(model.network.head(features))
     span = (logits.amax(1) - logits.amin(1) + VACUOUS).detach()
     radius = radius.clamp_min(0).minimum(span)[:, None]
@@ -226,7 +255,7 @@ def test_a_sound_set_contains_the_set_of_every_member(width: float) -> None:
         normalised = torch.nn.functional.batch_norm(
             logits, model.norm.running_mean, model.norm.running_var, model.norm.weight, model.norm.bias, eps=1e-5
         ).detach()
-        radius = model.distance_radius(features.detach())
+        radius = model.distance_radius((features.detach(),))
         inner = credal_set(add_radius(Interval.point(normalised), radius), "sound")
         assert bool((outer.lower <= inner.lower + 1e-9).all())
         assert bool((outer.upper >= inner.upper - 1e-9).all())
@@ -289,7 +318,7 @@ def test_fit_ends_with_the_distance(val: bool) -> None:
         torch.testing.assert_close(value, fitted[name])
     again = fit(model, (x, y), held_out, config)  # from there, without the distance
     assert not val or again.rows[-1]["val_width"] == 0
-    assert not torch.equal(model.distance_radius.factor, fitted["factor"])
+    assert not torch.equal(model.distance_radius.distances[0].directions, fitted["distances.0.directions"])
 
 
 def test_data_that_are_read_when_needed(tmp_path: object) -> None:
@@ -344,7 +373,7 @@ def test_ensembles(combine: str, tmp_path: object) -> None:
     assert torch.equal(again.predict(x).upper, whole.upper)
 
 
-@pytest.mark.parametrize("kind", ["ordinary", "hooked", "double", "sound"])
+@pytest.mark.parametrize("kind", ["ordinary", "hooked", "places", "double", "sound"])
 def test_saved_and_exported(kind: str, tmp_path: object) -> None:
     torch.manual_seed(0)
     x, y = blobs()
@@ -352,6 +381,9 @@ def test_saved_and_exported(kind: str, tmp_path: object) -> None:
         model = CreINN(
             torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), distance=True
         )
+    elif kind == "places":
+        network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        model = CreINN(network, distance=True, distance_at=("0", "1"))
     elif kind == "sound":
         network = models.mlp(4, 3, hidden=(8,))
         inn.scale_radii_(network, 0.01)
@@ -407,5 +439,84 @@ def test_refusals() -> None:
         model.fit_distance(x)
     with pytest.raises(ValueError, match="held-out data are empty"):
         model.fit_distance(x, y, held_out=(x[:0], y[:0]))
+    with pytest.raises(ValueError, match=r"MLP has no module 'layer7' .* Its modules are: body"):
+        ordinary(distance_at=("layer7",))
+    twice = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    twice.insert(1, twice[0])
+    with pytest.raises(ValueError, match="measured at '0', but it ran 2 times, not once"):
+        CreINN(twice, distance=True, distance_at=("0",)).fit_distance(x, y)
+    flat = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Unflatten(0, (-1, 4)), torch.nn.Linear(4, 3))
+    with pytest.raises(ValueError, match=r"measured at '0', but its output is a Tensor of shape \(8,\). It should be"):
+        CreINN(flat, distance=True, distance_at=("0",)).fit_distance(x, y)
     with pytest.raises(ValueError, match="Unknown combine 'union'; choose 'average' or 'envelope'"):
         Ensemble([model], combine="union")
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), width=st.floats(0, 3), positions=st.integers(1, 5))
+def test_pooled_features_of_a_box_contain_those_of_every_member(seed: int, width: float, positions: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    lower = torch.randn(3, 2, positions, generator=generator).double()
+    box = Interval(lower, lower + width * torch.rand(3, 2, positions, generator=generator).double())
+    whole = pooled(box)
+    assert whole.shape == (3, 4)
+    for member in reference.members(box, generator, 30):
+        features = pooled(member)
+        expected = np.concatenate([member.numpy().mean(2), member.numpy().std(2)], 1)
+        np.testing.assert_allclose(features.numpy(), expected, atol=1e-12)
+        assert bool(((whole.lower <= features + 1e-9) & (features <= whole.upper + 1e-9)).all())
+
+
+@pytest.mark.parametrize("layers", [torch.nn, inn])
+def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
+    """The distance is the mean over the stages, by channel means and deviations; compiled and saved it is the same."""
+    torch.manual_seed(0)
+    x, y = torch.randn(90, 1, 8, 8), torch.arange(90) % 3
+    network = models.resnet8(3, in_channels=1, width=2, layers=layers)
+    model = CreINN(network, distance=0.1)
+    model.train()(x)
+    model.eval().fit_distance(x, y)
+    assert model.distance_at == ("layer1", "layer2", "layer3")
+    seen = {}
+    for path in model.distance_at:
+        network.get_submodule(path).register_forward_hook(lambda _, i, o, path=path: seen.update({path: o}))
+    far = 2 * x[:20]
+    prediction = model.predict(far)
+    relative = []
+    for path, distance in zip(model.distance_at, model.distance_radius.distances, strict=True):
+        maps = seen[path] if layers is torch.nn else seen[path].center
+        features = torch.cat((maps.mean((2, 3)), maps.std((2, 3), correction=0)), 1)
+        relative.append(squared_distance(features, distance.statistics) / distance.median)
+    radius = 0.1 * (torch.stack(relative).mean(0) - 1).clamp_min(0)
+    for path in model.distance_at:
+        network.get_submodule(path)._forward_hooks.clear()
+    assert (radius > 0).sum() > 5
+    expected = credal_set(add_radius(model._normalised(network(far)), radius), "paper")
+    torch.testing.assert_close(prediction.lower, expected.lower, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(prediction.upper, expected.upper, atol=1e-5, rtol=1e-4)
+    fast = creinn.compile(model, example=far)
+    torch.testing.assert_close(fast.predict(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
+    model.save(tmp_path)
+    assert torch.equal(load(tmp_path).predict(far).upper, prediction.upper)
+    state = model.state_dict()
+    state["distance_radius.distances.1.means"] = torch.zeros(4, 8)  # of another number of classes
+    with pytest.raises(RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"):
+        CreINN(copy.deepcopy(network), distance=0.1).load_state_dict(state)
+    program = torch.export.export(model, (far,), strict=False)
+    torch.testing.assert_close(program.module()(far).lower, prediction.lower)
+
+
+def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) -> None:
+    """A network of one's own is saved as a graph of its layers; a distance between them needs the network itself."""
+    torch.manual_seed(0)
+
+    def network() -> torch.nn.Module:
+        block = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        return torch.nn.Sequential(block, torch.nn.Linear(8, 3))
+
+    x, y = blobs()
+    model = CreINN(network(), distance=True, distance_at=("0",)).eval().fit_distance(x, y)
+    model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"its distance is measured at '0'.*load\(path, network=\.\.\.\)"):
+        load(tmp_path)
+    assert torch.equal(load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper)

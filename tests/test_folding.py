@@ -162,15 +162,22 @@ def test_features_are_given_on_request(layers):
     assert isinstance(folded, FoldedNetwork)
     x = torch.rand(4, 3, 8, 8).double()
     x = Interval._of_point(x) if layers == "interval" else x
-    features, expected = folded.features(x), network.features(x)
-    for got, wanted in ((features, expected), (folded(x), norm(network(x))), (folded.head(features), folded(x))):
+    (features,), logits = folded.observe(x)
+    for got, wanted in (
+        (features, network.features(x)),
+        (folded(x), norm(network(x))),
+        (logits, norm(network(x))),
+    ):
         if layers == "interval":
             assert_same(got, wanted)
         else:
             torch.testing.assert_close(got, wanted)
 
 
-def test_features_that_are_not_all_are_refused():
+@torch.no_grad()
+def test_outputs_of_modules_are_given_on_request():
+    """Of a whole stage, of a layer inside it, and of one whose result is used twice."""
+
     class Around(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -180,11 +187,42 @@ def test_features_that_are_not_all_are_refused():
             y = self.first(x)
             return self.head(functions.relu(y)) + y
 
-    network = Around()
-    with pytest.raises(GraphError, match="uses more than the features"):
-        fold(network, network.head)
+    torch.manual_seed(0)
+    network = randomise(Around())
+    x = Interval._of_point(torch.randn(4, 3).double())
+    (first, before), logits = (fold(network, network.head, ["first"])).observe(x)[0][::-1], fold(network)(x)
+    assert_same(first, network.first(x))
+    assert_same(before, functions.relu(network.first(x)))
+    assert_same(logits, network(x))
+    stages = randomise(models.resnet14(3, width=2))
+    images = Interval._of_point(torch.rand(2, 3, 8, 8).double())
+    seen = {}
+    for path in ("layer1", "layer2.0.bn1", "layer3"):
+        stages.get_submodule(path).register_forward_hook(lambda _, i, o, path=path: seen.update({path: o}))
+    stages(images)
+    for path in seen:
+        stages.get_submodule(path)._forward_hooks.clear()
+    for path, output in zip(seen, fold(stages, at=list(seen)).observe(images)[0], strict=True):
+        assert_same(output, seen[path])
+
+
+def test_what_cannot_be_given_is_refused():
+    class Plain(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = inn.Linear(3, 3)
+
+        def forward(self, x):
+            return functions.relu(self.layer(x))
+
+    network = torch.nn.Sequential(Plain(), inn.Linear(3, 3))
+    with pytest.raises(GraphError, match="0: Plain does not end in a layer, so its output is not found"):
+        fold(network, at=["0"])
     with pytest.raises(GraphError, match="The head, Linear, is not a layer of the network"):
         fold(network, inn.Linear(3, 3))
+    layer = inn.Linear(3, 3)
+    with pytest.raises(GraphError, match="0 is called 2 times in the network, not 1 times"):
+        fold(torch.nn.Sequential(layer, inn.ReLU(), layer), at=["0"])
 
 
 def test_norm_maps_by_hand():

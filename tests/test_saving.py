@@ -85,6 +85,7 @@ def test_configuration_is_readable(tmp_path):
         "logit_norm": True,
         "distance": None,
         "loss": "intersection",
+        "distance_at": None,
     }
     assert config["classes"] == ["ham", "eggs", "spam"]
     assert config["preprocessing"] == {"mean": [0.5], "std": [0.25]}

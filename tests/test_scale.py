@@ -62,7 +62,7 @@ def test_without_errors_the_number_of_classes_in_the_sets_limits_the_scale() -> 
         radius = (scale * excess)[:, None]
         return head(Interval(logits.lower - radius, logits.lower + radius)).classes("dominance").sum(1).float().mean()
 
-    chosen = choose_scale(Observed(logits, logits, y), excess, head)
+    chosen = choose_scale(Observed((logits,), logits, y), excess, head)
     assert classes(0.0) == 1
     assert classes(chosen) <= 1.1 < classes(SCALES[SCALES.index(chosen) + 1])
 
@@ -84,7 +84,7 @@ def test_the_scale_is_chosen_on_held_out_data() -> None:
     model.fit_distance(x, y, held_out=blobs(seed=1))
     assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
     new = features_and_logits(model.network.eval(), blobs(seed=1)[0])[0]
-    distances = squared_distance(new, model.distance_radius.statistics)
-    torch.testing.assert_close(model.distance_radius.median, distances.median())
+    distance = model.distance_radius.distances[0]
+    torch.testing.assert_close(distance.median, squared_distance(new, distance.statistics).median())
     model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))
     assert model.distance_radius.scale.item() == pytest.approx(0.7)

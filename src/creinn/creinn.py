@@ -16,7 +16,7 @@ from creinn import nn as inn
 from creinn.classifier import Classifier, Inputs, common_classes, evaluating
 from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
 from creinn.distance import DistanceRadius, add_radius
-from creinn.features import check_features, features_and_logits, find_head
+from creinn.features import check_features, check_places, find_head, observe, pooled
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
@@ -76,11 +76,15 @@ class CreINN(_Credal):
         logit_norm: Whether to put batch norm on the logits.
         distance: ``True`` to choose the scale of the distance on held-out data, a number to fix it; ``None`` or
             ``False`` for none.
+        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, in the mean.
+            ``None`` takes the stages that a network names itself (``network.stages``, as the ResNets of
+            :mod:`creinn.models` do), or else what enters the last linear layer.
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see
             :func:`creinn.credal.bounds_cross_entropy`.
 
     Raises:
-        ValueError: If an option is unknown, or the network has no interval layer and there is no distance either.
+        ValueError: If an option is unknown, the network has no interval layer and there is no distance either, or it
+            has no module of ``distance_at``.
         TypeError: If ``distance`` is neither a truth value nor a number.
 
     Example:
@@ -105,6 +109,7 @@ class CreINN(_Credal):
         logit_norm: bool = True,
         distance: float | bool | None = None,
         loss: Loss = "intersection",
+        distance_at: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         _check_choice("mode", mode, Mode)
@@ -130,6 +135,8 @@ class CreINN(_Credal):
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
         self.distance = distance
+        self.distance_at = tuple(getattr(network, "stages", ()) if distance_at is None else distance_at)
+        check_places(network, self.distance_at)
         self._loss = loss
         self.distance_radius: DistanceRadius | None = None
         if distance is not None and distance is not False:
@@ -140,7 +147,8 @@ class CreINN(_Credal):
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
         options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance")}
-        return {**options, "loss": self._loss}
+        places = None if self.distance_radius is None else list(self.distance_at)
+        return {**options, "loss": self._loss, "distance_at": places}
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set per row.
@@ -151,8 +159,8 @@ class CreINN(_Credal):
         x = self._inputs(x)
         if self.distance_radius is None or self.training:
             return credal_set(self._normalised(self.network(x)), self.mode)
-        features, logits = features_and_logits(self.network, x)
-        radius = self.distance_radius(self._measured(features))
+        outputs, logits = observe(self.network, x, self.distance_at)
+        radius = self.distance_radius(self._measured(outputs))
         return credal_set(add_radius(self._normalised(logits), radius), self.mode)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -191,7 +199,8 @@ class CreINN(_Credal):
     ) -> "CreINN":
         """Make the radius of the logits grow with the distance from training data; one pass over these.
 
-        Works for any network, trained or converted, whose last linear layer can be found; see :mod:`creinn.features`.
+        Works for any network, trained or converted, whose last linear layer can be found, or whose modules at
+        ``distance_at`` run once; see :mod:`creinn.features`.
         A model that was built without ``distance`` gets one, as with ``distance=True``.
 
         The scale, unless ``distance`` is a number, is the largest one up to which predictions on ``held_out`` hardly
@@ -225,8 +234,9 @@ class CreINN(_Credal):
         return self
 
     def _add_distance(self) -> None:
-        head = find_head(self.network)
-        self.distance_radius = DistanceRadius(int(head.in_features), self.num_classes)  # type: ignore[arg-type]
+        if not self.distance_at:
+            find_head(self.network)  # refuses a network without one
+        self.distance_radius = DistanceRadius(max(1, len(self.distance_at)), self.num_classes)
         reference = next(self.network.parameters())
         self.distance_radius.to(reference.device, reference.dtype)
 
@@ -243,10 +253,10 @@ class CreINN(_Credal):
     def _normalised(self, logits: Inputs) -> Interval:
         return as_interval(self.norm(logits))
 
-    def _measured(self, features: Inputs) -> Interval:
-        """What the distance is measured of: in sound mode all of the box, otherwise its centre."""
-        features = as_interval(features)
-        return features if self.mode == "sound" else as_interval(features.center)
+    def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
+        """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
+        boxes = map(as_interval, outputs)
+        return tuple(as_interval(pooled(box if self.mode == "sound" else box.center)) for box in boxes)
 
     def _observe(self, data: Any, batch_size: int, name: str) -> Observed:
         """Features to measure, normalised logits and classes of all rows."""
@@ -261,9 +271,9 @@ class CreINN(_Credal):
                     f"shape {tuple(labels.shape)} in {sorted(set(labels.flatten().tolist()))}."
                 )
             if not parts:
-                check_features(self.network, x[:2])
-            features, logits = features_and_logits(self.network, x)
-            parts.append(Observed(self._measured(features), self._normalised(logits), labels))
+                check_features(self.network, x[:2], self.distance_at)
+            outputs, logits = observe(self.network, x, self.distance_at)
+            parts.append(Observed(self._measured(outputs), self._normalised(logits), labels))
         if not parts:
             raise ValueError(f"{name} are empty: there is nothing to fit a distance to.")
         return Observed.concatenate(parts)

@@ -1,20 +1,24 @@
-"""Penultimate features of a network: what enters its last linear layer, from the same forward pass as the logits.
+"""Features of a network: what enters its last linear layer, or what leaves modules of one's choice; and the logits.
 
-In: a network, interval or ordinary, and its input. Out: features ``(N, D)`` and logits ``(N, K)``.
+In: a network, interval or ordinary, and its input. Out: outputs at each place, features ``(N, D)`` of them, and logits
+``(N, K)``, all from one forward pass.
 
 A network that defines a method ``features`` and a layer ``head`` with ``forward(x) = head(features(x))``, as those of
 :mod:`creinn.models` do, is called by these names. Of any other network the last ``Linear`` in the order of
 ``network.modules()`` is taken as the head, and its input is noted by a hook that lives as long as the forward pass.
-Such networks cannot be exported with ``strict=True``, nor called from several threads at once.
+Modules of one's choice are observed by such hooks too. Networks with hooks cannot be exported with ``strict=True``, nor
+called from several threads at once.
 :func:`check_features` tells whether these rules fit a network.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
+from creinn.numerics import safe_sqrt
 
 _ADVICE = "Give the network a method features(x) and a layer head, so that forward(x) is head(features(x))."
 
@@ -55,14 +59,82 @@ def features_and_logits(network: torch.nn.Module, x: Interval | Tensor) -> tuple
     return seen[-1], logits
 
 
-@torch.no_grad()
-def check_features(network: torch.nn.Module, x: Interval | Tensor) -> None:
-    """Refuse a network whose head is not found by the rules of this module, by running it on ``x``.
+def observe(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str] = ()) -> tuple[tuple[Any, ...], Any]:
+    """One forward pass: outputs of the modules with the paths ``at``, and of the network.
+
+    Without paths, the input of the head stands for them. A network with a method ``observe`` answers itself.
+    """
+    if hasattr(network, "observe"):
+        return network.observe(x)  # type: ignore[operator]
+    if not at:
+        features, logits = features_and_logits(network, x)
+        return (features,), logits
+    seen: dict[str, Any] = {}
+
+    def note(path: str) -> Any:
+        return lambda _, inputs, output: seen.update({path: output})
+
+    handles = [network.get_submodule(path).register_forward_hook(note(path)) for path in at]
+    try:
+        logits = network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return tuple(seen[path] for path in at), logits
+
+
+def pooled(output: Interval | Tensor) -> Interval | Tensor:
+    r"""Features ``(N, D)`` of an output ``(N, D)`` or ``(N, C, ...)``: of the latter, mean and deviation per channel.
+
+    The standard deviation over positions moves by at most the root mean square of what the positions move by, since
+    centring is a projection. So over a box with centre :math:`c` and radius :math:`r` it lies within
+    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`.
+
+    Example:
+        >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
+        tensor([[2., 2., 1., 0.]])
+        >>> pooled(Interval(torch.tensor([[[0.5, 2.5]]]), torch.tensor([[[1.5, 3.5]]])))
+        Interval(lower=tensor([[1.5000, 0.5000]]), upper=tensor([[2.5000, 1.5000]]))
+    """
+    if output.ndim == 2:
+        return output
+    maps = as_interval(output).flatten(2)
+    mean, deviation = maps.mean(2), safe_sqrt(maps.center.var(2, correction=0))
+    if maps.is_point:
+        return torch.cat((mean.lower, deviation), 1)
+    slack = safe_sqrt(maps.radius.square().mean(2))
+    lower = torch.cat((mean.lower, (deviation - slack).clamp_min(0)), 1)
+    return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
+
+
+def check_places(network: torch.nn.Module, at: Sequence[str]) -> None:
+    """Refuse paths that the network does not have.
 
     Raises:
-        ValueError: If the layer taken for the head runs not at all, more than once, or not as the last linear one;
-            if ``head(features(x))`` is not the network's output; or if features are not ``(N, D)``.
+        ValueError: If there is no such module.
     """
+    known = [path for path, _ in network.named_modules() if path]
+    for path in at:
+        if path not in known:
+            raise ValueError(
+                f"{type(network).__name__} has no module {path!r} to measure a distance at. Its modules are: "
+                f"{', '.join(known)}."
+            )
+
+
+@torch.no_grad()
+def check_features(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str] = ()) -> None:
+    """Refuse a network whose features are not found by the rules of this module, by running it on ``x``.
+
+    Raises:
+        ValueError: If a module of ``at`` runs not exactly once, or gives no tensor or interval ``(N, D)`` or
+            ``(N, C, ...)``. Without ``at``: if the layer taken for the head runs not at all, more than once, or not as
+            the last linear one; if ``head(features(x))`` is not the network's output; or if features are not
+            ``(N, D)``.
+    """
+    if at:
+        _check_outputs(network, x, at)
+        return
     names = {layer: path for path, layer in network.named_modules()}
     head, ran = find_head(network), []
     handles = [
@@ -95,6 +167,29 @@ def check_features(network: torch.nn.Module, x: Interval | Tensor) -> None:
             f"The features of {type(network).__name__} should have shape (N, {head.in_features}), one row per input, "
             f"got {tuple(features.shape)}. Pool or flatten before the last linear layer."
         )
+
+
+def _check_outputs(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str]) -> None:
+    outputs: dict[str, list[Any]] = {path: [] for path in at}
+
+    def note(path: str) -> Any:
+        return lambda _, inputs, output: outputs[path].append(output)
+
+    handles = [network.get_submodule(path).register_forward_hook(note(path)) for path in at]
+    try:
+        network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for path, found in outputs.items():
+        if len(found) != 1:
+            raise ValueError(f"A distance is to be measured at {path!r}, but it ran {len(found)} times, not once.")
+        if not isinstance(found[0], Tensor | Interval) or found[0].ndim < 2 or len(found[0]) != len(x):
+            shape = tuple(getattr(found[0], "shape", ()))
+            raise ValueError(
+                f"A distance is to be measured at {path!r}, but its output is a {type(found[0]).__name__} of shape "
+                f"{shape}. It should be ({len(x)}, D) or ({len(x)}, C, ...)."
+            )
 
 
 def _names_features(network: torch.nn.Module) -> bool:

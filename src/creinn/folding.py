@@ -7,6 +7,7 @@ mode is left out, everything else stays as it is.
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,42 +37,73 @@ _SIGN_KEEPING = {
 
 
 class FoldedNetwork(torch.nn.Module):
-    """A folded network whose features, the input of its ``head``, are wanted too."""
+    """A folded network some of whose inner results are wanted too; ``graph`` returns these, and the logits last."""
 
-    def __init__(self, body: torch.nn.Module, head: torch.nn.Module) -> None:
+    def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
-        self.body, self.head = body, head
+        self.graph = graph
 
-    def features(self, x: Any) -> Any:
-        """What the head sees."""
-        return self.body(x)
+    def observe(self, x: Any) -> tuple[tuple[Any, ...], Any]:
+        """The inner results, and the logits; see :func:`creinn.features.observe`."""
+        *inner, logits = self.graph(x)
+        return tuple(inner), logits
 
     def forward(self, x: Any) -> Any:
         """Logits."""
-        return self.head(self.features(x))
+        return self.graph(x)[-1]
 
 
-def fold(network: torch.nn.Module, head: torch.nn.Module | None = None) -> fx.GraphModule | FoldedNetwork:
+def fold(
+    network: torch.nn.Module, head: torch.nn.Module | None = None, at: Sequence[str] = ()
+) -> fx.GraphModule | FoldedNetwork:
     """A folded copy of ``network``, in eval mode; the network itself is left as it is.
 
     Args:
         network: A graph of known layers and functions.
         head: A layer of it whose input is wanted too: the result is then a :class:`FoldedNetwork`.
+        at: Paths of modules whose outputs are wanted too; likewise.
 
     Raises:
-        GraphError: If the network is not such a graph, or does more than pass on the input of ``head``.
+        GraphError: If the network is not such a graph, ``head`` is no layer of it, or a module of ``at`` does not end
+            in a layer.
     """
     traced = trace(network, known_families())
     graph, layers = traced.graph, dict(traced.layers)
-    start = next((n for n in graph.nodes if n.op == "call_module" and layers[str(n.target)] is head), None)
+    wanted = [] if head is None else [_input_of(head, graph, layers)]
+    wanted += [_output_of(path, network, graph) for path in at]
+    if wanted:
+        output = next(node for node in graph.nodes if node.op == "output")
+        output.args = ((*wanted, output.args[0]),)
     _drop_idle(graph, layers)
     _fold_ordinary(graph, layers)
     _fold_intervals(graph, layers)
-    if head is None:
-        return _module(graph, layers)
-    if start is None:
-        raise GraphError(f"The head, {type(head).__name__}, is not a layer of the network.")
-    return FoldedNetwork(*(_module(part, layers) for part in _split(graph, start))).eval()
+    module = _module(graph, layers)
+    return FoldedNetwork(module).eval() if wanted else module
+
+
+def _input_of(head: torch.nn.Module, graph: fx.Graph, layers: Layers) -> fx.Node:
+    for node in graph.nodes:
+        if node.op == "call_module" and layers[str(node.target)] is head:
+            return node.all_input_nodes[0]
+    raise GraphError(f"The head, {type(head).__name__}, is not a layer of the network.")
+
+
+def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
+    """The node that gives the output of a module: in the module's own graph the last one, which calls a layer."""
+    module = network.get_submodule(path)
+    if family_of(module) is None:
+        inner = list(trace(module, known_families()).graph.nodes)
+        last = inner[-1].args[0]
+        if not (isinstance(last, fx.Node) and last.op == "call_module"):
+            raise GraphError(f"{path}: {type(module).__name__} does not end in a layer, so its output is not found.")
+        calls, path = [node for node in inner if node.target == last.target], f"{path}.{last.target}"
+        index, count = calls.index(last), len(calls)
+    else:
+        index, count = 0, 1
+    found = [node for node in graph.nodes if node.op == "call_module" and node.target == path]
+    if len(found) != count:
+        raise GraphError(f"{path} is called {len(found)} times in the network, not {count} times.")
+    return found[index]
 
 
 def _drop_idle(graph: fx.Graph, layers: Layers) -> None:
@@ -135,23 +167,6 @@ def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers, nonneg
     suits_all = batches_alone and (nonnegative or kind is FoldedRelative)
     general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
     return kind(layer, maps, relu is not None, general)
-
-
-def _split(graph: fx.Graph, start: fx.Node) -> tuple[fx.Graph, fx.Graph]:
-    """The graph up to the input of ``start``, and the rest of it."""
-    nodes = list(graph.nodes)
-    index, features = nodes.index(start), start.all_input_nodes[0]
-    body, head = fx.Graph(tracer_cls=graph._tracer_cls), fx.Graph(tracer_cls=graph._tracer_cls)
-    before: dict[fx.Node, fx.Node] = {}
-    for node in nodes[:index]:
-        before[node] = body.node_copy(node, before.__getitem__)
-    body.output(before[features])
-    after = {features: head.placeholder("features")}
-    for node in nodes[index:]:
-        if not all(argument in after for argument in node.all_input_nodes):
-            raise GraphError(f"{node.name} uses more than the features, the input of the last linear layer.")
-        after[node] = head.node_copy(node, after.__getitem__)
-    return body, head
 
 
 def _put(node: fx.Node, layers: Layers, layer: torch.nn.Module) -> None:

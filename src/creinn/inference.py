@@ -89,8 +89,10 @@ class Compiled(_Credal):
         instead: dict[int, torch.nn.Module] = {}  # what the copy of the model has in the place of its parts
         for member in model.modules():
             if isinstance(member, CreINN):
-                head = None if member.distance_radius is None else find_head(member.network)
-                instead[id(member.network)] = fold(torch.nn.Sequential(member.network, member.norm), head)
+                measures = member.distance_radius is not None
+                at = [f"0.{path}" for path in member.distance_at] if measures else []
+                head = find_head(member.network) if measures and not at else None
+                instead[id(member.network)] = fold(torch.nn.Sequential(member.network, member.norm), head, at)
                 instead[id(member.norm)] = inn.Identity()
         self.model: CreINN | Ensemble = copy.deepcopy(model, instead)
         self.num_classes = model.num_classes

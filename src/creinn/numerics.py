@@ -93,3 +93,16 @@ def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
         (1, 0)
     """
     return tuple(mask.nonzero()[0].tolist())
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """Square root with gradient zero at and below zero, where rounding or a row of zeros may put a variance.
+
+    Example:
+        >>> x = torch.zeros(1, requires_grad=True)
+        >>> safe_sqrt(x).sum().backward()
+        >>> x.grad
+        tensor([0.])
+    """
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, torch.ones_like(x)).sqrt(), torch.zeros_like(x))

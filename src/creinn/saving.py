@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 from creinn import architecture
+from creinn.distance import Distance
+from creinn.layers import family_of
 from creinn.tensorfile import read_tensors, write_bytes, write_tensors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -119,6 +121,9 @@ def load(
     floating = {value.dtype for value in weights.values() if value.is_floating_point()}
     if len(floating) == 1:
         model.to(floating.pop())
+    for prefix, part in model.named_modules():
+        if isinstance(part, Distance):
+            part.make_room(weights, f"{prefix}.")
     _check_weights(model.state_dict(), weights, path)
     model.load_state_dict(weights)
     return model.to(device).eval()
@@ -172,7 +177,11 @@ def _describe(model: Any) -> dict[str, Any]:
     if hasattr(model, "members"):
         return description | {"members": [_describe(member) for member in model.members]}
     try:
-        return description | {"network": architecture.describe(model.network)}
+        network = architecture.describe(model.network)
+        for path in description["options"].get("distance_at") or () if "graph" in network else ():
+            if family_of(model.network.get_submodule(path)) is None:
+                raise ValueError(f"its distance is measured at {path!r}, and a graph of layers has no such part.")
+        return description | {"network": network}
     except (TypeError, ValueError) as error:
         return description | {"network": None, "reason": str(error)}
 

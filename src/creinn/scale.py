@@ -34,7 +34,7 @@ Head = Callable[[Interval], CredalSet]
 class Observed(NamedTuple):
     """What a network makes of rows whose classes are known."""
 
-    features: Interval
+    features: tuple[Interval, ...]
     logits: Interval
     labels: Tensor
 
@@ -42,11 +42,11 @@ class Observed(NamedTuple):
     def concatenate(cls, parts: Iterable["Observed"]) -> "Observed":
         """All rows of several batches."""
         features, logits, labels = zip(*parts, strict=True)
-        return cls(cat(features), cat(logits), torch.cat(labels))
+        return cls(tuple(map(cat, zip(*features, strict=True))), cat(logits), torch.cat(labels))
 
     def take(self, rows: Tensor) -> "Observed":
         """The rows of a mask."""
-        return Observed(self.features[rows], self.logits[rows], self.labels[rows])
+        return Observed(tuple(part[rows] for part in self.features), self.logits[rows], self.labels[rows])
 
 
 def fit_radius(

@@ -11,9 +11,9 @@ import yaml
 from creinn import CreINN, Ensemble, load, models
 from creinn.jobs.saved import read_saved
 from creinn.jobs.sources import Source, read_rows
-from creinn.jobs.start import credal
 from creinn.rivals import SNN, create
 from creinn.saving import save
+from creinn.upgrade import credal
 
 FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 

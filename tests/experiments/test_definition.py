@@ -64,6 +64,7 @@ def test_methods_by_name():
     assert [is_ensemble(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == [True, True, False]
     assert label("bnn-r-ensemble", 5) == "BNN-R \u00d75"
     assert (base_method("deep-ensemble-norm"), base_method("creinn-d-envelope")) == ("snn-norm", "creinn-d")
+    assert label("fsvi-norm-ensemble", 5) == "FSVI, logit norm \u00d75"
     assert label("deep-ensemble-norm", 10) == "Deep Ensembles (10), logit norm"
     assert [takes_intervals(m) for m in ("snn", "creinn-scaled-ensemble", "creinn-d")] == [False, True, False]
     for unknown in ("mlp", "snn-ensemble", "snn-norm-ensemble", "bnn-r-envelope"):
@@ -74,8 +75,9 @@ def test_methods_by_name():
 def test_methods_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="interval-cifar10 has interval inputs, which SNN cannot take"):
         replace(EXPERIMENTS["interval-cifar10"], methods=("snn",))
-    with pytest.raises(ValueError, match="chest-xray has two classes, and BNN-L is for three or more"):
-        replace(EXPERIMENTS["chest-xray"], methods=("bnn-l",))
+    for method in ("bnn-l", "bnn-l-norm"):
+        with pytest.raises(ValueError, match="chest-xray has two classes, and BNN-L is for three or more"):
+            replace(EXPERIMENTS["chest-xray"], methods=(method,))
     with pytest.raises(ValueError, match="Methods must be named once each"):
         replace(EXPERIMENTS["chest-xray"], methods=())
     with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
@@ -110,6 +112,8 @@ def test_a_study_shares_the_trainings_of_the_small_experiment(name):
     study = EXPERIMENTS[name]
     small = EXPERIMENTS[f"{name.removeprefix('study-')}-small"]
     assert {*small.methods} < {*study.methods}
+    assert {"fsvi-norm", "fsvi-norm-ensemble"} < {*study.methods}
+    assert ("bnn-l-norm" in study.methods) == ("bnn-l-norm-ensemble" in study.methods) == (study.logits > 2)
     identities = Identities(("train", "1"), ("test", "2"), (("ood", "3"),))
     plans = (make_plan(experiment, identities) for experiment in (small, study))
     few, many = ({piece.key for piece in plan.pieces} for plan in plans)

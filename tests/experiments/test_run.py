@@ -19,7 +19,7 @@ from creinn.experiments import Timing, pieces
 from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
 from creinn.experiments.inputs import Normalisation, network_inputs, prepare_all
 from creinn.experiments.methods import build
-from creinn.experiments.plan import make_plan
+from creinn.experiments.plan import RADII_EPOCHS, make_plan
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Store
 from creinn.tensorfile import read_tensors
@@ -287,3 +287,46 @@ def _is_zombie(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
+
+
+def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_data, tmp_path):
+    """The start is trained first, although it is no row of the table itself, and its weights are the centres."""
+    experiment = replace(tiny, methods=("creinn-radii",), seeds=1)
+    outcome = run_experiment(experiment, tiny_data, tmp_path, complete=False, progress=False)
+    assert not outcome.failed
+    assert [name.rsplit("-", 2)[0] for name in outcome.done] == [
+        "train-snn-norm",
+        "train-creinn-radii",
+        "evaluate-creinn-radii",
+    ]
+    start, widened = (
+        read_tensors(next((tmp_path / "work" / "weights").glob(f"train-{name}-*.safetensors")))[0]
+        for name in ("snn-norm", "creinn-radii")
+    )
+    sources, centers = (
+        [tensor for name, tensor in found.items() if name.endswith(".weight") and tensor.ndim > 1]
+        for found in (start, widened)
+    )
+    assert len(centers) == len(sources) > 5
+    assert all(any(torch.equal(center, source) for source in sources) for center in centers)
+    radii = [tensor for name, tensor in widened.items() if name.endswith("weight_radius")]
+    assert all(bool((radius > 0).any()) for radius in radii)
+    record = json.loads(next((tmp_path / "pieces").glob("train-creinn-radii-*.json")).read_text())
+    assert len(record["history"]) == RADII_EPOCHS
+
+
+def test_a_distance_comes_on_top_of_a_trained_network(tiny, tiny_data, tmp_path):
+    """The same weights, the same classes as the network it starts from, and wider sets."""
+    experiment = replace(tiny, methods=("snn-norm", "creinn-d"), seeds=1)
+    outcome = run_experiment(experiment, tiny_data, tmp_path, complete=False, progress=False)
+    assert not outcome.failed
+    records = {path.name.rsplit("-", 2)[0]: json.loads(path.read_text()) for path in (tmp_path / "pieces").glob("*")}
+    start, with_distance = records["train-snn-norm"], records["train-creinn-d"]
+    assert with_distance["parameters"] == start["parameters"]
+    assert with_distance["seconds"] >= start["seconds"]
+    assert with_distance["distance_scale"] > 0
+    ours, theirs = (
+        records[f"evaluate-{name}"]["metrics"]["running"]["sets"]["points"] for name in ("creinn-d", "snn-norm")
+    )
+    assert ours["accuracy"] == theirs["accuracy"]
+    assert ours["means"]["epistemic"] > 0

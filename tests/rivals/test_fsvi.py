@@ -1,5 +1,7 @@
 """FSVI: linearisation against Monte Carlo over parameters, function-space KL against closed forms, context points."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,8 @@ from torch.func import functional_call, vmap
 from creinn.rivals import FSVI
 from creinn.rivals import fsvi as module
 from creinn.rivals.function_space import diagonal_kl, full_kl, head_covariance, linearise
-from creinn.rivals.head import features_and_logits, last_linear, with_ones
+from creinn.rivals.head import features_and_logits, folded, last_linear, scale_and_shift, with_ones
+from creinn.saving import load, save
 
 
 def small_network() -> torch.nn.Module:
@@ -199,6 +202,116 @@ def test_batch_norm_statistics_are_left_alone_and_those_of_the_prior_network_set
     model.function_kl(x)
     assert torch.equal(network[1].running_mean, before)
     assert network[1].training
+
+
+def normed(stochastic: str, signs: tuple[float, float] = (1.0, -1.0), bias: bool = True, **options) -> FSVI:
+    """A model with a norm of its logits as if trained."""
+    network = small_network()
+    if not bias:
+        network[2] = torch.nn.Linear(5, 2, bias=False).double()
+    model = set_std(FSVI(network, stochastic=stochastic, logit_norm=True, **options), 0.5)
+    with torch.no_grad():
+        model.norm.running_mean.copy_(torch.tensor([0.7, -0.4]))
+        model.norm.running_var.copy_(torch.tensor([0.3, 2.5]))
+        model.norm.weight.copy_(torch.tensor(signs) * torch.tensor([1.5, 0.6]))
+        model.norm.bias.copy_(torch.tensor([-0.2, 0.9]))
+    return model
+
+
+@torch.no_grad()
+def without_norm(model: FSVI) -> FSVI:
+    """The same functions without a norm: means and standard deviations of the last layer have it folded in."""
+    network, head = copy.deepcopy(model.network), last_linear(model.network)
+    weight, bias = folded(head, model.norm)
+    network[2] = torch.nn.Linear(5, 2).double()
+    network[2].weight.copy_(weight)
+    network[2].bias.copy_(bias)
+    options = {name: value for name, value in model.options().items() if name != "logit_norm"}
+    twin = FSVI(network, **options)
+    scale = scale_and_shift(model.norm)[0].abs()
+    stds = [F.softplus(rho) for rho in model.rho]
+    stds[-1 - (head.bias is not None)] *= scale.unsqueeze(1)
+    stds[-1] *= scale if head.bias is not None else 1.0
+    if head.bias is None:
+        stds.append(torch.zeros(2))  # the norm's shift is not random
+    for rho, std in zip(twin.rho, stds, strict=True):
+        rho.copy_(torch.log(torch.expm1(std)))
+    return twin.train(model.training)
+
+
+def test_a_norm_as_an_affine_map_is_the_norm_in_eval_mode():
+    model, x = normed("last"), inputs()
+    scale, shift = scale_and_shift(model.norm)
+    weight, bias = folded(last_linear(model.network), model.norm)
+    expected = model.norm.eval()(model.network(x))
+    torch.testing.assert_close(scale * model.network(x) + shift, expected)
+    torch.testing.assert_close(F.linear(model.network[:2](x), weight, bias), expected)
+    head = torch.nn.Linear(3, 2)
+    assert folded(head, torch.nn.Identity()) == (head.weight, head.bias)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("stochastic", ["last", "all"])
+def test_a_normed_network_is_the_one_with_its_norm_folded_in(stochastic, bias):
+    model = normed(stochastic, bias=bias)
+    twin, x = without_norm(model), inputs()
+    for found, expected in zip(model.function_distribution(x), twin.function_distribution(x), strict=True):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(model.function_kl(x), twin.function_kl(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stochastic", ["last", "all"])
+def test_samples_of_a_normed_network_are_those_of_the_folded_one(stochastic):
+    model = normed(stochastic, signs=(1.0, 1.0), samples=5).eval()  # a negative sign would turn the noise round
+    twin, x = without_norm(model), inputs()
+    torch.manual_seed(3)
+    found = model(x).samples
+    torch.manual_seed(3)
+    torch.testing.assert_close(found, twin(x).samples)
+    assert found.shape == (5, 4, 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stochastic", ["last", "all"])
+def test_in_training_the_norm_takes_the_batch_behind_the_noise(stochastic):
+    model, x = normed(stochastic).train(), inputs(20)
+    seen = []
+    model.norm.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
+    prediction = model(x)
+    ((before, after),) = seen
+    assert (before - model.network(x)).abs().max() > 0.1  # the noise is there already
+    torch.testing.assert_close(after, F.batch_norm(before, None, None, model.norm.weight, model.norm.bias, True))
+    torch.testing.assert_close(prediction.samples, after.softmax(1).unsqueeze(0))
+
+
+@pytest.mark.parametrize("stochastic", ["last", "all"])
+def test_the_kl_trains_the_norm_and_leaves_its_statistics_alone(stochastic):
+    model = normed(stochastic, prior="network").train()
+    before = copy.deepcopy(dict(model.norm.named_buffers()))
+    model.function_kl(inputs()).backward()
+    assert all(torch.equal(value, before[name]) for name, value in model.norm.named_buffers())
+    assert model.norm.training
+    for parameter in (model.norm.weight, model.norm.bias):
+        assert parameter.grad.isfinite().all()
+        assert (parameter.grad != 0).all()
+
+
+def test_the_prior_network_has_no_norm_on_its_logits():
+    model = normed("last", prior="network")
+    twin, x = without_norm(model), inputs()
+    twin.prior_network = model.prior_network
+    torch.testing.assert_close(model.function_kl(x), twin.function_kl(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stochastic", ["last", "all"])
+def test_a_normed_model_is_saved_and_loaded(stochastic, tmp_path):
+    model, x = normed(stochastic).eval(), inputs()
+    save(model, tmp_path)
+    again = load(tmp_path)
+    assert again.options() == model.options()
+    torch.testing.assert_close(again.function_distribution(x), model.function_distribution(x), rtol=0, atol=0)
 
 
 def test_options_are_checked():

@@ -1,5 +1,6 @@
 """BNN-L: curvatures against dense ones and laplace-torch, the bridge against closed forms, the prior precision."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from torch.distributions import Dirichlet
 from creinn.rivals import DirichletPredictive, LaplaceBNN, Predictive
 from creinn.rivals.curvature import STRUCTURES
 from creinn.rivals.dirichlet import GREATEST, laplace_bridge
+from creinn.rivals.head import folded
 from creinn.rivals.laplace import GRID
+from creinn.saving import load, save
 
 REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "laplace_reference.json").read_text())
 
@@ -219,6 +222,92 @@ def test_batch_norm_is_not_touched_by_the_fit():
     model.after_training(x, y)
     assert torch.equal(network[1].running_mean, before)
     assert model.training
+
+
+def trained_with_norm(structure: str = "kronecker", bias: bool = True, steps: int = 30) -> LaplaceBNN:
+    """A model after a short training, with one negative scale in its norm, and its posterior fitted."""
+    x, y = problem()
+    network = body()
+    network[2] = torch.nn.Linear(6, 3, bias=bias)
+    model = LaplaceBNN(network, structure=structure, logit_norm=True).double().train()
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    with torch.no_grad():
+        model.norm.weight[1] = -1.0
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model.loss(model(x.double()), y).backward()
+        optimizer.step()
+    model.after_training(x.double(), y)
+    return model
+
+
+@torch.no_grad()
+def without_norm(model: LaplaceBNN) -> LaplaceBNN:
+    """A model whose last layer has the norm folded in."""
+    network = copy.deepcopy(model.network)
+    weight, bias = folded(network[2], model.norm)
+    network[2] = torch.nn.Linear(6, 3, dtype=torch.float64)
+    network[2].weight.copy_(weight)
+    network[2].bias.copy_(bias)
+    return LaplaceBNN(network, structure=model.structure).double()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_normed_model_is_the_one_with_its_norm_folded_in(structure, bias):
+    x, y = problem()
+    x = x.double()
+    model = trained_with_norm(structure, bias)
+    twin = without_norm(model)
+    twin.after_training(x, y)
+    torch.testing.assert_close(model.predict(x).concentration, twin.predict(x).concentration, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(model.log_likelihood, twin.log_likelihood)
+    assert model.precision == twin.precision
+    for value in GRID[::10]:
+        torch.testing.assert_close(model.log_marginal_likelihood(value), twin.log_marginal_likelihood(value))
+
+
+def test_normed_marginal_likelihood_by_hand():
+    # for each of three logits the folded weight is 2 * 3 and the folded bias 2 * (0.5 - 1); a single row of feature 0
+    # bends the biases alone: p = 1/3 each, so diag(p) - p p^T has eigenvalues 1/3, 1/3, 0
+    model = LaplaceBNN(torch.nn.Linear(1, 3), structure="full", prior_precision=1.0, logit_norm=True).double()
+    with torch.no_grad():
+        model.network.weight.fill_(3.0)
+        model.network.bias.fill_(0.5)
+        model.norm.weight.fill_(2.0)
+        model.norm.running_mean.fill_(1.0)
+        model.norm.eps = 0.0
+    model.after_training(torch.zeros(1, 1), torch.tensor([0]))
+    expected = -tensor(3.0).log() - 0.5 * (3 * (36 + 1) + 2 * tensor(4 / 3).log())
+    torch.testing.assert_close(model.log_marginal_likelihood(tensor(1.0)), expected)
+
+
+def test_head_and_norm_are_not_touched_by_the_fit():
+    x, y = problem()
+    model = trained_with_norm().train()
+    parts = torch.nn.ModuleList((model.network, model.norm))
+    before = copy.deepcopy(parts.state_dict())
+    model.after_training(x.double(), y)
+    assert all(torch.equal(value, before[name]) for name, value in parts.state_dict().items())
+    assert model.norm.training
+
+
+def test_a_normed_model_predicts_as_an_ordinary_one_until_fitted():
+    x, _ = problem()
+    model = trained_with_norm().eval()
+    model.fitted.fill_(False)
+    expected = model.norm(model.network(x.double())).softmax(1)
+    torch.testing.assert_close(model(x.double()).probabilities, expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_normed_model_is_saved_and_loaded(bias, tmp_path):
+    x, _ = problem()
+    model = trained_with_norm(bias=bias)
+    save(model, tmp_path)
+    again = load(tmp_path)
+    assert again.options() == model.options()
+    assert torch.equal(again.predict(x.double()).concentration, model.predict(x.double()).concentration)
 
 
 def test_refusals():

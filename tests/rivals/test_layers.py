@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from creinn.numerics import safe_sqrt
 from creinn.rivals import flipout, local
-from creinn.rivals.gaussian import INITIAL_STD, GaussianWeights, gaussian_kl, inverse_softplus, network_kl, safe_sqrt
+from creinn.rivals.gaussian import INITIAL_STD, GaussianWeights, gaussian_kl, inverse_softplus, network_kl
 
 FAMILIES = {"local": local, "flipout": flipout}
 LAYERS = {

@@ -132,9 +132,11 @@ GIVEN = {
     "bnn-f": {"samples": 3, "prior_std": 0.5, "kl_weight": 0.1, "warmup": 0.0},
     "fsvi": {
         "samples": 3, "stochastic": "all", "context": "noise", "context_points": 7, "prior": "network",
-        "prior_std": 0.5, "covariance": "diagonal", "kl_weight": 0.1, "warmup": 0.0,
+        "prior_std": 0.5, "covariance": "diagonal", "kl_weight": 0.1, "warmup": 0.0, "logit_norm": True,
     },
-    "bnn-l": {"samples": 3, "structure": "diagonal", "normalise": False, "prior_precision": 2.0},
+    "bnn-l": {
+        "samples": 3, "structure": "diagonal", "normalise": False, "prior_precision": 2.0, "logit_norm": True,
+    },
 }  # fmt: skip
 
 
@@ -153,11 +155,12 @@ def test_context_points_are_no_option_of_a_saved_model():
         create("fsvi", definition, **options).draw_context()
 
 
+@pytest.mark.parametrize("logit_norm", [False, True])
 @pytest.mark.parametrize("method", METHODS)
-def test_half_precision_training_gives_finite_losses_and_gradients(method):
+def test_half_precision_training_gives_finite_losses_and_gradients(method, logit_norm):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
-    model = create(method, definition)
+    model = create(method, definition, logit_norm=logit_norm)
     model.before_training(x, y, steps=1)
     with torch.autocast("cpu", torch.bfloat16):
         loss = model.loss(model(x), y)

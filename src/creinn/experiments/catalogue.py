@@ -23,7 +23,7 @@ from creinn.experiments.definition import (
     Timing,
     Training,
 )
-from creinn.experiments.names import STUDY, TABLE, base_method
+from creinn.experiments.names import SINGLE, STUDY, TABLE, base_method
 
 _NOISE_TESTS = ((0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2))
 _BRIGHTNESS_TESTS = ((0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3))
@@ -62,7 +62,7 @@ _CHEST = Experiment(
     test=Images(name="chest-xray", size=128, channels=1, shuffled=True),
     network=Network(builder="resnet18", width=64, stem="imagenet"),
     training=Training(epochs=50, milestones=(25,)),
-    methods=tuple(method for method in TABLE if base_method(method) != "bnn-l"),
+    methods=tuple(method for method in TABLE if SINGLE[base_method(method)].kind != "bnn-l"),
     logits=1,
     options=_TEMPERED,
 )
@@ -127,7 +127,7 @@ def _from_points(base: Experiment, name: str, title: str) -> Experiment:
 def _study(base: Experiment, *ood: Images) -> Experiment:
     """The trainings of a small experiment, those of our own forms and of rivals with a norm, and more OOD sets."""
     binary = base.logits < 3
-    methods = tuple(method for method in STUDY if not (binary and base_method(method) == "bnn-l"))
+    methods = tuple(method for method in STUDY if not (binary and SINGLE[base_method(method)].kind == "bnn-l"))
     name = f"study-{base.name.removesuffix('-small')}"
     title = f"Forms of CreINN and its rivals: {base.title}"
     return replace(base, name=name, title=title, methods=methods, ood=base.ood + ood, paper=None)

@@ -30,7 +30,7 @@ def training_curves(study: Study, arm: str) -> Figure | None:
     """Training and validation curves of each single method, averaged over its runs."""
     histories = {}
     for method in dict.fromkeys(entry.method for entry in study.entries if entry.kind == "evaluate"):
-        runs = [record["history"] for record in study.trainings(method, arm)]
+        runs = [record["history"] for record in study.trainings(method, arm) if record["history"]]
         if runs:
             histories[study.label(method)] = mean_history(runs)
     return draw_training(histories) if histories else None

@@ -6,7 +6,7 @@ the test batch, see :mod:`creinn.experiments.batch_statistics`.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,10 @@ from creinn.experiments.records import describe_examples, describe_radii, record
 from creinn.experiments.store import Store
 from creinn.tensorfile import read_tensors, write_tensors
 from creinn.training import TrainConfig, fit
+from creinn.training.history import Row
 from creinn.training.loop import choose_device
 from creinn.training.seeding import derived_seed
+from creinn.upgrade import credal
 
 Predictions = dict[str, dict[str, dict[str, Any]]]  # by statistics, then "test" or "ood", then name of the set
 
@@ -55,13 +57,23 @@ class Workshop:
         self.store.write_record(piece, record_of(piece, origin, results))
 
     def build(self, training: Piece) -> Classifier:
-        """The untrained network of a piece, with initial weights by its seed."""
+        """The untrained network of a piece: initial weights by its seed, or the trained network that it starts from."""
         experiment = self.experiment
+        options = experiment.options_of(training.method)
+        if training.needs:
+            needs_radii = options.pop("layers", "interval") != "ordinary"
+            return credal(self.trained(training.needs[0])[0], {"mode": "paper", **options}, needs_radii)
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
-            options = experiment.options_of(training.method)
             channels = self.sources.train.shape[1]
             return methods.build(training.method, experiment.network, experiment.logits, channels, options)
+
+    def trained(self, training: Piece) -> tuple[Any, Normalisation]:
+        """The trained network of a piece, and how its inputs are normalised."""
+        model = self.build(training)
+        weights, header = read_tensors(self.store.weights_path(training))
+        model.load_state_dict(weights)
+        return model, Normalisation(tuple(header["mean"]), tuple(header["std"]))
 
 
 def train(shop: Workshop, piece: Piece, arm: Arm) -> None:
@@ -70,47 +82,61 @@ def train(shop: Workshop, piece: Piece, arm: Arm) -> None:
     Raises:
         KeyboardInterrupt: If Ctrl-C came; the last checkpoint is kept.
     """
-    training = shop.experiment.training
-    part, validation = inputs.divide(shop.sources.train.read(), training)
+    part, validation = inputs.divide(shop.sources.train.read(), shop.experiment.training)
     normalise = inputs.normalisation(shop.experiment, part)
-    model = shop.build(piece)
+    model: Any = shop.build(piece)
+    rows: Sequence[Row] = ()
+    train_data, val_data = (
+        (inputs.network_inputs(data, arm.train, normalise), data.labels) for data in (part, validation)
+    )
+    if piece.settings.get("radii_epochs") == 0:
+        started = time.perf_counter()
+        model.to(choose_device(shop.device)).fit_distance(*train_data, val_data)
+        seconds = time.perf_counter() - started
+    else:
+        rows = _fit(shop, piece, model, train_data, val_data, inputs.augmentation(shop.experiment.training, normalise))
+        seconds = sum(row["seconds"] or 0 for row in rows)
+    header = {"piece": piece.key, "mean": list(normalise.mean), "std": list(normalise.std)}
+    write_tensors(shop.store.weights_path(piece), model.state_dict(), header)
+    starts = [shop.store.read_record(start) or {} for start in piece.needs]
+    results = {
+        "parameters": methods.count_parameters(model),
+        "images": {"train": len(part), "validation": len(validation)},
+        "seconds": round(seconds + sum(start.get("seconds", 0) for start in starts), 2),
+        "radii": describe_radii(model),
+        "history": [{name: rounded(value) for name, value in row.items()} for row in rows],
+    }
+    if getattr(model, "distance_radius", None) is not None:
+        results["distance_scale"] = rounded(model.distance_radius.scale)
+    shop.record(piece, results)
+    shop.store.forget_training(piece)
+
+
+def _fit(shop: Workshop, piece: Piece, model: Any, train_data: Any, val_data: Any, augment: Any) -> Sequence[Row]:
+    """Train all of a network, or the radii of one that is trained already; gives the rows of its history."""
+    training, radii_epochs = shop.experiment.training, piece.settings.get("radii_epochs")
     config = TrainConfig(
-        epochs=training.epochs,
+        epochs=radii_epochs or training.epochs,
         batch_size=training.batch_size,
         learning_rate=training.learning_rate,
-        milestones=training.milestones,
+        train="radii" if radii_epochs else "all",
+        milestones=() if radii_epochs else training.milestones,
         seed=piece.number,
         device=shop.device,
         directory=shop.store.training_folder(piece),
         progress=False,
     )
-    train_data, val_data = (
-        (inputs.network_inputs(data, arm.train, normalise), data.labels) for data in (part, validation)
-    )
-    history = fit(model, train_data, val_data, config, inputs.augmentation(training, normalise))
+    history = fit(model, train_data, val_data, config, augment)
     if history.interrupted:
         raise KeyboardInterrupt
-    header = {"piece": piece.key, "mean": list(normalise.mean), "std": list(normalise.std)}
-    write_tensors(shop.store.weights_path(piece), model.state_dict(), header)
-    results = {
-        "parameters": methods.count_parameters(model),
-        "images": {"train": len(part), "validation": len(validation)},
-        "seconds": round(sum(row["seconds"] or 0 for row in history.rows), 2),
-        "radii": describe_radii(model),
-        "history": [{name: rounded(value) for name, value in row.items()} for row in history.rows],
-    }
-    shop.record(piece, results)
-    shop.store.forget_training(piece)
+    return history.rows
 
 
 def evaluate(shop: Workshop, piece: Piece, arm: Arm) -> None:
     """Predict all test sets with a trained network; the predictions and a record of their quality are kept."""
     (training,) = piece.needs
-    model = shop.build(training)
-    weights, header = read_tensors(shop.store.weights_path(training))
-    model.load_state_dict(weights)
+    model, normalise = shop.trained(training)
     model.to(choose_device(shop.device))
-    normalise = Normalisation(tuple(header["mean"]), tuple(header["std"]))
     test = shop.sources.test.read()
     groups = [("test", set_name(shift), test, shift) for shift in arm.tests]
     groups += [("ood", source.name, source.read(), None) for source in shop.sources.ood]

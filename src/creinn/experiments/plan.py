@@ -15,13 +15,16 @@ from functools import cached_property
 from typing import Any, Literal
 
 from creinn.experiments.definition import Arm, Experiment
-from creinn.experiments.names import base_method, is_ensemble
+from creinn.experiments.names import SINGLE, base_method, is_ensemble
 
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of piece."""
 
 STATISTICS_BATCH = 32
 """Images per batch where batch norm uses the statistics of the test batch, as in the authors' code."""
+
+RADII_EPOCHS = 3
+"""Epochs in which radii are learnt for a network that is trained already."""
 
 Kind = Literal["train", "evaluate", "ensemble", "time"]
 
@@ -84,7 +87,8 @@ class Plan:
     @property
     def pieces(self) -> tuple[Piece, ...]:
         """Every piece once, a needed one before those that need it."""
-        trainings = {piece.key: piece for evaluation in self.evaluations for piece in evaluation.needs}
+        last = [piece for evaluation in self.evaluations for piece in evaluation.needs]
+        trainings = {piece.key: piece for training in last for piece in (*training.needs, training)}
         return (*trainings.values(), *self.evaluations, *self.ensembles, *self.timings)
 
 
@@ -137,7 +141,12 @@ def _training(experiment: Experiment, identities: Identities, arm: Arm, method: 
         "options": experiment.options_of(method),
         "seed": seed,
     }
-    return Piece("train", method, seed, _plain(settings))
+    start = SINGLE[method].start
+    if start is None:
+        return Piece("train", method, seed, _plain(settings))
+    needed = _training(experiment, identities, arm, start, seed)
+    settings["radii_epochs"] = 0 if SINGLE[method].options.get("layers") == "ordinary" else RADII_EPOCHS
+    return Piece("train", method, seed, _plain(settings), (needed,))
 
 
 def _evaluation(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:

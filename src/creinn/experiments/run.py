@@ -23,6 +23,7 @@ import torch
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
+from creinn.allocation import keep_freed_memory
 from creinn.experiments import pieces
 from creinn.experiments.definition import Arm, Experiment
 from creinn.experiments.inputs import Sources, prepare_all
@@ -182,6 +183,7 @@ def _in_worker(do: Callable[..., Result], task: Task, threads: int, parent: int)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tqdm.set_lock(threading.RLock())  # its default is shared between processes, and leaks when a worker is ended
     _watch_parent(parent)
+    keep_freed_memory()
     torch.set_num_threads(threads)
     return do(*task)
 
@@ -207,15 +209,24 @@ def _do_run(shop: Workshop, evaluation: Piece, arm: Arm, wait: bool = False) -> 
         with store.lock(training, wait) as held:
             if not held:
                 return Result((evaluation.name,), busy=True)
-            if not (store.weights_path(training).is_file() and store.has_record(training)):
-                pieces.train(shop, training, arm)
-                done.append(training.name)
+            for needed in training.needs:
+                with store.lock(needed):
+                    done += _train(shop, needed, arm)
+            done += _train(shop, training, arm)
             if not (store.predictions_path(evaluation).is_file() and store.has_record(evaluation)):
                 pieces.evaluate(shop, evaluation, arm)
                 done.append(evaluation.name)
     except Exception as error:  # others shall be done all the same
         return Result((evaluation.name,), _failure(store, evaluation, error))
     return Result(tuple(done))
+
+
+def _train(shop: Workshop, training: Piece, arm: Arm) -> list[str]:
+    """Train a network if that is not done; gives the name of what was done."""
+    if shop.store.weights_path(training).is_file() and shop.store.has_record(training):
+        return []
+    pieces.train(shop, training, arm)
+    return [training.name]
 
 
 def _await_run(shop: Workshop, evaluation: Piece, arm: Arm) -> Result:

@@ -23,11 +23,12 @@ from creinn.interval import Interval
 from creinn.jobs.methods import METHODS, Form, Method, find_method
 from creinn.jobs.saved import parts, takes_intervals
 from creinn.jobs.sources import Source, Training, learn_images, learn_tables
-from creinn.jobs.start import credal, read_again, read_start
+from creinn.jobs.start import read_again, read_start
 from creinn.members import fit_members
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.tensorfile import write_bytes
 from creinn.training import History, TrainConfig
+from creinn.upgrade import credal
 
 OPTIONS = "train.yaml"
 NEARLY_POINTS = 1e-3  # mean width of probability intervals

@@ -105,11 +105,16 @@ class ResNet(torch.nn.Module):
         """The last layer, from features to logits."""
         return self.fc
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Paths of the stages, where a distance from the training data can be measured."""
+        return tuple(f"layer{stage + 1}" for stage in range(self._stages))
+
     def features(self, x: Any) -> Any:
         """What the head sees: one average per channel, ``(N, channels)``."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in range(self._stages):
-            x = self.get_submodule(f"layer{stage + 1}")(x)
+        for stage in self.stages:
+            x = self.get_submodule(stage)(x)
         return self.flatten(self.avgpool(x))
 
     def forward(self, x: Any) -> Any:

@@ -8,6 +8,7 @@ with the training batch.
 
 import copy
 import math
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor
 from torch.func import functional_call
 
 from creinn.classifier import Inputs, evaluating
+from creinn.numerics import safe_sqrt
 from creinn.rivals.function_space import diagonal_kl, full_kl, head_covariance, linearise
-from creinn.rivals.gaussian import INITIAL_STD, inverse_softplus, safe_sqrt
-from creinn.rivals.head import features_and_logits, last_linear, with_ones
+from creinn.rivals.gaussian import INITIAL_STD, inverse_softplus
+from creinn.rivals.head import features_and_logits, last_linear, scale_and_shift, with_ones
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.schedule import KLSchedule
 from creinn.rivals.snn import SNN, points, predict_logits
@@ -50,6 +52,8 @@ class FSVI(SNN):
         kl_weight: Weight of the KL divergence; 1 is the ELBO.
         warmup: Fraction of the training steps over which the KL weight rises from zero.
         logits: Number of logits ``K``; by default that of the network's last parameter.
+        logit_norm: Whether to put batch norm on the logits, behind the noise of the weights. Its own parameters are
+            not random, the KL divergence takes it with running statistics, and ``prior="network"`` goes without it.
 
     Raises:
         ValueError: If an option is unknown or a number out of range.
@@ -72,8 +76,9 @@ class FSVI(SNN):
         kl_weight: float = 1.0,
         warmup: float = 0.25,
         logits: int | None = None,
+        logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, logits)
+        super().__init__(network, logits, logit_norm)
         _check_choice("stochastic", stochastic, ("last", "all"))
         _check_choice("prior", prior, ("independent", "network"))
         _check_choice("covariance", covariance, ("full", "diagonal"))
@@ -99,7 +104,7 @@ class FSVI(SNN):
     def options(self) -> dict[str, Any]:
         """Constructor arguments apart from the network, as plain values; a tensor of context points is left out."""
         return {
-            "logits": self.logits,
+            **super().options(),
             "samples": self.samples,
             "stochastic": self.stochastic,
             "context": None if isinstance(self.context, Tensor) else self.context,
@@ -128,13 +133,7 @@ class FSVI(SNN):
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row in training, ``samples`` of them in eval mode."""
         count = 1 if self.training else self.samples
-        if self.stochastic == "all":
-            return predict_logits(
-                torch.stack([functional_call(self.network, self._draw(), (x,)) for _ in range(count)])
-            )
-        features, logits = features_and_logits(self.network, last_linear(self.network), x)
-        std = safe_sqrt(self._head_inputs(features).square() @ _columns(self._variances()).T)
-        return predict_logits(logits + std * torch.randn((count, *logits.shape), dtype=std.dtype, device=std.device))
+        return predict_logits(torch.stack([self.norm(logits) for logits in self._sample_logits(x, count)]))
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy averaged over samples; in training mode plus the weighted KL at fresh context points."""
@@ -185,8 +184,20 @@ class FSVI(SNN):
         return full_kl(mean, covariance + nugget, prior_mean, prior_covariance + nugget)
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(K, M)`` and covariance ``(K, M, M)`` of the linearised network at ``x``, in eval mode."""
-        return self._linearised(self.network, self._variances(), x)
+        """Mean ``(K, M)`` and covariance ``(K, M, M)`` of the linearised network at ``x``, with norms in eval mode."""
+        mean, covariance = self._linearised(self.network, self._variances(), x)
+        if not isinstance(self.norm, torch.nn.BatchNorm1d):
+            return mean, covariance
+        scale, shift = (values.unsqueeze(1) for values in scale_and_shift(self.norm))
+        return scale * mean + shift, scale.square().unsqueeze(2) * covariance
+
+    def _sample_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
+        """Samples ``(N, K)`` of the logits, before the norm."""
+        if self.stochastic == "all":
+            return [functional_call(self.network, self._draw(), (x,)) for _ in range(count)]
+        features, logits = features_and_logits(self.network, last_linear(self.network), x)
+        std = safe_sqrt(self._head_inputs(features).square() @ _columns(self._variances()).T)
+        return logits + std * torch.randn((count, *logits.shape), dtype=std.dtype, device=std.device)
 
     def _linearised(self, network: torch.nn.Module, variances: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         with evaluating(network):

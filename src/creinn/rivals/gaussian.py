@@ -100,19 +100,6 @@ def network_kl(network: torch.nn.Module, prior_std: float) -> Tensor:
     return torch.stack(parts).sum()
 
 
-def safe_sqrt(x: Tensor) -> Tensor:
-    """Square root with gradient zero at and below zero, where rounding or a row of zeros may put a variance.
-
-    Example:
-        >>> x = torch.zeros(1, requires_grad=True)
-        >>> safe_sqrt(x).sum().backward()
-        >>> x.grad
-        tensor([0.])
-    """
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, torch.ones_like(x)).sqrt(), torch.zeros_like(x))
-
-
 def inverse_softplus(std: float) -> float:
     """The ``rho`` with ``softplus(rho) = std``."""
     return std + math.log(-math.expm1(-std))

@@ -1,4 +1,4 @@
-"""The last linear layer of a network: what enters it (features) and what leaves it (logits)."""
+"""The last linear layer of a network: what enters it (features), what leaves it (logits), and a norm behind it."""
 
 from typing import Any
 
@@ -40,6 +40,36 @@ def features_and_logits(network: torch.nn.Module, head: torch.nn.Linear, x: Tens
             "but its output is not the network's. End the network in a Linear layer."
         )
     return seen[0][0], logits
+
+
+def scale_and_shift(norm: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+    """A norm with running statistics as the affine map ``scale * y + shift`` that it is in eval mode, per logit.
+
+    Its mode does not matter and its statistics stay as they are. Differentiable in its weight and bias.
+
+    Example:
+        >>> norm = torch.nn.BatchNorm1d(1, eps=0.0)
+        >>> _ = norm.running_mean.fill_(6), norm.running_var.fill_(4), norm.bias.data.fill_(1)
+        >>> [value.item() for value in scale_and_shift(norm)]
+        [0.5, -2.0]
+    """
+    assert norm.running_mean is not None  # our norms track statistics
+    assert norm.running_var is not None
+    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+    return scale, norm.bias - scale * norm.running_mean
+
+
+def folded(head: torch.nn.Linear, norm: torch.nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Weight ``(K, D)`` and bias ``(K,)`` of ``head`` with a norm of its logits, in eval mode, folded in.
+
+    Args:
+        head: The last layer; it is left as it is.
+        norm: A ``BatchNorm1d``, with which there always is a bias, or anything else, which is taken as no norm.
+    """
+    if not isinstance(norm, torch.nn.BatchNorm1d):
+        return head.weight, head.bias
+    scale, shift = scale_and_shift(norm)
+    return scale.unsqueeze(1) * head.weight, shift if head.bias is None else scale * head.bias + shift
 
 
 def with_ones(features: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """BNN-L (Hobbhahn, Kristiadi and Hennig, UAI 2022): a trained network in, a Dirichlet distribution per row out.
 
 The network is trained as an ordinary one. Then the posterior of its last layer is taken as Gaussian about the trained
-weights (Laplace), the logits are Gaussian, and the Laplace bridge turns them into a Dirichlet.
+weights (Laplace), the logits are Gaussian, and the Laplace bridge turns them into a Dirichlet. A norm behind the last
+layer is folded into it: then the weights are those of the folded layer, which always has a bias.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from torch import Tensor
 from creinn.classifier import Inputs, evaluating
 from creinn.rivals.curvature import STRUCTURES
 from creinn.rivals.dirichlet import DirichletPredictive, laplace_bridge
-from creinn.rivals.head import features_and_logits, last_linear, with_ones
+from creinn.rivals.head import features_and_logits, folded, last_linear, with_ones
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN, points
 
@@ -38,6 +39,8 @@ class LaplaceBNN(SNN):
         prior_precision: A number, or ``"marginal-likelihood"`` to maximise that. :meth:`tune` chooses it on
             validation data.
         logits: Number of logits ``K``; by default that of the network's last parameter.
+        logit_norm: Whether to put batch norm on the logits; prior and posterior are then those of the last layer with
+            the trained norm folded in.
 
     Raises:
         ValueError: If the problem is binary, or an option unknown.
@@ -56,8 +59,9 @@ class LaplaceBNN(SNN):
         normalise: bool = True,
         prior_precision: float | Literal["marginal-likelihood"] = "marginal-likelihood",
         logits: int | None = None,
+        logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, logits)
+        super().__init__(network, logits, logit_norm)
         if self.logits < 3:
             raise ValueError(
                 f"BNN-L needs at least 3 logits, got {self.logits}: the Laplace bridge is for multi-class problems. "
@@ -76,7 +80,7 @@ class LaplaceBNN(SNN):
         self.normalise = normalise
         self.prior_precision = prior_precision
         head = last_linear(network)
-        self.curvature = STRUCTURES[structure](self.logits, head.in_features + (head.bias is not None))
+        self.curvature = STRUCTURES[structure](self.logits, head.in_features + self._has_bias)
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("precision", torch.ones(()))
         self.register_buffer("log_likelihood", torch.zeros(()))
@@ -85,7 +89,7 @@ class LaplaceBNN(SNN):
     def options(self) -> dict[str, Any]:
         """Constructor arguments apart from the network, as plain values."""
         return {
-            "logits": self.logits,
+            **super().options(),
             "samples": self.samples,
             "structure": self.structure,
             "normalise": self.normalise,
@@ -111,16 +115,20 @@ class LaplaceBNN(SNN):
         self.precision.copy_(grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()])
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits under the posterior."""
+        """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits under the posterior.
+
+        Norms act in the mode that they are in; the covariance is that of the weights folded by running statistics.
+        """
         features, logits = features_and_logits(self.network, last_linear(self.network), x)
-        return logits, self.curvature.covariance(self._inputs(features), self.precision)
+        return self.norm(logits), self.curvature.covariance(self._inputs(features), self.precision)
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
         r"""Laplace approximation of the evidence, in nats.
 
         .. math:: \log p(D \mid \theta) - \tfrac12 (\delta |\theta|^2 + \log\det(H + \delta I) - P \log \delta)
         """
-        squares = torch.stack([p.detach().square().sum() for p in last_linear(self.network).parameters()]).sum()
+        parameters = (p.detach() for p in folded(last_linear(self.network), self.norm) if p is not None)
+        squares = torch.stack([p.square().sum() for p in parameters]).sum()
         eigenvalues = self.curvature.eigenvalues
         determinant = (eigenvalues / prior_precision).log1p().sum()
         return self.log_likelihood - 0.5 * (prior_precision * squares + determinant)
@@ -149,13 +157,17 @@ class LaplaceBNN(SNN):
     def _batches(self, x: Tensor, target: Tensor, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and probabilities of the training data; adds up their log-likelihood on the way."""
         head = last_linear(self.network)
-        with evaluating(self.network):
+        with evaluating(self):
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
                 features, logits = features_and_logits(self.network, head, x[rows].to(head.weight))
-                logs = F.log_softmax(logits, 1)
+                logs = F.log_softmax(self.norm(logits), 1)
                 self.log_likelihood -= F.nll_loss(logs, target[rows].to(logs.device), reduction="sum")
                 yield self._inputs(features), logs.exp()
 
+    @property
+    def _has_bias(self) -> bool:
+        return self.logit_norm or last_linear(self.network).bias is not None
+
     def _inputs(self, features: Tensor) -> Tensor:
-        return features if last_linear(self.network).bias is None else with_ones(features)
+        return with_ones(features) if self._has_bias else features

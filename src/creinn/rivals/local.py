@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.rivals.gaussian import GaussianWeights, safe_sqrt
+from creinn.numerics import safe_sqrt
+from creinn.rivals.gaussian import GaussianWeights
 
 
 class LocalReparameterisation(GaussianWeights):
