@@ -66,6 +66,7 @@ def test_methods_by_name():
     assert (base_method("deep-ensemble-norm"), base_method("creinn-d-envelope")) == ("snn-norm", "creinn-d")
     assert label("fsvi-norm-ensemble", 5) == "FSVI, logit norm \u00d75"
     assert label("deep-ensemble-norm", 10) == "Deep Ensembles (10), logit norm"
+    assert (base_method("creinn-d-deep"), label("creinn-d-deep", 10)) == ("creinn-d", "CreINN-D \u00d710")
     assert [takes_intervals(m) for m in ("snn", "creinn-scaled-ensemble", "creinn-d")] == [False, True, False]
     for unknown in ("mlp", "snn-ensemble", "snn-norm-ensemble", "bnn-r-envelope"):
         with pytest.raises(ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"):
@@ -89,6 +90,8 @@ def test_ensembles_never_have_more_members_than_there_are_runs():
     assert (five.ensemble_size("deep-ensemble"), five.ensemble_size("creinn-ensemble")) == (5, 5)
     ten = replace(five, snn_seeds=10)
     assert (ten.runs("snn"), ten.runs("creinn"), ten.ensemble_size("deep-ensemble")) == (10, 5, 10)
+    assert [ten.runs(method) for method in ("snn-norm", "creinn-d", "creinn-radii")] == [10, 10, 5]
+    assert [ten.ensemble_size(method) for method in ("creinn-d-ensemble", "creinn-d-deep")] == [5, 10]
 
 
 def test_unknown_experiment_is_named():

@@ -202,9 +202,9 @@ def test_two_classes(tiny, tiny_data, tmp_path, monkeypatch):
     assert found["metrics"]["running"]["sets"]["points"]["means"]["total"] <= 1
 
 
-@pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "bnn-l"])
+@pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "fsvi-norm", "bnn-l", "bnn-l-norm"])
 def test_rivals_by_name(method, tiny, tiny_data, tmp_path):
-    options = {} if method == "bnn-l" else {method: {"samples": 3}}
+    options = {} if method.startswith("bnn-l") else {method: {"samples": 3}}
     quick = replace(
         tiny,
         methods=(method, f"{method}-ensemble"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from creinn.experiments.names import SINGLE, TABLE, base_method, label, takes_intervals
+from creinn.experiments.names import SINGLE, TABLE, base_method, is_deep, label, takes_intervals
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
@@ -197,13 +197,13 @@ class Experiment:
         return all(shift is None for arm in self.arms for shift in (arm.train, *arm.tests))
 
     def runs(self, method: str) -> int:
-        """Number of runs of a single method."""
-        return max(self.seeds, self.snn_seeds or 0) if SINGLE[method].kind == "snn" else self.seeds
+        """Number of runs of a single method; what is not trained comes upon all runs of the SNN."""
+        as_many = SINGLE[method].kind == "snn" or not SINGLE[method].trains
+        return max(self.seeds, self.snn_seeds or 0) if as_many else self.seeds
 
     def ensemble_size(self, method: str) -> int:
         """Number of members of an ensemble method; never more than there are runs to draw from."""
-        single = base_method(method)
-        return min(self.deep_members if SINGLE[single].kind == "snn" else self.members, self.runs(single))
+        return min(self.deep_members if is_deep(method) else self.members, self.runs(base_method(method)))
 
     def options_of(self, method: str) -> dict[str, Any]:
         """Arguments of a single method's classifier: its own, and over them the experiment's."""

@@ -2,7 +2,7 @@
 
 ``snn-norm`` is the SNN with batch norm on its logits; ``creinn-d`` the CreINN whose radii come from distances;
 ``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets;
-Deep Ensembles are those of ``snn``.
+Deep Ensembles are those of ``snn``, and ``creinn-d-deep`` has as many members as these.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 TIMES = "\u00d7"
 
 _PLAIN = {"snn": "SNN", "bnn-r": "BNN-R", "bnn-f": "BNN-F", "fsvi": "FSVI", "bnn-l": "BNN-L", "creinn": "CreINN"}
-_DEEP = {"deep-ensemble": "snn", "deep-ensemble-norm": "snn-norm"}
+_DEEP = {"deep-ensemble": "snn", "deep-ensemble-norm": "snn-norm", "creinn-d-deep": "creinn-d"}
 _SUFFIXES = ("-ensemble", "-envelope")
 
 
@@ -32,6 +32,11 @@ class Single:
     label: str
     options: Mapping[str, Any] = field(default_factory=dict)
     start: str | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything to train; a distance on top of a trained network is fitted in one pass."""
+        return self.start is None or self.options.get("layers") != "ordinary"
 
 
 SINGLE: dict[str, Single] = {
@@ -64,7 +69,7 @@ STUDY = (
     *("bnn-f-norm-ensemble", "fsvi-ensemble", "fsvi-norm-ensemble", "bnn-l-ensemble", "bnn-l-norm-ensemble"),
     *("creinn-ensemble", "creinn-envelope"),
     *("creinn-relative-ensemble", "creinn-scaled-ensemble", "creinn-bounds-ensemble", "creinn-scaled-bounds-ensemble"),
-    *("creinn-scaled-bounds-envelope", "creinn-d-ensemble", "creinn-d-envelope"),
+    *("creinn-scaled-bounds-envelope", "creinn-d-ensemble", "creinn-d-envelope", "creinn-d-deep"),
 )
 """Rivals with and without batch norm on the logits, and the forms of CreINN, each alone and as an ensemble."""
 
@@ -80,7 +85,7 @@ def base_method(method: str) -> str:
         ('snn', 'bnn-r', 'creinn')
     """
     base = _DEEP.get(method) or _without_suffix(method)
-    deep = method not in SINGLE and method not in _DEEP and base in _DEEP.values()
+    deep = method not in SINGLE and method not in _DEEP and base in SINGLE and SINGLE[base].kind == "snn"
     wrong_envelope = method.endswith("-envelope") and not is_credal(base)
     if base not in SINGLE or deep or wrong_envelope:
         raise ValueError(
@@ -93,6 +98,11 @@ def base_method(method: str) -> str:
 def is_ensemble(method: str) -> bool:
     """Whether the method combines several runs of another."""
     return method in _DEEP or method.endswith(_SUFFIXES)
+
+
+def is_deep(method: str) -> bool:
+    """Whether the method is an ensemble with as many members as Deep Ensembles."""
+    return method in _DEEP
 
 
 def is_credal(method: str) -> bool:
@@ -114,7 +124,7 @@ def label(method: str, size: int | None = None) -> str:
         ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)', 'CreINN-D ×5, envelope')
     """
     name = SINGLE[base_method(method)].label
-    if method in _DEEP:
+    if method in _DEEP and not is_credal(base_method(method)):
         count = "" if size is None else f" ({size})"
         return f"Deep Ensembles{count}{name.removeprefix('SNN')}"
     if not is_ensemble(method):

@@ -145,7 +145,7 @@ def _training(experiment: Experiment, identities: Identities, arm: Arm, method: 
     if start is None:
         return Piece("train", method, seed, _plain(settings))
     needed = _training(experiment, identities, arm, start, seed)
-    settings["radii_epochs"] = 0 if SINGLE[method].options.get("layers") == "ordinary" else RADII_EPOCHS
+    settings["radii_epochs"] = RADII_EPOCHS if SINGLE[method].trains else 0
     return Piece("train", method, seed, _plain(settings), (needed,))
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from creinn.experiments import figures, tables
 from creinn.experiments.measures import POINTS
-from creinn.experiments.names import TIMES, is_ensemble
+from creinn.experiments.names import TIMES, is_deep, is_ensemble
 from creinn.experiments.study import Record, Study, lookup, read_studies
 from creinn.report import Html, Section, Side, html_table, markdown_table, write_page
 from creinn.report.html import markup
@@ -139,7 +139,7 @@ def _setting(study: Study) -> str:
 
 def _small_ensembles(study: Study) -> str:
     """Says so if there are fewer runs than an ensemble should have members."""
-    wanted = {m: study.settings["deep_members" if m.startswith("deep-ensemble") else "members"] for m in study.methods}
+    wanted = {m: study.settings["deep_members" if is_deep(m) else "members"] for m in study.methods}
     sizes = {m: len(record["members"]) for m in filter(is_ensemble, study.methods) for record in study.records(m)[:1]}
     short = [f"{study.label(m)} of {size} instead of {wanted[m]}" for m, size in sizes.items() if size < wanted[m]]
     return f"Ensembles are limited by the number of runs: {', '.join(short)}." if short else ""
