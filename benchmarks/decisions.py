@@ -1,0 +1,274 @@
+"""Sets of classes of credal networks beside sets of ordinary networks with the same mean size, on recorded experiments.
+
+In: the predictions that `creinn experiment run` left below OUT/work/predictions. Out: decisions.json, one row per
+experiment, method, rule and opponent, and decisions.md, one table per experiment. No network is run.
+
+    python benchmarks/decisions.py study-fashion-mnist study-cifar10-svhn --out results/experiments --to results/study
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from creinn.credal import CredalSet
+from creinn.decision import RULES
+from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
+from creinn.experiments.measures import POINTS
+from creinn.experiments.methods import combine
+from creinn.experiments.names import SINGLE, base_method, is_credal, is_ensemble, label
+from creinn.experiments.plan import draw_members
+from creinn.experiments.store import read_arrays, read_json, write_json
+from creinn.report.provenance import provenance
+from creinn.report.tables import Cell, Spread, markdown_table
+from creinn.tensorfile import write_bytes
+
+EXPERIMENTS = ("study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray")
+ORDINARY, DEEP = ("snn", "snn-norm"), ("deep-ensemble", "deep-ensemble-norm")
+WAYS: dict[str, tuple[Callable[..., float], Callable[..., npt.NDArray[np.bool_]]]] = {
+    "threshold": (threshold_for_size, threshold_sets),
+    "cumulative": (tail_for_size, cumulative_sets),
+}
+QUALITIES = ("accuracy", "coverage", "size", "single", "single_accuracy", "discounted")
+MISSED = 0.01
+"""An opponent whose mean size misses that of the credal sets by a larger share is said to do so."""
+
+NOTES = """\
+Sets of classes that credal networks keep by three rules, and below them the sets of ordinary networks of the same run,
+cut by one number for all images so that their mean size on the test images is the same: a threshold on probabilities,
+or on their cumulative sum. The number is then kept for out-of-distribution images. Means and standard deviations over
+the runs; an opponent's numbers are over the runs that have one. Discounted: a set of m classes that contains the true
+one counts 1/m. For reachable intervals, which credal sets have, maximality and dominance are one rule.
+"""
+
+Values = dict[str, Any]  # numbers by name; None where one is not defined
+
+
+class Run(NamedTuple):
+    """One network, or one ensemble: a prediction per set of images, the test images under ``points``."""
+
+    labels: npt.NDArray[np.int64]
+    predictions: Mapping[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read, compare and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "experiments", nargs="*", default=EXPERIMENTS, metavar="NAME", help="default: the three studies"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/experiments"), help="--out of creinn experiment run")
+    parser.add_argument("--to", type=Path, default=Path("results/study"), help="folder of the two files")
+    options = parser.parse_args(arguments)
+    rows = [row for name in options.experiments for row in compare(name, options.out)]
+    if not rows:
+        tell("There is nothing to compare, and nothing was written.")
+        return 1
+    names = " ".join(options.experiments)
+    command = f"python benchmarks/decisions.py {names} --out {options.out} --to {options.to}"
+    write_json(options.to / "decisions.json", {**provenance(command), "rows": rows})
+    write_bytes(options.to / "decisions.md", page(rows).encode())
+    return 0
+
+
+def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
+    """All rows of an experiment; none, and a word about it, if it was not run."""
+    path = out / "experiments" / f"{experiment}.json"
+    if not path.is_file():
+        tell(f"{experiment}: left out, there is no {path}.")
+        return []
+    manifest = read_json(path)
+    reader = Reader(manifest, out / "work" / "predictions")
+    rows: list[dict[str, Any]] = []
+    for method in manifest["experiment"]["methods"]:
+        if not is_credal(base_method(method)):
+            continue
+        runs = reader.runs(method)
+        if not runs:
+            tell(f"{experiment}: {method} left out, it has no predictions of a test set of points.")
+            continue
+        rivals = {name: reader.runs(name) for name in (DEEP if is_ensemble(method) else ORDINARY)}
+        labels = {name: reader.label(name) for name in (method, *rivals)}
+        for rule in RULES:
+            head = {"experiment": experiment, "method": method, "rule": rule}
+            for row in rows_of(runs, rivals, rule):
+                rows.append({**head, **row, "sets_of": labels[row["opponent"] or method]})
+    return rows
+
+
+class Reader:
+    """Runs of an experiment by method and number, as far as their predictions are there.
+
+    Args:
+        manifest: What the experiment consists of.
+        folder: Where predictions are.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any], folder: Path) -> None:
+        self.settings: Mapping[str, Any] = manifest["experiment"]
+        self._files: dict[str, dict[int, Path]] = {}
+        for piece in manifest["pieces"]:
+            if piece["kind"] == "evaluate" and piece["arm"] == POINTS:
+                path = folder / Path(piece["file"]).with_suffix(".npz")
+                self._files.setdefault(piece["method"], {})[piece["number"]] = path
+        self._read = cache(self._read_single)
+
+    def runs(self, method: str) -> dict[int, Run]:
+        """Runs of a single method, or ensembles as the experiment draws them, by number."""
+        base = base_method(method)
+        if not is_ensemble(method):
+            return {number: run for number in self._files.get(base, {}) if (run := self._made_of(method, (number,)))}
+        if base not in self._files:
+            return {}
+        drawn = draw_members(len(self._files[base]), self._size(base), self.settings["draws"])
+        return {number: run for number, members in enumerate(drawn) if (run := self._made_of(method, members))}
+
+    def label(self, method: str) -> str:
+        """The method as tables name it, an ensemble with its size."""
+        base = base_method(method)
+        return label(method, self._size(base) if is_ensemble(method) and base in self._files else None)
+
+    def _size(self, base: str) -> int:
+        size = self.settings["deep_members" if SINGLE[base].kind == "snn" else "members"]
+        return min(size, len(self._files[base]))
+
+    def _made_of(self, method: str, numbers: Sequence[int]) -> Run | None:
+        found = [self._read(base_method(method), number) for number in numbers]
+        members = [arrays for arrays in found if arrays is not None]
+        if len(members) < len(found):
+            return None
+        start = "running/"
+        names = dict.fromkeys(tuple(key.split("/")[1:3]) for key in members[0] if key.startswith(start))
+        parts = {
+            name: [
+                {key.split("/")[3]: array for key, array in arrays.items() if key.startswith(f"{start}{group}/{name}/")}
+                for arrays in members
+            ]
+            for group, name in names
+            if group == "ood" or name == POINTS
+        }
+        if POINTS not in parts:
+            return None
+        envelope = method.endswith("-envelope")
+        return Run(members[0]["labels"], {name: combine(arrays, envelope) for name, arrays in parts.items()})
+
+    def _read_single(self, method: str, number: int) -> dict[str, npt.NDArray[Any]] | None:
+        path = self._files[method][number]
+        if path.is_file():
+            return read_arrays(path)
+        tell(f"{self.settings['name']}: run {number} of {method} left out, there is no {path}.")
+        return None
+
+
+def rows_of(runs: Mapping[int, Run], rivals: Mapping[str, Mapping[int, Run]], rule: str) -> list[dict[str, Any]]:
+    """One row for the credal sets alone, then one for each opponent and way to cut its sets."""
+    own = {number: credal_values(run, rule) for number, run in runs.items()}
+    rows: list[dict[str, Any]] = [{"opponent": None, "way": None, "runs": len(own), "own": spreads(own.values())}]
+    for rival, others in rivals.items():
+        shared = [number for number in runs if number in others]
+        for way in WAYS:
+            row: dict[str, Any] = {"opponent": rival, "way": way, "runs": len(shared)}
+            if not shared:
+                rows.append({**row, "note": f"not compared: no predictions of {rival}"})
+                continue
+            theirs = {
+                number: ordinary_values(others[number], way, own[number]["size"], runs[number].labels)
+                for number in shared
+            }
+            mine = [own[number] for number in shared]
+            row |= {"own": spreads(mine), "other": spreads(theirs.values())}
+            row["difference"] = spreads([difference(own[number], theirs[number]) for number in shared])
+            gap = row["own"]["size"]["mean"] - row["other"]["size"]["mean"]
+            if gap > MISSED * row["own"]["size"]["mean"]:
+                row["note"] = "sets are smaller: probabilities are tied, so no number gives the same mean size"
+            rows.append(row)
+    return rows
+
+
+def credal_values(run: Run, rule: str) -> Values:
+    """Quality of the sets that a rule keeps."""
+    test: CredalSet = run.predictions[POINTS]
+    sets = {name: credal.classes(rule).numpy() for name, credal in run.predictions.items()}
+    return _values(test.label.numpy(), sets, run.labels)
+
+
+def ordinary_values(run: Run, way: str, size: float, labels: npt.NDArray[np.int64]) -> Values:
+    """Quality of sets that have the given mean size on the test images; other images are cut by the same number.
+
+    Raises:
+        ValueError: If the test images are others than those with ``labels``.
+    """
+    if not np.array_equal(run.labels, labels):
+        raise ValueError("The runs to compare were tested on different images. Run the experiment again.")
+    find, cut = WAYS[way]
+    number = find(run.predictions[POINTS].probabilities, size)
+    sets = {name: cut(prediction.probabilities, number) for name, prediction in run.predictions.items()}
+    return _values(run.predictions[POINTS].label.numpy(), sets, labels)
+
+
+def difference(own: Values, other: Values) -> Values:
+    """Own minus the opponent's, where both are defined."""
+    return {
+        name: None if value is None or (theirs := other.get(name)) is None else value - theirs
+        for name, value in own.items()
+    }
+
+
+def spreads(runs: Any) -> dict[str, Any]:
+    """Mean, standard deviation and number of runs of each value; ``None`` where no run has it."""
+    runs = list(runs)
+    found: dict[str, Any] = {}
+    for name in runs[0]:
+        values = [run[name] for run in runs if run[name] is not None]
+        found[name] = None
+        if values:
+            mean, std = Spread.of(values)
+            found[name] = {"mean": round(mean, 6), "std": None if std is None else round(std, 6), "runs": len(values)}
+    return found
+
+
+def page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All rows as Markdown, a table per experiment."""
+    parts = ["# Sets of classes\n", NOTES]
+    for experiment in dict.fromkeys(row["experiment"] for row in rows):
+        shown = [_cells(row) for row in rows if row["experiment"] == experiment]
+        parts += [f"## {experiment}\n", markdown_table(shown) + "\n"]
+    return "\n".join(parts)
+
+
+def tell(message: str) -> None:
+    """Say on standard error what is left out."""
+    print(message, file=sys.stderr)
+
+
+def _values(
+    predicted: npt.NDArray[np.int64], sets: Mapping[str, npt.NDArray[np.bool_]], labels: npt.NDArray[np.int64]
+) -> Values:
+    values: Values = {"accuracy": float((predicted == labels).mean())}
+    values |= set_decisions(sets[POINTS], labels)._asdict()
+    return values | {f"size on {name}": float(kept.sum(1).mean()) for name, kept in sets.items() if name != POINTS}
+
+
+def _cells(row: Mapping[str, Any]) -> dict[str, Cell]:
+    alone = row["opponent"] is None
+    values = row.get("own" if alone else "other", {})
+    names = [*QUALITIES, *(name for name in values if name not in QUALITIES)]
+    cells: dict[str, Cell] = {
+        "method": row["sets_of"] if alone else "",
+        "rule": row["rule"] if alone else "",
+        "sets of": "itself" if alone else f"{row['sets_of']}, {row['way']}",
+        "runs": row["runs"],
+    }
+    for name in names:
+        value = values.get(name)
+        cells[name.replace("_", " ")] = None if value is None else Spread(value["mean"], value["std"])
+    return cells | ({"note": row["note"]} if "note" in row else {})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
