@@ -5,12 +5,12 @@ distances at each stage of them: by channel means, or by means and deviations; w
 of it each class's own, or less the distance under one Gaussian for all data (relative).
 
     creinn experiment run study-fashion-mnist --data DIR --out results/experiments --methods snn-norm
-    python benchmarks/places.py --data DIR [--out results/experiments] [--to results/study/places.json] [NAME ...]
+    python benchmarks/places.py --data DIR [--out results/experiments] [--fresh] [NAME ...]
 """
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -25,10 +25,16 @@ from creinn.experiments.inputs import divide, network_inputs, prepare_all
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import make_plan
 from creinn.experiments.store import Store, write_json
+from creinn.experiments.tailoring import tailor
 from creinn.features import observe, pooled
 from creinn.report.provenance import provenance
 
-STUDIES = ("study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray")
+FRESH = {
+    "study-fashion-mnist": ("svhn",),
+    "study-cifar10-svhn": ("mnist", "fashion-mnist"),
+    "study-chest-xray": ("mnist", "fashion-mnist", "svhn"),
+}
+"""Foreign sets that are not among those of the studies."""
 Distances = dict[str, Tensor]  # by set of images, "train", "held-out" and "test" among them
 
 
@@ -105,9 +111,9 @@ def measure(
     return found
 
 
-def study(name: str, data: Path, out: Path) -> dict[str, Any]:
+def study(name: str, data: Path, out: Path, ood: Sequence[str] = ()) -> dict[str, Any]:
     """AUROC of each way on each OOD set: mean, deviation, least value and number of runs."""
-    setting, store = experiment(name), Store(out)
+    setting, store = tailor(experiment(name), ood=ood), Store(out)
     sources = prepare_all(setting, data, out / "work" / "data", True)
     plan = make_plan(setting, sources.identities)
     shop = Workshop(setting, sources, store, {})
@@ -124,10 +130,10 @@ def study(name: str, data: Path, out: Path) -> dict[str, Any]:
             continue
         found = measure(shop, training, {**images, **outside}, train.labels, max(2, setting.logits))
         for way, distances in found.items():
-            for ood in outside:
-                score = ood_detection(distances["test"].numpy(), distances[ood].numpy()).auroc
-                scores.setdefault(way, {}).setdefault(ood, []).append(float(score))
-    return {way: {ood: _summary(values) for ood, values in by_ood.items()} for way, by_ood in scores.items()}
+            for foreign in outside:
+                score = ood_detection(distances["test"].numpy(), distances[foreign].numpy()).auroc
+                scores.setdefault(way, {}).setdefault(foreign, []).append(float(score))
+    return {way: {name: _summary(values) for name, values in by_set.items()} for way, by_set in scores.items()}
 
 
 def _summary(values: list[float]) -> dict[str, float]:
@@ -138,15 +144,20 @@ def _summary(values: list[float]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=STUDIES)
+    parser.add_argument("names", nargs="*", default=tuple(FRESH))
+    parser.add_argument("--fresh", action="store_true", help="other foreign sets than those of the studies")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("results/experiments"))
-    parser.add_argument("--to", type=Path, default=Path("results/study/places.json"))
+    parser.add_argument("--to", type=Path, help="places.json, or places-fresh.json, in results/study")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results = {name: study(name, options.data, options.out) for name in options.names}
-    origin = provenance(f"python benchmarks/places.py --data DIR {' '.join(options.names)}")
-    write_json(options.to, {**origin, "auroc": results})
+    ending = "-fresh" if options.fresh else ""
+    to = options.to or Path(f"results/study/places{ending}.json")
+    results = {
+        name: study(name, options.data, options.out, FRESH[name] if options.fresh else ()) for name in options.names
+    }
+    origin = provenance(f"python benchmarks/places.py --data DIR {'--fresh ' * options.fresh}{' '.join(options.names)}")
+    write_json(to, {**origin, "auroc": results})
     for name, ways in results.items():
         print(name)
         for way, by_ood in ways.items():
