@@ -1,0 +1,110 @@
+"""Tables of the study that rest on other files than records of experiments: sets of classes, places, speed.
+
+In: decisions.json of benchmarks/decisions.py, places.json and places-fresh.json of benchmarks/places.py, and speed.json
+of `creinn benchmark`, each only if it is there. Out: tables and rows; none for a file that is not there.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from study_cells import DATA, PAIRS, STUDIES, Entry, Least, Number, Rows, Table, bar, foreign, title
+
+from creinn.experiments.names import SINGLE
+from creinn.experiments.store import read_json
+
+FILES = {
+    "decisions": Path("results/study/decisions.json"),
+    "places": Path("results/study/places.json"),
+    "fresh": Path("results/study/places-fresh.json"),
+    "speed": Path("results/benchmarks/speed.json"),
+}
+KEYS = {"decisions": "rows", "places": "auroc", "fresh": "auroc", "speed": "inference"}
+CAPTIONS = {
+    "places": "Foreign sets that were looked at when the place was chosen.",
+    "fresh": "Foreign sets that were not looked at before.",
+}
+MOST_TIME = 1.3
+
+Files = Mapping[str, Mapping[str, Any]]
+
+
+def read_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """What the files hold, by name; nothing for those that are not there.
+
+    Raises:
+        ValueError: If a file is of another kind.
+    """
+    files = {name: read_json(path) if path.is_file() else {} for name, path in paths.items()}
+    for name, found in files.items():
+        if found and KEYS[name] not in found:
+            there = ", ".join(map(repr, found))
+            raise ValueError(f"{paths[name]} has no {KEYS[name]!r}, but {there}. Give another file as --{name}.")
+    return files
+
+
+def decisions(files: Files) -> list[Table]:
+    """Sets of classes beside those of an ordinary network cut by a threshold at equal mean size; a table per study."""
+    tables = []
+    for data, experiment in STUDIES.items():
+        rows: Rows = []
+        for entry in files.get("decisions", {}).get("rows", []):
+            chosen = entry["experiment"] == experiment and entry["method"] in ("creinn", "creinn-d")
+            if not chosen or (entry["opponent"], entry["way"]) != ("snn-norm", "threshold") or "other" not in entry:
+                continue
+            own, other = entry["own"], entry["other"]
+            row: dict[str, Entry] = {"model": SINGLE[entry["method"]].label, "rule": entry["rule"]}
+            row["runs"] = entry["runs"]
+            for name, column in (("size", "mean size"), ("coverage", "coverage")):
+                row |= {column: given(own, name), f"{column}, thresholds": given(other, name)}
+            for ood in [of for on, of in PAIRS if on == data]:
+                row[f"size on {foreign(data, ood)}"] = given(own, f"size on {ood}")
+                row[f"size on {foreign(data, ood)}, thresholds"] = given(other, f"size on {ood}")
+            rows.append(row)
+        if rows:
+            tables.append(Table(rows, f"{DATA[data]}; thresholds on {SINGLE['snn-norm'].label}, at equal mean size."))
+    return tables
+
+
+def given(values: Mapping[str, Any], name: str) -> Number | None:
+    """A number as decisions.json holds it."""
+    return None if values.get(name) is None else Number(**values[name])
+
+
+def places(files: Files) -> list[Table]:
+    """AUROC of the distance alone by each way to measure it, a column per pair; a table per file."""
+    tables = []
+    for kind, caption in CAPTIONS.items():
+        auroc = files.get(kind, {}).get("auroc", {})
+        found = {data: auroc.get(experiment, {}) for data, experiment in STUDIES.items()}
+        pairs = dict.fromkeys((data, ood) for data, ways in found.items() for by_set in ways.values() for ood in by_set)
+        rows: Rows = []
+        for way in dict.fromkeys(way for ways in found.values() for way in ways):
+            row: dict[str, Entry] = {"way": way}
+            for data, ood in pairs:
+                row[title(data, ood)] = least(found[data].get(way, {}).get(ood))
+            runs = [max((one["runs"] for one in ways.get(way, {}).values()), default=0) for ways in found.values()]
+            rows.append(row | {"runs": " / ".join(map(str, runs))})
+        if rows:
+            tables.append(Table(rows, caption))
+    return tables
+
+
+def least(values: Mapping[str, Any] | None) -> Least | None:
+    """A number as places.json holds it."""
+    return None if values is None else Least(values["mean"], values["least"], values["runs"])
+
+
+def speed_bars(files: Files) -> Rows:
+    """Inference time of the recommended form over the SNN's, a row per batch size; its runs are networks."""
+    ratios: dict[int, dict[str, float]] = {}
+    for cell in files.get("speed", {}).get("inference", []):
+        measured = cell["contenders"].get("creinn-d", {})
+        if "to_snn" in measured:  # neither of the two was skipped
+            ratios.setdefault(cell["batch"], {})[cell["model"]] = measured["to_snn"]["median"]
+    rows: Rows = []
+    for batch, by_model in sorted(ratios.items()):
+        slowest = max(by_model, key=lambda model: by_model[model])
+        what = f"CreINN-D over SNN, side by side: inference time, batch {batch}, the slowest of the networks {slowest}"
+        rows += bar(what, Number(by_model[slowest], None, len(by_model)), "≤", MOST_TIME)
+    return rows

@@ -1,0 +1,323 @@
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from creinn.experiments.measures import GRID
+from creinn.experiments.names import TIMES
+from creinn.experiments.store import write_json
+from creinn.report.tables import MISSING
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "study.py"
+OOD = {"study-fashion-mnist": ["mnist", "cifar10"], "study-cifar10-svhn": ["svhn"], "study-chest-xray": ["cifar10"]}
+METHODS = ("snn-norm", "creinn-d", "deep-ensemble-norm", "creinn-d-ensemble")
+
+
+@pytest.fixture(scope="module")
+def study():
+    """The script as a module; its helper module lies beside it."""
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        spec = importlib.util.spec_from_file_location("study_script", SCRIPT)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+    return module
+
+
+def metrics(ood, auroc=0.9, total=0.8, accuracy=0.8, auarc=0.9):
+    keys = ("aleatoric", "epistemic", "total")
+    points = {"accuracy": accuracy, "auarc": dict.fromkeys(keys, auarc)}
+    points["curves"] = {key: [accuracy + rate * (1 - accuracy) for rate in GRID] for key in keys}
+    found = {"epistemic": {"auroc": auroc, "auprc": 0.7}, "total": {"auroc": total, "auprc": 0.6}}
+    return {"sets": {"points": points}, "ood": dict.fromkeys(ood, found)}
+
+
+def record(folder, experiment, method, number, batch=None, seconds=2.0, **values):
+    """One recorded piece, and its training if it is a single method's."""
+    kind = "ensemble" if "ensemble" in method else "evaluate"
+    name = f"{experiment}-{method}-{number}"
+    content = {"number": number, "commit": "abc", "milliseconds_per_image": seconds / 4}
+    content["metrics"] = {"running": metrics(OOD[experiment], **values)}
+    if batch is not None:
+        content["metrics"]["batch"] = metrics(OOD[experiment], total=batch)
+    training = None
+    if kind == "ensemble":
+        content["members"] = list(range(10 if method.startswith("deep") else 5))
+    else:
+        training = f"train-{name}.json"
+        write_json(folder / "pieces" / training, {"commit": "def", "seconds": seconds, "parameters": 100})
+    write_json(folder / "pieces" / f"{name}.json", content)
+    piece = {"file": f"{name}.json", "kind": kind, "method": method, "number": number, "arm": "points"}
+    return {**piece, "training": training}
+
+
+def manifest(folder, experiment, pieces, methods=METHODS):
+    settings = {"name": experiment, "methods": list(methods), "paper": None}
+    write_json(folder / "experiments" / f"{experiment}.json", {"experiment": settings, "pieces": pieces})
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two runs of each single method on Fashion-MNIST, one ensemble of each kind; nothing else is recorded."""
+    folder, name = tmp_path / "results", "study-fashion-mnist"
+    pieces = [record(folder, name, "snn-norm", run, accuracy=0.80 + run / 10, batch=0.85) for run in range(2)]
+    pieces += [
+        record(folder, name, "creinn-d", run, accuracy=0.80 + run / 10, auroc=0.93 + run / 50, seconds=2.2)
+        for run in range(2)
+    ]
+    pieces.append(record(folder, name, "deep-ensemble-norm", 0, auroc=0.91))
+    pieces.append(record(folder, name, "creinn-d-ensemble", 0, auroc=0.96, total=0.8, auarc=0.9))
+    manifest(folder, name, pieces)
+    return folder
+
+
+def run(study, results, names=("opening", "bars", "fashion-mnist", "cifar10")):
+    """Write a page with markers of the given names; the page, the summary and the code of the script."""
+    page = results.parent / "page.md"
+    page.write_text("# Title\n\n" + "\nkept\n".join(f"<!-- begin: {n} -->\nold\n<!-- end: {n} -->" for n in names))
+    options = {"--results": results, "--page": page, "--figures": results.parent / "figures", "--to": results.parent}
+    options |= {f"--{name}": results.parent / f"{name}.json" for name in ("decisions", "places", "fresh", "speed")}
+    code = study.main([str(word) for pair in options.items() for word in pair])
+    summary = results.parent / "summary.json"
+    return page.read_text(), json.loads(summary.read_text()) if summary.is_file() else None, code
+
+
+def reached(page):
+    """The last column of the bars by the first."""
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| CreINN-D")]
+    return {row[0]: row[-1] for row in rows if len(row) == 5}
+
+
+def test_blocks_are_replaced_and_all_else_stays(study):
+    page = "a\n<!-- begin: one -->\nold\n\n<!-- end: one -->\nb\n<!-- begin: two -->\n<!-- end: two -->\nc"
+    expected = "a\n<!-- begin: one -->\n1\n<!-- end: one -->\nb\n<!-- begin: two -->\n2\n<!-- end: two -->\nc"
+    assert study.replace_blocks(page, {"one": "1", "two": "2"}) == expected
+    assert study.replace_blocks(expected, {"one": "1", "two": "2"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("<!-- begin: one -->\ntext", r"begins 'one' and never ends it\. Add <!-- end: one -->"),
+        ("text\n<!-- end: one -->", r"Line 2 of the page ends 'one', which has not begun"),
+        ("<!-- begin: one -->\n<!-- begin: two -->", r"Line 2 of the page begins 'two', but 'one' has not ended"),
+        ("<!-- begin: one -->\n<!-- end: two -->", r"Line 2 of the page ends 'two', which has not begun"),
+        ("<!-- begin: three -->\n<!-- end: three -->", r"marker of 'three'\. Known are one, two"),
+        ("<!-- begin: one -->\n<!-- end: one -->\n" * 2, r"Line 3 of the page begins 'one' for the second time"),
+    ],
+)
+def test_markers_that_are_unknown_or_unpaired_are_refused(study, page, message):
+    with pytest.raises(ValueError, match=message):
+        study.replace_blocks(page, {"one": "1", "two": "2"})
+
+
+def test_nothing_is_written_where_a_marker_is_wrong(study, results, capsys):
+    page, summary, code = run(study, results, ("opening", "unheard-of"))
+    assert code == 1
+    assert "old" in page
+    assert summary is None
+    assert not (results.parent / "figures").exists()
+    assert "Nothing was written. Line 7 of the page has a marker of 'unheard-of'" in capsys.readouterr().err
+
+
+def test_tables_by_hand(study, results):
+    page, summary, code = run(study, results)
+    assert code == 0
+    assert "old" not in page
+    assert page.count("kept") == 3
+    # AUROC by EU .93 and .95, accuracy .8 and .9; the SNN by TU, which is .8
+    none = f"{MISSING} | {MISSING}"
+    assert f"| CreINN-D, one network | 1 | 0.940 | 0.940 | {none} | 85.00 | {none} | 2 / 0 / 0 |" in page
+    assert "| SNN, logit norm (by entropy, TU) | 1 | 0.800 |" in page
+    assert "| Deep Ensembles (10), logit norm | 10 | 0.910 |" in page
+    assert f"| CreINN-D {TIMES}5 | 5 | 0.960 |" in page
+    assert "| CreINN-D | 2 | 85.00 ± 7.07 | 0.900 ± 0.000 |" in page
+    assert "No records yet." in page  # of CIFAR-10
+    opening = {row["model"]: row for row in summary["tables"]["opening"][0]["rows"]}
+    cell = opening["CreINN-D, one network"]["AUROC Fashion-MNIST → MNIST"]
+    assert cell == {"mean": pytest.approx(0.94), "std": pytest.approx(0.0141421, abs=1e-6), "runs": 2}
+    assert summary["records"] == {"study-fashion-mnist": {"commits": {"abc": 6, "def": 4}, "missing": 0}}
+
+
+def test_costs_are_relative_to_the_ordinary_network(study, results):
+    page, _, _ = run(study, results, ("fashion-mnist-cost",))
+    assert "SNN, logit norm = 1;" in page  # there is no SNN without the norm
+    assert "| CreINN-D | 2 | 1.00 | 1.10 | 1.10 |" in page
+    assert f"| CreINN-D {TIMES}5 | 2 | 5.00 | 5.50 | 5.50 |" in page
+
+
+def test_statistics_need_both_kinds(study, results):
+    page, _, _ = run(study, results, ("statistics",))
+    assert "| Fashion-MNIST → MNIST | SNN, logit norm | 2 | 0.800 ± 0.000 | 0.850 ± 0.000 | 0.050 |" in page
+    assert "CreINN-D" not in page
+
+
+def test_an_absent_method_has_no_row(study, results):
+    page, _, _ = run(study, results)
+    assert "CreINN (paper's form)" not in page
+    for path in (results / "pieces").glob("study-fashion-mnist-deep-ensemble-norm-*"):
+        path.unlink()
+    page, summary, code = run(study, results)
+    assert code == 0
+    assert "Deep Ensembles" not in page
+    assert f"CreINN-D {TIMES}5" in page
+    assert summary["records"]["study-fashion-mnist"]["missing"] == 1
+
+
+def test_reached_follows_the_numbers(study, results):
+    of_one = "CreINN-D, one network: AUROC by EU, Fashion-MNIST → MNIST"
+    paired = "CreINN-D less SNN, logit norm, run by run: accuracy, Fashion-MNIST"
+    ahead = f"CreINN-D {TIMES}5 less Deep Ensembles (10), logit norm: AUROC by EU, Fashion-MNIST → MNIST"
+    not_ahead = ahead.replace("EU", "TU")
+    not_behind = f"CreINN-D {TIMES}5 less Deep Ensembles (10), logit norm: AUARC (TU), Fashion-MNIST"
+    before = reached(run(study, results)[0])
+    assert (before[of_one], before[paired], before[ahead]) == ("yes", "yes", "yes")
+    assert (before[not_ahead], before[not_behind]) == ("**no**", "yes")  # equal: not ahead, and not behind
+    assert before[of_one.replace("MNIST → MNIST", "MNIST → grey CIFAR-10")] == "**no**"  # .94 where .98 is asked
+
+    record(results, "study-fashion-mnist", "creinn-d", 1, accuracy=0.889, auroc=0.9499)
+    record(results, "study-fashion-mnist", "creinn-d-ensemble", 0, auroc=0.91, auarc=0.8999)
+    after = reached(run(study, results)[0])
+    assert (after[of_one], after[ahead], after[not_behind]) == ("**no**", "**no**", "**no**")
+    assert after[paired] == "**no**"  # 0 and -.011
+
+
+def test_runs_are_compared_with_those_of_the_same_number(study, results):
+    (results / "pieces" / "study-fashion-mnist-creinn-d-1.json").unlink()
+    page, _, _ = run(study, results, ("bars",))
+    assert "accuracy, Fashion-MNIST | ≥ -0.005 | 0.0000 | 1 | yes |" in page  # the means differ by .05
+
+
+def test_sets_of_classes_beside_thresholds(study, results):
+    def values(size, coverage, far):
+        found = {"size": size, "coverage": coverage, "size on mnist": far}
+        return {name: {"mean": value, "std": None, "runs": 1} for name, value in found.items()}
+
+    row = {"experiment": "study-fashion-mnist", "method": "creinn-d", "rule": "maximality", "runs": 1}
+    row |= {"opponent": "snn-norm", "way": "threshold", "own": values(1.5, 0.95, 7.0), "other": values(1.49, 0.96, 2.0)}
+    others = [{**row, "way": "cumulative"}, {**row, "opponent": None}, {**row, "method": "creinn-d-ensemble"}]
+    without = {name: row[name] for name in row if name not in ("own", "other")}
+    write_json(results.parent / "decisions.json", {"commit": "fed", "rows": [row, *others, without]})
+    page, summary, _ = run(study, results, ("decisions",))
+    lines = [line for line in page.splitlines() if line.startswith("| CreINN-D")]
+    assert lines == [
+        f"| CreINN-D | maximality | 1 | 1.500 | 1.490 | 0.950 | 0.960 | 7.000 | 2.000 | {MISSING} | {MISSING} |",
+    ]
+    assert summary["decisions"]["commit"] == "fed"
+
+
+def speed(results, ratios):
+    """Write ratios of the medians by batch size and network; ``None`` for a network that was skipped."""
+    cells = []
+    for (batch, model), ratio in ratios.items():
+        own = {"skipped": "too slow"} if ratio is None else {"to_snn": {"median": ratio, "least": 9.0}}
+        contenders = {"snn": {"to_snn": {"median": 1.0, "least": 1.0}}, "creinn-d": own, "creinn": {"to_snn": 5.0}}
+        cells.append({"model": model, "batch": batch, "contenders": contenders})
+    write_json(results.parent / "speed.json", {"commit": "fee", "command": "creinn benchmark", "inference": cells})
+
+
+def test_speed_is_that_of_the_slowest_network_of_each_batch_size(study, results):
+    assert "side by side" not in run(study, results, ("bars",))[0]
+    what = "| CreINN-D over SNN, side by side: inference time, batch"
+    speed(results, {(32, "wide"): 1.3, (32, "deep"): 1.1, (1, "wide"): 1.2, (1, "deep"): 1.3001, (32, "huge"): None})
+    page, summary, _ = run(study, results, ("bars",))
+    assert [line for line in page.splitlines() if "side by side" in line] == [
+        f"{what} 1, the slowest of the networks deep | ≤ 1.3 | 1.3001 | 2 | **no** |",
+        f"{what} 32, the slowest of the networks wide | ≤ 1.3 | 1.3000 | 2 | yes |",
+    ]
+    assert "prediction time" not in page
+    assert summary["speed"] == {"commit": "fee", "command": "creinn benchmark"}
+
+
+def test_places_have_a_table_for_each_kind_of_foreign_set(study, results):
+    def values(mean, least, runs):
+        return {"mean": mean, "std": 0.01, "least": least, "runs": runs}
+
+    seen = {
+        "study-fashion-mnist": {
+            "last": {"mnist": values(0.9412, 0.9, 5), "cifar10": values(0.98, 0.97, 5)},
+            "all": {"mnist": values(0.95, 0.94, 5), "cifar10": values(0.99, 0.98, 5)},
+        },
+        "study-cifar10-svhn": {"last": {"svhn": values(0.85, 0.8, 3)}},
+    }
+    fresh = {
+        "study-fashion-mnist": {"last": {"svhn": values(0.7, 0.6, 5)}},
+        "study-cifar10-svhn": {"last": {"fashion-mnist": values(0.6, 0.5, 3)}},
+    }
+    write_json(results.parent / "places.json", {"commit": "add", "auroc": seen})
+    page, summary, _ = run(study, results, ("places",))
+    title = "Fashion-MNIST → "
+    assert page.split("-->\n")[1].split("\n<!--")[0].splitlines() == [
+        "Foreign sets that were looked at when the place was chosen.",
+        "",
+        f"| way | {title}MNIST | {title}grey CIFAR-10 | CIFAR-10 → SVHN | runs |",
+        "|---|---|---|---|---|",
+        "| last | 0.941 (0.900) | 0.980 (0.970) | 0.850 (0.800) | 5 / 3 / 0 |",
+        f"| all | 0.950 (0.940) | 0.990 (0.980) | {MISSING} | 5 / 0 / 0 |",
+    ]
+    cell = summary["tables"]["places"][0]["rows"][0][f"{title}MNIST"]
+    assert cell == {"mean": 0.9412, "least": 0.9, "runs": 5}
+    assert (summary["places"]["commit"], summary["fresh"]["commit"]) == ("add", None)
+
+    write_json(results.parent / "fresh.json", {"commit": "bad", "auroc": fresh})
+    page, _, _ = run(study, results, ("places",))
+    first, second = page.split("Foreign sets that were not looked at before.")
+    assert "| last | 0.941 (0.900) |" in first
+    assert f"| way | {title}grey SVHN | CIFAR-10 → Fashion-MNIST | runs |" in second
+    assert "| last | 0.700 (0.600) | 0.600 (0.500) | 5 / 3 / 0 |" in second
+
+
+def test_without_places_the_block_says_so(study, results):
+    assert "-->\nNo records yet.\n<!--" in run(study, results, ("places",))[0]
+
+
+def test_a_file_of_another_kind_is_refused(study, results, capsys):
+    write_json(results.parent / "places.json", {"rows": []})
+    page, summary, code = run(study, results, ("places",))
+    assert (code, summary) == (1, None)
+    assert "old" in page
+    assert "places.json has no 'auroc', but 'rows'. Give another file as --places." in capsys.readouterr().err
+
+
+def test_uncertainty_on_interval_images(study, results):
+    name = "points-to-intervals-cifar10-small"
+    sets = {f"noise [0, {width}]": {"means": {"epistemic": width, "total": 2 + width}} for width in (0.08, 0.2)}
+    content = {"number": 0, "commit": "abc", "metrics": {"running": {"sets": sets}}}
+    write_json(results / "pieces" / "shifted.json", content)
+    piece = {"file": "shifted.json", "kind": "evaluate", "method": "creinn", "number": 0, "arm": "points"}
+    manifest(results, name, [{**piece, "training": None}], ["creinn"])
+    page, _, _ = run(study, results, ("intervals",))
+    assert "| points | noise [0, 0.08] | 1 | 0.080 | 2.080 |\n| points | noise [0, 0.2] | 1 | 0.200 | 2.200 |" in page
+
+
+def test_figures_are_the_same_each_time(study, results):
+    run(study, results)
+    figures = {path.name: path.read_text() for path in (results.parent / "figures").iterdir()}
+    assert set(figures) == {"ood.svg", "rejection.svg"}
+    assert figures["ood.svg"].count("<circle") == 2 + 2 * (1 + 3 * 2)  # legend; on two pairs: the SNN has no EU
+    assert figures["rejection.svg"].count("<polyline") == 4
+    points = figures["rejection.svg"].split('points="')[1].split('"')[0].split()
+    assert len(points) == 96  # rejection 0 to .95
+    run(study, results)
+    assert {path.name: path.read_text() for path in (results.parent / "figures").iterdir()} == figures
+
+
+def test_without_any_record_nothing_is_written(study, tmp_path, capsys):
+    folder = tmp_path / "results"
+    manifest(folder, "study-fashion-mnist", [])
+    page, summary, code = run(study, folder)
+    assert (code, summary) == (1, None)
+    assert "old" in page
+    assert "There is nothing to draw" in capsys.readouterr().err
+
+
+def test_the_page_has_every_block_once(study):
+    page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    names = study.make_blocks({}, {})
+    study.replace_blocks(page, dict.fromkeys(names, ""))
+    assert [name for name in names if f"<!-- begin: {name} -->" not in page] == []
