@@ -217,7 +217,7 @@ def test_default_is_the_recommended_form(fitted, wine):
     assert not fitted.model_.is_interval
     assert fitted.model_.logit_norm
     assert bool(fitted.model_.distance_radius.fitted)
-    assert fitted.model_.distance_radius.factor.dtype == torch.float64
+    assert fitted.model_.distance_radius.distances[0].directions.dtype == torch.float64
     near = fitted.uncertainty(test)["epistemic"].mean()
     far = fitted.uncertainty(test + 20 * X.std(0))["epistemic"]
     assert near < 0.5
