@@ -1,6 +1,6 @@
 """Sets of classes of credal networks beside sets of ordinary networks with the same mean size, on recorded experiments.
 
-In: the predictions that `creinn experiment run` left below OUT/work/predictions. Out: decisions.json, one row per
+In: the predictions that `creinn experiment run` left in its folder of results. Out: decisions.json, one row per
 experiment, method, rule and opponent, and decisions.md, one table per experiment. No network is run.
 
     python benchmarks/decisions.py study-fashion-mnist study-cifar10-svhn --out results/experiments --to results/study

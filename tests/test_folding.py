@@ -162,7 +162,7 @@ def test_features_are_given_on_request(layers):
     assert isinstance(folded, FoldedNetwork)
     x = torch.rand(4, 3, 8, 8).double()
     x = Interval._of_point(x) if layers == "interval" else x
-    (features,), logits = folded.observe(x)
+    (features,), logits = folded.outputs_and_logits(x)
     for got, wanted in (
         (features, network.features(x)),
         (folded(x), norm(network(x))),
@@ -190,7 +190,7 @@ def test_outputs_of_modules_are_given_on_request():
     torch.manual_seed(0)
     network = randomise(Around())
     x = Interval._of_point(torch.randn(4, 3).double())
-    (first, before), logits = (fold(network, network.head, ["first"])).observe(x)[0][::-1], fold(network)(x)
+    (first, before), logits = (fold(network, network.head, ["first"])).outputs_and_logits(x)[0][::-1], fold(network)(x)
     assert_same(first, network.first(x))
     assert_same(before, functions.relu(network.first(x)))
     assert_same(logits, network(x))
@@ -202,7 +202,7 @@ def test_outputs_of_modules_are_given_on_request():
     stages(images)
     for path in seen:
         stages.get_submodule(path)._forward_hooks.clear()
-    for path, output in zip(seen, fold(stages, at=list(seen)).observe(images)[0], strict=True):
+    for path, output in zip(seen, fold(stages, at=list(seen)).outputs_and_logits(images)[0], strict=True):
         assert_same(output, seen[path])
 
 

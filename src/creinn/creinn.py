@@ -16,7 +16,7 @@ from creinn import nn as inn
 from creinn.classifier import Classifier, Inputs, common_classes, evaluating
 from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
 from creinn.distance import DistanceRadius, add_radius
-from creinn.features import check_features, check_places, find_head, observe, pooled
+from creinn.features import check_features, check_places, find_head, named_stages, observe, pooled
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
@@ -135,7 +135,7 @@ class CreINN(_Credal):
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
         self.distance = distance
-        self.distance_at = tuple(getattr(network, "stages", ()) if distance_at is None else distance_at)
+        self.distance_at = named_stages(network) if distance_at is None else tuple(distance_at)
         check_places(network, self.distance_at)
         self._loss = loss
         self.distance_radius: DistanceRadius | None = None

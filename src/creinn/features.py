@@ -62,25 +62,15 @@ def features_and_logits(network: torch.nn.Module, x: Interval | Tensor) -> tuple
 def observe(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str] = ()) -> tuple[tuple[Any, ...], Any]:
     """One forward pass: outputs of the modules with the paths ``at``, and of the network.
 
-    Without paths, the input of the head stands for them. A network with a method ``observe`` answers itself.
+    Without paths, the input of the head stands for them. A network with a method ``outputs_and_logits`` answers itself.
     """
-    if hasattr(network, "observe"):
-        return network.observe(x)  # type: ignore[operator]
+    if hasattr(network, "outputs_and_logits"):
+        return network.outputs_and_logits(x)  # type: ignore[operator]
     if not at:
         features, logits = features_and_logits(network, x)
         return (features,), logits
-    seen: dict[str, Any] = {}
-
-    def note(path: str) -> Any:
-        return lambda _, inputs, output: seen.update({path: output})
-
-    handles = [network.get_submodule(path).register_forward_hook(note(path)) for path in at]
-    try:
-        logits = network(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return tuple(seen[path] for path in at), logits
+    outputs, logits = _outputs(network, x, at)
+    return tuple(outputs[path][-1] for path in at), logits
 
 
 def pooled(output: Interval | Tensor) -> Interval | Tensor:
@@ -107,6 +97,12 @@ def pooled(output: Interval | Tensor) -> Interval | Tensor:
     slack = torch.linalg.vector_norm(maps.radius, dim=2) / math.sqrt(positions)
     lower = torch.cat((mean.lower, (deviation - slack).clamp_min(0)), 1)
     return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
+
+
+def named_stages(network: torch.nn.Module) -> tuple[str, ...]:
+    """Paths that a network gives as its ``stages``, a tuple of names; elsewhere that word may stand for layers."""
+    stages = getattr(network, "stages", ())
+    return stages if isinstance(stages, tuple) and all(isinstance(path, str) for path in stages) else ()
 
 
 def check_places(network: torch.nn.Module, at: Sequence[str]) -> None:
@@ -172,18 +168,7 @@ def check_features(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[
 
 
 def _check_outputs(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str]) -> None:
-    outputs: dict[str, list[Any]] = {path: [] for path in at}
-
-    def note(path: str) -> Any:
-        return lambda _, inputs, output: outputs[path].append(output)
-
-    handles = [network.get_submodule(path).register_forward_hook(note(path)) for path in at]
-    try:
-        network(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for path, found in outputs.items():
+    for path, found in _outputs(network, x, at)[0].items():
         if len(found) != 1:
             raise ValueError(f"A distance is to be measured at {path!r}, but it ran {len(found)} times, not once.")
         if not isinstance(found[0], Tensor | Interval) or found[0].ndim < 2 or len(found[0]) != len(x):
@@ -192,6 +177,21 @@ def _check_outputs(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[
                 f"A distance is to be measured at {path!r}, but its output is a {type(found[0]).__name__} of shape "
                 f"{shape}. It should be ({len(x)}, D) or ({len(x)}, C, ...)."
             )
+
+
+def _outputs(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str]) -> tuple[dict[str, list[Any]], Any]:
+    """Every output of the modules with these paths during one forward pass, and that of the network."""
+    outputs: dict[str, list[Any]] = {path: [] for path in at}
+
+    def note(path: str) -> Any:
+        return lambda _, inputs, output: outputs[path].append(output)
+
+    handles = [network.get_submodule(path).register_forward_hook(note(path)) for path in at]
+    try:
+        return outputs, network(x)
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _names_features(network: torch.nn.Module) -> bool:

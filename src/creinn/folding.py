@@ -43,7 +43,7 @@ class FoldedNetwork(torch.nn.Module):
         super().__init__()
         self.graph = graph
 
-    def observe(self, x: Any) -> tuple[tuple[Any, ...], Any]:
+    def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
         """The inner results, and the logits; see :func:`creinn.features.observe`."""
         *inner, logits = self.graph(x)
         return tuple(inner), logits
