@@ -52,11 +52,15 @@ def assert_same(got, expected, tolerance=1e-5):
 
 
 def assert_same_everywhere(model, shape=IMAGES, tolerance=1e-5, dtype=torch.float32, width=0.1):
-    """On every kind of input, and not because the sets are all of the simplex or single points."""
-    fast = compile(model)
+    """On every kind of input, and not because the sets are all of the simplex or single points.
+
+    Where rounding puts the model itself farther from float64 than the tolerance, twice that distance is allowed.
+    """
+    fast, exact = compile(model), copy.deepcopy(model).double()
     for x in inputs(shape, width=width).values():
-        expected = model(x.to(dtype))
-        assert_same(fast(x.to(dtype)), expected, tolerance)
+        expected, true = model(x.to(dtype)), exact(x.double())
+        own = max((getattr(expected, b).double() - getattr(true, b)).abs().max().item() for b in ("lower", "upper"))
+        assert_same(fast(x.to(dtype)), expected, max(tolerance, 2 * own))
         assert 1e-4 < expected.width.mean() < 0.95
         assert expected.lower.std(0).min() > 1e-4
 
