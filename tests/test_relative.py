@@ -23,7 +23,8 @@ from creinn.conversion import convert
 from creinn.experiments.records import describe_radii
 from creinn.interval import Interval
 from creinn.nn.parameters import project_, scale_radii_
-from creinn.relative import LARGEST, RelativeParameters, valid_relative_radius, widened
+from creinn.relative import LARGEST, RelativeParameters, valid_relative_radius
+from creinn.widening import widened
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own note on copies
 PARTS = st.floats(-10, 10)

@@ -4,8 +4,8 @@ In: an interval. Out: the interval that the layers it was made of give, up to ro
 
 Between folded layers an interval stays in one tensor, centre :math:`c` and radius :math:`r`, ``(N, 2, C, ...)``. In
 eval mode every batch norm is affine in each of them (:func:`norm_maps`), so it goes into the rows of the layer's block
-weight (:func:`creinn.product.nonnegative_rows`). Bounds are not formed: a block weight on bounds would compute radii as
-differences, and lose the digits that batch norm needs where intervals are narrow.
+weight (:func:`creinn.nonnegative.nonnegative_rows`). Bounds are not formed: a block weight on bounds would compute
+radii as differences, and lose the digits that batch norm needs where intervals are narrow.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,12 @@ from creinn import functions
 from creinn.interval import Interval
 from creinn.layers import arguments, build_layer
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.parameters import IntervalParameters, valid_radius
-from creinn.numerics import widen
+from creinn.nn.parameters import IntervalParameters
+from creinn.nonnegative import by_group, nonnegative_rows, on_blocks
+from creinn.numerics import valid_radius, widen
 from creinn.onepixel import Product
-from creinn.product import by_group, nonnegative_rows, on_blocks
-from creinn.relative import RelativeParameters, valid_relative_radius, widened
+from creinn.relative import RelativeParameters, valid_relative_radius
+from creinn.widening import widened
 
 
 @dataclass(frozen=True)

@@ -236,22 +236,30 @@ class Interval:
             return Interval._of_point(function(self.lower), keep)
         return Interval._of_parts(function(self.lower), function(self.upper), keep)
 
-    def channelwise(self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None) -> "Interval":
+    def channelwise(
+        self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None, linear: bool = False
+    ) -> "Interval":
         """Like :meth:`each`, in one call on both bounds.
 
-        For a ``function`` that treats the rows of its first dimension alike and apart, as pooling does.
+        For a ``function`` that treats the rows of its first dimension alike and apart, as pooling does. One that is
+        ``linear`` too, as averages are, may act on centre and radius instead.
         """
         if self.is_point or self.ndim < 2:
             return self.each(function, nonnegative)
         keep = self.nonnegative if nonnegative is None else nonnegative
+        if linear and self._moments is not None:
+            return Interval._of_moments(function(self._moments.flatten(0, 1)).unflatten(0, (-1, 2)), keep)
         result = function(self.bounds.flatten(0, 1))
         return Interval._of_bounds(result.unflatten(0, (-1, 2)), keep)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """As ``Tensor.flatten``."""
         start, end = start_dim % max(self.ndim, 1), end_dim % max(self.ndim, 1)
-        if self._bounds is not None and 1 <= start <= end:
-            return Interval._of_bounds(self._bounds.flatten(start + 1, end + 1), self.nonnegative)
+        if 1 <= start <= end:
+            if self._moments is not None:
+                return Interval._of_moments(self._moments.flatten(start + 1, end + 1), self.nonnegative)
+            if self._bounds is not None:
+                return Interval._of_bounds(self._bounds.flatten(start + 1, end + 1), self.nonnegative)
         return self.each(lambda t: t.flatten(start_dim, end_dim))
 
     def reshape(self, *shape: Any) -> "Interval":

@@ -23,6 +23,11 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(x < 0, -x, x)
 
 
+def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``max(radius, 0)`` with gradient 1 everywhere: a radius pushed below zero is valid, and not dead."""
+    return radius - radius.detach().clamp_max(0)
+
+
 def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 

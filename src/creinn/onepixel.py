@@ -28,9 +28,8 @@ class Product(torch.nn.Module):
         self.layer = layer
         self.sizes: tuple[int, ...] | None = None
         self.register_buffer("cropped", None)
-        convolves = isinstance(layer, torch.nn.modules.conv._ConvNd)
-        self._may_crop = convolves and layer.groups == 1 and layer.padding_mode == "zeros"
-        self._pointwise = convolves and all(size == 1 for size in layer.kernel_size)
+        self._may_crop = may_crop(layer)
+        self._pointwise = self._may_crop and all(size == 1 for size in layer.kernel_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """What the layer gives."""
@@ -47,6 +46,11 @@ class Product(torch.nn.Module):
         window = one_pixel(self.layer, sizes) if self._may_crop and not self._pointwise else None
         if window is not None:
             self.cropped, self.sizes = self.layer.weight[(..., *window[0])].flatten(1).clone(), sizes
+
+
+def may_crop(layer: Any) -> bool:
+    """Whether :func:`one_pixel` can be asked about a layer."""
+    return isinstance(layer, torch.nn.modules.conv._ConvNd) and layer.groups == 1 and layer.padding_mode == "zeros"
 
 
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> Window | None:

@@ -21,13 +21,17 @@ parameters ``weight``, ``bias`` (centres), ``bias_radius`` and ``relative_radius
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
 
 from creinn import nn as inn
 from creinn.interval import Interval, as_interval, stack_axis
-from creinn.nn.parameters import IntervalParameters, valid_radius
+from creinn.nn.conv import convolution
+from creinn.nn.parameters import IntervalParameters
+from creinn.numerics import valid_radius
+from creinn.operations import Matrix, Operation
+from creinn.points import point_product
+from creinn.widening import relative_product, widened
 
 LARGEST = 1 - 2**-8
 """Relative radii are kept within ``[0, LARGEST]``; the number is exact in every floating dtype, bfloat16 too."""
@@ -80,14 +84,22 @@ class RelativeParameters(IntervalParameters):
                 f"{type(self).__name__} expects {self._inputs} features in dimension {features}, "
                 f"got shape {tuple(x.shape)}."
             )
+        batch = x.unsqueeze(0) if x.ndim < self.weight.ndim else x
+        operation, batch = self._operation(batch)
         relative = valid_relative_radius(self.relative_radius).view(-1, *(1,) * (-1 - features))
-        center, radius = widened(x, relative)
-        bias_radius = None if self.bias_radius is None else valid_radius(self.bias_radius)
-        mid = self._product(center, self.weight, self.bias)
-        rad = self._product(radius, self.weight.abs(), bias_radius)
-        return Interval._of_moments(torch.stack((mid, rad), stack_axis(mid.ndim)))
+        biases = self.bias, None if self.bias_radius is None else valid_radius(self.bias_radius)
+        if batch.ndim == self.weight.ndim and batch.is_point:
+            y = Interval._of_moments(point_product(operation, batch.lower, self.weight, self.weight_radius, *biases))
+        elif batch.ndim == self.weight.ndim and batch.nonnegative:
+            y = Interval._of_moments(relative_product(operation, batch.moments, self.weight, relative, *biases))
+        else:
+            center, radius = widened(batch, relative)
+            mid, rad = operation(center, self.weight, biases[0]), operation(radius, self.weight.abs(), biases[1])
+            y = Interval._of_moments(torch.stack((mid, rad), stack_axis(mid.ndim)))
+        return y.squeeze(0) if x.ndim < self.weight.ndim else y
 
-    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def _operation(self, x: Interval) -> tuple[Operation, Interval]:
+        """What the layer does, and the input as that takes it."""
         raise NotImplementedError
 
 
@@ -95,26 +107,6 @@ def valid_relative_radius(radius: Tensor) -> Tensor:
     """``radius`` clipped to ``[0, LARGEST]``, with gradient 1 everywhere: what is clipped is valid, and not dead."""
     detached = radius.detach()
     return detached.clamp(0, LARGEST) + (radius - detached)
-
-
-def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Centre and radius of the exact product :math:`[1 - \rho, 1 + \rho] \cdot x`, for :math:`0 \le \rho \le 1`.
-
-    With :math:`x = c \pm r` they are :math:`c + \rho \min(\max(c, -r), r)` and :math:`r + \rho \max(|c|, r)`; the
-    radius is a sum of terms that are not negative, so that rounding errors of wide centres never turn into width.
-
-    Example:
-        >>> widened(Interval(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 3.0])), torch.tensor(0.5))
-        (tensor([2.5000, 1.5000]), tensor([2., 3.]))
-    """
-    center = x.center
-    if x.is_point:
-        return center, relative * center.abs()
-    radius = x.radius
-    if x.nonnegative:
-        return center.addcmul(relative, radius), radius.addcmul(relative, center)
-    inner, outer = center.clamp(-radius, radius), torch.maximum(center.abs(), radius)
-    return center.addcmul(relative, inner), radius.addcmul(relative, outer)
 
 
 class Linear(RelativeParameters, torch.nn.Linear):
@@ -146,8 +138,8 @@ class Linear(RelativeParameters, torch.nn.Linear):
         """
         return self._affine(as_interval(x), -1)
 
-    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return F.linear(x, weight, bias)
+    def _operation(self, x: Interval) -> tuple[Operation, Interval]:
+        return Matrix(), x
 
 
 class _RelativeConv(RelativeParameters, torch.nn.modules.conv._ConvNd):
@@ -169,9 +161,8 @@ class _RelativeConv(RelativeParameters, torch.nn.modules.conv._ConvNd):
         """
         return self._affine(as_interval(x), 1 - self.weight.ndim)
 
-    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        product: Tensor = self._conv_forward(x, weight, bias)
-        return product
+    def _operation(self, x: Interval) -> tuple[Operation, Interval]:
+        return convolution(self, x)
 
 
 class Conv1d(_RelativeConv, torch.nn.Conv1d):

@@ -1,13 +1,12 @@
 """The steps on packed centres and radii against the same steps on bounds, and their derivatives."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from creinn.interval import Interval
 from creinn.nn.moments import positive_radius, relu_moments
-from creinn.product import nonnegative_weight
+from creinn.numerics import magnitude
 
 
 def moments_of(seed, dtype=torch.float64):
@@ -48,32 +47,33 @@ def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
     torch.testing.assert_close(found, expected)
 
 
+def normed(moments, scale, shift):
+    """An affine map of the radii, and their absolute value."""
+    center, radius = moments.unbind(1)
+    after = torch.stack((center, radius * scale + shift), 1)
+    return positive_radius(after, moments.detach(), scale, shift)
+
+
 def test_a_radius_of_zero_gets_a_gradient_through_its_magnitude():
     moments = torch.tensor([[[1.0, 1.0, 1.0], [-2.0, 0.0, 3.0]]], requires_grad=True)
-    (found,) = torch.autograd.grad(positive_radius(moments).sum(), moments)
+    (found,) = torch.autograd.grad(normed(moments, torch.ones(3), torch.zeros(3)).sum(), moments)
     assert found.tolist() == [[[1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]]
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
-def test_derivatives_by_differences(groups):
-    center = torch.randn(6, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    radius = torch.rand(6, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+@given(st.integers(0, 10_000))
+def test_magnitude_behind_a_norm_is_that_of_autograd(seed):
+    generator = torch.Generator().manual_seed(seed)
+    moments = moments_of(seed).requires_grad_()
+    scale, shift = torch.randn(2, 7, dtype=torch.float64, generator=generator)
+    weights = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator)
+    found = normed(moments, scale, shift)
+    center, radius = moments.unbind(1)
+    expected = torch.stack((center, magnitude(radius * scale + shift)), 1)
+    torch.testing.assert_close(found, expected)
+    mine, theirs = (torch.autograd.grad((t * weights).sum(), moments)[0] for t in (found, expected))
+    torch.testing.assert_close(mine, theirs)
 
-    def weight(center, radius):
-        return nonnegative_weight(center, radius, groups)
 
-    assert torch.autograd.gradcheck(weight, (center, radius))
-    assert torch.autograd.gradgradcheck(weight, (center, radius))
+def test_relu_derivative_by_differences():
     moments = moments_of(5)[3:].clone().requires_grad_()
     assert torch.autograd.gradcheck(relu_moments, (moments,))
-    assert torch.autograd.gradcheck(positive_radius, (moments,))
-
-
-@given(st.integers(0, 10_000))
-def test_block_weight_is_that_of_the_bounds(seed):
-    generator = torch.Generator().manual_seed(seed)
-    center = torch.randn(3, 5, dtype=torch.float64, generator=generator)
-    radius = torch.rand(3, 5, dtype=torch.float64, generator=generator) * 2
-    low, high = (center - radius).abs(), (center + radius).abs()
-    expected = torch.cat((torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1)))
-    torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)

@@ -13,6 +13,7 @@ signed intervals the general form, both as in :mod:`creinn.nn`, as does every ot
 # mypy: disable-error-code="misc, override"
 # Layers take and give Interval where torch's signatures say Tensor.
 
+from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
@@ -20,11 +21,11 @@ from torch import Tensor
 
 from creinn import nn as inn
 from creinn.interval import Interval, as_interval
-from creinn.nn.parameters import IntervalParameters, valid_radius
-from creinn.product import LinearOperation
+from creinn.nn.parameters import IntervalParameters
+from creinn.numerics import valid_radius
 
 
-def four_products(op: LinearOperation, x: Interval, layer: IntervalParameters) -> Interval:
+def four_products(op: Callable[..., Tensor], x: Interval, layer: IntervalParameters) -> Interval:
     """Exact bounds of an affine layer for ``x >= 0``."""
     radius = valid_radius(layer.weight_radius)
     low, high = layer.weight - radius, layer.weight + radius

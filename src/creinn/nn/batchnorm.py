@@ -76,17 +76,35 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self._check_shape(x)
         by_batch = self.training or self.running_var is None
         if self.mode == "paper" and not (self.training and self.center_frozen):
-            normalised = super().forward(x.moments.flatten(1, 2)).unflatten(1, (2, -1))
-            return Interval._of_moments(positive_radius(normalised))
+            return Interval._of_moments(self._paper(x.moments, by_batch))
         if self.mode == "scaled" and not by_batch:
             return self._scaled_by_running_statistics(x)
         share = self._count_batch()
-        center = self._center(x.center, share)
+        center, radius = x.moments.unbind(1)
         if self.mode == "sound":
             radius = self._sound_radius(x, by_batch)
         else:
-            radius = (self._paper_radius if self.mode == "paper" else self._scaled_radius)(x.radius, share)
-        return Interval._of_moments(torch.stack((center, radius), 1))
+            radius = (self._paper_radius if self.mode == "paper" else self._scaled_radius)(radius, share)
+        return Interval._of_moments(torch.stack((self._center(center, share), radius), 1))
+
+    def _paper(self, moments: Tensor, by_batch: bool) -> Tensor:
+        """One ordinary batch norm of centres and radii, and the radii's absolute value."""
+        packed = moments.flatten(1, 2)
+        share = self._count_batch()
+        update = not by_batch or share != 0
+        mean, variance = (self.running_mean, self.running_var) if update else (None, None)
+        if by_batch:
+            _check_several(packed)
+        normalised, center, scale = torch.native_batch_norm(
+            packed, self.weight, self.bias, mean, variance, by_batch, share, self.eps
+        )
+        if not by_batch and mean is not None and variance is not None:
+            center, scale = mean, torch.rsqrt(variance + self.eps)
+        radius = slice(self.num_features, None)
+        scale, shift = scale[radius], -center[radius] * scale[radius]
+        if self.affine:
+            scale, shift = scale * self.weight[radius], shift * self.weight[radius] + self.bias[radius]
+        return positive_radius(normalised.unflatten(1, (2, -1)), moments, scale.detach(), shift.detach())
 
     def _count_batch(self) -> float:
         """Weight of this batch in the running statistics, by torch's rule; 0 if it does not enter them."""
@@ -242,6 +260,14 @@ def _all_but_channels(x: Interval | Tensor) -> list[int]:
 
 def _spread(per_channel: Tensor, like: Interval | Tensor) -> Tensor:
     return per_channel.view(-1, *(1,) * (like.ndim - 2))
+
+
+def _check_several(packed: Tensor) -> None:
+    if packed.numel() == packed.shape[1]:
+        raise ValueError(
+            f"Batch norm in training needs more than one value per channel, got shape {tuple(packed.shape)}; give it "
+            f"more rows, or call eval() first."
+        )
 
 
 def _check_mode(mode: str) -> None:

@@ -3,11 +3,11 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
-from creinn.nn.parameters import IntervalParameters, valid_radius
+from creinn.nn.parameters import IntervalParameters
+from creinn.operations import Matrix
 from creinn.product import interval_affine
 
 
@@ -34,6 +34,5 @@ class Linear(IntervalParameters, torch.nn.Linear):
         """Map ``(..., in_features)`` to ``(..., out_features)``."""
         x = as_interval(x)
         rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
-        bias_radius = None if self.bias_radius is None else valid_radius(self.bias_radius)
-        y = interval_affine(F.linear, rows, self.weight, valid_radius(self.weight_radius), self.bias, bias_radius)
+        y = interval_affine(Matrix(), rows, self.weight, self.weight_radius, self.bias, self.bias_radius)
         return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)

@@ -10,14 +10,25 @@ import torch
 from torch import Tensor
 
 
-def positive_radius(moments: Tensor) -> Tensor:
-    """The same centres, radii in absolute value; the derivative of a radius at 0 is 1, as in :func:`magnitude`.
+def positive_radius(moments: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    r"""The same centres, radii in absolute value; the derivative of a radius at 0 is 1, as in :func:`magnitude`.
+
+    The radii are those of a batch norm, :math:`\gamma (r - \mu) / \sigma + \beta`, of which their signs are computed
+    again in the backward pass: the norm keeps its input anyway.
+
+    Args:
+        moments: Centres and normalised radii ``(N, 2, C, ...)``.
+        before: Centres and radii before the norm.
+        scale: Of the radii, :math:`\gamma / \sigma` for each channel.
+        shift: Of the radii, :math:`\beta - \mu \gamma / \sigma`.
 
     Example:
-        >>> positive_radius(torch.tensor([[[1.0, 2.0], [-3.0, 4.0]]]))
+        >>> before = torch.tensor([[[1.0, 2.0], [-3.0, 4.0]]])   # a norm that changes nothing
+        >>> positive_radius(before, before, torch.ones(2), torch.zeros(2))
         tensor([[[1., 2.], [3., 4.]]])
     """
-    result: Tensor = _PositiveRadius.apply(moments)
+    spread = (-1, *(1,) * (moments.ndim - 3))
+    result: Tensor = _PositiveRadius.apply(moments, before, scale.view(spread), shift.view(spread))
     return result
 
 
@@ -37,24 +48,26 @@ def relu_moments(moments: Tensor) -> Tensor:
 
 
 class _PositiveRadius(torch.autograd.Function):
-    """Keeps one truth value per radius."""
+    """Keeps what the norm keeps. The sign of a number is many times faster here than a choice by truth values."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(moments: Tensor) -> Tensor:
+    def forward(moments: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         center, radius = moments.unbind(1)
         return torch.stack((center, radius.abs()), 1)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0].select(1, 1) < 0)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (negative,) = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        before, scale, shift = ctx.saved_tensors
         of_center, of_radius = gradient.unbind(1)
-        return torch.stack((of_center, torch.where(negative, -of_radius, of_radius)), 1)
+        normalised = torch.addcmul(shift, before.select(1, 1), scale)
+        sign = torch.copysign(torch.ones_like(of_radius), normalised)
+        return torch.stack((of_center, of_radius * sign), 1), None, None, None
 
 
 class _ReLU(torch.autograd.Function):
@@ -78,6 +91,6 @@ class _ReLU(torch.autograd.Function):
         """Both bounds pass, or the upper one alone: half of it is the centre, half the radius; or none."""
         center, radius = ctx.saved_tensors[0].unbind(1)
         of_center, of_radius = gradient.unbind(1)
-        half = torch.where(center > 0, (of_center + of_radius) / 2, 0)
-        both = center > radius
-        return torch.stack((torch.where(both, of_center, half), torch.where(both, of_radius, half)), 1)
+        half = (of_center + of_radius) * center.sign() / 2  # 1 where the upper bound passes, else 0
+        both = (center - radius).sign()  # 1 where the lower bound passes, else 0
+        return torch.stack((torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both)), 1)

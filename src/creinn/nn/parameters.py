@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from creinn.interval import Interval
+from creinn.numerics import valid_radius
 
 
 class IntervalParameters(torch.nn.Module):
@@ -66,11 +67,6 @@ class IntervalParameters(torch.nn.Module):
         """Clamp the radii to ``>= 0``, in place."""
         for radius in self.radii().values():
             radius.clamp_(min=0)
-
-
-def valid_radius(radius: Tensor) -> Tensor:
-    """``max(radius, 0)`` with gradient 1 everywhere: a radius pushed below zero is valid, and not dead."""
-    return radius - radius.detach().clamp_max(0)
 
 
 @torch.no_grad()

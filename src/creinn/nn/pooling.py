@@ -1,43 +1,89 @@
 """Pooling: both bounds are pooled alike, since every pooling here is monotone in each of its inputs."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
 
 
-class _Pool(torch.nn.Module):
-    """Mixin for a torch pooling layer; channels are pooled apart, so both bounds go through in one call."""
+class _Average(torch.nn.Module):
+    """Mixin for a torch pooling layer that is linear: centres and radii are pooled, in one call."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Pool both bounds."""
-        return as_interval(x).channelwise(super().forward)
+        return as_interval(x).channelwise(super().forward, linear=True)
 
 
-class _IndexFree(_Pool):
+class _Maximum(torch.nn.Module):
     """Mixin for a max pooling layer: the bounds have their maxima in different places, so no index is given back."""
+
+    __constants__: list[str]
+    _pool: Callable[..., Any]
+    _dims: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if getattr(self, "return_indices", False):
             raise ValueError(f"{type(self).__name__} cannot return indices: the bounds differ in them.")
 
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """Pool both bounds."""
+        return as_interval(x).channelwise(self._maxima)
 
-class MaxPool1d(_IndexFree, torch.nn.MaxPool1d):
+    def _maxima(self, x: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return super().forward(x)
+        arguments = {name: getattr(self, name) for name in self.__constants__} | {"return_indices": True}
+        maxima: Tensor = _Maxima.apply(x, functools.partial(self._pool, **arguments), self._dims)[0]
+        return maxima
+
+
+class _Maxima(torch.autograd.Function):
+    """Keeps the places of the maxima, and not the bounds, which nothing else keeps."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, pool: Callable[[Tensor], tuple[Tensor, Tensor]], dims: int) -> tuple[Tensor, Tensor]:
+        return pool(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Any, int], output: tuple[Tensor, Tensor]) -> None:
+        ctx.shape, ctx.dims = inputs[0].shape, inputs[2]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors  # in the image as one row
+        first = -ctx.dims
+        image = gradient.new_zeros(ctx.shape).flatten(first)
+        image = image.scatter_add(-1, places.flatten(first), gradient.flatten(first))
+        return image.view(ctx.shape), None, None
+
+
+class MaxPool1d(_Maximum, torch.nn.MaxPool1d):
     """Interval version of ``torch.nn.MaxPool1d``."""
 
+    _pool, _dims = staticmethod(F.max_pool1d), 1
 
-class MaxPool2d(_IndexFree, torch.nn.MaxPool2d):
+
+class MaxPool2d(_Maximum, torch.nn.MaxPool2d):
     """Interval version of ``torch.nn.MaxPool2d``."""
 
+    _pool, _dims = staticmethod(F.max_pool2d), 2
 
-class AvgPool1d(_Pool, torch.nn.AvgPool1d):
+
+class AvgPool1d(_Average, torch.nn.AvgPool1d):
     """Interval version of ``torch.nn.AvgPool1d``."""
 
 
-class AvgPool2d(_Pool, torch.nn.AvgPool2d):
+class AvgPool2d(_Average, torch.nn.AvgPool2d):
     """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be positive."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -46,11 +92,11 @@ class AvgPool2d(_Pool, torch.nn.AvgPool2d):
             raise ValueError(f"AvgPool2d needs divisor_override > 0, got {self.divisor_override}.")
 
 
-class AdaptiveAvgPool1d(_Pool, torch.nn.AdaptiveAvgPool1d):
+class AdaptiveAvgPool1d(_Average, torch.nn.AdaptiveAvgPool1d):
     """Interval version of ``torch.nn.AdaptiveAvgPool1d``."""
 
 
-class AdaptiveAvgPool2d(_Pool, torch.nn.AdaptiveAvgPool2d):
+class AdaptiveAvgPool2d(_Average, torch.nn.AdaptiveAvgPool2d):
     """Interval version of ``torch.nn.AdaptiveAvgPool2d``.
 
     Example:
@@ -59,9 +105,13 @@ class AdaptiveAvgPool2d(_Pool, torch.nn.AdaptiveAvgPool2d):
     """
 
 
-class AdaptiveMaxPool1d(_IndexFree, torch.nn.AdaptiveMaxPool1d):
+class AdaptiveMaxPool1d(_Maximum, torch.nn.AdaptiveMaxPool1d):
     """Interval version of ``torch.nn.AdaptiveMaxPool1d``."""
 
+    _pool, _dims = staticmethod(F.adaptive_max_pool1d), 1
 
-class AdaptiveMaxPool2d(_IndexFree, torch.nn.AdaptiveMaxPool2d):
+
+class AdaptiveMaxPool2d(_Maximum, torch.nn.AdaptiveMaxPool2d):
     """Interval version of ``torch.nn.AdaptiveMaxPool2d``."""
+
+    _pool, _dims = staticmethod(F.adaptive_max_pool2d), 2

@@ -27,7 +27,7 @@ class _Pad(torch.nn.Module):
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Pad both bounds."""
-        return as_interval(x).channelwise(super().forward)
+        return as_interval(x).channelwise(super().forward, linear=True)
 
 
 class ZeroPad1d(_Pad, torch.nn.ZeroPad1d):
