@@ -152,3 +152,12 @@ def test_refusals() -> None:
         inn.BatchNorm2d(3)(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"BatchNorm1d\(3\) got 4 channels"):
         inn.BatchNorm1d(3)(torch.zeros(2, 4))
+
+
+def test_one_value_per_channel_cannot_be_normalised_in_training():
+    norm = inn.BatchNorm2d(3)
+    x = Interval(torch.zeros(1, 3, 1, 1), torch.ones(1, 3, 1, 1))
+    with pytest.raises(ValueError, match=r"more than one value per channel, got shape \(1, 3, 1, 1\)"):
+        norm(x)
+    assert norm.num_batches_tracked == 0
+    norm.eval()(x)

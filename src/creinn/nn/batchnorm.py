@@ -75,6 +75,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         x = as_interval(x)
         self._check_shape(x)
         by_batch = self.training or self.running_var is None
+        if by_batch:
+            _check_several(x)
         if self.mode == "paper" and not (self.training and self.center_frozen):
             return Interval._of_moments(self._paper(x.moments, by_batch))
         if self.mode == "scaled" and not by_batch:
@@ -93,8 +95,6 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         share = self._count_batch()
         update = not by_batch or share != 0
         mean, variance = (self.running_mean, self.running_var) if update else (None, None)
-        if by_batch:
-            _check_several(packed)
         normalised, center, scale = torch.native_batch_norm(
             packed, self.weight, self.bias, mean, variance, by_batch, share, self.eps
         )
@@ -262,11 +262,11 @@ def _spread(per_channel: Tensor, like: Interval | Tensor) -> Tensor:
     return per_channel.view(-1, *(1,) * (like.ndim - 2))
 
 
-def _check_several(packed: Tensor) -> None:
-    if packed.numel() == packed.shape[1]:
+def _check_several(x: Interval) -> None:
+    if x.shape.numel() == x.shape[1]:
         raise ValueError(
-            f"Batch norm in training needs more than one value per channel, got shape {tuple(packed.shape)}; give it "
-            f"more rows, or call eval() first."
+            f"Batch norm in training needs more than one value per channel, got shape {tuple(x.shape)}; give it more "
+            f"rows, or call eval() first."
         )
 
 

@@ -1,0 +1,85 @@
+"""Convolutions in training: those that give one pixel, and every kind of padding, against torch's on four products."""
+
+import pytest
+import torch
+
+from creinn import nn as inn
+from creinn.interval import Interval
+from creinn.onepixel import one_pixel
+from creinn.operations import Convolution
+from creinn.product import interval_affine
+
+ONE_PIXEL = {
+    "one pixel, 3 x 3": ((2, 3, 1, 1), {"kernel_size": 3, "padding": 1}),
+    "two by two, stride 2": ((2, 3, 2, 2), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    "a part of the image": ((2, 3, 2, 2), {"kernel_size": 1, "stride": 2}),
+    "the whole image": ((2, 3, 4, 3), {"kernel_size": (4, 3)}),
+}
+
+
+def interval_of(shape, kind):
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.rand(2, *shape, generator=generator, dtype=torch.float64)
+    if kind == "point":
+        return Interval.point(a - b)
+    return Interval(a, a + b) if kind == "nonnegative" else Interval(a - 1, a + b - 0.5)
+
+
+@pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
+@pytest.mark.parametrize("name", ONE_PIXEL)
+def test_one_pixel_is_computed_as_any_other(name, kind):
+    shape, options = ONE_PIXEL[name]
+    torch.manual_seed(0)
+    layer = inn.Conv2d(3, 4, **options).double()
+    layer.bias_radius.data.uniform_()
+    assert one_pixel(layer, shape[2:]) is not None
+    x = interval_of(shape, kind)
+    found = layer(x)
+    operation = Convolution(layer.stride, layer.padding, layer.dilation)
+    expected = interval_affine(operation, x, layer.weight, layer.weight_radius, layer.bias, layer.bias_radius)
+    assert found.shape == expected.shape == (2, 4, 1, 1)
+    parameters = list(layer.parameters())
+    for mine, theirs in ((found.lower, expected.lower), (found.upper, expected.upper)):
+        torch.testing.assert_close(mine, theirs)
+        for a, b in zip(
+            torch.autograd.grad(mine.square().sum(), parameters, retain_graph=True),
+            torch.autograd.grad(theirs.square().sum(), parameters, retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # of torch, about its own layer
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
+@pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("padding", ["same", "valid", (1, 2)])
+def test_every_padding_is_that_of_torch(padding, padding_mode, kind, batched):
+    torch.manual_seed(0)
+    options = {"padding": padding, "padding_mode": padding_mode, "dtype": torch.float64}
+    layer = inn.Conv2d(2, 3, (2, 3), **options)  # an even kernel: "same" pads more behind than in front
+    x = interval_of((2, 2, 5, 6), kind)
+    x = x if batched else x[0]
+    ordinary = torch.nn.Conv2d(2, 3, (2, 3), **options)
+    center, radius = layer.weight.detach(), layer.weight_radius.detach()
+
+    def torch_conv(values, weight):
+        ordinary.weight.data = weight
+        ordinary.bias.data.zero_()
+        return ordinary(values).detach()
+
+    low, high = center - radius, center + radius
+    if kind == "point":
+        mid, rad = torch_conv(x.lower, center), torch_conv(x.lower.abs(), radius)
+        lower, upper = mid - rad, mid + rad
+    else:
+        lower = torch_conv(x.lower, low.clamp_min(0)) + torch_conv(x.upper, low.clamp_max(0))
+        upper = torch_conv(x.upper, high.clamp_min(0)) + torch_conv(x.lower, high.clamp_max(0))
+    found = layer(x)
+    if kind == "signed":
+        member = torch_conv(x.center, center)
+        assert found.shape == member.shape
+        assert bool(found.contains(member).all())
+    else:
+        torch.testing.assert_close(found.lower, lower)
+        torch.testing.assert_close(found.upper, upper)

@@ -1,0 +1,53 @@
+"""Pooling in training: gradients against torch's on each bound, and what is kept."""
+
+import pytest
+import torch
+
+from creinn import nn as inn
+from creinn.benchmark.memory import saved_bytes
+from creinn.interval import Interval
+
+LAYERS = {
+    "MaxPool1d": ((2, 3, 8), (3,), {"stride": 2, "padding": 1}),
+    "MaxPool2d": ((2, 3, 6, 5), (3,), {"stride": 2, "padding": 1, "ceil_mode": True}),
+    "AdaptiveMaxPool1d": ((2, 3, 7), (3,), {}),
+    "AdaptiveMaxPool2d": ((2, 3, 6, 5), ((2, 3),), {}),
+    "AvgPool1d": ((2, 3, 8), (2,), {}),
+    "AvgPool2d": ((2, 3, 6, 5), (3,), {"stride": 2, "padding": 1, "count_include_pad": False}),
+    "AdaptiveAvgPool2d": ((2, 3, 6, 5), ((2, 3),), {}),
+}
+
+
+def moments_of(shape):
+    generator = torch.Generator().manual_seed(0)
+    center = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return torch.stack((center, torch.rand(shape, generator=generator, dtype=torch.float64)), 1).requires_grad_()
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_are_those_of_torch_on_each_bound(name, batched):
+    shape, args, kwargs = LAYERS[name]
+    moments = moments_of(shape if batched else shape[1:])
+    ordinary, layer = getattr(torch.nn, name)(*args, **kwargs), getattr(inn, name)(*args, **kwargs)
+    found = layer(Interval._of_moments(moments))
+    center, radius = moments.unbind(1)
+    lower, upper = ordinary(center - radius), ordinary(center + radius)
+    torch.testing.assert_close(found.lower, lower)
+    torch.testing.assert_close(found.upper, upper)
+    weights = torch.randn(2, *lower.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    mine, theirs = (
+        torch.autograd.grad((a * weights[0] + b * weights[1]).sum(), moments)[0]
+        for a, b in ((found.lower, found.upper), (lower, upper))
+    )
+    torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_bounds_are_not_kept(name):
+    shape, args, kwargs = LAYERS[name]
+    moments = moments_of(shape)
+    layer = getattr(inn, name)(*args, **kwargs)
+    kept = saved_bytes(lambda: layer(Interval._of_moments(moments)).moments, [moments])
+    places = layer(Interval._of_moments(moments)).moments.numel() * torch.int64.itemsize
+    assert kept == (places if "Max" in name else 0)
