@@ -4,6 +4,7 @@ Everything here is elementwise or acts on the last axis. Nothing looks at the da
 """
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -109,5 +110,25 @@ def safe_sqrt(x: Tensor) -> Tensor:
         >>> x.grad
         tensor([0.])
     """
-    positive = x > 0
-    return torch.where(positive, torch.where(positive, x, torch.ones_like(x)).sqrt(), torch.zeros_like(x))
+    result: Tensor = _SafeSqrt.apply(x)
+    return result
+
+
+class _SafeSqrt(torch.autograd.Function):
+    """Keeps its result. Signs instead of choices by truth values, which are several times slower on a CPU."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp_min(0).sqrt()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (root,) = ctx.saved_tensors
+        positive = root.sign()  # 1 or 0
+        return gradient * positive / (2 * (root + (1 - positive)))
