@@ -122,11 +122,11 @@ class Reader:
         """Runs of a single method, or ensembles as the experiment draws them, by number."""
         base = base_method(method)
         if not is_ensemble(method):
-            return {number: run for number in self._files.get(base, {}) if (run := self._made_of(method, (number,)))}
+            return {number: run for number in self._files.get(base, {}) if (run := self.made_of(method, (number,)))}
         if base not in self._files:
             return {}
         drawn = draw_members(len(self._files[base]), self._size(base), self.settings["draws"])
-        return {number: run for number, members in enumerate(drawn) if (run := self._made_of(method, members))}
+        return {number: run for number, members in enumerate(drawn) if (run := self.made_of(method, members))}
 
     def label(self, method: str) -> str:
         """The method as tables name it, an ensemble with its size."""
@@ -137,7 +137,8 @@ class Reader:
         size = self.settings["deep_members" if SINGLE[base].kind == "snn" else "members"]
         return min(size, len(self._files[base]))
 
-    def _made_of(self, method: str, numbers: Sequence[int]) -> Run | None:
+    def made_of(self, method: str, numbers: Sequence[int]) -> Run | None:
+        """The runs of these numbers as one prediction; ``None`` if one of them is not there."""
         found = [self._read(base_method(method), number) for number in numbers]
         members = [arrays for arrays in found if arrays is not None]
         if len(members) < len(found):

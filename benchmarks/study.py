@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, render, title
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
-from study_other import FILES, Files, decisions, places, read_files, speed_bars
+from study_other import FILES, Files, by_members, decisions, places, read_files, speed_bars
 
 from creinn.experiments.measures import GRID, POINTS
 from creinn.experiments.names import SINGLE, TIMES, base_method, is_credal, is_ensemble
@@ -106,6 +106,7 @@ def make_blocks(studies: Studies, files: Files) -> Blocks:
         blocks[data] = qualities(studies, data)
         blocks[f"{data}-cost"] = [cost(studies, data)]
     blocks |= {"places": places(files), "statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
+    blocks["members"] = by_members(files)
     return blocks | {"decisions": decisions(files), "intervals": intervals(studies)}
 
 

@@ -1,7 +1,8 @@
-"""Tables of the study that rest on other files than records of experiments: sets of classes, places, speed.
+"""Tables of the study that rest on other files than records of experiments: sets of classes, places, members, speed.
 
-In: decisions.json of benchmarks/decisions.py, places.json and places-fresh.json of benchmarks/places.py, and speed.json
-of `creinn benchmark`, each only if it is there. Out: tables and rows; none for a file that is not there.
+In: decisions.json of benchmarks/decisions.py, places.json and places-fresh.json of benchmarks/places.py, members.json
+of benchmarks/members.py, and speed.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none for
+a file that is not there.
 """
 
 from collections.abc import Mapping
@@ -17,9 +18,10 @@ FILES = {
     "decisions": Path("results/study/decisions.json"),
     "places": Path("results/study/places.json"),
     "fresh": Path("results/study/places-fresh.json"),
+    "members": Path("results/study/members.json"),
     "speed": Path("results/benchmarks/speed.json"),
 }
-KEYS = {"decisions": "rows", "places": "auroc", "fresh": "auroc", "speed": "inference"}
+KEYS = {"decisions": "rows", "places": "auroc", "fresh": "auroc", "members": "rows", "speed": "inference"}
 CAPTIONS = {
     "places": "Foreign sets that were looked at when the place was chosen.",
     "fresh": "Foreign sets that were not looked at before.",
@@ -93,6 +95,25 @@ def places(files: Files) -> list[Table]:
 def least(values: Mapping[str, Any] | None) -> Least | None:
     """A number as places.json holds it."""
     return None if values is None else Least(values["mean"], values["least"], values["runs"])
+
+
+def by_members(files: Files) -> list[Table]:
+    """AUARC by TU and AUROC by EU of ensembles by their number of members, a row per quantity and method."""
+    found = files.get("members", {}).get("rows", [])
+    rows: Rows = []
+    for data, experiment in STUDIES.items():
+        quantities = {"auarc": f"AUARC (TU), {DATA[data]}"}
+        quantities |= {f"{ood} epistemic": f"AUROC (EU), {title(data, ood)}" for on, ood in PAIRS if on == data}
+        for quantity, name in quantities.items():
+            for method in ("snn-norm", "creinn-d"):
+                row: dict[str, Entry] = {"measure": name, "members": SINGLE[method].label}
+                for entry in found:
+                    if (entry["experiment"], entry["method"]) == (experiment, method) and quantity in entry:
+                        value = entry[quantity]
+                        row[str(entry["members"])] = Number(value["mean"], value["std"], entry["draws"])
+                if len(row) > 2:
+                    rows.append(row)
+    return [Table(rows, spreads=False, places=4)] if rows else []
 
 
 def speed_bars(files: Files) -> Rows:

@@ -13,6 +13,7 @@ from creinn.report.tables import MISSING
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "study.py"
 OOD = {"study-fashion-mnist": ["mnist", "cifar10"], "study-cifar10-svhn": ["svhn"], "study-chest-xray": ["cifar10"]}
+FILES = ("decisions", "places", "fresh", "members", "speed")
 METHODS = ("snn-norm", "creinn-d", "deep-ensemble-norm", "creinn-d-ensemble")
 
 
@@ -81,7 +82,7 @@ def run(study, results, names=("opening", "bars", "fashion-mnist", "cifar10")):
     page = results.parent / "page.md"
     page.write_text("# Title\n\n" + "\nkept\n".join(f"<!-- begin: {n} -->\nold\n<!-- end: {n} -->" for n in names))
     options = {"--results": results, "--page": page, "--figures": results.parent / "figures", "--to": results.parent}
-    options |= {f"--{name}": results.parent / f"{name}.json" for name in ("decisions", "places", "fresh", "speed")}
+    options |= {f"--{name}": results.parent / f"{name}.json" for name in FILES}
     code = study.main([str(word) for pair in options.items() for word in pair])
     summary = results.parent / "summary.json"
     return page.read_text(), json.loads(summary.read_text()) if summary.is_file() else None, code
@@ -321,3 +322,22 @@ def test_the_page_has_every_block_once(study):
     names = study.make_blocks({}, {})
     study.replace_blocks(page, dict.fromkeys(names, ""))
     assert [name for name in names if f"<!-- begin: {name} -->" not in page] == []
+
+
+def test_members_have_a_row_for_each_measure_and_method(study, results):
+    numbers = {"auarc": 0.97, "mnist epistemic": 0.9}
+    rows = [
+        {"experiment": "study-fashion-mnist", "method": method, "members": size, "draws": 4}
+        | {
+            name: {"mean": value + size / 1000 + 0.01 * (method == "creinn-d"), "std": 0.1}
+            for name, value in numbers.items()
+        }
+        for method in ("snn-norm", "creinn-d")
+        for size in (1, 5)
+    ]
+    write_json(results.parent / "members.json", {"commit": "bed", "rows": rows})
+    page, summary, _ = run(study, results, ("members",))
+    assert "| AUARC (TU), Fashion-MNIST | SNN, logit norm | 0.9710 | 0.9750 |" in page
+    assert "| AUROC (EU), Fashion-MNIST → MNIST | CreINN-D | 0.9110 | 0.9150 |" in page
+    assert len(summary["tables"]["members"][0]["rows"]) == 4
+    assert summary["members"]["commit"] == "bed"
