@@ -56,14 +56,14 @@ class _Maxima(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Any, int], output: tuple[Tensor, Tensor]) -> None:
         ctx.shape, ctx.dims = inputs[0].shape, inputs[2]
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
+        ctx.save_for_backward(output[1].int())  # half of what torch keeps: no image has 2 ** 31 pixels
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None]:
         (places,) = ctx.saved_tensors  # in the image as one row
         first = -ctx.dims
         image = gradient.new_zeros(ctx.shape).flatten(first)
-        image = image.scatter_add(-1, places.flatten(first), gradient.flatten(first))
+        image = image.scatter_add(-1, places.long().flatten(first), gradient.flatten(first))
         return image.view(ctx.shape), None, None
 
 
