@@ -1,7 +1,7 @@
 """Tables of the study that rest on other files than records of experiments: sets of classes, places, members, speed.
 
 In: decisions.json of benchmarks/decisions.py, places.json and places-fresh.json of benchmarks/places.py, members.json
-of benchmarks/members.py, and speed.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none for
+of benchmarks/members.py, and inference.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none for
 a file that is not there.
 """
 
@@ -19,7 +19,7 @@ FILES = {
     "places": Path("results/study/places.json"),
     "fresh": Path("results/study/places-fresh.json"),
     "members": Path("results/study/members.json"),
-    "speed": Path("results/benchmarks/speed.json"),
+    "speed": Path("results/benchmarks/inference.json"),
 }
 KEYS = {"decisions": "rows", "places": "auroc", "fresh": "auroc", "members": "rows", "speed": "inference"}
 CAPTIONS = {
