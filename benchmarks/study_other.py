@@ -1,8 +1,8 @@
 """Tables of the study that rest on other files than records of experiments: sets of classes, places, members, speed.
 
 In: decisions.json of benchmarks/decisions.py, places.json and places-fresh.json of benchmarks/places.py, members.json
-of benchmarks/members.py, and inference.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none for
-a file that is not there.
+of benchmarks/members.py, and inference.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none
+for a file that is not there.
 """
 
 from collections.abc import Mapping
