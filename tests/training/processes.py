@@ -164,6 +164,7 @@ def mixed(root: Path) -> dict:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
     torch.set_num_threads(1)
     scenarios = (killed, interrupted, full, mixed)
     print(json.dumps({scenario.__name__: scenario(Path(sys.argv[1]) / scenario.__name__) for scenario in scenarios}))
