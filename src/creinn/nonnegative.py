@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.operations import Operation
+from creinn.operations import Operation, autocast
 
 
 def nonnegative_product(
@@ -34,10 +34,7 @@ def nonnegative_product(
         >>> nonnegative_product(Matrix(), x, torch.tensor([[1.0]]), torch.tensor([[2.0]]))
         tensor([[[3.], [6.]]])
     """
-    device = moments.device.type
-    if torch.is_autocast_enabled(device):
-        moments = moments.to(torch.get_autocast_dtype(device))
-    result: Tensor = _BlockProduct.apply(operation, moments, center, radius, bias)
+    result: Tensor = _BlockProduct.apply(operation, autocast(moments), center, radius, bias)
     return result
 
 

@@ -1,8 +1,8 @@
 """What an affine layer does with its weight: a matrix product or a convolution, and its derivatives.
 
 In: a batch ``(N, C, ...)``, a weight ``(O, C / groups, ...)``, perhaps a bias ``(O,)``. Out: a batch ``(N, O, ...)``,
-linear in input and weight. The derivatives are here for layers that do not keep their weight for the backward pass but
-make it again (:mod:`creinn.nonnegative`, :mod:`creinn.relative`).
+linear in input and weight. The derivatives are here for products that make their input or weight again in the backward
+pass instead of keeping it (:mod:`creinn.nonnegative`, :mod:`creinn.points`, :mod:`creinn.widening`).
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,12 @@ class Operation(Protocol):
 
     def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
         """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
+
+
+def autocast(x: Tensor) -> Tensor:
+    """``x`` in the dtype that an operation would compute in: another one only under ``torch.autocast``."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from creinn.interval import Interval
-from creinn.operations import Operation
+from creinn.operations import Operation, autocast
 
 
 def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,10 +58,7 @@ def relative_product(
         >>> relative_product(Matrix(), x, torch.tensor([[2.0]]), torch.tensor([0.5]))
         tensor([[[5.], [4.]]])
     """
-    device = moments.device.type
-    if torch.is_autocast_enabled(device):
-        moments = moments.to(torch.get_autocast_dtype(device))
-    result: Tensor = _RelativeProduct.apply(operation, moments, weight, relative)
+    result: Tensor = _RelativeProduct.apply(operation, autocast(moments), weight, relative)
     if bias_center is None or bias_radius is None:
         return result
     bias = torch.stack((bias_center, bias_radius)).view(2, -1, *(1,) * (result.ndim - 3))
