@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +17,10 @@ def test_columns_by_hand():
     )
     table = prediction_table(prediction, ["a", "b", "c"], {"row": [1, 2]})
     assert list(table.columns) == [
-        *("row", "label", "lower_a", "upper_a", "lower_b", "upper_b", "lower_c", "upper_c", "AU", "EU", "TU", "set")
+        *("row", "label", "probability_a", "lower_a", "upper_a", "probability_b", "lower_b", "upper_b"),
+        *("probability_c", "lower_c", "upper_c", "AU", "EU", "TU", "set"),
     ]
+    np.testing.assert_allclose(table.filter(like="probability_"), prediction.intersection, atol=1e-6)
     assert table.label.tolist() == ["c", "a"]
     assert table.set.tolist() == ["a|b|c", "a"]
     np.testing.assert_allclose(table.upper_c, [0.7, 0.1], atol=1e-6)
@@ -114,4 +118,72 @@ def test_output_that_cannot_be_written(run, model, wine, tmp_path):
     (tmp_path / "p.csv").mkdir()
     done = run("predict", model, wine[1], "--out", tmp_path / "p.csv")
     assert done.code == 1
-    assert "Cannot write" in done.err
+    assert "p.csv is a directory. Name a file to write." in done.err
+
+
+def contents(*folders):
+    return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
+    data, kept = tmp_path / "data.csv", tmp_path / "model"
+    data.write_bytes(wine[1].read_bytes())
+    shutil.copytree(model, kept)
+    (tmp_path / "link.csv").symlink_to(data)
+    before = contents(tmp_path)
+    for out in (data, tmp_path / "link.csv", kept / "config.json", kept / "model.safetensors", kept / "train.csv"):
+        done = run("predict", kept, data, "--out", out, "--force")
+        assert done.code == 1
+        assert "is an input of this command, or part of one. Name another file to write." in done.err
+        assert contents(tmp_path) == before
+    done = run("evaluate", kept, data, "--out", tmp_path / "e.json", "--report", data, "--force")
+    assert f"{data} is an input" in done.err
+    assert contents(tmp_path) == before
+    done = run("predict", kept, data, "--out", tmp_path / "p.yaml")
+    assert "p.yaml is where the options are kept. Give the result another suffix." in done.err
+
+
+def test_files_of_others_are_replaced_by_force_alone(run, model, wine, tmp_path):
+    out, options = tmp_path / "p.csv", tmp_path / "p.yaml"
+    for mine in (out, options):
+        mine.write_text("mine")
+        done = run("predict", model, wine[1], "--out", out)
+        assert done.code == 1
+        assert f"{mine} is there already, and creinn predict did not write it. Name another file, or" in done.err
+        assert contents(tmp_path) == {mine: b"mine"}
+        mine.unlink()
+    out.write_text("mine")
+    done = run("predict", model, wine[1], "--out", out, "--force")
+    assert done.code == 0, done.err
+    assert f"note: {out} is there already and will be replaced" in done.out
+    assert run("predict", model, wine[1], "--out", out).code == 0  # now it is ours
+    assert run("evaluate", model, wine[1], "--out", out).code == 1  # but not of this command
+    assert run("predict", model, out, "--out", out).code == 1  # and not if it is the input
+
+
+def test_columns_are_kept(run, model, interval_model, wine, tmp_path):
+    frame = pd.read_csv(wine[1])
+    frame.insert(0, "id", [f"00{i}" for i in range(len(frame))])
+    frame.insert(3, "name", ["", *["Łódź, 1.0"] * (len(frame) - 1)])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--keep", "id,name,kind")
+    assert done.code == 0, done.err
+    predicted = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert list(predicted.columns)[:5] == ["row", "id", "name", "kind", "label"]
+    assert predicted.id.tolist() == frame.id.tolist()
+    assert predicted.name.tolist() == frame.name.tolist()
+    pair = ("--lower", tmp_path / "new.csv", "--upper", tmp_path / "new.csv")
+    assert run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", "--keep", "id").code == 0
+    for column, message in (("key", "has no column 'key'; its columns are id"), ("row", "'row' cannot be kept")):
+        done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", column)
+        assert done.code == 1
+        assert message in done.err
+    frame.rename(columns={"id": "label"}).to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", "label")
+    assert "The column 'label' cannot be kept: the predictions have a column of that name." in done.err
+
+
+def test_one_row_is_one_row(run, model, wine, tmp_path):
+    pd.read_csv(wine[1])[:1].to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert done.out.endswith("p.csv: 1 row\n")

@@ -17,6 +17,7 @@ class EvaluateOptions:
             by class.
         out: JSON file for all numbers; a file with the same name and the suffix .yaml holds the options.
         report: HTML page with curves and histograms; needs plotly.
+        force: Whether to replace files of these names that creinn evaluate did not write; inputs never are.
         lower: Table of lower bounds, together with upper; instead of data.
         upper: Table of upper bounds, with the same columns and rows.
         ood: Data of another kind, without classes, which uncertainty should tell apart; a table or a folder.
@@ -33,6 +34,7 @@ class EvaluateOptions:
     data: Path | None = field(default=None, metadata=POSITIONAL)
     out: Path = Path("evaluation.json")
     report: Path | None = None
+    force: bool = False
     lower: Path | None = None
     upper: Path | None = None
     ood: Path | None = None

@@ -11,14 +11,16 @@ from creinn.commands.parsing import POSITIONAL
 class PredictOptions:
     """Predict a CSV table, a pair of tables of bounds, or a folder of images with a trained model.
 
-    The result has one row per input: the class, lower and upper probability of every class, the aleatoric, epistemic
-    and total uncertainty (AU, EU, TU), and the set of classes that are not ruled out. Models that are no CreINN have no
-    lower and upper probabilities and no set.
+    The result has one row per input: the class, the probability of every class with its lower and upper bound, the
+    aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of classes that are not ruled out. Models that
+    are no CreINN have no bounds and no set.
 
     Args:
         model: Directory that creinn train wrote.
         data: CSV table with the columns of the training table, or a folder (or zip archive) of images.
         out: CSV file for the predictions; a file with the same name and the suffix .yaml holds the options.
+        force: Whether to replace files of these names that creinn predict did not write; inputs never are.
+        keep: Columns of the table that stand in the result too, such as a key, separated by commas.
         lower: Table of lower bounds, together with upper; instead of data.
         upper: Table of upper bounds, with the same columns and rows.
         rule: Which classes are ruled out: by dominance, by maximality, or by e-admissibility.
@@ -31,6 +33,8 @@ class PredictOptions:
     model: Path = field(metadata=POSITIONAL)
     data: Path | None = field(default=None, metadata=POSITIONAL)
     out: Path
+    force: bool = False
+    keep: tuple[str, ...] = ()
     lower: Path | None = None
     upper: Path | None = None
     rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"

@@ -11,6 +11,7 @@ from creinn.commands.parsing import options_yaml
 from creinn.credal import CredalSet
 from creinn.evaluation import AccuracyRejection, accuracy_rejection, auarc, ood_detection
 from creinn.evaluation.checks import as_numpy
+from creinn.jobs.outputs import check_outputs
 from creinn.jobs.saved import read_saved
 from creinn.jobs.sources import Source
 from creinn.report.tables import text_table
@@ -28,6 +29,9 @@ def evaluate(options: EvaluateOptions) -> int:
     """
     if options.report is not None:
         _check_report(options.report)
+    outputs = [path for path in (options.out, options.report) if path is not None]
+    inputs = (options.data, options.lower, options.upper, options.ood, options.ood_lower, options.ood_upper)
+    check_outputs("evaluate", outputs, inputs, options.model, options.force)
     saved = read_saved(options.model, options.device)
     source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
     foreign = Source(options.ood, options.ood_lower, options.ood_upper, options.missing, options.separator, "ood-")

@@ -11,8 +11,10 @@ from torch import Tensor
 from creinn.commands.parsing import options_yaml
 from creinn.commands.predict import PredictOptions
 from creinn.credal import CredalSet
+from creinn.jobs.outputs import check_outputs
 from creinn.jobs.saved import read_saved
 from creinn.jobs.sources import Source
+from creinn.tables.columns import counted
 from creinn.tensorfile import write_bytes
 
 BETWEEN = "|"  # between the names in a set of classes
@@ -25,13 +27,15 @@ def predict(options: PredictOptions) -> int:
         ValueError: If the model or the data are not as they must be.
         OSError: If a file cannot be read or written.
     """
+    inputs = (options.data, options.lower, options.upper)
+    check_outputs("predict", [options.out], inputs, options.model, options.force)
     saved = read_saved(options.model, options.device)
-    source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
+    source = Source(*inputs, options.missing, options.separator, keep=options.keep)
     rows, prediction = saved.ask(source, labelled=False, batch_size=options.batch_size)
     table = prediction_table(prediction, saved.classes, rows.names, options.rule)
     write_bytes(options.out, table.to_csv(index=False, lineterminator="\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
-    print(f"wrote {options.out}: {len(table)} rows")
+    print(f"wrote {options.out}: {counted(len(table), 'row')}")
     return 0
 
 
@@ -47,21 +51,27 @@ def prediction_table(
         rule: Which classes are ruled out; see :meth:`creinn.CredalSet.classes`.
 
     Returns:
-        Columns ``label``; ``lower_c`` and ``upper_c``, or ``probability_c``, for every class ``c``; ``AU``, ``EU``,
-        ``TU``; and ``set``, names of classes with ``|`` between them.
+        Those columns; ``label``; ``probability_c``, of a credal set the intersection probability, and ``lower_c`` and
+        ``upper_c`` for every class ``c``; ``AU``, ``EU``, ``TU``; and ``set``, names of classes with ``|`` between.
+
+    Raises:
+        ValueError: If a column of ``names`` is called as one of the others.
     """
     named = np.array(classes, dtype=object)
-    columns: dict[str, Any] = {**names, "label": named[_numpy(prediction.label)]}
+    columns: dict[str, Any] = {"label": named[_numpy(prediction.label)]}
     is_credal = isinstance(prediction, CredalSet)
-    bounds = {"lower": prediction.lower, "upper": prediction.upper} if is_credal else {}
-    bounds = bounds or {"probability": prediction.probabilities}
+    bounds = {"probability": prediction.probabilities}
+    bounds |= {"lower": prediction.lower, "upper": prediction.upper} if is_credal else {}
     for k, name in enumerate(classes):
         columns |= {f"{bound}_{name}": _numpy(values)[:, k] for bound, values in bounds.items()}
     measures = {"AU": prediction.aleatoric, "EU": prediction.epistemic, "TU": prediction.total}
     columns |= {measure: _numpy(values) for measure, values in measures.items()}
     if is_credal:
         columns["set"] = [BETWEEN.join(named[row]) for row in _numpy(prediction.classes(rule))]
-    return pd.DataFrame(columns)
+    for name in names:
+        if name in columns:
+            raise ValueError(f"The column {name!r} cannot be kept: the predictions have a column of that name.")
+    return pd.DataFrame({**names, **columns})
 
 
 def _numpy(values: Tensor) -> npt.NDArray[Any]:

@@ -20,6 +20,7 @@ from creinn.data.pairs import interval_folders, read_pair
 from creinn.interval import Interval
 from creinn.tables import Table, TableEncoder, check_pair, read_table
 from creinn.tables.encoder import classes_of
+from creinn.tables.pair import check_same_texts
 
 Notes = list[str]
 
@@ -35,6 +36,7 @@ class Source:
         missing: Texts that stand for a missing value, besides the usual ones.
         separator: Between the cells of a table; ``\t`` is a tab.
         option: Prefix of the options' names, for messages.
+        keep: Columns of a table that go into the names of its rows.
     """
 
     data: Path | None = None
@@ -43,6 +45,7 @@ class Source:
     missing: Sequence[str] = ()
     separator: str = ","
     option: str = ""
+    keep: Sequence[str] = ()
 
     def check(self) -> None:
         """Refuse too few or too many paths.
@@ -163,6 +166,8 @@ def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None)
     if source.is_images != (kind == "images"):
         wanted = "images, but this is a table" if kind == "images" else "a table, but this is a folder or archive"
         raise ValueError(f"{source.name}: the model was trained on {wanted}.")
+    if source.keep and kind == "images":
+        raise ValueError(f"--keep is for columns of a table, but {source.name} holds images.")
     return (
         _read_images(source, preprocessing, classes)
         if kind == "images"
@@ -177,7 +182,15 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
     labels = None
     if classes is not None:
         labels = _numbers(encoder.labels(tables), classes, tables[0], encoder)
-    return Rows(x, labels, {"row": range(1, len(tables[0]) + 1)}, notes)
+    names: dict[str, Sequence[Any]] = {"row": range(1, len(tables[0]) + 1)}
+    for column in source.keep:
+        if column in names:
+            raise ValueError(f"The column {column!r} cannot be kept: the result has a column of that name.")
+        tables[0].check_column(column)
+        if len(tables) == 2:
+            check_same_texts(tables[0], tables[1], column)
+        names[column] = tables[0].frame[column].tolist()
+    return Rows(x, labels, names, notes)
 
 
 def _read_images(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:

@@ -21,6 +21,7 @@ from creinn.data.augment import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.interval import Interval
 from creinn.jobs.methods import METHODS, Form, Method, find_method
+from creinn.jobs.outputs import OPTIONS
 from creinn.jobs.saved import parts, takes_intervals
 from creinn.jobs.sources import Source, Training, learn_images, learn_tables
 from creinn.jobs.start import read_again, read_start
@@ -30,7 +31,6 @@ from creinn.tensorfile import write_bytes
 from creinn.training import History, TrainConfig
 from creinn.upgrade import credal
 
-OPTIONS = "train.yaml"
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
 ONLY_NEW = ("drop", "categorical", "size", "channels", "hidden", "network", "stem", "width")
