@@ -26,7 +26,7 @@ class Classifier(torch.nn.Module):
     num_classes: int
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Training loss of a prediction, averaged over the batch; ``weight`` is per class."""
+        """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from creinn.decision import RULES
 from creinn.entropy import lower_entropy, upper_entropy
-from creinn.numerics import first_index
+from creinn.numerics import first_index, weight_per_row
 from creinn.probability import check_not_empty, intersection_probability, reachable
 from creinn.probability import tolerance as default_tolerance
 from creinn.uncertainty import Uncertainty, entropy_uncertainty, interval_uncertainty
@@ -297,7 +297,8 @@ def cross_entropy(
     Args:
         credal_set: Sets of any batch shape.
         target: True classes, integers in [0, K), of the batch's shape.
-        weight: Optional weight of each class; the mean is then weighted as in torch's cross-entropy.
+        weight: Optional weight of each class ``(K,)``, or of each sample in a column ``(..., 1)``; the mean is then
+            weighted as in torch's cross-entropy.
         check: Look at the targets first. This reads them on the host; training loops check them once and pass False.
 
     Raises:
@@ -330,7 +331,7 @@ def bounds_cross_entropy(
     Args:
         credal_set: Sets of any batch shape.
         target: True classes, integers in [0, K), of the batch's shape.
-        weight: Optional weight of each class; both means are then weighted. Samples of weight 0 are never hard ones.
+        weight: As in :func:`cross_entropy`; both means are then weighted. Samples of weight 0 are never hard ones.
         hardest: Share of the samples in the second mean, in (0, 1].
         check: Look at the targets first, which reads them on the host.
 
@@ -367,11 +368,12 @@ def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
 def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | None) -> Tensor | None:
     if weight is None:
         return None
-    if weight.shape != (credal_set.num_classes,):
+    if weight.shape not in ((credal_set.num_classes,), (*target.shape, 1)):
         raise ValueError(
-            f"weight needs one entry per class ({credal_set.num_classes}), found shape {tuple(weight.shape)}."
+            f"weight needs one entry per class ({credal_set.num_classes}), found shape {tuple(weight.shape)}; "
+            f"weights of samples need {(*target.shape, 1)}."
         )
-    return weight.to(credal_set.lower)[target.long()]
+    return weight_per_row(weight.to(credal_set.lower), target.long())
 
 
 def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:

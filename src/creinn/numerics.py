@@ -43,6 +43,11 @@ def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x * x.clamp_min(torch.finfo(x.dtype).tiny).log()
 
 
+def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
+    """The weight of each row in a loss: that of its class if they are ``(K,)``, its own of a column ``(..., 1)``."""
+    return weight[target] if weight.ndim == 1 else weight[..., 0]
+
+
 def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
     r"""Shannon entropy in bits of the last axis, :math:`-\sum_k q_k \log_2 q_k`.
 

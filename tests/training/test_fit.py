@@ -180,6 +180,36 @@ def test_class_weights():
     assert history["val_loss"][-1] == pytest.approx(balanced.loss(balanced.predict(x), y, weight).item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("build", [creinn, snn])
+def test_weights_of_rows(build):
+    x, y = wine()
+    of_classes = torch.tensor([1.0, 5.0, 0.5])
+    by_class, by_row, plain = (build(13, 3) for _ in range(3))
+    expected = fit(by_class, (x, y), (x, y), settings(class_weight=of_classes.tolist()))
+    history = fit(by_row, (x, y, of_classes[y]), (x, y, of_classes[y].double()), settings())
+    fit(plain, (x, y), None, settings())
+    assert history["loss"] == pytest.approx(expected["loss"], rel=1e-3)
+    assert history["val_loss"] == pytest.approx(expected["val_loss"], rel=1e-3)
+    torch.testing.assert_close(by_row.predict(x).probabilities, by_class.predict(x).probabilities, atol=1e-3, rtol=0)
+    assert not torch.allclose(by_row.predict(x).probabilities, plain.predict(x).probabilities, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0], r"must be \(178,\), one of each row, got \(1,\)"),
+        ([0.0] * 178, "positive and finite, but row 0 has 0.0. Leave out rows of weight 0"),
+        ([1.0, float("nan")] * 89, "row 1 has nan"),
+    ],
+)
+def test_weights_of_rows_are_checked(weights, message):
+    x, y = wine()
+    with pytest.raises(ValueError, match=message):
+        fit(creinn(13, 3), (x, y, weights), None, settings())
+    with pytest.raises(ValueError, match="Weights are given of rows and of classes"):
+        fit(creinn(13, 3), (x, y, torch.ones(178)), None, settings(class_weight="balanced"))
+
+
 def overfitting():
     """Few rows with random labels, on which the validation loss soon rises."""
     g = torch.Generator().manual_seed(0)

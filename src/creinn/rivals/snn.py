@@ -41,7 +41,10 @@ class SNN(Classifier):
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy, averaged over the samples of the prediction."""
-        return F.nll_loss(prediction.log_samples.mean(0), target, weight)
+        logs = prediction.log_samples.mean(0)
+        if weight is None or weight.ndim == 1:
+            return F.nll_loss(logs, target, weight)
+        return F.nll_loss(weight * logs, target, reduction="sum") / weight.sum()
 
 
 def predict_logits(logits: Tensor) -> Predictive:

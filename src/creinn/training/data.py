@@ -23,12 +23,19 @@ from creinn.numerics import first_index
 class Rows(ABC):
     """Labelled rows that can be had in batches."""
 
+    weights: Tensor | None = None
+    """Of the rows in the loss, ``(N, 1)``."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and targets of each of the lists of row numbers in ``order``."""
+
+    def weight_of(self, index: Tensor, of_classes: Tensor | None, device: torch.device) -> Tensor | None:
+        """What the loss takes as the weight of these rows: their own ones, or else those of the classes."""
+        return of_classes if self.weights is None else self.weights[index].to(device)
 
     @abstractmethod
     def digest(self) -> str:
@@ -40,8 +47,8 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
 
     Args:
         data: A pair ``(inputs, targets)``: inputs ``(N, ...)`` as an :class:`~creinn.interval.Interval` or anything
-            that ``torch.as_tensor`` takes, targets ``(N,)`` integers. Or a :class:`creinn.data.Dataset`, or a torch
-            ``Dataset`` of pairs.
+            that ``torch.as_tensor`` takes, targets ``(N,)`` integers; a third entry are weights ``(N,)`` of the rows.
+            Or a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
         num_classes: Targets lie in ``0 .. num_classes - 1``.
         dtype: Inputs in memory are converted to it.
         name: What the data are called in error messages.
@@ -49,14 +56,18 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
 
     Raises:
         TypeError: If the data are none of these, inputs are not floating, or targets not integers.
-        ValueError: If data are empty, lengths differ, an input is not finite or a target is no class.
+        ValueError: If data are empty, lengths differ, an input is not finite, a target is no class, or a weight is not
+            positive.
     """
     if isinstance(data, Dataset):
         data = (data.inputs, data.labels)
     elif isinstance(data, TensorDataset):
         data = data.tensors
-    if isinstance(data, tuple | list) and len(data) == 2:
-        return InMemory(_inputs(data[0], dtype, name), _targets(data[1], num_classes, name), name)
+    if isinstance(data, tuple | list) and len(data) in (2, 3):
+        rows = InMemory(_inputs(data[0], dtype, name), _targets(data[1], num_classes, name), name)
+        if len(data) == 3:
+            rows.weights = _weights(data[2], len(rows), dtype, name)
+        return rows
     if (
         hasattr(data, "__getitem__")
         and hasattr(data, "__len__")
@@ -95,7 +106,7 @@ class InMemory(Rows):
             else [x if isinstance(x, Tensor) else x.lower]
         )
         code = 0
-        for tensor in (*bounds, self.targets):
+        for tensor in (*bounds, self.targets, *(() if self.weights is None else (self.weights,))):
             code = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code)
         return f"{len(self)} rows of shape {tuple(x.shape[1:])}, checksum {code:08x}"
 
@@ -160,6 +171,19 @@ def _inputs(inputs: Any, dtype: torch.dtype, name: str) -> Inputs:
             f"Impute, clip or drop such values first."
         )
     return inputs.to(dtype)
+
+
+def _weights(weights: Any, rows: int, dtype: torch.dtype, name: str) -> Tensor:
+    weights = torch.as_tensor(weights).to(dtype)
+    if weights.shape != (rows,):
+        raise ValueError(f"The weights of {name} must be ({rows},), one of each row, got {tuple(weights.shape)}.")
+    if bool((bad := ~((weights > 0) & weights.isfinite())).any()):
+        (at,) = first_index(bad)
+        raise ValueError(
+            f"The weights of {name} must be positive and finite, but row {at} has {weights[at].item()}. "
+            f"Leave out rows of weight 0."
+        )
+    return weights.unsqueeze(1)
 
 
 def _targets(targets: Any, num_classes: int, name: str) -> Tensor:

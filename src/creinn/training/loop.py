@@ -7,6 +7,7 @@ with the radii of a CreINN projected onto ``>= 0`` after each step.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -46,7 +47,8 @@ def fit(
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
         train_data: A pair ``(inputs, targets)`` of tensors (inputs may be an :class:`creinn.Interval`), a
-            :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
+            :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs. Of ``(inputs, targets, weights)`` the weights
+            ``(N,)``, positive, are those of the rows in the loss.
         val_data: The same, for the validation columns of the history, for ``patience`` and the best checkpoint.
         config: Settings; the defaults of :class:`TrainConfig` if ``None``.
         augment: ``augment(x, generator)`` changes a batch of inputs, a tensor or an interval, with all its randomness
@@ -76,13 +78,13 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
     train = as_rows(train_data, classes, dtype, "train_data", config.workers)
     val = None if val_data is None else as_rows(val_data, classes, dtype, "val_data", config.workers)
     _check_plan(model, train, val, config)
-    weight = _class_weights(config, train, classes, device, dtype)
+    class_weight = _class_weights(config, train, classes, device, dtype)
     steps = len(shuffled(len(train), config.batch_size, torch.Generator()))
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], config.learning_rate, fused=True)
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
     scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
 
-    def forward(x: Inputs, y: Tensor) -> tuple[Any, Tensor]:
+    def forward(x: Inputs, y: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
         with half if config.mixed_precision else nullcontext():
             prediction = model(x)
             return prediction, model.loss(prediction, y, weight)
@@ -107,8 +109,9 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                 guard, running = Guard(optimizer, device), Running(device)
                 start_training(model, config.train)
                 bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
-                for step, (_, x, y) in enumerate(_epoch(train, config, epoch, device, dtype, augment), 1):
-                    prediction, loss = forward(x, y)
+                for step, (index, x, y) in enumerate(_epoch(train, config, epoch, device, dtype, augment), 1):
+                    weight = train.weight_of(index, class_weight, device)
+                    prediction, loss = forward(x, y, weight)
                     optimizer.zero_grad()
                     scaler.scale(loss).backward()
                     # Under a scaler infinite gradients are part of the method: it skips those steps itself.
@@ -122,11 +125,13 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                         shown = time.perf_counter()
                         if (failed := guard.failed_step()) is not None:
                             batches = _epoch(train, config, epoch, device, dtype, augment)
-                            cause = explain_failure(model, forward, *next(islice(batches, failed - 1, None)))
+                            index, x, y = next(islice(batches, failed - 1, None))
+                            again = partial(forward, weight=train.weight_of(index, class_weight, device))
+                            cause = explain_failure(model, again, index, x, y)
                             raise FloatingPointError(_failure(epoch, failed, steps, cause))
                         bar.set_postfix(_shown(running.means()), refresh=False)
                         bar.update(step - bar.n % steps)
-                numbers = running.means() | _validate(model, forward, val, weight, config, device, dtype)
+                numbers = running.means() | _validate(model, forward, val, class_weight, config, device, dtype)
                 seconds = time.perf_counter() - started
                 rows.append({"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds})
                 files.epoch_ended(rows)
@@ -174,20 +179,20 @@ def _epoch(
 
 def _validate(
     model: Classifier,
-    forward: Callable[[Inputs, Tensor], tuple[Any, Tensor]],
+    forward: Callable[[Inputs, Tensor, Tensor | None], tuple[Any, Tensor]],
     val: Rows | None,
-    weight: Tensor | None,
+    class_weight: Tensor | None,
     config: TrainConfig,
     device: torch.device,
     dtype: torch.dtype,
 ) -> dict[str, float | None]:
     if val is None:
         return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-    running = Running(device)
+    running, order = Running(device), in_order(len(val), config.batch_size)
     with evaluating(model), torch.no_grad():
-        for x, y in val.batches(in_order(len(val), config.batch_size)):
-            x, y = _move(x, device).to(dtype), _move(y, device)
-            running.add(*forward(x, y), y, weight)
+        for index, (x, y) in zip(order, val.batches(order), strict=True):
+            x, y, weight = _move(x, device).to(dtype), _move(y, device), val.weight_of(index, class_weight, device)
+            running.add(*forward(x, y, weight), y, weight)
     return running.means("val_")
 
 
@@ -210,6 +215,8 @@ def _class_weights(
 ) -> Tensor | None:
     if config.class_weight is None:
         return None
+    if train.weights is not None:
+        raise ValueError("Weights are given of rows and of classes. Multiply those of the rows, and drop class_weight.")
     if config.class_weight != "balanced":
         if len(config.class_weight) != num_classes:
             raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")

@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn.numerics import weight_per_row
+
 
 class Running:
     """Sums over the batches seen so far."""
@@ -19,7 +21,7 @@ class Running:
     def add(self, prediction: Any, loss: Tensor, target: Tensor, weight: Tensor | None) -> None:
         """Add a batch; ``weight`` is that of the loss, whose mean is weighted by it."""
         rows = len(target)
-        mass = torch.full_like(self._sums[0], rows) if weight is None else weight[target].sum()
+        mass = torch.full_like(self._sums[0], rows) if weight is None else weight_per_row(weight, target).sum()
         correct = (prediction.label == target).sum()
         width = mass
         if hasattr(prediction, "lower"):
