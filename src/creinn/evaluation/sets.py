@@ -26,10 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from creinn.evaluation.checks import as_numbers, as_numpy
-
-SUM_TOLERANCE = 1e-3
-"""How far the sum of a distribution may be from 1; half precision needs as much."""
+from creinn.evaluation.checks import as_distributions, as_labels, as_numpy
 
 
 class SetDecisions(NamedTuple):
@@ -96,7 +93,7 @@ def threshold_for_size(probabilities: Any, size: float) -> float:
         >>> threshold_sets(p, threshold_for_size(p, 1.5)).tolist()
         [[True, False, False], [True, True, False]]
     """
-    p = _as_distributions(probabilities)
+    p = as_distributions(probabilities)
     others = np.sort(_descending(p)[:, 1:], None)[::-1]
     allowed = _classes_beside_the_first(p.shape, size)
     return 0.0 if allowed == len(others) else float(np.nextafter(others[allowed], math.inf))
@@ -120,7 +117,7 @@ def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_
         >>> threshold_sets([[0.5, 0.4, 0.1], [0.3, 0.3, 0.4]], 0.4).tolist()
         [[True, True, False], [False, False, True]]
     """
-    p = _as_distributions(probabilities)
+    p = as_distributions(probabilities)
     sets: npt.NDArray[np.bool_] = p >= _as_share(threshold, "threshold")
     sets[np.arange(len(p)), p.argmax(1)] = True
     return sets
@@ -146,7 +143,7 @@ def tail_for_size(probabilities: Any, size: float) -> float:
         >>> tail_for_size(p, 1.5)  # the second row takes its second class: a quarter is left to the third
         0.25
     """
-    p = _as_distributions(probabilities)
+    p = as_distributions(probabilities)
     left = np.sort(_left_to_others(_descending(p)), None)[::-1]
     allowed = _classes_beside_the_first(p.shape, size)
     return 0.0 if allowed == len(left) else float(left[allowed])
@@ -173,7 +170,7 @@ def cumulative_sets(probabilities: Any, tail: float) -> npt.NDArray[np.bool_]:
         >>> cumulative_sets([[0.5, 0.375, 0.125], [0.25, 0.0, 0.75]], 0.25).tolist()
         [[True, True, False], [False, False, True]]
     """
-    p = _as_distributions(probabilities)
+    p = as_distributions(probabilities)
     order = np.argsort(-p, axis=1, kind="stable")
     needed = _left_to_others(np.take_along_axis(p, order, 1)) > _as_share(tail, "tail")
     in_order = np.concatenate([np.ones((len(p), 1), bool), needed], 1)
@@ -210,27 +207,6 @@ def _as_share(value: float, name: str) -> float:
     return value
 
 
-def _as_distributions(probabilities: Any) -> npt.NDArray[np.float64]:
-    p = as_numbers(probabilities, "probabilities")
-    if p.ndim != 2 or p.shape[1] < 2:
-        raise ValueError(
-            f"probabilities must have shape (samples, classes) with two classes or more, but have shape {p.shape}."
-        )
-    if (p < 0).any():
-        at = tuple(int(i) for i in np.argwhere(p < 0)[0])
-        raise ValueError(
-            f"probabilities must be >= 0, but one is {p[at]:g} at index {at}. Were logits passed? Apply softmax first."
-        )
-    wrong = np.abs(p.sum(1) - 1) > SUM_TOLERANCE
-    if wrong.any():
-        at_row = int(wrong.argmax())
-        raise ValueError(
-            f"probabilities must sum to 1 in each row, but sum to {p[at_row].sum():g} in row {at_row}. Were logits "
-            "passed? Apply softmax first."
-        )
-    return p
-
-
 def _as_sets(classes: Any, labels: Any) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     sets, truth = as_numpy(classes), as_numpy(labels)
     if sets.size == 0:
@@ -244,15 +220,9 @@ def _as_sets(classes: Any, labels: Any) -> tuple[npt.NDArray[np.bool_], npt.NDAr
             f"classes must have shape (samples, classes) and labels (samples,), but their shapes are {sets.shape} and "
             f"{truth.shape}."
         )
-    if truth.dtype.kind not in "ui":
-        raise TypeError(f"labels must be class indices (integers), but their dtype is {truth.dtype}.")
     if not (full := sets.any(1)).all():
         raise ValueError(
             f"The set of row {int(full.argmin())} is empty. A decision keeps one class at least: where none is to be "
             "ruled out, keep all."
         )
-    wrong = (truth < 0) | (truth >= sets.shape[1])
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise ValueError(f"Label {truth[at]} in row {at} is not a class: there are {sets.shape[1]}, counted from 0.")
-    return sets, truth.astype(np.int64)
+    return sets, as_labels(truth, sets.shape[1])
