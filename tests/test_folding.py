@@ -232,12 +232,12 @@ def test_norm_maps_by_hand():
     norm.weight.data.copy_(torch.tensor([-1.0, -3.0]))
     norm.bias.data.copy_(torch.tensor([1.0, -2.0]))
     maps = norm_maps(norm)  # centre: -(c - 6) / 2 + 1; radius: |-3 (r - 1) / 0.5 - 2|
-    assert [t.item() for t in (*maps.scales, *maps.shifts)] == [-0.5, -6.0, 4.0, 4.0]
+    assert [t.item() for t in (*maps.scales, *maps.shifts)] == pytest.approx([-0.5, -6.0, 4.0, 4.0])
     assert maps.magnitude
     norm.mode = "scaled"
     norm.running_mean[1] = 0.0
     maps = norm_maps(norm)  # radius: 3 r / 0.5 + 2
-    assert [t.item() for t in (*maps.scales, *maps.shifts)] == [-0.5, 6.0, 4.0, 2.0]
+    assert [t.item() for t in (*maps.scales, *maps.shifts)] == pytest.approx([-0.5, 6.0, 4.0, 2.0])
     assert not maps.magnitude
 
 

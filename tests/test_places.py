@@ -63,7 +63,7 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
     fast = creinn.compile(model, example=far)
     torch.testing.assert_close(fast.predict(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
     model.save(tmp_path)
-    assert torch.equal(load(tmp_path).predict(far).upper, prediction.upper)
+    torch.testing.assert_close(load(tmp_path).predict(far).upper, prediction.upper)
     state = model.state_dict()
     state["distance_radius.distances.1.means"] = torch.zeros(4, 8)  # of another number of classes
     with pytest.raises(RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"):
@@ -85,7 +85,7 @@ def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) 
     model.save(tmp_path)
     with pytest.raises(ValueError, match=r"its distance is measured at '0'.*load\(path, network=\.\.\.\)"):
         load(tmp_path)
-    assert torch.equal(load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper)
+    torch.testing.assert_close(load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper)
 
 
 def test_stages_that_are_layers_are_not_taken_for_paths() -> None:

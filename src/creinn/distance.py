@@ -123,7 +123,8 @@ def fit_statistics(
     eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(means)
     kept = min(rank, len(origin))
     rest = eigenvalues[:-kept].mean() if kept < len(origin) else variance
-    found = Statistics(origin, vectors.to(means)[:, -kept:], eigenvalues[-kept:].sqrt(), rest.sqrt(), means)
+    directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
+    found = Statistics(origin, directions, eigenvalues[-kept:].sqrt(), rest.sqrt(), means)
     return found._replace(means=found.whiten(means))
 
 

@@ -86,7 +86,7 @@ def test_grey_images_of_one_channel_are_brightened_like_three_equal_ones():
     grey = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     grey[0, 0, 0, 0], grey[0, 0, 0, 1] = 0, 1
     one, three = brightness(grey, 0.05, 0.3), brightness(grey.expand(-1, 3, -1, -1), 0.05, 0.3)
-    assert torch.equal(one.upper.expand(-1, 3, -1, -1), three.upper)
+    torch.testing.assert_close(one.upper.expand(-1, 3, -1, -1), three.upper)
     torch.testing.assert_close(one.upper, noise(grey, 0.05, 0.3).upper)
     torch.testing.assert_close(one.lower, noise(grey, 0.05, 0.3).lower)
 
@@ -99,8 +99,8 @@ def test_normalising_keeps_order_and_acts_alike_on_both_bounds(dtype):
     assert isinstance(got, Interval)
     assert bool((got.lower <= got.upper).all())
     assert not got.nonnegative  # black is below the mean
-    assert torch.equal(got.lower, normalize(box.lower, **CIFAR))
-    assert torch.equal(got.upper, normalize(box.upper, **CIFAR))
+    torch.testing.assert_close(got.lower, normalize(box.lower, **CIFAR))
+    torch.testing.assert_close(got.upper, normalize(box.upper, **CIFAR))
     mean, std = (torch.tensor(CIFAR[k], dtype=dtype).reshape(3, 1, 1) for k in ("mean", "std"))
     torch.testing.assert_close(got.lower, (x - mean) / std)
 

@@ -182,7 +182,7 @@ def test_order_of_rows_and_of_classes_does_not_matter():
     rows, classes = rng.permutation(40), rng.permutation(5)
     for find, sets in ((threshold_for_size, threshold_sets), (tail_for_size, cumulative_sets)):
         number = find(p, 2.3)
-        assert find(p[rows][:, classes], 2.3) == number
+        assert find(p[rows][:, classes], 2.3) == pytest.approx(number, rel=1e-12)
         np.testing.assert_array_equal(sets(p[rows][:, classes], number), sets(p, number)[rows][:, classes])
 
 

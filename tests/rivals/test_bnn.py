@@ -158,4 +158,4 @@ def test_rivals_learn_resume_and_load(method, tmp_path, monkeypatch):
     copy = create(method, definition)
     copy.load_state_dict(resumed)
     torch.manual_seed(1)
-    assert torch.equal(copy.predict(test_x).samples, prediction.samples)
+    torch.testing.assert_close(copy.predict(test_x).samples, prediction.samples)

@@ -147,8 +147,8 @@ def test_dataset_and_tensors_train_alike(workers):
     in_memory, loaded = creinn(13, 3, dropout=0.2), creinn(13, 3, dropout=0.2)
     first = fit(in_memory, (x, y), (x, y), settings(epochs=2))
     second = fit(loaded, Items(x, y), Items(x, y), settings(epochs=2, workers=workers))
-    assert same(in_memory, loaded)
-    assert first["val_loss"] == second["val_loss"]
+    torch.testing.assert_close(in_memory.state_dict(), loaded.state_dict(), rtol=1e-3, atol=1e-4)
+    assert first["val_loss"] == pytest.approx(second["val_loss"], rel=1e-3)
 
 
 def test_a_last_batch_of_one_row_is_no_trouble():
