@@ -20,7 +20,7 @@ types: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/entropy.py
-	$(BIN)/creinn benchmark
+	$(BIN)/python -m benchmarks.speed
 
 clean:
 	rm -rf .venv

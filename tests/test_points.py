@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from benchmarks.speed.memory import saved_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from creinn.benchmark.memory import saved_bytes
 from creinn.operations import Convolution, Matrix
 from creinn.points import point_product
 from creinn.widening import relative_product

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from benchmarks.speed.memory import saved_bytes
 
 from creinn import CreINN, models, relative
 from creinn import nn as inn
-from creinn.benchmark.memory import saved_bytes
 from creinn.rivals import SNN
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from benchmarks.speed.memory import saved_bytes
 
 from creinn import nn as inn
-from creinn.benchmark.memory import saved_bytes
 from creinn.interval import Interval
 
 LAYERS = {

@@ -1,99 +1,35 @@
-"""``creinn benchmark``: time every contender beside the ordinary network, print the tables, write them and a record."""
+"""``creinn benchmark``: how long a prediction takes beside the ordinary network, on this machine."""
 
-import dataclasses
-import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """Measure speed and memory beside the ordinary network; on two quiet cores about twenty minutes.
+    """Time predictions of the forms of CreINN beside those of the ordinary network, in turns in one process.
 
     Args:
-        quick: Small networks and few rounds: a first look, in about a minute.
-        models: Networks, for example resnet50,mlp or resnet50-imagenet; all if none are given.
-        batches: Rows of an inference call; 1,32,128 if none are given.
-        contenders: For example snn,snn-folded,creinn-compiled; all if none are given.
-        parts: Of inference, training, memory, scaling; all if none are given.
-        rounds: Turns of each contender at most.
-        seconds: Time after which a cell, one model and batch, ends; not before three rounds.
-        limit: Seconds; a contender whose one call takes longer is left out of the cell, and the table says so.
-        training_batch: Rows of a training step.
+        network: Architecture: resnet8, resnet14, resnet18, resnet20, resnet34 or resnet50.
+        size: Side of the images in pixels.
+        batches: Images of a call, separated by commas.
+        seconds: Time for each number of images.
         threads: Threads of torch; its own choice if none is given.
         device: Where to compute: cpu, cuda, cuda:1, or auto for a GPU if there is one.
-        out: File of the record; the tables stand beside it, in a file that ends with .md.
     """
 
-    quick: bool = False
-    models: tuple[str, ...] = ()
-    batches: tuple[int, ...] = ()
-    contenders: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    rounds: int | None = None
-    seconds: float | None = None
-    limit: float | None = None
-    training_batch: int | None = None
+    network: str = "resnet18"
+    size: int = 32
+    batches: tuple[int, ...] = (1, 32)
+    seconds: float = 5.0
     threads: int | None = None
     device: str = "cpu"
-    out: Path = Path("results/benchmarks/speed.json")
 
 
 def run(options: BenchmarkOptions) -> int:
-    """Run the benchmark; record and tables are written after every cell, so that a stop loses little.
+    """Measure and print; returns the exit code.
 
     Raises:
-        ValueError: If an option is out of range or a name unknown.
-        OSError: If the results cannot be written.
+        ValueError: If an option is out of range or the network is unknown.
     """
-    import torch
+    from creinn.jobs.benchmark import benchmark
 
-    from creinn.benchmark import benchmark_markdown, resolve_settings, run_benchmark
-    from creinn.report.provenance import provenance
-    from creinn.tensorfile import write_bytes
-    from creinn.training.loop import choose_device
-
-    names = ("quick", "models", "batches", "contenders", "parts", "rounds", "seconds", "limit", "training_batch")
-    chosen = {name: getattr(options, name) for name in names}
-    settings = resolve_settings(**chosen, device=str(choose_device(options.device)))
-    if options.out.suffix == ".md":
-        raise ValueError(f"--out names the record, a JSON file, but is {options.out}. The tables go beside it.")
-    if options.threads is not None and options.threads < 1:
-        raise ValueError(f"threads must be at least 1, got {options.threads}.")
-    origin = provenance(_command(options))
-
-    def write(record: dict[str, Any], finished: bool) -> str:
-        whole = {**origin, "finished": finished, **record}
-        text = benchmark_markdown(record)
-        if not finished:
-            text += "\nThis run is not finished.\n"
-        write_bytes(options.out, (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
-        write_bytes(options.out.with_suffix(".md"), text.encode())
-        return text
-
-    def tell(cell: str, record: dict[str, Any]) -> None:
-        print(cell, file=sys.stderr, flush=True)
-        write(record, finished=False)
-
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(options.threads or threads)
-        print(write(run_benchmark(settings, tell), finished=True))
-    finally:
-        torch.set_num_threads(threads)
-    print(f"{options.out}\n{options.out.with_suffix('.md')}")
-    return 0
-
-
-def _command(options: BenchmarkOptions) -> str:
-    """What to type for the same measurement; where it is written does not matter to it."""
-    given = []
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if field.name == "out" or value == field.default:
-            continue
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        given.append("--quick" if field.name == "quick" else f"--{field.name.replace('_', '-')} {text}")
-    return " ".join(["creinn benchmark", *given])
+    return benchmark(options)

@@ -4,20 +4,19 @@ Methods take turns call by call, so that what else the machine does falls on all
 time of each are kept. Weights are as initialised: time does not depend on their values.
 """
 
-import statistics
-import time
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from creinn.classifier import Inputs, evaluating
+from creinn.evaluation.timing import Budget, Call, Skipped, interleaved
 from creinn.experiments import inputs, methods
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import Piece
 from creinn.training.loop import choose_device
 
-WARM_UP = 2
 FITTED_ON = 256
 
 
@@ -40,34 +39,24 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
         model.after_training(first, images.labels[:FITTED_ON].to(device))  # methods that are fitted post hoc predict so
         models[method] = model
     results: dict[str, Any] = {method: {} for method in models}
+    budget = Budget(experiment.timing.rounds, math.inf, math.inf)
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
         for what, finish in (("label", _label), ("uncertainty", _uncertainty)):
-            times: dict[str, list[float]] = {method: [] for method in models}
-            for turn in range(WARM_UP + experiment.timing.rounds):
-                for method, model in models.items():
-                    seconds = _time(model, batch, finish)
-                    if turn >= WARM_UP:
-                        times[method].append(seconds)
-            for method, found in times.items():
-                spread = {"least": min(found), "median": statistics.median(found)}
+            calls = {method: partial(_call, model, batch, finish) for method, model in models.items()}
+            with torch.no_grad():
+                outcomes = interleaved(calls, budget, device)
+            for method, found in outcomes.items():
+                if isinstance(found, Skipped):
+                    raise ValueError(f"{method}: {found.reason}")
+                spread = {"least": found.least, "median": found.median}
                 results[method].setdefault(str(size), {})[what] = {k: float(f"{v:.4g}") for k, v in spread.items()}
     parameters = {method: methods.count_parameters(model) for method, model in models.items()}
     shop.record(piece, {"parameters": parameters, "seconds_per_call": results})
 
 
-def _time(model: torch.nn.Module, x: Inputs, finish: Callable[[Any], None]) -> float:
-    with evaluating(model), torch.no_grad():
-        _wait(x.device)
-        started = time.perf_counter()
-        finish(model(x))
-        _wait(x.device)
-        return time.perf_counter() - started
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _call(model: torch.nn.Module, x: Any, finish: Callable[[Any], None]) -> Call:
+    return lambda: finish(model(x))
 
 
 def _label(prediction: Any) -> None:

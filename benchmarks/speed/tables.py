@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from creinn.benchmark.contenders import FOLDED, LABELS, REFERENCE, TRAINING_LABELS
-from creinn.benchmark.targets import target_rows
+from benchmarks.speed.contenders import FOLDED, LABELS, REFERENCE, TRAINING_LABELS
+
 from creinn.report.tables import Cell, markdown_table
 
 Record = Mapping[str, Any]
@@ -13,11 +13,8 @@ _MEGABYTE = 1e6
 
 
 def benchmark_markdown(record: Record) -> str:
-    """All tables of a record that :func:`creinn.benchmark.run_benchmark` gave; parts that are missing are left out."""
+    """All tables of a record that :func:`benchmarks.speed.run_benchmark` gave; parts that are missing are left out."""
     parts = ["# Speed beside the ordinary network", _setting(record)]
-    rows = target_rows(record)
-    if rows:
-        parts += ["## Targets", markdown_table(rows, digits=2)]
     if record.get("inference"):
         parts += ["## Inference: median time as a multiple of the SNN's", _summary(record["inference"]), _SKIPPED]
     if record.get("training"):

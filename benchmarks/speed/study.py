@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 import torch
-
-from creinn.benchmark.architectures import Architecture
-from creinn.benchmark.contenders import (
+from benchmarks.speed.architectures import Architecture
+from benchmarks.speed.contenders import (
     ARITHMETIC,
     FOLDED,
     REFERENCE,
@@ -17,10 +16,11 @@ from creinn.benchmark.contenders import (
     new_classifier,
     training_step,
 )
-from creinn.benchmark.memory import held_bytes, peak_bytes, saved_bytes
-from creinn.benchmark.scaling import measure_growth
-from creinn.benchmark.settings import Settings
-from creinn.benchmark.timing import Budget, Call, Outcome, Skipped, Timing, failure, interleaved, ratios
+from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
+from benchmarks.speed.scaling import measure_growth
+from benchmarks.speed.settings import Settings
+
+from creinn.evaluation.timing import Budget, Call, Outcome, Skipped, Timing, failure, interleaved, ratios
 
 Record = dict[str, Any]
 

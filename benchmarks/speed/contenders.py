@@ -12,16 +12,16 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from benchmarks.speed import four_products
+from benchmarks.speed.architectures import Architecture
+from benchmarks.speed.ordinary import fold_batch_norm
 from torch import Tensor
 
 from creinn import inference, rivals
-from creinn.benchmark import four_products
-from creinn.benchmark.architectures import Architecture
-from creinn.benchmark.ordinary import fold_batch_norm
-from creinn.benchmark.timing import Call
 from creinn.classifier import Classifier
 from creinn.credal import CredalSet
 from creinn.creinn import CreINN
+from creinn.evaluation.timing import Call
 
 REFERENCE, FOLDED = "snn", "snn-folded"
 """The contenders that ratios refer to."""

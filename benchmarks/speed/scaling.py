@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from benchmarks.speed.architectures import Architecture, perceptron, small_residual
+from benchmarks.speed.contenders import ARITHMETIC, REFERENCE, Contenders
+from benchmarks.speed.settings import Settings
 
-from creinn.benchmark.architectures import Architecture, perceptron, small_residual
-from creinn.benchmark.contenders import ARITHMETIC, REFERENCE, Contenders
-from creinn.benchmark.settings import Settings
-from creinn.benchmark.timing import Budget, Timing, interleaved
+from creinn.evaluation.timing import Budget, Timing, interleaved
 
 SCALED = (REFERENCE, "creinn", "creinn-compiled", "relative-compiled")
 """Contenders whose growth is measured; against the classes, the credal arithmetic too."""

@@ -3,12 +3,17 @@ import re
 
 import pytest
 import torch
+from benchmarks.speed import benchmark_markdown, resolve_settings, run_benchmark
+from benchmarks.speed.__main__ import BenchmarkOptions, run
+from benchmarks.speed.scaling import slope
+from benchmarks.speed.settings import Settings
 
-from creinn import cli
-from creinn.benchmark import benchmark_markdown, resolve_settings, run_benchmark
-from creinn.benchmark.scaling import slope
-from creinn.benchmark.settings import Settings
-from creinn.benchmark.targets import target_rows
+from creinn.commands.parsing import parse_options
+
+
+def speed(command):
+    return run(parse_options(BenchmarkOptions, "python -m benchmarks.speed", command.split()))
+
 
 FEW = ["snn", "snn-folded", "creinn", "creinn-compiled", "bnn-r", "credal-arithmetic"]
 
@@ -70,17 +75,6 @@ def test_tables_state_what_was_left_out(record):
     assert "| skipped: failed, RuntimeError: no memory |" in benchmark_markdown(copy)
     assert f"Threads: {torch.get_num_threads()};" in text
     assert "| BNN-R |" in text  # a training step takes one sample
-    assert "## Targets" not in text
-
-
-def test_targets_are_compared_with_what_was_measured():
-    ratio = {"median": 3.3, "least": 2.9, "processor": 3.0}
-    cell = {"model": "resnet50-imagenet", "batch": 1, "contenders": {"creinn-compiled": {"to_snn": ratio}}}
-    kept = {"creinn": {"saved_bytes_per_row": 30.0}, "snn": {"saved_bytes_per_row": 20.0}}
-    memory = {"model": "resnet50-imagenet", "batch": 16, "contenders": kept}
-    rows = target_rows({"configuration": {"quick": False}, "inference": [cell], "memory": [memory]})
-    assert [row["met"] for row in rows] == ["no, 10 % above", "yes"]
-    assert rows[1]["measured"] == 1.5
 
 
 def test_slope_of_too_few_sizes():
@@ -132,15 +126,15 @@ def test_one_name_stands_for_both_stems_and_the_reference_is_always_there():
     assert settings.batches == (1, 32, 128)
 
 
-def test_the_command_prints_and_writes_the_tables(tmp_path, capsys):
+def test_the_script_prints_and_writes_the_tables(tmp_path, capsys):
     out = tmp_path / "deep" / "speed.json"
-    command = "benchmark --quick --models mlp --batches 2 --contenders snn,creinn --parts inference --seconds 0.1"
+    command = "--quick --models mlp --batches 2 --contenders snn,creinn --parts inference --seconds 0.1 --threads 2"
     threads = torch.get_num_threads()
-    assert cli.main([*command.split(), "--threads", "2", "--out", str(out)]) == 0
+    assert speed(f"{command} --out {out}") == 0
     assert torch.get_num_threads() == threads
     record = json.loads(out.read_text())
     assert record["finished"] is True
-    assert record["command"] == f"creinn {command} --threads 2"
+    assert record["command"] == f"python -m benchmarks.speed {command}"
     assert record["machine"]["threads"] == 2
     assert {"commit", "versions"} < set(record)
     tables = out.with_suffix(".md").read_text()
@@ -152,10 +146,10 @@ def test_a_run_that_is_stopped_keeps_its_cells(tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("creinn.benchmark.study.measure_growth", stop)
+    monkeypatch.setattr("benchmarks.speed.study.measure_growth", stop)
     out = tmp_path / "speed.json"
-    command = "benchmark --quick --models mlp --batches 2 --contenders snn --seconds 0.1 --parts inference,scaling"
-    assert cli.main([*command.split(), "--out", str(out)]) == 130
+    with pytest.raises(KeyboardInterrupt):
+        speed(f"--quick --models mlp --batches 2 --contenders snn --seconds 0.1 --parts inference,scaling --out {out}")
     record = json.loads(out.read_text())
     assert (record["finished"], len(record["inference"])) == (False, 1)
     assert out.with_suffix(".md").read_text().endswith("This run is not finished.\n")
@@ -164,17 +158,12 @@ def test_a_run_that_is_stopped_keeps_its_cells(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--models vgg", "creinn benchmark: Unknown model 'vgg'"),
-        ("--batches 1,0", "creinn benchmark: A batch must have at least 1 row, got 0"),
-        ("--threads 0", "creinn benchmark: threads must be at least 1, got 0"),
-        ("--out speed.md", "creinn benchmark: --out names the record, a JSON file, but is speed.md"),
+        ("--models vgg", "Unknown model 'vgg'"),
+        ("--batches 1,0", "A batch must have at least 1 row, got 0"),
+        ("--threads 0", "threads must be at least 1, got 0"),
+        ("--out speed.md", "--out names the record, a JSON file, but is speed.md"),
     ],
 )
-def test_the_command_refuses(options, message, capsys):
-    assert cli.main(["benchmark", *options.split()]) == 1
-    assert message in capsys.readouterr().err
-
-
-def test_the_command_is_listed(capsys):
-    assert cli.main(["--help"]) == 0
-    assert "\n  benchmark " in capsys.readouterr().out
+def test_the_script_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        speed(options)

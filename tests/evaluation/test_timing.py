@@ -1,6 +1,6 @@
 import pytest
 
-from creinn.benchmark.timing import Budget, Skipped, Timing, interleaved, ratios
+from creinn.evaluation.timing import Budget, Skipped, Timing, interleaved, ratios
 
 
 class Clock:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from creinn.benchmark.architectures import FULL, SMALL, Architecture
-from creinn.benchmark.contenders import LABELS, REFERENCE
-from creinn.benchmark.timing import LEAST_ROUNDS
+from benchmarks.speed.architectures import FULL, SMALL, Architecture
+from benchmarks.speed.contenders import LABELS, REFERENCE
+
+from creinn.evaluation.timing import LEAST_ROUNDS
 
 PARTS = ("inference", "training", "memory", "scaling")
 """What can be measured."""
@@ -22,7 +23,7 @@ class Settings:
         batches: Rows of an inference call.
         training_batch: Rows of a training step.
         memory_batch: Rows of the calls whose memory is measured; also twice as many.
-        contenders: Names of :data:`creinn.benchmark.contenders.LABELS`.
+        contenders: Names of :data:`benchmarks.speed.contenders.LABELS`.
         parts: Of :data:`PARTS`.
         rounds: Turns of each contender at most.
         seconds: Time after which a cell of the tables, one model and batch, ends; not before three rounds.

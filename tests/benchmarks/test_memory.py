@@ -1,6 +1,5 @@
 import torch
-
-from creinn.benchmark.memory import held_bytes, peak_bytes, saved_bytes
+from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
 
 KILO = 4 * 250  # bytes of 250 numbers
 

@@ -5,8 +5,8 @@ In: :class:`Settings`. Out: a record of plain JSON (:func:`run_benchmark`) and i
 a network has learnt.
 """
 
-from creinn.benchmark.settings import Settings, resolve_settings
-from creinn.benchmark.study import run_benchmark
-from creinn.benchmark.tables import benchmark_markdown
+from benchmarks.speed.settings import Settings, resolve_settings
+from benchmarks.speed.study import run_benchmark
+from benchmarks.speed.tables import benchmark_markdown
 
 __all__ = ["Settings", "benchmark_markdown", "resolve_settings", "run_benchmark"]

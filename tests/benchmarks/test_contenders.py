@@ -1,10 +1,8 @@
 import pytest
 import torch
-
-from creinn import nn as inn
-from creinn.benchmark import four_products
-from creinn.benchmark.architectures import SMALL, perceptron, small_residual
-from creinn.benchmark.contenders import (
+from benchmarks.speed import four_products
+from benchmarks.speed.architectures import SMALL, perceptron, small_residual
+from benchmarks.speed.contenders import (
     ARITHMETIC,
     LABELS,
     SAMPLES,
@@ -13,7 +11,9 @@ from creinn.benchmark.contenders import (
     new_classifier,
     training_step,
 )
-from creinn.benchmark.ordinary import fold_batch_norm
+from benchmarks.speed.ordinary import fold_batch_norm
+
+from creinn import nn as inn
 from creinn.credal import CredalSet
 from creinn.interval import Interval
 
