@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from PIL import Image
 
 from creinn import CreINN, Ensemble, load
 from creinn.jobs import train
@@ -339,48 +338,11 @@ def test_pair_round_trip(run, bounds, tmp_path):
     assert not (tmp_path / "q.csv").exists()
 
 
-# Folders of images.
-
-
-def write_images(folder, rng, count, size=12):
-    """Dark and bright noise, one folder each; a hidden file that is no image."""
-    for name, level in (("bright", 180), ("dark", 40)):
-        (folder / name).mkdir(parents=True)
-        for i in range(count):
-            pixels = rng.normal(level, 30, (size, size, 3)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{i}.png")
-    (folder / "dark" / ".hidden").write_text("x")
-
-
-def test_image_round_trip(run, tmp_path):
-    rng = np.random.default_rng(0)
-    write_images(tmp_path / "train", rng, 16)
-    write_images(tmp_path / "test", rng, 5, size=15)  # stretched to the size of the training images
-    m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
-    done = run(
-        *("train", tmp_path / "train", "--out", m, "--size", "8", "--width", "4", "--epochs", "6", "--augment"),
-        *("--learning-rate", "0.01", "--batch-size", "8"),
-    )
-    assert done.code == 0, done.err
-    assert "32 rows of 3 x 8 x 8 numbers; 2 classes: bright (16), dark (16)" in done.out
-    assert run("predict", m, tmp_path / "test", "--out", p).code == 0
-    predicted = pd.read_csv(p)
-    assert predicted.file.tolist()[:2] == ["bright/0.png", "bright/1.png"]
-    assert (predicted.label == predicted.file.str.split("/").str[0]).mean() > 0.9
-    done = run("evaluate", m, tmp_path / "test", "--ood", tmp_path / "train" / "dark", "--out", e)
-    assert done.code == 0, done.err
-    assert json.loads(e.read_text())["accuracy"] > 0.9
-    assert json.loads(e.read_text())["ood"]["rows"] == 16
-    done = run("train", tmp_path / "train", "--out", tmp_path / "n", "--network", "mlp")
-    assert done.code == 1
-    assert "There is no network 'mlp' for images; there are resnet14," in done.err
-
-
 def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
     (tmp_path / "folder").mkdir()
     done = run("predict", model, tmp_path / "folder", "--out", tmp_path / "p.csv")
     assert done.code == 1
-    assert "the model was trained on a table, but this is a folder or archive" in done.err
+    assert "the model was trained on a table, but this is an image, folder or archive" in done.err
     save(load(model), tmp_path / "bare")
     done = run("predict", tmp_path / "bare", wine[1], "--out", tmp_path / "p.csv")
     assert done.code == 1

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from creinn.data import image_folder
-from creinn.data.images import decode_all, tile_sheet
+from creinn.data.decoding import decode_all, tile_sheet
 
 
 def picture(seed, mode="RGB", size=(6, 4)):
@@ -72,8 +72,53 @@ def test_palette_and_transparency_are_read(tmp_path):
     image.save(tmp_path / "a" / "0.png", transparency=bytes(range(256)))
     picture(0).convert("RGBA").save(tmp_path / "a" / "1.png")
     data = image_folder(tmp_path)
-    np.testing.assert_array_equal(data.inputs[0].permute(1, 2, 0), np.asarray(image.convert("RGB")))
+    colours, alpha = np.asarray(image.convert("RGB"), float), np.asarray(image, float)[..., None] / 255
+    on_white = alpha * colours + (1 - alpha) * 255
+    np.testing.assert_allclose(data.inputs[0].permute(1, 2, 0), on_white, atol=1)
     np.testing.assert_array_equal(data.inputs[1].permute(1, 2, 0), np.asarray(picture(0)))
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0)), ("RGB", (0, 0, 0)), ("L", 0)])
+def test_what_is_transparent_lies_on_white(tmp_path, mode, colour):
+    image = Image.new(mode, (2, 1), colour)
+    image.putpixel((1, 0), (40,) * 3 if mode == "RGB" else 40 if mode == "L" else (40,) * (len(mode) - 1) + (255,))
+    image.save(tmp_path / "a.png", **({} if "A" in mode else {"transparency": colour}))
+    found = decode_all(["a.png"], lambda name: (tmp_path / name).read_bytes(), "here", None, 1)
+    assert found.pixels.tolist() == [[[[255, 40]]]]
+    assert found.notes == ["here: 1 image with transparency laid on white"]
+
+
+def test_images_are_turned_as_their_exif_data_say(folder):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held upright
+    picture(7).transpose(Image.Transpose.ROTATE_90).save(folder / "dog" / "z.png", exif=exif)
+    np.testing.assert_array_equal(image_folder(folder).inputs[5].permute(1, 2, 0), np.asarray(picture(7)))
+
+
+def test_unreadable_files_are_left_out_on_request(folder):
+    (folder / "cat" / "1.png").write_bytes(b"no image at all")
+    picture(8, size=(9, 17)).save(folder / "cat" / "2.png")
+    files = ["cat/0.png", "cat/1.png", "cat/2.png", "cat/3.png"]
+
+    def read(name):
+        return (folder / name).read_bytes()
+
+    found = decode_all(files, read, "here", (4, 6), 3, strict=False)
+    assert found.files == ["cat/0.png", "cat/2.png"]
+    assert found.pixels.shape == (2, 3, 4, 6)
+    np.testing.assert_array_equal(found.pixels[0].transpose(1, 2, 0), np.asarray(picture(0)))
+    assert found.notes == [
+        "here: 1 image stretched to 6 x 4 pixels: 1 of 9 x 17",
+        "here: 2 files (cat/1.png, cat/3.png) left out, being unreadable",
+    ]
+    assert found.unreadable[0] == (
+        "here: cat/1.png cannot be read as an image: cannot identify image file. Is it damaged, or of another kind?"
+    )
+    assert "cat/3.png cannot be read as an image: [Errno 2] No such file" in found.unreadable[1]
+    with pytest.raises(ValueError, match=r"here: cat/1\.png cannot be read as an image: cannot identify image file\."):
+        decode_all(files, read, "here", (4, 6), 3)
+    with pytest.raises(ValueError, match=r"here: no image can be read, 1 file in all\. here: cat/1\.png"):
+        decode_all(files[1:2], read, "here", (4, 6), 3, strict=False)
 
 
 def test_size_stretches_all_images(folder):
@@ -104,7 +149,7 @@ def test_truncated_images_are_named(folder, suffix, tmp_path):
     picture(0, size=(60, 60)).save(path)
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(
-        ValueError, match=rf"pets: dog/broken\.{suffix} cannot be read as an image: .*truncated or damaged"
+        ValueError, match=rf"pets: dog/broken\.{suffix} cannot be read as an image: .*Is it damaged, or"
     ):
         image_folder(folder, size=4)
     with pytest.raises(ValueError, match=rf"pets\.zip: dog/broken\.{suffix} cannot be read"):
@@ -119,13 +164,16 @@ def test_truncated_and_damaged_archives_are_named(folder, tmp_path):
         image_folder(path)
     at = whole.index(b"IDAT") + 30  # inside the pixels of the first image
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-    with pytest.raises(ValueError, match=r"pets\.zip: cat/0\.png is truncated or damaged: Bad CRC-32"):
+    with pytest.raises(ValueError, match=r"pets\.zip: cat/0\.png cannot be read as an image: Bad CRC-32"):
         image_folder(path)
 
 
 def test_sixteen_bit_images_are_refused(folder):
     Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
-    with pytest.raises(ValueError, match=r"cat/deep\.png has pixels of mode I;16, not 8 bits per channel"):
+    with pytest.raises(
+        ValueError,
+        match=r"cat/deep\.png cannot .*: it has pixels of mode I;16, not 8 bits per channel",
+    ):
         image_folder(folder)
 
 

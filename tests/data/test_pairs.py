@@ -4,6 +4,7 @@ import torch
 from PIL import Image
 
 from creinn.data import interval_folders, interval_tables
+from creinn.data.pairs import read_pair
 from creinn.interval import Interval
 
 
@@ -58,6 +59,21 @@ def test_other_sizes_are_named(folders):
         Image.new("RGB", (3, 2)).save(file)
     with pytest.raises(ValueError, match=r"low has images of 6 x 8 pixels, but .*high of 3 x 2\. Give a size"):
         interval_folders(*folders)
+
+
+def test_a_bound_that_cannot_be_read_takes_the_other_with_it(folders):
+    low, high = folders
+    (low / "a" / "0.png").write_bytes(b"x")
+    (high / "b" / "0.png").write_bytes(b"x")
+    x, lower, upper = read_pair(low, high, strict=False)
+    assert lower.files == upper.files == ["a/1.png"]
+    torch.testing.assert_close(x.width, torch.full((1, 3, 8, 6), 20 / 255))
+    assert len(lower.unreadable) == len(upper.unreadable) == 1
+    with pytest.raises(ValueError, match=r"low: a/0\.png cannot be read as an image"):
+        read_pair(low, high)
+    (low / "a" / "1.png").write_bytes(b"x")
+    with pytest.raises(ValueError, match="have no file of which both bounds can be read"):
+        read_pair(low, high, strict=False)
 
 
 LOWER = "width,height,kind\n1.0,2,cat\n0.5,-1,dog\n3,3,cat\n"

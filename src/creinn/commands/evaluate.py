@@ -26,6 +26,8 @@ class EvaluateOptions:
         rule: Which classes are ruled out: by dominance, by maximality, or by e-admissibility.
         missing: Texts that stand for a missing value besides those of the training, separated by commas.
         separator: Between the cells of a table.
+        size: Side in pixels to which images are stretched, for models of older versions that do not know theirs.
+        strict: Whether an image file that cannot be read is an error; otherwise it is left out, and named.
         batch_size: Rows at once.
         device: Where to predict: cpu, cuda, cuda:1, mps, or auto.
     """
@@ -43,6 +45,8 @@ class EvaluateOptions:
     rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
     missing: tuple[str, ...] = ()
     separator: str = ","
+    size: int | None = None
+    strict: bool = False
     batch_size: int = 256
     device: str = "cpu"
 

@@ -17,7 +17,7 @@ class PredictOptions:
 
     Args:
         model: Directory that creinn train wrote.
-        data: CSV table with the columns of the training table, or a folder (or zip archive) of images.
+        data: CSV table with the columns of the training table, an image, or a folder (or zip archive) of images.
         out: CSV file for the predictions; a file with the same name and the suffix .yaml holds the options.
         force: Whether to replace files of these names that creinn predict did not write; inputs never are.
         keep: Columns of the table that stand in the result too, such as a key, separated by commas.
@@ -26,6 +26,8 @@ class PredictOptions:
         rule: Which classes are ruled out: by dominance, by maximality, or by e-admissibility.
         missing: Texts that stand for a missing value besides those of the training, separated by commas.
         separator: Between the cells of a table.
+        size: Side in pixels to which images are stretched, for models of older versions that do not know theirs.
+        strict: Whether an image file that cannot be read is an error; otherwise it is left out, and named.
         batch_size: Rows at once.
         device: Where to predict: cpu, cuda, cuda:1, mps, or auto.
     """
@@ -40,6 +42,8 @@ class PredictOptions:
     rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
     missing: tuple[str, ...] = ()
     separator: str = ","
+    size: int | None = None
+    strict: bool = False
     batch_size: int = 256
     device: str = "cpu"
 

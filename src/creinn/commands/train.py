@@ -21,8 +21,10 @@ class TrainOptions:
         categorical: Columns whose numbers are categories, separated by commas.
         missing: Texts that stand for a missing value besides the usual ones such as NA, separated by commas.
         separator: Between the cells of a table.
-        size: Side in pixels to which images are stretched; by default they must agree already.
+        size: Side in pixels to which images are stretched; by default they must agree already. Later images are
+            stretched alike.
         channels: 3 for colour images, 1 for grey ones.
+        strict: Whether an image file that cannot be read is an error; otherwise it is left out, and named.
         augment: Whether to move images by a few pixels and mirror them at random in training.
         method: creinn-d (recommended: an ordinary network whose credal sets grow with the distance from the training
             data), creinn (an interval network; also for intervals), snn (an ordinary network), deep-ensemble, bnn-r,
@@ -68,6 +70,7 @@ class TrainOptions:
     separator: str = ","
     size: int | None = None
     channels: int = 3
+    strict: bool = False
     augment: bool = False
     method: str = "creinn-d"
     distance: bool | float | None = None

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from creinn.data.batches import read_batches, read_batches_archive
+from creinn.data.decoding import tile_sheet
 from creinn.data.idx import read_idx
-from creinn.data.images import image_folder, is_stray, open_tree, read_classes, tile_sheet
+from creinn.data.images import image_folder, is_stray, labels_of, open_tree, read_classes
 from creinn.data.mat import read_mat, svhn_labels
 from creinn.data.npz import read_npz
 
@@ -141,10 +142,10 @@ def _chest_archive(paths: list[Path], split: str, size: int, channels: int) -> A
             raise ValueError(f"{paths[0]} holds no {ends[0]} with {ends[1]} beside it.")
         prefix = f"{min(common, key=len)}/{split}/"[1:]  # the archive may hold the whole tree twice, once deeper
         inside = [name.removeprefix(prefix) for name in names if name.startswith(prefix) and name != prefix]
-        images, labels, _ = read_classes(
+        images, order = read_classes(
             inside, lambda name: read(prefix + name), f"{paths[0]}/{prefix}", size, channels, CHEST_CLASSES
         )
-    return images, labels
+    return images.pixels, labels_of(images.files, order).numpy()
 
 
 def _idx(base: str, prefix: str) -> Layout:

@@ -33,8 +33,9 @@ def evaluate(options: EvaluateOptions) -> int:
     inputs = (options.data, options.lower, options.upper, options.ood, options.ood_lower, options.ood_upper)
     check_outputs("evaluate", outputs, inputs, options.model, options.force)
     saved = read_saved(options.model, options.device)
-    source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
-    foreign = Source(options.ood, options.ood_lower, options.ood_upper, options.missing, options.separator, "ood-")
+    reading: dict[str, Any] = {name: getattr(options, name) for name in ("missing", "separator", "size", "strict")}
+    source = Source(*inputs[:3], **reading)
+    foreign = Source(*inputs[3:], option="ood-", **reading)
     has_foreign = any(path is not None for path in (options.ood, options.ood_lower, options.ood_upper))
     if has_foreign:
         foreign.check()

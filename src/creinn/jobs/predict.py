@@ -30,7 +30,9 @@ def predict(options: PredictOptions) -> int:
     inputs = (options.data, options.lower, options.upper)
     check_outputs("predict", [options.out], inputs, options.model, options.force)
     saved = read_saved(options.model, options.device)
-    source = Source(*inputs, options.missing, options.separator, keep=options.keep)
+    source = Source(
+        *(*inputs, options.missing, options.separator), keep=options.keep, size=options.size, strict=options.strict
+    )
     rows, prediction = saved.ask(source, labelled=False, batch_size=options.batch_size)
     table = prediction_table(prediction, saved.classes, rows.names, options.rule)
     write_bytes(options.out, table.to_csv(index=False, lineterminator="\n").encode())

@@ -40,8 +40,7 @@ class Saved:
             raise ValueError(
                 f"{source.name} hold intervals, but the model takes none. Train one for them with --method creinn."
             )
-        for note in rows.notes:
-            print(f"note: {note}")
+        rows.say()
         with torch.random.fork_rng():
             torch.manual_seed(0)  # methods that predict by sampling shall say the same every time
             return rows, self.model.predict(rows.x, batch_size).to("cpu")

@@ -4,6 +4,7 @@ In: paths and, after training, how the training inputs were prepared (plain JSON
 intervals, labels, and what each row is called.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +15,10 @@ import torch
 from torch import Tensor
 
 from creinn.classifier import Inputs
-from creinn.data.images import decode_all, image_files, image_folder, open_tree
+from creinn.data.decoding import Size, decode_all
+from creinn.data.images import class_files, class_order, image_files, is_image, labels_of, open_tree, other_files
 from creinn.data.intervals import normalize
-from creinn.data.pairs import interval_folders, read_pair
+from creinn.data.pairs import read_pair
 from creinn.interval import Interval
 from creinn.tables import Table, TableEncoder, check_pair, read_table
 from creinn.tables.encoder import classes_of
@@ -30,13 +32,15 @@ class Source:
     r"""Where data are: one path, or lower and upper.
 
     Args:
-        data: A table, or a folder or zip archive of images.
+        data: A table, an image, or a folder or zip archive of images.
         lower: Table or images of lower bounds.
         upper: Table or images of upper bounds.
         missing: Texts that stand for a missing value, besides the usual ones.
         separator: Between the cells of a table; ``\t`` is a tab.
         option: Prefix of the options' names, for messages.
         keep: Columns of a table that go into the names of its rows.
+        size: Side in pixels to which images are stretched, for training and for models that do not know theirs.
+        strict: Whether an image that cannot be read is an error; otherwise it is left out.
     """
 
     data: Path | None = None
@@ -46,6 +50,8 @@ class Source:
     separator: str = ","
     option: str = ""
     keep: Sequence[str] = ()
+    size: int | None = None
+    strict: bool = False
 
     def check(self) -> None:
         """Refuse too few or too many paths.
@@ -67,7 +73,7 @@ class Source:
 
     @property
     def is_images(self) -> bool:
-        """Whether it is a folder or archive."""
+        """Whether it is an image, or a folder or archive of such."""
         first = self.data or self.lower
         return first is not None and _is_tree(first)
 
@@ -92,12 +98,21 @@ class Rows:
         labels: Number of the class per row; ``None`` if not asked for.
         names: What each row is called.
         notes: What was filled in or left out.
+        unreadable: Why files were left out, one message for each.
     """
 
     x: Inputs
     labels: Tensor | None
     names: dict[str, Sequence[Any]]
     notes: Notes
+    unreadable: Sequence[str] = ()
+
+    def say(self) -> None:
+        """Print the notes, and on stderr each file that was left out."""
+        for note in self.notes:
+            print(f"note: {note}")
+        for message in self.unreadable:
+            print(f"left out: {message}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -126,24 +141,28 @@ def learn_tables(source: Source, target: str | None, drop: Sequence[str], catego
     return Training(rows, classes, preprocessing)
 
 
-def learn_images(source: Source, size: int | None, channels: int) -> Training:
+def learn_images(source: Source, channels: int) -> Training:
     """Read images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel.
 
     Raises:
         ValueError: If the folder or an image is not as it must be.
     """
-    x, labels, classes = _labelled_images(source, size, channels, None)
-    center = x.center if isinstance(x, Interval) else x
+    rows, classes = _images(source, source.size, channels, labelled=True)
+    assert rows.labels is not None
+    for name, count in zip(classes, torch.bincount(rows.labels, minlength=len(classes)), strict=True):
+        if count == 0:
+            raise ValueError(f"{source.name}: no image of the class {name!r} can be read. {rows.unreadable[0]}")
+    center = rows.x.center if isinstance(rows.x, Interval) else rows.x
     mean, std = center.mean((0, 2, 3)), center.std((0, 2, 3), correction=0)
     std = torch.where(std > 0, std, torch.ones_like(std))
     preprocessing = {
         "kind": "images",
-        "size": size,
+        "size": list(center.shape[2:]),
         "channels": channels,
         "mean": mean.tolist(),
         "std": std.tolist(),
     }
-    return Training(Rows(_normalized(x, preprocessing), labels, {}, []), list(classes), preprocessing)
+    return Training(replace(rows, x=_normalized(rows.x, preprocessing)), list(classes), preprocessing)
 
 
 def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None) -> Rows:
@@ -164,7 +183,9 @@ def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None)
             "Load it in Python with creinn.load."
         )
     if source.is_images != (kind == "images"):
-        wanted = "images, but this is a table" if kind == "images" else "a table, but this is a folder or archive"
+        wanted = (
+            "images, but this is a table" if kind == "images" else "a table, but this is an image, folder or archive"
+        )
         raise ValueError(f"{source.name}: the model was trained on {wanted}.")
     if source.keep and kind == "images":
         raise ValueError(f"--keep is for columns of a table, but {source.name} holds images.")
@@ -194,34 +215,44 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
 
 
 def _read_images(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
-    size, channels = preprocessing["size"], preprocessing["channels"]
-    if classes is not None:
-        x, labels, _ = _labelled_images(source, size, channels, classes)
-        return Rows(_normalized(x, preprocessing), labels, {}, [])
-    if source.lower is not None and source.upper is not None:
-        files, x = read_pair(source.lower, source.upper, size, channels)
-    else:
-        assert source.data is not None
-        with open_tree(source.data) as (names, read):
-            files = image_files(names)
-            x = torch.from_numpy(decode_all(files, read, str(source.data), size, channels)).float() / 255
-    return Rows(_normalized(x, preprocessing), None, {"file": files}, [])
+    known = preprocessing["size"]  # height and width; the side of a square, or null, in older models
+    known = [known, known] if isinstance(known, int) else known
+    if known is not None and source.size is not None and known != [source.size, source.size]:
+        raise ValueError(
+            f"--size is {source.size}, but the model was trained on images of {known[1]} x {known[0]} pixels and "
+            f"stretches all others to that. Leave it out."
+        )
+    rows, _ = _images(source, known or source.size, preprocessing["channels"], classes is not None, classes)
+    unknown = "the model does not say which size its training images had; these are taken as they are, {} x {} pixels"
+    unknown = unknown.format(*rows.x.shape[:1:-1]) + ". --size stretches them to another"
+    notes = [*rows.notes, *([unknown] if known is None and source.size is None else [])]
+    return replace(rows, x=_normalized(rows.x, preprocessing), notes=notes)
 
 
-def _labelled_images(
-    source: Source, size: int | None, channels: int, classes: Sequence[str] | None
-) -> tuple[Inputs, Tensor, tuple[str, ...]]:
-    """Images by class in [0, 1], points or intervals; numbers and names of the classes."""
+def _images(
+    source: Source, size: Size, channels: int, labelled: bool, classes: Sequence[str] | None = None
+) -> tuple[Rows, tuple[str, ...]]:
+    """Images in [0, 1], points or intervals, and names of the classes; ``classes`` are those expected, if any."""
+    first = source.data or source.lower
+    assert first is not None
+    with open_tree(first) as (names, read):
+        if labelled and first.is_file() and is_image(first.name):
+            raise ValueError(f"{first} is one image. Give a folder with one folder of images per class.")
+        order = class_order(class_files(names, str(first)), classes, str(first)) if labelled else ()
+        notes = other_files(names, str(first))
+        if source.data is not None:
+            sides = [decode_all(image_files(names), read, str(first), size, channels, source.strict)]
+            x: Inputs = torch.from_numpy(sides[0].pixels).float() / 255
     if source.lower is not None and source.upper is not None:
-        pair = interval_folders(source.lower, source.upper, size=size, channels=channels, classes=classes)
-        return pair.inputs, pair.labels, pair.classes
-    assert source.data is not None
-    images = image_folder(source.data, size=size, channels=channels, classes=classes)
-    return images.scaled(), images.labels, images.classes
+        x, *sides = read_pair(source.lower, source.upper, size, channels, source.strict)
+    files = sides[0].files
+    labels = labels_of(files, order) if labelled else None
+    notes += [note for side in sides for note in side.notes]
+    return Rows(x, labels, {"file": files}, notes, [text for side in sides for text in side.unreadable]), order
 
 
 def _is_tree(path: Path) -> bool:
-    return path.is_dir() or path.suffix.lower() == ".zip"
+    return path.is_dir() or path.suffix.lower() == ".zip" or is_image(path.name)
 
 
 def _normalized(x: Inputs, preprocessing: dict[str, Any]) -> Inputs:

@@ -39,7 +39,7 @@ def read_again(source: Source, saved: Saved, target: str | None) -> Training:
     """
     rows = read_rows(source, saved.preprocessing, saved.classes)
     if saved.preprocessing["kind"] == "images":
-        return Training(rows, saved.classes, saved.preprocessing)
+        return Training(rows, saved.classes, {**saved.preprocessing, "size": list(rows.x.shape[2:])})
     known = saved.preprocessing["target"]
     if target not in (None, known):
         raise ValueError(f"--target is {target!r}, but the model to start from was trained for {known!r}.")

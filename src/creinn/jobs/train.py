@@ -27,6 +27,7 @@ from creinn.jobs.sources import Source, Training, learn_images, learn_tables
 from creinn.jobs.start import read_again, read_start
 from creinn.members import fit_members
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
+from creinn.tables.columns import counted
 from creinn.tensorfile import write_bytes
 from creinn.training import History, TrainConfig
 from creinn.upgrade import credal
@@ -44,7 +45,11 @@ def train(options: TrainOptions) -> int:
         OSError: If a file cannot be read or written.
     """
     method = find_method(options.method)
-    source = Source(options.data, options.lower, options.upper, options.missing, options.separator)
+    source = Source(
+        *(options.data, options.lower, options.upper, options.missing, options.separator),
+        size=options.size,
+        strict=options.strict,
+    )
     source.check()
     options = _resolved(options, method)
     form = {"distance": options.distance, "mode": options.mode, "loss": options.loss}
@@ -161,7 +166,7 @@ def _check_directory(out: Path) -> None:
 
 def _read(source: Source, options: TrainOptions) -> Training:
     if source.is_images:
-        data = learn_images(source, options.size, options.channels)
+        data = learn_images(source, options.channels)
     else:
         data = learn_tables(source, options.target, options.drop, options.categorical)
     if len(data.classes) < 2:
@@ -222,16 +227,15 @@ def _say_what(data: Training) -> None:
     shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
     if len(shown) > 20:
         shown = [*shown[:19], f"{len(shown) - 19} more"]
-    for note in data.rows.notes:
-        print(f"note: {note}")
-    print(f"{len(x)} rows of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
+    data.rows.say()
+    print(f"{counted(len(x), 'row')} of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
 
 
 def _say_result(model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None) -> None:
     networks = parts(model)
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
-        print(f"trained {len(histories)} {'network' if len(histories) == 1 else 'networks'}, epochs: {epochs}")
+        print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}")
     radii = [network.distance_radius for network in networks if getattr(network, "distance_radius", None) is not None]
     if radii:
         print(f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}")

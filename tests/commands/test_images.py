@@ -1,0 +1,148 @@
+"""Folders of images, and single ones, through the command line."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+
+def write_images(folder, rng, count, size=12):
+    """Dark and bright noise, one folder each; a hidden file that is no image."""
+    for name, level in (("bright", 180), ("dark", 40)):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.normal(level, 30, (size, size, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    (folder / "dark" / ".hidden").write_text("x")
+
+
+def test_image_round_trip(run, tmp_path):
+    rng = np.random.default_rng(0)
+    write_images(tmp_path / "train", rng, 16)
+    write_images(tmp_path / "test", rng, 5, size=15)  # stretched to the size of the training images
+    m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
+    done = run(
+        *("train", tmp_path / "train", "--out", m, "--size", "8", "--width", "4", "--epochs", "6", "--augment"),
+        *("--learning-rate", "0.01", "--batch-size", "8"),
+    )
+    assert done.code == 0, done.err
+    assert "32 rows of 3 x 8 x 8 numbers; 2 classes: bright (16), dark (16)" in done.out
+    assert run("predict", m, tmp_path / "test", "--out", p).code == 0
+    predicted = pd.read_csv(p)
+    assert predicted.file.tolist()[:2] == ["bright/0.png", "bright/1.png"]
+    assert (predicted.label == predicted.file.str.split("/").str[0]).mean() > 0.9
+    done = run("evaluate", m, tmp_path / "test", "--ood", tmp_path / "train" / "dark", "--out", e)
+    assert done.code == 0, done.err
+    assert json.loads(e.read_text())["accuracy"] > 0.9
+    assert json.loads(e.read_text())["ood"]["rows"] == 16
+    done = run("train", tmp_path / "train", "--out", tmp_path / "n", "--network", "mlp")
+    assert done.code == 1
+    assert "There is no network 'mlp' for images; there are resnet14," in done.err
+
+
+QUICK = ("--width", "4", "--epochs", "6", "--learning-rate", "0.01", "--batch-size", "8")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    write_images(tmp_path / "train", np.random.default_rng(0), 16)
+    return tmp_path / "train"
+
+
+@pytest.fixture
+def model(run, photos, tmp_path):
+    """Trained on images of 12 x 12 pixels, without a word on their size."""
+    done = run("train", photos, "--out", tmp_path / "m", *QUICK)
+    assert done.code == 0, done.err
+    return tmp_path / "m"
+
+
+def test_the_size_is_part_of_the_model(run, model, tmp_path):
+    write_images(tmp_path / "large", np.random.default_rng(1), 5, size=36)
+    Image.new("RGB", (36, 48)).save(tmp_path / "large" / "dark" / "0.png")
+    for file in (tmp_path / "large").rglob("*.png"):
+        copy = tmp_path / "small" / file.parent.name / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with Image.open(file) as image:
+            image.resize((12, 12), Image.Resampling.BILINEAR).save(copy)
+    for name in ("small", "large"):
+        done = run("predict", model, tmp_path / name, "--out", tmp_path / f"{name}.csv")
+        assert done.code == 0, done.err
+    note = f"note: {tmp_path / 'large'}: 10 images stretched to 12 x 12 pixels: 9 of 36 x 36, 1 of 36 x 48\n"
+    assert note in done.out
+    small, large = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("small", "large"))
+    np.testing.assert_allclose(small.probability_dark, large.probability_dark, atol=1e-5)
+    done = run("predict", model, tmp_path / "small", "--out", tmp_path / "p.csv", "--size", "9")
+    assert done.code == 1
+    assert "--size is 9, but the model was trained on images of 12 x 12 pixels and stretches all" in done.err
+
+
+def test_models_that_do_not_know_their_size(run, model, photos, tmp_path):
+    config = json.loads((model / "config.json").read_text())
+    config["preprocessing"]["size"] = None  # as older versions wrote it
+    (model / "config.json").write_text(json.dumps(config))
+    done = run("predict", model, photos, "--out", tmp_path / "p.csv")
+    assert done.code == 0, done.err
+    assert "note: the model does not say which size its training images had; these are taken as they are" in done.out
+    write_images(tmp_path / "large", np.random.default_rng(1), 2, size=20)
+    done = run("evaluate", model, tmp_path / "large", "--out", tmp_path / "e.json", "--size", "12")
+    assert done.code == 0, done.err
+    assert "4 images stretched to 12 x 12 pixels: 4 of 20 x 20" in done.out
+    assert "does not say" not in done.out
+    done = run("train", photos, "--from", model, "--out", tmp_path / "n")
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "n" / "config.json").read_text())["preprocessing"]["size"] == [12, 12]
+    config["preprocessing"]["size"] = 12  # as with --size 12
+    (model / "config.json").write_text(json.dumps(config))
+    assert run("predict", model, tmp_path / "large", "--out", tmp_path / "q.csv").code == 0
+
+
+def test_unreadable_and_other_files_are_named(run, model, photos, tmp_path):
+    (photos / "dark" / "3.png").write_bytes(b"x")
+    (photos / "dark" / "4.png").write_bytes((photos / "dark" / "4.png").read_bytes()[:100])
+    (photos / "notes.txt").write_text("x")
+    (photos / "bright" / "a.heic").write_text("x")
+    commands = {
+        "predict": ("predict", model, photos, "--out", tmp_path / "p.csv"),
+        "evaluate": ("evaluate", model, photos, "--out", tmp_path / "e.json"),
+        "train": ("train", photos, "--out", tmp_path / "n", *QUICK[:3], "1"),
+    }
+    for arguments in commands.values():
+        done = run(*arguments, "--strict")
+        assert done.code == 1
+        assert f"{photos}: dark/3.png cannot be read as an image: cannot identify image file." in done.err
+        done = run(*arguments)
+        assert done.code == 0, done.err
+        assert f"{photos}: 2 files (dark/3.png, dark/4.png) left out, being unreadable\n" in done.out
+        assert f"{photos}: 2 files (bright/a.heic, notes.txt) left out, being no image by the suffix\n" in done.out
+        lines = done.err.splitlines()
+        assert [line.split(" cannot")[0] for line in lines] == [
+            f"left out: {photos}: dark/{number}.png" for number in (3, 4)
+        ]
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 30
+    assert json.loads((tmp_path / "e.json").read_text())["rows"] == 30
+    for file in (photos / "dark").glob("*.png"):
+        file.write_bytes(b"x")
+    done = run(*commands["train"])
+    assert done.code == 1
+    assert "no image of the class 'dark' can be read" in done.err
+    done = run("predict", model, photos / "dark", "--out", tmp_path / "q.csv")
+    assert done.code == 1
+    assert "no image can be read, 16 files in all." in done.err
+    assert not (tmp_path / "q.csv").exists()
+
+
+def test_one_image(run, model, photos, tmp_path):
+    image = photos / "dark" / "0.png"
+    done = run("predict", model, image, "--out", tmp_path / "p.csv")
+    assert done.code == 0, done.err
+    assert pd.read_csv(tmp_path / "p.csv")[["file", "label"]].to_numpy().tolist() == [["0.png", "dark"]]
+    for arguments in (("train", image), ("evaluate", model, image)):
+        done = run(*arguments, "--out", tmp_path / "n")
+        assert done.code == 1
+        assert f"{image} is one image. Give a folder with one folder of images per class." in done.err
+    done = run("predict", model, image, "--out", tmp_path / "q.csv", "--keep", "id")
+    assert done.code == 1
+    assert "--keep is for columns of a table" in done.err
