@@ -1,11 +1,14 @@
+import json
 import pickle
 from itertools import product
+from unittest.mock import patch
 
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.exceptions import NotFittedError
@@ -15,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from creinn import CreINN, Interval
+from creinn import CreINN, Interval, load
 from creinn.sklearn import CreINNClassifier
 
 QUICK = {"hidden": (16,), "epochs": 20, "learning_rate": 0.01}
@@ -48,9 +51,15 @@ def fitted(wine):
     return quick(epochs=40).fit(train, y)
 
 
-# scikit-learn's own checks: none is expected to fail. That of array libraries skips itself without SCIPY_ARRAY_API.
+# scikit-learn's own checks. That of array libraries skips itself without SCIPY_ARRAY_API.
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": "Batches are drawn by rows, batch norm and distance count rows: "
+    "a row of weight 2 is not the same as the row twice. A row of weight 0 is the same as none.",
+}
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([CreINNClassifier(**QUICK)])
+@parametrize_with_checks([CreINNClassifier(**QUICK)], expected_failed_checks=lambda _: EXPECTED)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -88,6 +97,37 @@ def test_everything_that_is_predicted_is_of_one_credal_set(fitted, wine):
     log_loss(fitted.predict(test), p, labels=fitted.classes_)  # warns if rows do not sum to one
 
 
+def test_logarithms_of_probabilities(fitted, wine):
+    _, test, _, _ = wine
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(test)), fitted.predict_proba(test), atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"distance": False}, {"members": 2}])
+def test_single_precision_is_kept(wine, options):
+    X, test, y, _ = wine
+    X, test = X.astype(np.float32), test.astype(np.float32)
+    clf = quick(epochs=2, **options).fit(X, y)
+    seen = []
+    with patch.object(type(clf.model_), "predict", lambda _, x, batch_size: seen.append(x)):
+        clf.credal_set(test)
+    assert seen[0].dtype == torch.float32
+    for rows in (test, test.astype(np.float64)):
+        assert clf.predict_proba(rows).dtype == clf.predict_log_proba(rows).dtype == np.float32
+        assert clf.predict_interval(rows).dtype == clf.uncertainty(rows)["total"].dtype == np.float32
+    double = quick(epochs=2, **options).fit(X.astype(np.float64), y)
+    assert double.predict_proba(test).dtype == np.float64
+    np.testing.assert_allclose(double.predict_proba(test), clf.predict_proba(test), atol=0.05)
+    both = Interval(torch.from_numpy(X), torch.from_numpy(X))
+    assert quick(epochs=1).fit(both, y).predict_proba(both).dtype == np.float32
+
+
+def test_sparse_tables_are_refused_with_advice(fitted, wine):
+    X, _, y, _ = wine
+    for call in (lambda: quick().fit(csr_array(X), y), lambda: fitted.predict(csr_array(X))):
+        with pytest.raises(TypeError, match=r"Sparse data was passed for X.*\.toarray\(\)"):
+            call()
+
+
 def test_two_classes():
     X, y = load_breast_cancer(return_X_y=True)
     X, test, y, labels = train_test_split(X, y.astype(bool), stratify=y, random_state=0)
@@ -122,6 +162,90 @@ def test_ensemble_averages_its_members(wine):
     lower = torch.stack([member(scaled).lower for member in clf.model_.members])
     assert not torch.allclose(lower[0], lower[1])
     np.testing.assert_allclose(clf.predict_interval(test)[..., 0], lower.mean(0).detach().numpy(), atol=1e-12)
+
+
+# Files.
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"members": 2, "combine": "envelope"}, {"distance": False, "mode": "sound"}, {"standardize": False}]
+)
+def test_saved_and_loaded(wine, tmp_path, options):
+    X, test, y, _ = wine
+    clf = quick(epochs=2, class_weight={"barolo": 2.0}, **options).fit(X, y)
+    clf.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+    again = CreINNClassifier.load(tmp_path)
+    assert again.get_params() == clf.get_params()
+    assert (again.n_features_in_, again.n_iter_) == (13, 2)
+    assert again.histories_ == clf.histories_
+    np.testing.assert_allclose(again.predict_interval(test), clf.predict_interval(test), atol=1e-12)
+    np.testing.assert_array_equal(again.predict(test), clf.predict(test))
+    again.save(tmp_path / "again")
+    assert CreINNClassifier.load(tmp_path / "again").fit(X, y).score(X, y) == clone(clf).fit(X, y).score(X, y)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([3, 1, 2], dtype=np.int8),
+        np.array([1.5, 2.5, 3.5], dtype=np.float32).round(),
+        np.array(["ä", "bb", "c"]),
+        np.array(["ä", "bb", "c"], dtype=object),
+        np.array([True, False]),
+    ],
+)
+def test_labels_and_names_are_loaded_with_their_type(tmp_path, labels):
+    frame, y = load_iris(return_X_y=True, as_frame=True)
+    y = labels[y.to_numpy() % len(labels)]
+    weights = {label: 1 + index for index, label in enumerate(labels)}
+    clf = quick(epochs=1, hidden=[4], class_weight=weights, learning_rate=np.float32(0.5)).fit(frame, y)
+    clf.save(tmp_path)
+    again = CreINNClassifier.load(tmp_path)
+    assert again.classes_.dtype == clf.classes_.dtype
+    np.testing.assert_array_equal(again.classes_, clf.classes_)
+    np.testing.assert_array_equal(again.feature_names_in_, clf.feature_names_in_)
+    assert again.class_weight == weights
+    assert again.hidden == (4,)
+    with pytest.raises(ValueError, match="feature names should match"):
+        again.predict(frame[frame.columns[::-1]])
+
+
+def test_network_alone_says_that_it_wants_scaled_inputs(wine, tmp_path):
+    X, test, y, _ = wine
+    clf = quick(epochs=2, members=2).fit(X, y)
+    for name, model in (("all", clf.model_), ("one", clf.model_.members[0])):
+        model.save(tmp_path / name)
+        with pytest.warns(UserWarning, match=r"columns scaled to \(x - mean\) / scale. CreINNClassifier.load does it"):
+            network = load(tmp_path / name)
+        scaler = network.preprocessing["scaler"]
+        scaled = torch.from_numpy((test - scaler["mean"]) / scaler["scale"])
+        torch.testing.assert_close(
+            network.predict(scaled).lower, model.predict(clf._inputs(test, dtype=torch.float64)).lower
+        )
+        with pytest.raises(ValueError, match=r"holds a saved model, but no estimator"):
+            CreINNClassifier.load(tmp_path / name)
+    clf.save(tmp_path)
+    with pytest.warns(UserWarning, match="is the network of a CreINNClassifier"):
+        load(tmp_path)
+
+
+def test_what_cannot_be_saved_or_loaded(wine, tmp_path):
+    X, _, y, _ = wine
+    with pytest.raises(NotFittedError):
+        quick().save(tmp_path)
+    with pytest.raises(FileNotFoundError, match="There is no saved model in"):
+        CreINNClassifier.load(tmp_path)
+    clf = quick(epochs=1, random_state=np.random.RandomState(0)).fit(X, y)
+    with pytest.warns(UserWarning, match="A generator as random_state is not saved"):
+        clf.save(tmp_path)
+    assert CreINNClassifier.load(tmp_path).random_state is None
+    config = json.loads((tmp_path / "config.json").read_text())
+    for change in ({"names": 3, "dtype": "float8"}, {"parameters": {"hiden": (3,)}}):
+        config["preprocessing"]["estimator"] |= change
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match="does not describe an estimator that can be built"):
+            CreINNClassifier.load(tmp_path)
 
 
 def test_copies_predict_alike(fitted, wine, tmp_path):
@@ -168,8 +292,52 @@ def test_class_weights_raise_the_recall_of_a_rare_class():
     assert (plain.predict(X)[y == "rare"] == "rare").mean() < 0.5
     for weight in ("balanced", {"rare": 14.0, "usual": 1.0}):
         weighted = quick(class_weight=weight).fit(X, y)
-        assert weighted._config(0, np.array([14.0, 1.0])).class_weight == (14.0, 1.0)
         assert balanced_accuracy_score(y, weighted.predict(X)) > balanced_accuracy_score(y, plain.predict(X)) + 0.1
+
+
+# Weights of rows.
+
+
+def test_rows_of_weight_zero_are_left_out(wine):
+    X, test, y, _ = wine
+    weights = (np.arange(len(y)) % 3).astype(float)
+    for options in ({}, {"early_stopping": True}, {"standardize": False, "distance": False}):
+        clf = quick(epochs=3, **options)
+        expected = clf.fit(X[weights > 0], y[weights > 0], weights[weights > 0]).predict_interval(test)
+        np.testing.assert_array_equal(clf.fit(X, y, weights).predict_interval(test), expected)
+    low, y_low = Interval(X, X), np.where(weights > 0, y, "none such")  # a class of weight zero is none
+    assert "none such" not in quick(epochs=1).fit(low, y_low, sample_weight=weights).classes_
+    with pytest.raises(ValueError, match="only one class: 'barolo'"):
+        quick().fit(X, y, sample_weight=y == "barolo")
+
+
+def test_weights_of_rows_do_what_those_of_classes_do(wine):
+    X, test, y, _ = wine
+    by_class = {"barbera": 4.0, "barolo": 1.0, "grignolino": 0.5}
+    of_rows = np.array([by_class[label] for label in y])
+    options = {"standardize": False, "epochs": 10}
+    X, test = X / X.std(0), test / X.std(0)
+    expected = quick(class_weight=by_class, **options).fit(X, y).predict_proba(test)
+    plain = quick(**options).fit(X, y).predict_proba(test)
+    for scale in (1, 1e-20):  # their sum does not matter
+        got = quick(**options).fit(X, y, sample_weight=scale * of_rows).predict_proba(test)
+        np.testing.assert_allclose(got, expected, atol=0.02)
+    assert np.abs(plain - expected).max() > 0.1
+    # "balanced" undoes them: the weight of each class is then the same
+    balanced = quick(class_weight="balanced", **options)
+    expected = balanced.fit(X, y).predict_proba(test)
+    np.testing.assert_allclose(balanced.fit(X, y, of_rows).predict_proba(test), expected, atol=0.02)
+
+
+def test_weights_of_rows_count_in_standardisation_and_early_stopping(wine):
+    X, _, y, _ = wine
+    weights = 1.0 + np.arange(len(y)) % 3
+    clf = quick(epochs=3, early_stopping=True).fit(X, y, weights)
+    np.testing.assert_allclose(clf._scaler.mean_, np.repeat(X, weights.astype(int), 0).mean(0))
+    other = quick(epochs=3, early_stopping=True).fit(X, y, weights**5)
+    assert not np.allclose(clf.histories_[0]["val_loss"], other.histories_[0]["val_loss"], rtol=1e-3)
+    with pytest.raises(ValueError, match="Negative values"):
+        quick().fit(X, y, sample_weight=-weights)
 
 
 def test_first_prediction_is_the_weighted_frequencies(wine):
@@ -206,7 +374,7 @@ def test_standardisation_is_optional(wine):
     assert quick().fit(X * 1e4 + 1e6, y).score(test * 1e4 + 1e6, labels) > 0.9
     raw = quick(standardize=False, epochs=1).fit(X, y)
     assert raw._scaler is None
-    np.testing.assert_array_equal(raw._inputs(test, test).numpy(), test)
+    np.testing.assert_array_equal(raw._inputs(test, dtype=torch.float64).numpy(), test)
 
 
 # The forms: by default the distance from the training data decides how wide intervals are.
@@ -312,7 +480,7 @@ def test_interval_data(wide):
 def test_one_map_scales_both_bounds_and_keeps_order(wide):
     X, _, y, _ = wide
     clf = quick(epochs=1).fit(X, y)
-    scaled = clf._inputs(X.lower.numpy(), X.upper.numpy())
+    scaled = clf._inputs(X.lower.numpy(), X.upper.numpy(), dtype=torch.float64)
     both = torch.cat((X.lower, X.upper))
     mean, std = both.mean(0), both.std(0, correction=0)
     torch.testing.assert_close(scaled.lower, (X.lower - mean) / std)

@@ -24,6 +24,8 @@ class Classifier(torch.nn.Module):
 
     prediction_type: Any
     num_classes: int
+    preprocessing: Any = None
+    """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""

@@ -11,6 +11,7 @@ killed half-way leaves the model that was there before, or the new one, never a 
 import copy
 import json
 import platform
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -29,6 +30,7 @@ from creinn.tensorfile import read_tensors, write_bytes, write_tensors
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
+ESTIMATOR = "estimator"  # the kind of preprocessing that a CreINNClassifier does
 _WHAT = "creinn model"
 
 
@@ -61,7 +63,8 @@ def save(
         model: A classifier of one of :data:`KINDS`.
         directory: Made if it does not exist.
         classes: Names of the classes, in order.
-        preprocessing: What was done to the inputs: anything that can be written as JSON.
+        preprocessing: What was done to the inputs: anything that can be written as JSON; ``model.preprocessing`` if
+            ``None``.
 
     Raises:
         TypeError: If the model is of another kind, or ``preprocessing`` is not JSON.
@@ -81,7 +84,7 @@ def save(
         "format": FORMAT,
         **description,
         "classes": None if classes is None else list(classes),
-        "preprocessing": preprocessing,
+        "preprocessing": model.preprocessing if preprocessing is None else preprocessing,
         "checksum": _checksum(weights),
         "versions": {
             "creinn": _version("creinn"),
@@ -102,7 +105,9 @@ def save(
 def load(
     directory: str | PathLike[str], device: str | torch.device = "cpu", network: torch.nn.Module | None = None
 ) -> Any:
-    """Read a model that :func:`save` wrote; it is in eval mode.
+    """Read a model that :func:`save` wrote; it is in eval mode, and has the attribute ``preprocessing``.
+
+    Warns if it is the network of an estimator, which scales its inputs.
 
     Args:
         directory: Where it is.
@@ -126,6 +131,13 @@ def load(
             part.make_room(weights, f"{prefix}.")
     _check_weights(model.state_dict(), weights, path)
     model.load_state_dict(weights)
+    model.preprocessing = config["preprocessing"]
+    if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
+        warnings.warn(
+            f"The model in {directory} is the network of a CreINNClassifier: its inputs must be prepared as "
+            "model.preprocessing says, columns scaled to (x - mean) / scale. CreINNClassifier.load does it.",
+            stacklevel=2,
+        )
     return model.to(device).eval()
 
 

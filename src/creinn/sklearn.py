@@ -2,7 +2,8 @@
 
 In: a table ``(n, features)``, or an :class:`creinn.Interval` of that shape, with any labels. Out: NumPy arrays. Columns
 are standardised inside, by one map for both bounds. Networks are trained in single precision on ``device``. Predictions
-are made in double precision on the CPU, so that they do not depend on the rows that are predicted together.
+are made on the CPU in double precision, in which they do not depend on the rows that are predicted together; after a
+fit on float32 in float32, and are then of that type.
 
 Unless asked otherwise it is the recommended form, CreINN-D: an ordinary network whose probability intervals grow with
 the distance from the training data.
@@ -10,6 +11,7 @@ the distance from the training data.
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,13 +22,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
 from creinn import models
 from creinn import nn as inn
 from creinn.classifier import Inputs
 from creinn.credal import CredalSet
 from creinn.creinn import Combine, CreINN, Ensemble, Mode
+from creinn.estimator_files import load_estimator, preparation, save_estimator
 from creinn.interval import Interval
 from creinn.members import fit_members, untrained_creinn
 from creinn.training import TrainConfig
@@ -118,43 +121,58 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> "CreINNClassifier":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
         """Train on a table ``(n, features)`` or an interval of that shape, and labels ``(n,)``.
+
+        Rows of weight 0 are left out. Other weights count in the loss, as those of classes do, in the standardisation,
+        and in the class frequencies that the network starts from; not in the distance, which asks where there are rows.
 
         Raises:
             ValueError: If data or settings are not as they must be; also if there is one class only.
             TypeError: If a setting is of the wrong type.
         """
         self._check_settings()
-        lower, upper, y = self._bounds(X, y=y)
+        bounds, y = self._bounds(X, y=y)
         check_classification_targets(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+            used = sample_weight > 0
+            if not used.any():
+                raise ValueError("sample_weight is zero in every row.")
+            bounds, y, sample_weight = [bound[used] for bound in bounds], y[used], sample_weight[used]
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"CreINNClassifier needs samples of at least 2 classes in the data, but the data contains only one "
                 f"class: {self.classes_.tolist()[0]!r}."
             )
-        self._scaler = StandardScaler().fit(np.concatenate((lower, upper))) if self.standardize else None
-        x, target = self._inputs(lower, upper).to(torch.float32), torch.from_numpy(labels.astype(np.int64))
-        train, val = (x, target), None
+        weights = self._weights(labels, sample_weight)
+        self._scaler = None
+        if self.standardize:
+            repeated = None if sample_weight is None else np.tile(sample_weight, len(bounds))
+            self._scaler = StandardScaler().fit(np.concatenate(bounds), sample_weight=repeated)
+        data = [self._inputs(*bounds, dtype=torch.float32), torch.from_numpy(labels.astype(np.int64))]
+        if self.class_weight is not None or sample_weight is not None:
+            data.append(torch.from_numpy(weights / weights.mean()))
+        train, val = data, None
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.early_stopping:
             kept, held = train_test_split(
                 np.arange(len(labels)), test_size=self.validation_fraction, stratify=labels, random_state=seed
             )
-            train, val = (x[kept], target[kept]), (x[held], target[held])
-        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-        for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
-            if not weight > 0:
-                raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
-        config, masses = self._config(seed, weights), weights * np.bincount(labels)
-        ordinary = lower is upper and self._distance() is not False
-        members, self.histories_ = fit_members(lambda: self._build(masses, ordinary), self.members, train, val, config)
+            train, val = [part[kept] for part in data], [part[held] for part in data]
+        ordinary = len(bounds) == 1 and self._distance() is not False
+        masses = np.bincount(labels, weights)
+        members, self.histories_ = fit_members(
+            lambda: self._build(masses, ordinary), self.members, train, val, self._config(seed)
+        )
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
         self.n_iter_ = max(len(history) for history in self.histories_)
         model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
-        self.model_ = model.to("cpu", torch.float64).eval()
+        self.model_ = model.to("cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64).eval()
+        for part in (model, *members):
+            part.preprocessing = preparation(self)
         return self
 
     def predict(self, X: Any) -> Array:
@@ -165,6 +183,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Array:
         """Intersection probabilities ``(n, K)``, in the order of ``classes_``."""
         return self.credal_set(X).intersection.numpy()
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Natural logarithms of the intersection probabilities ``(n, K)``; of 0, minus infinity."""
+        return self.credal_set(X).intersection.log().numpy()
 
     def predict_interval(self, X: Any) -> Array:
         """Lower and upper probabilities ``(n, K, 2)``; each bound is attained by a member of the credal set."""
@@ -181,36 +203,68 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return {name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")}
 
     def credal_set(self, X: Any) -> CredalSet:
-        """The prediction itself, in double precision on the CPU.
+        """The prediction itself, on the CPU; in float32 after a fit on float32, in float64 after any other.
 
         Raises:
             ValueError: If ``X`` is not as it must be, or holds intervals though the network takes points only.
         """
         check_is_fitted(self)
-        lower, upper, _ = self._bounds(X, reset=False)
+        bounds, _ = self._bounds(X, reset=False)
         first = self.model_.members[0] if isinstance(self.model_, Ensemble) else self.model_
-        if lower is not upper and not first.is_interval:
+        if len(bounds) == 2 and not first.is_interval:
             raise ValueError(
                 "X holds intervals, but this estimator was fitted on points with distance, so that its network takes "
                 "points only. Fit it on intervals, or with distance=False."
             )
-        return self.model_.predict(self._inputs(lower, upper), batch_size=4096)
+        return self.model_.predict(self._inputs(*bounds, dtype=next(first.parameters()).dtype), batch_size=4096)
 
-    def _bounds(self, X: Any, **options: Any) -> tuple[Array, Array, Any]:
-        """Both bounds as finite arrays of floats, the same array twice for points; and labels, if ``y`` is passed."""
-        is_interval = isinstance(X, Interval)
-        first = X.lower.detach().cpu().numpy() if is_interval else X
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write the fitted estimator to a directory that :meth:`load` reads: JSON and safetensors, no code.
+
+        A generator as ``random_state`` is not kept, of which a warning tells.
+
+        Raises:
+            TypeError: If labels are neither texts, numbers nor truth values.
+            OSError: If a file cannot be written.
+        """
+        check_is_fitted(self)
+        save_estimator(self, directory)
+
+    @classmethod
+    def load(cls, directory: str | PathLike[str]) -> "CreINNClassifier":
+        """Read an estimator that :meth:`save` wrote.
+
+        Raises:
+            FileNotFoundError: If there is no saved model.
+            ValueError: If a file is damaged, or the directory holds a model, but no estimator.
+        """
+        return load_estimator(cls(), directory)
+
+    def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
+        """Points, or both bounds, as finite arrays of floats; and labels, if ``y`` is passed."""
+        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else X
         checked = validate_data(self, first, dtype=[np.float64, np.float32], **options)
-        lower, labels = checked if "y" in options else (checked, None)
-        upper = check_array(X.upper.detach().cpu().numpy(), dtype=lower.dtype) if is_interval else lower
-        return lower, upper, labels
+        bound, labels = checked if "y" in options else (checked, None)
+        if isinstance(X, Interval):
+            return [bound, check_array(X.upper.detach().cpu().numpy(), dtype=bound.dtype)], labels
+        return [bound], labels
 
-    def _inputs(self, lower: Array, upper: Array) -> Inputs:
-        def tensor(bound: Array) -> torch.Tensor:
-            scaled = bound if self._scaler is None else self._scaler.transform(bound)
-            return torch.from_numpy(np.array(scaled, dtype=np.float64))
+    def _inputs(self, *bounds: Array, dtype: torch.dtype) -> Inputs:
+        scaled = bounds if self._scaler is None else map(self._scaler.transform, bounds)
+        tensors = [torch.tensor(bound, dtype=dtype) for bound in scaled]
+        return tensors[0] if len(tensors) == 1 else Interval(*tensors)
 
-        return tensor(lower) if lower is upper else Interval(tensor(lower), tensor(upper))
+    def _weights(self, labels: Array, sample_weight: Array | None) -> Array:
+        """Weight of each row in the loss: that of its class, times its own."""
+        own = np.ones(len(labels)) if sample_weight is None else sample_weight
+        counts = np.bincount(labels, own)
+        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[labels])
+        if isinstance(self.class_weight, str):
+            weights = counts.sum() / (len(counts) * counts)  # "balanced", by weights
+        for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
+            if not weight > 0:
+                raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
+        return weights[labels] * own
 
     def _build(self, masses: Array, ordinary: bool) -> CreINN:
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
@@ -228,13 +282,12 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _distance(self) -> bool | float:
         return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
 
-    def _config(self, seed: int, weights: Array) -> TrainConfig:
+    def _config(self, seed: int) -> TrainConfig:
         return TrainConfig(
             epochs=int(self.epochs),
             batch_size=int(self.batch_size),
             learning_rate=float(self.learning_rate),
             seed=seed,
-            class_weight=None if self.class_weight is None else tuple(weights.tolist()),
             device=self.device,
             patience=int(self.patience) if self.early_stopping else None,
             keep="best" if self.early_stopping else "last",
