@@ -339,3 +339,20 @@ def test_the_label_of_an_almost_vacuous_set_is_not_decided_by_rounding():
     found = CredalSet(lower, upper)
     assert found.intersection.unique().numel() == 1
     assert found.label.tolist() == [2]
+
+
+def test_a_label_that_a_model_gave_stays_with_its_set():
+    bounds = random_sets(6)
+    given = (bounds.label + 1) % 5
+    s = CredalSet._wrap(bounds.lower, bounds.upper, given)
+    assert s.label is given
+    for again in (s.detach(), s.to(torch.float32), pytree.tree_map(torch.clone, s), s[...], s[None][0]):
+        assert again.label.tolist() == given.tolist()
+    assert s.to(torch.float32).label.dtype == torch.int64
+    assert s.to("meta").label.device.type == "meta"
+    assert s[2].label == given[2]
+    assert s[given > 1].label.tolist() == given[given > 1].tolist()
+    mixed = CredalSet.concatenate([s[:4], bounds[4:]])
+    assert mixed.label.tolist() == [*given[:4].tolist(), *bounds.label[4:].tolist()]
+    for combine in (CredalSet.average, CredalSet.envelope):
+        assert combine([s, s]).label.tolist() == bounds.label.tolist()  # of its own bounds

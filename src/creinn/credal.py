@@ -56,6 +56,7 @@ class CredalSet:
         low, high = torch.as_tensor(lower), torch.as_tensor(upper)
         _check(low, high)
         self._lower, self._upper = reachable(*_repaired(low, high), check=False)
+        self._label: Tensor | None = None
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
@@ -63,10 +64,13 @@ class CredalSet:
         return cls._wrap(*reachable(lower, upper, check=False))
 
     @classmethod
-    def _wrap(cls, lower: Any, upper: Any) -> "CredalSet":
-        """From bounds that are reachable already, or whatever torch puts in their place when it maps over trees."""
+    def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
+        """From bounds that are reachable already, or whatever torch puts in their place when it maps over trees.
+
+        A label, if given, stands in for that of the bounds; it must be a class that they do not rule out.
+        """
         new = cls.__new__(cls)
-        new._lower, new._upper = lower, upper
+        new._lower, new._upper, new._label = lower, upper, label
         return new
 
     @classmethod
@@ -121,7 +125,8 @@ class CredalSet:
         _check_alike(sets, "concatenate", lambda s: ("*", *s.shape[1:]))
         if sets[0].lower.ndim < 2:
             raise ValueError("concatenate needs batches, found single sets. Add a batch axis: s[None].")
-        return cls._wrap(torch.cat([s.lower for s in sets]), torch.cat([s.upper for s in sets]))
+        label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
+        return cls._wrap(torch.cat([s.lower for s in sets]), torch.cat([s.upper for s in sets]), label)
 
     @property
     def lower(self) -> Tensor:
@@ -160,11 +165,19 @@ class CredalSet:
 
     @property
     def label(self) -> Tensor:
-        """Predicted class: the argmax of the intersection probability.
+        """Predicted class.
 
-        Where the probabilities of several classes agree to rounding, as in a set that is almost vacuous, the one of
-        greatest lower probability.
+        The argmax of the intersection probability; where the probabilities of several classes agree to rounding, as in
+        a set that is almost vacuous, the one of greatest lower probability. With logits of different radii, as interval
+        networks have them, it need not be the argmax of their centres: a class may win by its upper bound.
+
+        The prediction of a model with a distance keeps the label that it has without one: of an ordinary network, the
+        argmax of its logits. The distance adds the same to all radii, so that the sets only grow: that class is never
+        ruled out, and is the argmax of the intersection probability up to rounding. Ensembles have the label of their
+        combined set.
         """
+        if self._label is not None:
+            return self._label
         q = self.intersection
         best = q.amax(-1, keepdim=True)
         return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self._lower, -1.0).argmax(-1)
@@ -260,11 +273,11 @@ class CredalSet:
         """The same sets on another device or in another floating dtype; arguments as for :meth:`torch.Tensor.to`."""
         lower, upper = self._lower.to(*args, **kwargs), self._upper.to(*args, **kwargs)
         _check_dtype(lower, upper)
-        return type(self)._wrap(lower, upper)
+        return type(self)._wrap(lower, upper, None if self._label is None else self._label.to(lower.device))
 
     def detach(self) -> "CredalSet":
         """The same sets, cut from the autograd graph."""
-        return type(self)._wrap(self._lower.detach(), self._upper.detach())
+        return type(self)._wrap(self._lower.detach(), self._upper.detach(), self._label)
 
     def __len__(self) -> int:
         if self._lower.ndim == 1:
@@ -276,8 +289,8 @@ class CredalSet:
         key = index if isinstance(index, tuple) else (index,)
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
-        key = (*key, slice(None))
-        return type(self)._wrap(self._lower[key], self._upper[key])
+        bounds = self._lower[(*key, slice(None))], self._upper[(*key, slice(None))]
+        return type(self)._wrap(*bounds, None if self._label is None else self._label[key])
 
     def __repr__(self) -> str:
         if self._lower.ndim == 1 and self.num_classes <= 10:
@@ -491,7 +504,7 @@ def _vertices(lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]
 
 pytree.register_pytree_node(
     CredalSet,
-    lambda s: ([s._lower, s._upper], None),
-    lambda bounds, _: CredalSet._wrap(*bounds),
+    lambda s: ([s._lower, s._upper] if s._label is None else [s._lower, s._upper, s._label], None),
+    lambda leaves, _: CredalSet._wrap(*leaves),
     serialized_type_name="creinn.CredalSet",
 )

@@ -161,7 +161,7 @@ class CreINN(_Credal):
             return credal_set(self._normalised(self.network(x)), self.mode)
         outputs, logits = observe(self.network, x, self.distance_at)
         radius = self.distance_radius(self._measured(outputs))
-        return credal_set(add_radius(self._normalised(logits), radius), self.mode)
+        return credal_set(self._normalised(logits), self.mode, radius)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
@@ -302,17 +302,22 @@ class Ensemble(_Credal):
         return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
 
 
-def credal_set(logits: Interval, mode: Mode) -> CredalSet:
+def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None) -> CredalSet:
     """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
 
-    Points give sets of one distribution, by the ordinary softmax.
+    Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
+    that of every logit, and the label stays that of the logits: the sets contain those without it, so it is not ruled
+    out.
     """
+    if radius is not None:
+        wide = credal_set(add_radius(logits, radius), mode)
+        return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
     if logits.is_point:
         scores = logits.lower
         if logits.shape[1] == 1:
             scores = torch.cat((-scores, scores), 1)
         q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
-        return CredalSet._wrap(q, q)
+        return CredalSet._wrap(q, q, scores.argmax(1))
     lower, upper = logits.lower, logits.upper
     if logits.shape[1] == 1:
         return CredalSet._trusted(*one_logit_softmax(lower[:, 0], upper[:, 0]))

@@ -9,7 +9,8 @@ Out: one radius per row, which CreINN adds to the radius of every logit, after b
 
 :math:`\mu_{lk}` are class means and :math:`\Sigma_l` is one covariance within all classes: a closed form, one pass over
 the data. Near them nothing changes; far away the credal set becomes all of the simplex, which is what ignorance looks
-like. Up to rounding, the intersection probability orders the classes as the logits do, whatever the radius.
+like. Up to rounding, the intersection probability orders the classes as the logits do, whatever the radius; the label
+is taken from the logits themselves, so that it is the network's to the last row.
 
 :math:`\Sigma_l` is shrunk towards a multiple of the identity (Ledoit and Wolf, 2004), so that few samples, more
 features than samples and constant features give finite distances. Of many features, the directions of the largest

@@ -97,8 +97,9 @@ def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head,
         total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
         assert isinstance(total, Tensor)
         undominated = prediction.classes("dominance").sum(-1).double().mean()
-        return area_under_rejection(total, prediction.label == observed.labels), float(undominated)
+        return area_under_rejection(total, correct), float(undominated)
 
+    correct = head(observed.logits).label == observed.labels  # whatever the scale
     area, classes = judge(0.0)
     chosen = SCALES[0]
     for scale in SCALES:

@@ -176,9 +176,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> Array:
-        """Labels ``(n,)``: the most probable class of the intersection probability."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        """Labels ``(n,)``: those of the credal sets, see :attr:`creinn.CredalSet.label`."""
+        label = self.credal_set(X).label
+        return self.classes_[label.numpy()]
 
     def predict_proba(self, X: Any) -> Array:
         """Intersection probabilities ``(n, K)``, in the order of ``classes_``."""

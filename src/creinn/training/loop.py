@@ -42,7 +42,9 @@ def fit(
 
     With ``config.directory`` a run that was killed at any moment, or interrupted by Ctrl-C, goes on from its last
     checkpoint when ``fit`` is called with the same arguments again, and ends with the weights that it would have had
-    without the interruption, bit for bit. An interrupted epoch starts anew. More epochs may be asked for than before.
+    without the interruption, bit for bit: on the same machine, with the same torch and number of threads, and data that
+    are the same tensors in the same order. Elsewhere only up to rounding, for sums are taken in another order there.
+    An interrupted epoch starts anew. More epochs may be asked for than before.
 
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
