@@ -80,9 +80,13 @@ NORMS = [
 ACTIVATIONS = [
     LayerCase(name, args, (40, 9))
     for name, args in [
-        ("ReLU", ()), ("ReLU6", ()), ("LeakyReLU", (0.2,)), ("ELU", (0.7,)), ("SELU", ()),
-        ("Softplus", (2.0,)), ("Sigmoid", ()), ("Tanh", ()),
-        ("Hardtanh", (-0.5, 0.8)), ("GELU", ()), ("GELU", ("tanh",)), ("SiLU", ()), ("Mish", ()), ("Hardswish", ()),
+        ("ReLU", ()), ("ReLU6", ()), ("SELU", ()), ("Sigmoid", ()), ("Tanh", ()), ("SiLU", ()), ("Mish", ()),
+        ("LeakyReLU", ()), ("LeakyReLU", (0.2,)), ("LeakyReLU", (0.0,)), ("LeakyReLU", (1.5,)),
+        ("ELU", ()), ("ELU", (0.7,)), ("ELU", (0.0,)), ("ELU", (3.0,)),
+        ("Softplus", ()), ("Softplus", (2.0,)), ("Softplus", (5.0, 2.0)),
+        ("Softplus", (0.5, 0.0)), ("Softplus", (3.0, -2.0)),
+        ("Hardtanh", ()), ("Hardtanh", (-0.5, 0.8)), ("Hardtanh", (0.2, 0.8)), ("Hardtanh", (-2.0, -0.3)),
+        ("GELU", ()), ("GELU", ("tanh",)), ("Hardswish", ()),
     ]
 ]  # fmt: skip
 

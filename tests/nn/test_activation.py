@@ -7,6 +7,7 @@ from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference
 from creinn import nn as inn
 from creinn.interval import Interval
 
@@ -74,6 +75,19 @@ def test_the_range_contains_rigorous_values_and_is_attained(name: str, ends: tup
     assert upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
 
 
+@given(*(st.floats(0.1, 5), st.floats(-3, 4)), *(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1e-3, 0.05, 2.0])))
+def test_softplus_has_its_jump_in_its_range(beta, threshold, offset, width):
+    low = threshold / beta + offset * width
+    x = Interval(*(torch.tensor([t], dtype=torch.float64) for t in (low, low + width)))
+    result = inn.Softplus(beta, threshold)(x)
+    least, greatest = reference.grid_range(torch.nn.Softplus(beta, threshold), low, low + width)
+    assert result.lower.item() == pytest.approx(least, abs=1e-4 * width + 1e-12)
+    assert result.upper.item() == pytest.approx(greatest, abs=1e-4 * width + 1e-12)
+    assert result.lower.item() <= least + 1e-12
+    assert greatest <= result.upper.item() + 1e-12
+    assert not result.nonnegative or result.lower.item() >= 0
+
+
 @pytest.mark.parametrize("name", VALLEYS)
 def test_the_bottom_of_the_valley_is_where_the_derivative_changes_sign(name: str) -> None:
     layer, function = VALLEYS[name]
@@ -108,6 +122,8 @@ def test_the_nonnegative_fact_is_only_set_where_it_holds() -> None:
         assert layer(positive).nonnegative
         assert bool((layer(positive).lower >= 0).all())
     assert not inn.Hardtanh(-2.0, -1.0)(positive).nonnegative
+    assert not inn.Softplus(1.0, -2.0)(x).nonnegative  # torch gives -1 at -1
+    assert inn.Softplus(1.0, -2.0)(positive).nonnegative
 
 
 def test_functions_that_are_not_monotone_are_refused() -> None:

@@ -1,10 +1,11 @@
 """Activations: the exact range of an element-wise function over each interval.
 
-Monotone functions act on both bounds. Functions with a single valley (GELU, SiLU, Mish, Hardswish: falling, then
-rising) attain their minimum at the bottom of the valley or at the bound nearest to it, and their maximum at one of the
-bounds.
+Monotone functions act on both bounds; Softplus is one but for a jump at torch's threshold. Functions with a single
+valley (GELU, SiLU, Mish, Hardswish: falling, then rising) attain their minimum at the bottom of the valley or at the
+bound nearest to it, and their maximum at one of the bounds.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -106,14 +107,35 @@ class SELU(_Monotone, torch.nn.SELU):
 
 
 class Softplus(_Monotone, torch.nn.Softplus):
-    """Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0."""
+    r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
 
-    _nonnegative = True
+    Torch computes :math:`x` where :math:`\beta x` is above the threshold :math:`t`, and so jumps down there, from
+    :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`. Intervals across the jump get both ends of it.
+
+    Example:
+        >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))   # at 0.4 from 0.4254 down to 0.4
+        Interval(lower=tensor([0.4000]), upper=tensor([0.4254]))
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         if not beta > 0:
             raise ValueError(f"Softplus needs beta > 0, got {beta}.")
         super().__init__(beta, threshold)
+        self._nonnegative = True if threshold >= 0 else None
+
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """Range over the interval, the jump included."""
+        x, y = as_interval(x), super().forward(x)
+        if x.is_point:
+            return y
+        across = (x.lower * self.beta <= self.threshold) & (x.upper * self.beta > self.threshold)
+        below = self.threshold / self.beta
+        above = (max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))) / self.beta
+        return Interval._of_parts(
+            torch.where(across, y.lower.clamp_max(below), y.lower),
+            torch.where(across, y.upper.clamp_min(above), y.upper),
+            y.nonnegative,
+        )
 
 
 class Sigmoid(_Monotone, torch.nn.Sigmoid):
