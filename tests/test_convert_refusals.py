@@ -186,3 +186,12 @@ def test_other_bad_arguments() -> None:
         convert(nn.Linear(2, 2), mode="exact")
     with pytest.raises(TypeError, match=r"Expected a torch\.nn\.Module, got str"):
         convert("resnet18")
+
+
+def test_sound_norms_without_running_statistics_are_refused() -> None:
+    norm = torch.nn.BatchNorm2d(3, track_running_stats=False)
+    network = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 1), norm, torch.nn.ReLU(), norm)
+    message = r"Cannot convert 1: BatchNorm2d: BatchNorm2d\(3\) with track_running_stats=False cannot be sound"
+    with pytest.raises(ConversionError, match=message):
+        convert(network, mode="sound")
+    convert(network, mode="paper")

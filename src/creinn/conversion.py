@@ -143,7 +143,11 @@ def _start(traced: Traced, radius: float, mode: Mode) -> None:
     growth = _growth_before(traced)
     for layer in set(traced.layers.values()):
         if isinstance(layer, IntervalBatchNorm):
-            layer.set_mode(mode)
+            try:
+                layer.set_mode(mode)
+            except ValueError as error:
+                path = next(path for path, other in traced.layers.items() if other is layer)
+                raise ConversionError(f"Cannot convert {path}: {type(layer).__name__}: {error}") from error
             if mode != "sound":
                 _divide_radius(layer, growth[layer])
     ahead = _growth_ahead(traced, mode)

@@ -164,9 +164,9 @@ def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):
         mode = layer.mode
-        layer.set_mode("sound")
+        layer._switch("sound")  # only for a moment, so without running statistics too
         layer.load_state_dict(state)
-        layer.set_mode(mode)
+        layer._switch(mode)
     else:
         layer.load_state_dict(state, strict=False)  # the radii are not in it
     for name, parameter in source.named_parameters():

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from creinn import nn as inn
+from creinn.creinn import CreINN
 from creinn.interval import Interval
 
 DIMS = {1: inn.BatchNorm1d, 2: inn.BatchNorm2d, 3: inn.BatchNorm3d}
@@ -85,7 +86,7 @@ def test_eval_mode_does_not_depend_on_the_batch_and_leaves_the_statistics() -> N
 
 def test_without_running_statistics_the_batch_normalises_itself_in_eval_too() -> None:
     torch.manual_seed(3)
-    for mode in ("paper", "sound"):
+    for mode in ("paper", "scaled"):
         norm = inn.BatchNorm1d(4, track_running_stats=False, affine=False, mode=mode).double().eval()
         result = norm(random_interval((50, 4)))
         torch.testing.assert_close(result.center.mean(0), torch.zeros(4).double(), atol=1e-7, rtol=0)
@@ -112,7 +113,7 @@ def test_sound_mode_by_hand() -> None:
     assert (result.lower.item(), result.upper.item()) == pytest.approx((-2.0, 1.0))
 
 
-@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])
+@pytest.mark.parametrize("options", [{}, {"affine": False}])
 def test_switching_to_paper_keeps_the_sound_output_in_eval_mode(options: dict[str, bool]) -> None:
     torch.manual_seed(4)
     norm = inn.BatchNorm1d(3, mode="sound", **options).double()
@@ -121,11 +122,10 @@ def test_switching_to_paper_keeps_the_sound_output_in_eval_mode(options: dict[st
             tensor.uniform_(0.5, 2)
     x = random_interval((7, 3))
     norm.eval()
-    if norm.running_var is not None:
-        expected = norm(x)
-        norm.set_mode("paper")
-        torch.testing.assert_close(norm(x).lower, expected.lower)
-        torch.testing.assert_close(norm(x).upper, expected.upper)
+    expected = norm(x)
+    norm.set_mode("paper")
+    torch.testing.assert_close(norm(x).lower, expected.lower)
+    torch.testing.assert_close(norm(x).upper, expected.upper)
     before = {k: v.clone() for k, v in norm.state_dict().items()}
     norm.set_mode("sound")
     norm.set_mode("sound")
@@ -152,6 +152,21 @@ def test_refusals() -> None:
         inn.BatchNorm2d(3)(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"BatchNorm1d\(3\) got 4 channels"):
         inn.BatchNorm1d(3)(torch.zeros(2, 4))
+
+
+def test_sound_mode_without_running_statistics_is_refused() -> None:
+    # Centres 0 and 1 have variance 1/4; the members 0 and 2 of [0, 0] and [0, 2] have variance 1.
+    message = r"BatchNorm1d\(3\) with track_running_stats=False cannot be sound: .* Track running statistics, or choose"
+    with pytest.raises(ValueError, match=message):
+        inn.BatchNorm1d(3, track_running_stats=False, mode="sound")
+    norm = inn.BatchNorm1d(3, track_running_stats=False)
+    with pytest.raises(ValueError, match=message):
+        norm.set_mode("sound")
+    assert norm.mode == "paper"
+    network = torch.nn.Sequential(inn.Linear(2, 3), norm)
+    with pytest.raises(ValueError, match=message):
+        CreINN(network, mode="sound")
+    CreINN(network, mode="scaled")
 
 
 def test_one_value_per_channel_cannot_be_normalised_in_training():

@@ -8,8 +8,8 @@ Centre and radius are normalised separately, the centre always by ordinary batch
 * ``"scaled"``: :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`, with the mean square
   :math:`\overline{r^2}` over the batch in training and its running mean otherwise. The larger of two radii of a channel
   stays the larger. It does not preserve containment either, for :math:`\gamma_r` is free.
-* ``"sound"``: the centre's affine map applied to both, :math:`r' = |\gamma_c| / \sigma_c \cdot r`, the exact image of
-  the interval.
+* ``"sound"``: the centre's affine map applied to both, :math:`r' = |\gamma_c| / \sigma_c \cdot r`, in eval mode the
+  exact image of the interval. It needs running statistics: those of a batch of centres are not those of its members.
 """
 
 from typing import Any, Literal
@@ -54,7 +54,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         dtype: Any = None,
         mode: Mode = "paper",
     ) -> None:
-        _check_mode(mode)
+        self._check_mode(mode, num_features, track_running_stats)
         width = num_features if mode == "sound" else 2 * num_features
         super().__init__(width, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.num_features = num_features
@@ -200,8 +200,14 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
           :math:`\gamma_r \leftarrow \sqrt{\gamma_r^2 + \beta_r^2}`, and :math:`\beta_r \leftarrow 0`.
         * Between paper and scaled, radius parameters that are still as they were constructed (scale 1 or 0.3, shift 0,
           running mean 0 and variance 1) become as constructed in the other mode.
+
+        Raises:
+            ValueError: If the mode is unknown, or sound without running statistics.
         """
-        _check_mode(mode)
+        self._check_mode(mode, self.num_features, self.running_var is not None)
+        self._switch(mode)
+
+    def _switch(self, mode: Mode) -> None:
         if mode == self.mode:
             return
         count = self.num_features
@@ -221,6 +227,17 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             changed = tensor.clone()
             setattr(self, name, Parameter(changed, before.requires_grad) if isinstance(before, Parameter) else changed)
         self.mode = mode
+
+    @classmethod
+    def _check_mode(cls, mode: str, num_features: int, has_statistics: bool) -> None:
+        if mode not in ("paper", "scaled", "sound"):
+            raise ValueError(f"Unknown batch norm mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
+        if mode == "sound" and not has_statistics:
+            raise ValueError(
+                f"{cls.__name__}({num_features}) with track_running_stats=False cannot be sound: it normalises by the "
+                "batch in eval mode too, and members of the intervals have other means and variances than the centres. "
+                "Track running statistics, or choose mode 'paper' or 'scaled'."
+            )
 
     def extra_repr(self) -> str:
         """Arguments as printed."""
@@ -268,11 +285,6 @@ def _check_several(x: Interval) -> None:
             f"Batch norm in training needs more than one value per channel, got shape {tuple(x.shape)}; give it more "
             f"rows, or call eval() first."
         )
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in ("paper", "scaled", "sound"):
-        raise ValueError(f"Unknown batch norm mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
 
 
 class BatchNorm1d(IntervalBatchNorm):
