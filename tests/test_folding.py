@@ -1,13 +1,14 @@
 """Folded networks and layers against those they were made of, in float64."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from creinn import functions, models, relative
+from creinn import functions, layers, models, relative
 from creinn import nn as inn
 from creinn.folded import FoldedFull, FoldedLayer, FoldedRelative, finish, norm_maps, sum_moments
 from creinn.folding import FoldedNetwork, fold
@@ -69,7 +70,7 @@ def assert_same(got, expected):
 
 def set_mode(network, mode):
     for layer in network.modules():
-        if isinstance(layer, inn.BatchNorm1d | inn.BatchNorm2d):
+        if isinstance(layer, inn.BatchNorm1d | inn.BatchNorm2d) and layer.track_running_stats:
             layer.set_mode(mode)
     return network
 
@@ -122,15 +123,54 @@ def test_a_resnet_is_folded_layers_and_pooling_alone():
     network = models.resnet18(3, "imagenet", width=4)
     folded = fold(torch.nn.Sequential(network, inn.BatchNorm1d(3)))
     calls = [node for node in folded.graph.nodes if node.op == "call_module"]
-    layers = [folded.get_submodule(node.target) for node in calls]
-    kinds = [type(layer).__name__ for layer in layers]
+    called = [folded.get_submodule(node.target) for node in calls]
+    kinds = [type(layer).__name__ for layer in called]
     assert (kinds.count("FoldedFull"), len(kinds)) == (21, 24)
     assert {"MaxPool2d", "AdaptiveAvgPool2d", "Flatten"} <= set(kinds)
     functions_called = [node.target for node in folded.graph.nodes if node.op == "call_function"]
     assert functions_called == [sum_moments] * 8
     assert all(node.kwargs["relu"] for node in folded.graph.nodes if node.target is sum_moments)
-    general = [layer.general is not None for layer in layers if isinstance(layer, FoldedFull)]
-    assert general == [True] + [False] * 19 + [True]  # only the first and the last may see other inputs
+    general = [layer.general is not None for layer in called if isinstance(layer, FoldedFull)]
+    assert general == [True, True] + [False] * 18 + [True]  # all but those right behind a ReLU
+
+
+@torch.no_grad()
+def test_a_sum_with_a_negative_number_is_not_taken_for_one_that_keeps_the_sign():
+    class Shifted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = inn.Conv2d(1, 1, 1, bias=False), inn.BatchNorm2d(1, eps=0.0, mode="sound")
+            self.conv.weight.fill_(1.0)
+            self.conv.weight_radius.fill_(0.5)
+
+        def forward(self, x):
+            return self.norm(self.conv(functions.relu(x) + (-1.0)))
+
+    network, x = Shifted().eval(), Interval(torch.zeros(1, 1, 1, 1), torch.full((1, 1, 1, 1), 0.5))
+    for y in (network(x), fold(network)(x)):  # [0.5, 1.5] * [-1, -0.5]
+        assert (y.lower.item(), y.upper.item()) == (-1.5, -0.25)
+
+
+@pytest.mark.parametrize("family", [inn, relative])
+@torch.no_grad()
+def test_a_norm_over_another_dimension_than_the_features_of_its_layer_is_not_folded(family):
+    torch.manual_seed(0)
+    network = randomise(torch.nn.Sequential(inn.ReLU(), family.Linear(4, 3), inn.BatchNorm2d(3), inn.ReLU()))
+    folded = fold(network)
+    for x in inputs(2, 3, 5, 4):
+        assert_same(folded(x), network(x))
+
+
+@torch.no_grad()
+def test_layers_are_left_out_by_what_they_are_not_by_their_name(monkeypatch):
+    class Dropout(torch.nn.Module):
+        def forward(self, x):
+            return x * 0.5
+
+    monkeypatch.setitem(layers._FAMILIES, "halving", SimpleNamespace(Dropout=Dropout))
+    network = torch.nn.Sequential(inn.Dropout(0.5), Dropout(), inn.Linear(3, 2), inn.Identity()).eval()
+    x = Interval._of_point(torch.randn(4, 3))
+    assert_same(fold(network)(x), network(x))
 
 
 def test_layers_of_signed_inputs_keep_their_general_form():

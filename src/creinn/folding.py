@@ -26,14 +26,10 @@ from creinn.tracing import GraphError, Traced, graph_module, trace
 
 Layers = dict[str, torch.nn.Module]
 
-_IDLE = {"Identity", "Dropout", "Dropout1d", "Dropout2d"}
-_NONNEGATIVE = {"ReLU", "ReLU6", "Sigmoid", "Softplus", "relu", "relu6", "sigmoid", "softplus"}
-_SIGN_KEEPING = {
-    *("MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d"),
-    *("AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "Flatten", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"),
-    *("max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d"),
-    *("adaptive_max_pool1d", "adaptive_max_pool2d", "flatten", "cat", "stack", "add", "mean", "sum"),
-}
+_IDLE = tuple(
+    getattr(family, name) for family in (torch.nn, inn) for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
+)
+_NORMS = {3: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d, 5: torch.nn.BatchNorm3d}  # by dimensions of the batch
 
 
 class FoldedNetwork(torch.nn.Module):
@@ -108,7 +104,7 @@ def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
 
 def _drop_idle(graph: fx.Graph, layers: Layers) -> None:
     for node in list(graph.nodes):
-        if node.op == "call_module" and type(layers[str(node.target)]).__name__ in _IDLE:
+        if node.op == "call_module" and type(layers[str(node.target)]) in _IDLE:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
@@ -120,7 +116,7 @@ def _fold_ordinary(graph: fx.Graph, layers: Layers) -> None:
         if not isinstance(layer, torch.nn.modules.conv._ConvNd) or family_of(layer) != "ordinary":
             continue
         fused = copy.deepcopy(layer).eval()
-        behind = _only_user(node, layers, torch.nn.modules.batchnorm._BatchNorm)
+        behind = _only_user(node, layers, _NORMS[layer.weight.ndim])
         norm: Any = None if behind is None else layers[str(behind.target)]
         if norm is not None and norm.running_var is not None:
             fused = fuse_conv_bn_eval(fused, copy.deepcopy(norm).eval())
@@ -130,31 +126,29 @@ def _fold_ordinary(graph: fx.Graph, layers: Layers) -> None:
 
 def _fold_intervals(graph: fx.Graph, layers: Layers) -> None:
     """Norms and ReLUs into the affine layers and the sums before them."""
-    nonnegative: dict[fx.Node, bool] = {}  # whatever the network's input
     for node in graph.nodes:
         layer = layers[str(node.target)] if node.op == "call_module" else None
-        inputs = [nonnegative[argument] for argument in node.all_input_nodes]
-        name = type(layer).__name__ if layer is not None else getattr(node.target, "__name__", "")
-        nonnegative[node] = name in _NONNEGATIVE or (name in _SIGN_KEEPING and bool(inputs) and all(inputs))
         if isinstance(layer, IntervalParameters):
-            folded = _fold_layer(node, layer, layers, inputs[0])
-            _put(node, layers, folded)
-            nonnegative[node] = folded.relu
+            _put(node, layers, _fold_layer(node, layer, layers))
         elif node.target is functions.add:
             relu = _only_user(node, layers, inn.ReLU)
             node.target, node.kwargs = sum_moments, {**node.kwargs, "relu": relu is not None}
             _absorb(node, relu)
-            nonnegative[node] = nonnegative[node] or relu is not None
 
 
-def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers, nonnegative: bool) -> FoldedLayer:
-    """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph."""
+def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers) -> FoldedLayer:
+    """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph.
+
+    Whether an input is ``>= 0`` is for the interval to say when it comes. The general form is left out only where the
+    folded one is made for every input there can be.
+    """
     parts: list[torch.nn.Module] = [layer]
     maps: NormMaps | None = None
     behind = _only_user(node, layers, IntervalBatchNorm)
     if behind is not None:
         norm: Any = layers[str(behind.target)]
-        maps = norm_maps(norm) if norm.num_features == len(layer.weight) else None
+        fits = norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
+        maps = norm_maps(norm) if fits else None
         if maps is not None:
             parts.append(norm)
             _absorb(node, behind)
@@ -164,9 +158,17 @@ def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers, nonneg
         _absorb(node, relu)
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else FoldedFull
     batches_alone = maps is not None and len(parts[1]._dims) == 1  # type: ignore[arg-type]
-    suits_all = batches_alone and (nonnegative or kind is FoldedRelative)
+    suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], layers))
     general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
     return kind(layer, maps, relu is not None, general)
+
+
+def _ends_in_relu(node: fx.Node, layers: Layers) -> bool:
+    """Whether ``node`` calls a folded layer or sum that has taken a ReLU in."""
+    if node.target is sum_moments:
+        return bool(node.kwargs["relu"])
+    layer = layers[str(node.target)] if node.op == "call_module" else None
+    return isinstance(layer, FoldedLayer) and layer.relu
 
 
 def _put(node: fx.Node, layers: Layers, layer: torch.nn.Module) -> None:
