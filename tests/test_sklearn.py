@@ -158,7 +158,7 @@ def test_ensemble_averages_its_members(wine):
     X, test, y, _ = wine
     clf = quick(epochs=3, members=3).fit(X, y)
     assert len(clf.model_.members) == len(clf.histories_) == 3
-    scaled = torch.from_numpy(clf._scaler.transform(test))
+    scaled = clf._preparation.scaled([test], torch.float64)
     lower = torch.stack([member(scaled).lower for member in clf.model_.members])
     assert not torch.allclose(lower[0], lower[1])
     np.testing.assert_allclose(clf.predict_interval(test)[..., 0], lower.mean(0).detach().numpy(), atol=1e-12)
@@ -221,7 +221,7 @@ def test_network_alone_says_that_it_wants_scaled_inputs(wine, tmp_path):
         scaler = network.preprocessing["scaler"]
         scaled = torch.from_numpy((test - scaler["mean"]) / scaler["scale"])
         torch.testing.assert_close(
-            network.predict(scaled).lower, model.predict(clf._inputs(test, dtype=torch.float64)).lower
+            network.predict(scaled).lower, model.predict(clf._preparation.scaled([test], torch.float64)).lower
         )
         with pytest.raises(ValueError, match=r"holds a saved model, but no estimator"):
             CreINNClassifier.load(tmp_path / name)
@@ -333,7 +333,7 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(wine):
     X, _, y, _ = wine
     weights = 1.0 + np.arange(len(y)) % 3
     clf = quick(epochs=3, early_stopping=True).fit(X, y, weights)
-    np.testing.assert_allclose(clf._scaler.mean_, np.repeat(X, weights.astype(int), 0).mean(0))
+    np.testing.assert_allclose(clf._preparation.mean, np.repeat(X, weights.astype(int), 0).mean(0))
     other = quick(epochs=3, early_stopping=True).fit(X, y, weights**5)
     assert not np.allclose(clf.histories_[0]["val_loss"], other.histories_[0]["val_loss"], rtol=1e-3)
     with pytest.raises(ValueError, match="Negative values"):
@@ -373,8 +373,7 @@ def test_standardisation_is_optional(wine):
     X, test, y, labels = wine
     assert quick().fit(X * 1e4 + 1e6, y).score(test * 1e4 + 1e6, labels) > 0.9
     raw = quick(standardize=False, epochs=1).fit(X, y)
-    assert raw._scaler is None
-    np.testing.assert_array_equal(raw._inputs(test, dtype=torch.float64).numpy(), test)
+    np.testing.assert_array_equal(raw._preparation.scaled([test], torch.float64).numpy(), test)
 
 
 # The forms: by default the distance from the training data decides how wide intervals are.
@@ -452,6 +451,71 @@ def test_few_rows_and_few_columns(columns, classes):
         np.testing.assert_allclose(uncertainty["epistemic"][len(X) :], bits, atol=1e-6)
 
 
+# Missing numbers: what they might be makes sets wider.
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return train_test_split(X, y, stratify=y, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "options"),
+    [
+        ("wine", {}),
+        ("wine", {"members": 2}),
+        ("wine", {"distance": False}),
+        ("wine", {"distance": False, "mode": "sound"}),
+        ("cancer", {}),
+    ],
+)
+def test_sets_grow_with_what_is_missing(data, options, request):
+    X, test, y, labels = request.getfixturevalue(data)
+    clf = quick(**options).fit(X, y)
+    order = np.random.default_rng(0).permutation(X.shape[1])
+    uncertainty, sizes, covered = [], [], []
+    for missing in (0, 2, len(order) // 2, len(order)):
+        blank = np.where(np.isin(np.arange(len(order)), order[:missing]), np.nan, test)
+        uncertainty.append(clf.uncertainty(blank)["epistemic"].mean())
+        sets, bounds = clf.predict_set(blank), clf.predict_interval(blank)
+        sizes.append(sets.sum(1).mean())
+        covered.append(sets[np.arange(len(test)), np.searchsorted(clf.classes_, labels)].mean())
+    assert (np.diff(uncertainty) > 0).all()
+    assert (np.diff(sizes) >= 0).all()
+    assert sizes[-1] > 1.5
+    assert min(covered) > 0.9
+    np.testing.assert_allclose(bounds, bounds[:1].repeat(len(test), 0), atol=1e-9)  # of no number at all, one answer
+    assert np.isfinite(bounds).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"distance": False}])
+def test_missing_numbers_in_training(wine, tmp_path, options):
+    X, test, y, labels = wine
+    rng = np.random.default_rng(0)
+    gaps = rng.random(X.shape) < 0.2
+    gaps[:, 5] = False
+    clf = quick(epochs=40, **options).fit(pd.DataFrame(np.where(gaps, np.nan, X)), y)
+    assert clf.score(test, labels) > 0.85
+    assert clf.n_features_in_ == 13
+    blank = np.where(np.arange(13) < 4, np.nan, test)
+    assert clf.uncertainty(blank)["epistemic"].mean() > clf.uncertainty(test)["epistemic"].mean()
+    clf.save(tmp_path)
+    again = CreINNClassifier.load(tmp_path)
+    np.testing.assert_allclose(again.predict_interval(blank), clf.predict_interval(blank), atol=1e-6)
+    if options:  # points and intervals have the same marks of what is missing
+        both = clf.predict_interval(Interval(test, test))
+        np.testing.assert_allclose(both, clf.predict_interval(test), atol=1e-9)
+
+
+def test_missing_numbers_after_training_on_intervals(wide):
+    X, test, y, _ = wide
+    clf = quick(epochs=5).fit(X, y)
+    points = test.center.numpy()
+    blank = np.where(np.arange(13) < 6, np.nan, points)
+    assert clf.uncertainty(blank)["epistemic"].mean() > clf.uncertainty(points)["epistemic"].mean()
+
+
 # Interval data, with the same verbs.
 
 
@@ -480,7 +544,7 @@ def test_interval_data(wide):
 def test_one_map_scales_both_bounds_and_keeps_order(wide):
     X, _, y, _ = wide
     clf = quick(epochs=1).fit(X, y)
-    scaled = clf._inputs(X.lower.numpy(), X.upper.numpy(), dtype=torch.float64)
+    scaled = clf._preparation.scaled([X.lower.numpy(), X.upper.numpy()], torch.float64)
     both = torch.cat((X.lower, X.upper))
     mean, std = both.mean(0), both.std(0, correction=0)
     torch.testing.assert_close(scaled.lower, (X.lower - mean) / std)
@@ -544,8 +608,12 @@ def test_data_that_are_refused(wine):
         quick().fit(X, None)
     with pytest.raises(ValueError, match="Expected 2D array"):
         quick().fit(Interval(X[:, 0], X[:, 0]), y)
-    with pytest.raises(ValueError, match="NaN"):
-        quick().fit(np.where(X > 1, np.nan, X), y)
+    with pytest.raises(ValueError, match="infinity"):
+        quick().fit(np.where(X > 1, np.inf, X), y)
+    with pytest.raises(ValueError, match="Column 2 of X has no number in any row"):
+        quick().fit(np.where(np.arange(13) == 2, np.nan, X), y)
+    with pytest.raises(ValueError, match="Column 0 of X holds numbers too large to be scaled"):
+        quick().fit(np.where(np.arange(13) == 0, X * 1e300, X), y)
     with pytest.raises(ValueError, match="continuous"):
         quick().fit(X, X[:, 0])
     with pytest.raises(ValueError, match="rule must be one of"):

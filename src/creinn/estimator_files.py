@@ -10,17 +10,10 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from sklearn.preprocessing import StandardScaler
 
+from creinn.preparation import Preparation
 from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.training import History
-
-
-def preparation(estimator: Any) -> dict[str, Any]:
-    """What the estimator does to rows before its network gets them, as plain JSON."""
-    scaler = estimator._scaler
-    scale = None if scaler is None else {"mean": scaler.mean_.tolist(), "scale": scaler.scale_.tolist()}
-    return {"kind": ESTIMATOR, "scaler": scale}
 
 
 def save_estimator(estimator: Any, directory: str | PathLike[str]) -> None:
@@ -39,7 +32,7 @@ def save_estimator(estimator: Any, directory: str | PathLike[str]) -> None:
         "histories": [list(history.rows) for history in estimator.histories_],
     }
     classes = [str(label) for label in estimator.classes_.tolist()]
-    save(estimator.model_, directory, classes, {**preparation(estimator), "estimator": record})
+    save(estimator.model_, directory, classes, {**estimator._preparation.to_json(), "estimator": record})
 
 
 def load_estimator(estimator: Any, directory: str | PathLike[str]) -> Any:
@@ -54,12 +47,13 @@ def load_estimator(estimator: Any, directory: str | PathLike[str]) -> Any:
         warnings.filterwarnings("ignore", "The model in .* is the network of a CreINNClassifier")
         estimator.model_ = load(directory)
     try:
-        return _filled(estimator, prepared["estimator"], prepared["scaler"])
+        estimator._preparation = Preparation.from_json(prepared)
+        return _filled(estimator, prepared["estimator"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{directory} does not describe an estimator that can be built: {error!r}.") from error
 
 
-def _filled(estimator: Any, record: Mapping[str, Any], scale: Any) -> Any:
+def _filled(estimator: Any, record: Mapping[str, Any]) -> Any:
     parameters = record["parameters"]
     parameters["hidden"] = tuple(parameters["hidden"])
     if isinstance(parameters["class_weight"], list):
@@ -71,15 +65,7 @@ def _filled(estimator: Any, record: Mapping[str, Any], scale: Any) -> Any:
         estimator.feature_names_in_ = np.array(record["names"], dtype=object)
     estimator.histories_ = [History(tuple(rows)) for rows in record["histories"]]
     estimator.n_iter_ = max(len(history) for history in estimator.histories_)
-    estimator._scaler = None if scale is None else _scaler(**scale)
     return estimator
-
-
-def _scaler(mean: list[float], scale: list[float]) -> StandardScaler:
-    scaler = StandardScaler()
-    scaler.mean_, scaler.scale_, scaler.n_features_in_ = np.array(mean), np.array(scale), len(mean)
-    scaler.var_ = scaler.scale_**2
-    return scaler
 
 
 def _plain(value: Any) -> Any:

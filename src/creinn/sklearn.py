@@ -1,9 +1,10 @@
 """CreINN as a scikit-learn classifier: arrays or intervals in; labels, probabilities, bounds, uncertainty out.
 
 In: a table ``(n, features)``, or an :class:`creinn.Interval` of that shape, with any labels. Out: NumPy arrays. Columns
-are standardised inside, by one map for both bounds. Networks are trained in single precision on ``device``. Predictions
-are made on the CPU in double precision, in which they do not depend on the rows that are predicted together; after a
-fit on float32 in float32, and are then of that type.
+are standardised inside, by one map for both bounds. NaN is a missing number, which may be any that its column had in
+training: sets grow with what is missing (:mod:`creinn.missing`). Networks are trained in single precision on
+``device``. Predictions are made on the CPU in double precision, in which they do not depend on the rows that are
+predicted together; after a fit on float32 in float32, and are then of that type.
 
 Unless asked otherwise it is the recommended form, CreINN-D: an ordinary network whose probability intervals grow with
 the distance from the training data.
@@ -15,26 +16,23 @@ from os import PathLike
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
 from creinn import models
 from creinn import nn as inn
-from creinn.classifier import Inputs
 from creinn.credal import CredalSet
 from creinn.creinn import Combine, CreINN, Ensemble, Mode
-from creinn.estimator_files import load_estimator, preparation, save_estimator
+from creinn.estimator_files import load_estimator, save_estimator
 from creinn.interval import Interval
 from creinn.members import fit_members, untrained_creinn
+from creinn.preparation import Array, Preparation
 from creinn.training import TrainConfig
 
-Array = npt.NDArray[Any]
 Rule = Literal["dominance", "maximality", "e-admissibility"]
 
 
@@ -147,15 +145,12 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
                 f"class: {self.classes_.tolist()[0]!r}."
             )
         weights = self._weights(labels, sample_weight)
-        self._scaler = None
-        if self.standardize:
-            repeated = None if sample_weight is None else np.tile(sample_weight, len(bounds))
-            self._scaler = StandardScaler().fit(np.concatenate(bounds), sample_weight=repeated)
-        data = [self._inputs(*bounds, dtype=torch.float32), torch.from_numpy(labels.astype(np.int64))]
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._preparation = Preparation.learn(bounds, sample_weight, self.standardize, seed)
+        data = [self._preparation.completed(bounds, seed), torch.from_numpy(labels.astype(np.int64))]
         if self.class_weight is not None or sample_weight is not None:
             data.append(torch.from_numpy(weights / weights.mean()))
         train, val = data, None
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.early_stopping:
             kept, held = train_test_split(
                 np.arange(len(labels)), test_size=self.validation_fraction, stratify=labels, random_state=seed
@@ -172,7 +167,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
         self.model_ = model.to("cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64).eval()
         for part in (model, *members):
-            part.preprocessing = preparation(self)
+            part.preprocessing = self._preparation.to_json()
         return self
 
     def predict(self, X: Any) -> Array:
@@ -216,7 +211,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
                 "X holds intervals, but this estimator was fitted on points with distance, so that its network takes "
                 "points only. Fit it on intervals, or with distance=False."
             )
-        return self.model_.predict(self._inputs(*bounds, dtype=next(first.parameters()).dtype), batch_size=4096)
+        return self._preparation.predict(self.model_, bounds, batch_size=4096)
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted estimator to a directory that :meth:`load` reads: JSON and safetensors, no code.
@@ -240,19 +235,19 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """
         return load_estimator(cls(), directory)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
-        """Points, or both bounds, as finite arrays of floats; and labels, if ``y`` is passed."""
+        """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
         first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else X
-        checked = validate_data(self, first, dtype=[np.float64, np.float32], **options)
+        checked = validate_data(self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
         bound, labels = checked if "y" in options else (checked, None)
         if isinstance(X, Interval):
             return [bound, check_array(X.upper.detach().cpu().numpy(), dtype=bound.dtype)], labels
         return [bound], labels
-
-    def _inputs(self, *bounds: Array, dtype: torch.dtype) -> Inputs:
-        scaled = bounds if self._scaler is None else map(self._scaler.transform, bounds)
-        tensors = [torch.tensor(bound, dtype=dtype) for bound in scaled]
-        return tensors[0] if len(tensors) == 1 else Interval(*tensors)
 
     def _weights(self, labels: Array, sample_weight: Array | None) -> Array:
         """Weight of each row in the loss: that of its class, times its own."""
@@ -269,8 +264,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _build(self, masses: Array, ordinary: bool) -> CreINN:
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
         logits = 1 if len(masses) == 2 else len(masses)
-        widths = [int(width) for width in self.hidden]
-        network = models.mlp(self.n_features_in_, logits, widths, layers=torch.nn if ordinary else inn)
+        features, widths = self._preparation.missing.num_features, [int(width) for width in self.hidden]
+        network = models.mlp(features, logits, widths, layers=torch.nn if ordinary else inn)
         model = untrained_creinn(network, mode=self.mode, distance=self._distance())
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
