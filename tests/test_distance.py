@@ -1,6 +1,7 @@
 """Distance-aware radii: statistics against scikit-learn, bounds against sampled members, models from fit to export."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from creinn.distance import (
     VACUOUS,
     Distance,
     DistanceRadius,
+    Statistics,
     add_radius,
     fit_statistics,
     ledoit_wolf,
@@ -138,6 +140,66 @@ def test_distances_are_not_lost_far_from_the_origin() -> None:
     torch.testing.assert_close(far((x + 3000,)), near((x,)), rtol=0.01, atol=0.01)
 
 
+@pytest.mark.parametrize("rank", [2, LARGEST_RANK])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("far", [1e2, 1e4, 1e5, 1e6])
+def test_classes_far_apart_are_not_mistaken_for_each_other(far: float, dtype: torch.dtype, rank: int) -> None:
+    """Several classes lie close to each other, ``far`` deviations from the mean of all; against long doubles."""
+    generator = torch.Generator().manual_seed(0)
+    classes = 3 * torch.randn(5, 6, generator=generator) + torch.tensor([0.0, far, far, far, far])[:, None]
+    y = torch.arange(500) % 5
+    x = (classes[y] + torch.randn(500, 6, generator=generator)).to(dtype)
+    new = (classes[y[:100]] + 2 * torch.randn(100, 6, generator=generator)).to(dtype)
+    statistics = fit_statistics(x, y, 5, rank)
+    whole = x.numpy().astype(np.longdouble)
+    apart = new.numpy()[:, None] - np.stack([whole[y == k].mean(0) for k in range(5)])
+    directions = statistics.directions.numpy().astype(np.longdouble)
+    along = apart @ directions
+    expected = ((along / statistics.deviations.numpy()) ** 2).sum(2)
+    if rank < 6:
+        expected += (((apart - along @ directions.T) / statistics.rest.numpy()) ** 2).sum(2)
+    found = squared_distance(new, Statistics(*(value.to(dtype) for value in statistics)))
+    resolution = far * torch.finfo(dtype).eps  # of the features themselves, in deviations
+    np.testing.assert_allclose(found.numpy(), expected.min(1).astype(float), rtol=1e-5 + 10 * resolution)
+
+
+@pytest.mark.parametrize("mode", ["paper", "sound"])
+@pytest.mark.parametrize("network", ["perceptron", "pooled", "one logit"])
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e35), (torch.float64, 1e160)])
+def test_features_that_overflow_give_vacuous_sets(network: str, mode: str, dtype: torch.dtype, size: float) -> None:
+    torch.manual_seed(0)
+    x, y = blobs(classes=2 if network == "one logit" else 3)
+    if network == "pooled":
+        x = x.view(-1, 1, 2, 2)
+        layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 2), torch.nn.Flatten(), torch.nn.Linear(4, 3))
+        model = CreINN(layers, mode=mode, distance=0.5, distance_at=("0",))
+    else:
+        head = torch.nn.Linear(8, 1 if network == "one logit" else 3)
+        layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LeakyReLU(), head)
+        model = CreINN(layers, mode=mode, distance=0.5)
+    model = model.to(dtype).eval().fit_distance(x.to(dtype), y)
+    found = model.predict(size * x.to(dtype))
+    assert found.lower.max() < 1e-6
+    assert found.upper.min() > 1 - 1e-6
+    assert found.label.tolist() == credal_set(model._normalised(model.network(size * x.to(dtype))), mode).label.tolist()
+    model.distance_radius.scale.zero_()
+    assert bool((model.predict(size * x.to(dtype)).width == 0).all())  # no distance, no NaN
+
+
+def test_the_largest_radius_makes_any_logits_vacuous() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for dtype, classes, mode in itertools.product((torch.float32, torch.float64), (1, 2, 5), ("paper", "sound")):
+        size = 10 ** (30 * torch.rand(400, 1, generator=generator))
+        offset = (
+            size * torch.rand(400, 1, generator=generator) * 10 ** torch.randint(0, 7, (400, 1), generator=generator)
+        )
+        logits = (size * torch.randn(400, classes, generator=generator) + (offset if classes > 1 else 0)).to(dtype)
+        for radius in (torch.inf, torch.finfo(dtype).max):
+            found = credal_set(Interval.point(logits), mode, torch.full((400,), radius, dtype=dtype))
+            assert found.lower.max() < 1e-6
+            assert found.upper.min() > 1 - 1e-6
+
+
 @pytest.mark.parametrize("rank", [1, 3, 5])
 def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -179,6 +241,11 @@ def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, 
 def test_features_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match="features of the training data are not finite"):
         fit_statistics(torch.tensor([[1.0], [torch.inf]]), torch.tensor([0, 1]), 2)
+    with pytest.raises(ValueError, match="so large that their squares overflow"):
+        fit_statistics(1e160 * torch.randn(9, 2).double(), torch.arange(9) % 3, 3)
+    x, y = blobs()
+    with pytest.raises(ValueError, match="Half of the held-out data lie infinitely far away"):
+        Distance(3).fit(x, y, 1e25 * x)
     with pytest.raises(ValueError, match="there are no rows"):
         fit_statistics(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), 2)
 

@@ -91,14 +91,17 @@ def fit_statistics(
         rank: Most directions with a variance of their own.
 
     Raises:
-        ValueError: If there are no rows, or a feature is NaN or infinite.
+        ValueError: If there are no rows, or a feature is NaN, infinite, or too large to be squared.
     """
     if len(features) == 0:
         raise ValueError("The distance needs training data, but there are no rows.")
-    total = sum((widen(block).sum(0) for block in features.split(_BLOCK)), torch.zeros((), device=features.device))
-    if not bool(total.isfinite().all()):
-        raise ValueError("The features of the training data are not finite. Look for an overflow in the network.")
-    origin = total / len(features)
+    square = torch.stack([widen(block).square().sum() for block in features.split(_BLOCK)]).sum() / features.numel()
+    if not bool(square.square().isfinite()):  # fourth powers enter the shrinkage
+        raise ValueError(
+            "The features of the training data are not finite, or so large that their squares overflow. "
+            "Look for an overflow in the network."
+        )
+    origin = torch.stack([widen(block).sum(0) for block in features.split(_BLOCK)]).sum(0) / len(features)
     counts = torch.bincount(labels, minlength=num_classes)
     means = origin.new_zeros(num_classes, features.shape[1])
     for block, label in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True):
@@ -110,7 +113,6 @@ def fit_statistics(
         for block, label in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True):
             yield widen(block) - origin - (means[label] if within else 0)
 
-    square = sum(widen(block).square().sum() for block in features.split(_BLOCK)) / features.numel()
     noise = float(square) * torch.finfo(features.dtype).eps ** 2
     for within in (True, False):
         covariance, shrinkage = ledoit_wolf(residuals(within))
@@ -178,7 +180,8 @@ def squared_distance(
     """
     features = as_interval(features)
     center, means = statistics.whiten(features.center - statistics.origin), statistics.means
-    nearest = (center @ means.mT - means.square().sum(1) / 2).argmax(1)
+    wide = widen(means)  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
+    nearest = (widen(center) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
     apart = (center - means[nearest]).abs()
     if not features.is_point:
         apart = apart + statistics.spread(features.radius)
@@ -188,14 +191,16 @@ def squared_distance(
 def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
-    Added is at most the range of the row's logits (one logit stands against 0) and :data:`VACUOUS`. More could not be
-    seen in the probabilities, and lower ones that are not yet 0 still tell the classes apart.
+    Added is at most the range of the row's logits (one logit stands against 0), :data:`VACUOUS`, and what rounding may
+    take away. More could not be seen in the probabilities, and lower ones that are not yet 0 still tell the classes
+    apart.
     """
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
     if logits.shape[1] == 1:
         highest, lowest = highest.clamp_min(0), lowest.clamp_max(0)
-    added = torch.minimum(radius, highest - lowest + VACUOUS).unsqueeze(1)
+    rounding = 16 * torch.finfo(lower.dtype).eps * torch.maximum(highest.abs(), lowest.abs())
+    added = torch.minimum(radius, highest - lowest + VACUOUS + rounding).unsqueeze(1)
     return Interval._of_parts(lower - added, upper + added)
 
 
@@ -240,6 +245,8 @@ class Distance(torch.nn.Module):
         for name, value in fit_statistics(features.center, labels, self.num_classes)._asdict().items():
             setattr(self, name, value.to(self.median))
         median = squared_distance(features if new is None else new, self.statistics).median()
+        if not bool(median.isfinite()):
+            raise ValueError("Half of the held-out data lie infinitely far away. Look for an overflow in the network.")
         # Where at least half of the rows are their class's mean, the expected distance of whitened features stands in.
         is_zero = median <= torch.finfo(median.dtype).eps * features.shape[1]
         self.median = torch.where(is_zero, float(features.shape[1]), median)
@@ -306,9 +313,13 @@ class DistanceRadius(torch.nn.Module):
         self.fitted.fill_(True)
 
     def excess(self, features: Features) -> Tensor:
-        """How much farther than usual, ``(N,)``: 0 up to the median distance, 1 at twice that."""
+        """How much farther than usual, ``(N,)``: 0 up to the median distance, 1 at twice that.
+
+        Where features or their distance overflow, the largest number: nothing is known about such a row.
+        """
         relative = [distance(part) for distance, part in zip(self.distances, features, strict=True)]
-        return (torch.stack(relative).mean(0) - 1).clamp_min(0)
+        excess = (torch.stack(relative).mean(0) - 1).clamp_min(0)
+        return excess.nan_to_num(nan=torch.finfo(excess.dtype).max)
 
     def forward(self, features: Features) -> Tensor:
         """Radii ``(N,)``."""

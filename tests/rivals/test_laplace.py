@@ -2,8 +2,10 @@
 
 import copy
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Dirichlet
@@ -140,6 +142,56 @@ def test_bridge_stays_finite_and_keeps_the_order(normalise):
         assert (alpha.sum(1) <= 1.001 * GREATEST).all()
         assert alpha.argmax(1).tolist() == [0, 0, 0]
         assert DirichletPredictive(alpha).samples.isfinite().all()
+
+
+def slow_bridge(mean, covariance, normalise):
+    """The formulas as they stand, in long doubles."""
+    mean, covariance = mean.numpy().astype(np.longdouble), covariance.numpy().astype(np.longdouble)
+    rows = covariance.sum(-1)
+    total = rows.sum()
+    mean, variance = mean - rows * mean.sum() / total, covariance.diagonal() - rows**2 / total
+    if normalise:
+        scale = variance.mean() / math.sqrt(len(mean) / 2)
+        mean, variance = mean / np.sqrt(scale), variance / scale
+    alpha = (1 - 2 / len(mean) + np.exp(mean) / len(mean) ** 2 * np.exp(-mean).sum()) / variance
+    return (alpha * min(1, GREATEST / alpha.sum())).astype(float)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("classes", [3, 10])
+def test_bridge_matches_the_slow_one(classes, normalise):
+    generator = torch.Generator().manual_seed(classes)
+    for _ in range(100):
+        root = torch.randn(classes, classes, generator=generator, dtype=torch.float64)
+        mean = torch.randn(classes, generator=generator, dtype=torch.float64)
+        covariance = 10 ** (6 * torch.rand((), generator=generator) - 3) * root @ root.T
+        found = laplace_bridge(mean[None], covariance[None], normalise)[0]
+        torch.testing.assert_close(found, tensor(slow_bridge(mean, covariance, normalise)), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bridge_of_logits_that_do_not_vary_is_the_limit(dtype, normalise):
+    mean = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    found = laplace_bridge(mean, torch.zeros(50, 4, 4, dtype=dtype), normalise)
+    limit = laplace_bridge(mean.double(), 1e-25 * torch.eye(4, dtype=torch.float64).expand(50, 4, 4), normalise)
+    torch.testing.assert_close(found.double() / GREATEST, limit / GREATEST, rtol=1e-4, atol=1e-9)
+    # a sum that is known, and one logit that is: finite, and no class out of nothing
+    centring = (torch.eye(4) - 1 / 4).to(dtype).expand(50, 4, 4)
+    known = laplace_bridge(mean, centring, normalise)
+    torch.testing.assert_close(known, laplace_bridge(mean, centring + 1.0, normalise), rtol=1e-4, atol=1e-6)
+    one = laplace_bridge(mean, torch.diag(torch.tensor([0.0, 1.0, 1.0, 1.0])).to(dtype).expand(50, 4, 4), normalise)
+    assert bool((one.isfinite() & (one > 0)).all())
+
+
+def test_dead_features_give_finite_predictions():
+    """Features of zeros into a layer without bias: the logits are 0 and do not vary."""
+    x, y = problem()
+    model = LaplaceBNN(torch.nn.Linear(4, 3, bias=False)).eval()
+    model.after_training(x, y)
+    prediction = model.predict(torch.zeros(2, 4))
+    torch.testing.assert_close(prediction.probabilities, torch.full((2, 3), 1 / 3))
+    assert bool(prediction.epistemic.isfinite().all())
 
 
 def test_dirichlet_closed_forms_agree_with_sampling():

@@ -31,7 +31,8 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
             more extreme by it.
 
     Returns:
-        Concentrations; rows whose sum would exceed :data:`GREATEST` are scaled down to it, which keeps their mean.
+        Concentrations; rows whose sum would exceed :data:`GREATEST` are scaled down to it, which keeps their mean. So
+        logits that do not vary give the limit of a small variance, the same for each.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)   # (1 - 2/3 + 3/9) / (2/3)
@@ -40,16 +41,21 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     classes = mean.shape[-1]
     rows = covariance.sum(-1)  # (N, K)
     total = rows.sum(-1, keepdim=True)
-    mean = mean - rows * mean.sum(-1, keepdim=True) / total
-    variance = covariance.diagonal(dim1=-2, dim2=-1) - rows.square() / total
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    noise = torch.finfo(mean.dtype).eps * variance.mean(-1, keepdim=True)
+    is_fixed = total <= classes**2 * noise  # the sum is known already, as it is where nothing varies
+    share = torch.where(is_fixed, 1 / classes, rows / torch.where(is_fixed, 1.0, total))
+    mean = mean - share * mean.sum(-1, keepdim=True)
+    variance = torch.maximum(variance - share * rows, noise.clamp_min(torch.finfo(mean.dtype).tiny))
     if normalise:
         scale = variance.mean(-1, keepdim=True) / math.sqrt(classes / 2)
         mean, variance = mean / scale.sqrt(), variance / scale
     constant = math.log(1 - 2 / classes) if classes > 2 else -math.inf
     exponential = mean + torch.logsumexp(-mean, -1, keepdim=True) - 2 * math.log(classes)
     log_alpha = torch.logaddexp(torch.full_like(mean, constant), exponential) - variance.log()
-    excess = (torch.logsumexp(log_alpha, -1, keepdim=True) - math.log(GREATEST)).clamp_min(0)
-    return (log_alpha - excess).exp().clamp_min(torch.finfo(mean.dtype).tiny)
+    log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
+    shares = log_alpha - log_total  # first: beside a large total the limit would be lost
+    return (shares + log_total.clamp_max(math.log(GREATEST))).exp().clamp_min(torch.finfo(mean.dtype).tiny)
 
 
 class DirichletPredictive(Predictive):
