@@ -28,6 +28,7 @@ def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreig
     done = run("train", wine[0], "--from", ordinary, "--out", out)
     assert done.code == 0, done.err
     assert "scale of the distance: " in done.out
+    assert "note: No row is held out, for the model to start from may have seen it" in done.out
     assert "trained" not in done.out
     before, after = load(ordinary), load(out)
     assert type(after) is CreINN

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,10 @@ import yaml
 
 from creinn import CreINN, Ensemble, load
 from creinn.jobs import train
+from creinn.jobs.heldout import divided
 from creinn.jobs.methods import METHODS
+from creinn.jobs.saved import read_saved
+from creinn.jobs.sources import Rows, Source, Training, read_rows
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
 from creinn.training import loop
@@ -197,6 +201,59 @@ def test_early_stopping_keeps_the_best(run, wine, tmp_path):
     assert 3 <= epochs < 300
 
 
+def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
+    arguments = ("train", wine[0], "--target", "kind", "--hidden", "8", "--learning-rate", "0.05", "--epochs", "300")
+    done = run(*arguments, "--out", tmp_path / "m")
+    assert done.code == 0, done.err
+    last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
+    assert last == best + 10 < 300
+    saved = read_saved(tmp_path / "m", "cpu")
+    rows = read_rows(Source(wine[0]), saved.preprocessing, saved.classes)
+    (_, trained), (x, y) = divided(Training(rows, saved.classes, {}), None, seed=0, is_new=True)
+    assert (len(y), len(trained)) == (21, 103)
+    sets = saved.model.predict(x)
+    sizes, covered = sets.classes("maximality").sum(1), sets.classes("maximality")[torch.arange(21), y]
+    loss = -sets.intersection[torch.arange(21), y].log().mean()
+    assert f"validation accuracy {(sets.label == y).double().mean():.4f} (" in done.out
+    assert f"validation log loss {loss:.4f}\n" in done.out
+    assert (
+        f"the true class is in {covered.double().mean():.4f} of them, mean size {sizes.double().mean():.2f}" in done.out
+    )
+    assert "these rows have chosen the epoch and the scale of the distance too" in done.out
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["validation_fraction"], kept["patience"]) == (1 / 6, 10)
+    done = run(*arguments[:-1], "15", "--out", tmp_path / "n", "--patience", "0", "--distance", "1")
+    assert "trained 1 network, epochs: 15\n" in done.out
+    assert "validation accuracy" in done.out
+    assert "have chosen" not in done.out
+    done = run(*arguments[:-1], "2", "--out", tmp_path / "n", "--validation-fraction", "0")
+    assert "validation" not in done.out
+
+
+def test_few_rows_are_not_held_out(run, table, tmp_path):
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines[:58], "k,0.5,red,1,,rare"]))  # 58 rows
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
+    assert done.code == 0, done.err
+    assert "note: 58 rows are too few to hold some out: no accuracy is measured. --validation-fraction" in done.out
+    assert "validation accuracy" not in done.out
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["validation_fraction"], kept["patience"]) == (0, 0)
+
+
+def test_classes_keep_a_row_to_train_on(capsys):
+    labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
+    data = Training(Rows(torch.arange(120.0)[:, None], labels, {}, []), list("abcdefg"), {})
+    (x, y), (x_val, y_val) = divided(data, None, seed=0, is_new=True)
+    assert sorted(torch.cat([x, x_val])[:, 0].tolist()) == list(range(120))
+    assert set(y.tolist()) == set(range(7))
+    assert y_val.tolist() == [6] * 19
+    assert "no row is held out of classes that would have none left: 1 name (a)" in capsys.readouterr().out
+    singles = Training(Rows(torch.zeros(100, 1), torch.arange(100), {}, []), [str(i) for i in range(100)], {})
+    assert divided(singles, None, 0, is_new=True)[1] is None
+    assert "no row is held out of classes that would have none left: 17 names (" in capsys.readouterr().out
+
+
 def test_checkpoints_let_a_training_go_on(run, table, tmp_path):
     arguments = ("train", table, "--target", "y", "--hidden", "8", "--members", "2")
     checkpoints = ("--checkpoints", tmp_path / "c")
@@ -244,7 +301,10 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
         (["{table}", "--target", "y", "--method", "magic"], "There is no method 'magic'; there are creinn-d, creinn,"),
         (["{table}", "--target", "y", "--members", "0"], "--members must be at least 1, got 0."),
         (["{table}", "--target", "y", "--epochs", "0"], "epochs must be at least 1, got 0."),
-        (["{table}", "--target", "y", "--patience", "3"], "--patience needs --validation-fraction"),
+        (
+            ["{table}", "--target", "y", "--patience", "3", "--validation-fraction", "0"],
+            "--patience needs --validation-fraction",
+        ),
         (["{table}", "--target", "y", "--validation-fraction", "1"], "--validation-fraction must be at least 0"),
         (["{table}", "--target", "y", "--device", "abacus"], "The device 'abacus' cannot be used"),
         (["{table}", "--target", "y", "--augment"], "--augment is for images, but the data are a table."),

@@ -255,6 +255,11 @@ def test_progress_bar_shows_loss_accuracy_and_width(capsys):
     shown = capsys.readouterr().err
     assert "epoch 2/2" in shown
     assert all(word in shown for word in ("loss=", "accuracy=", "width="))
+    model = CreINN(snn(13, 3).network, distance=True)  # its sets have no width before the distance is fitted
+    fit(model, (x, y), None, settings(epochs=2, progress=True))
+    shown = capsys.readouterr().err
+    assert "accuracy=" in shown
+    assert "width" not in shown
 
 
 def test_files_of_a_run(tmp_path):

@@ -45,14 +45,16 @@ class TrainOptions:
         network: Architecture for images: resnet8, resnet14, resnet18, resnet20, resnet34 or resnet50.
         stem: First layers of resnet18, 34 and 50: cifar for small images, imagenet for large ones.
         width: Channels of the first stage of that network; by default the usual number.
-        epochs: Passes over the training data; the intervals that creinn learns grow narrower with them.
+        epochs: Passes over the training data, at most; the intervals that creinn learns grow narrower with them.
         batch_size: Rows per step.
         learning_rate: Of Adam, at the start.
         milestones: Epochs after which the learning rate falls to a tenth, separated by commas.
         class_weight: balanced gives every class the same total weight in the loss; none gives it to every row.
-        validation_fraction: Share of the rows of each class that is kept from training to validate on, and to choose
-            the scale of the distance on; rows that a model to start from was not trained on either.
-        patience: Stop after so many epochs without a better validation loss, and keep the best weights.
+        validation_fraction: Share of the rows of each class that is kept from training, to measure accuracy, to stop,
+            and to choose the scale of the distance on; rows that a model to start from was not trained on either. By
+            default a sixth; with from, or if that is less than ten rows, nothing.
+        patience: Stop after so many epochs without a better validation loss, and keep the best weights; 0 trains for
+            all epochs. By default 10 if rows are held out.
         seed: Decides everything random.
         device: Where to train: cpu, cuda, cuda:1, mps, or auto.
         checkpoints: Directory for checkpoints; the same command goes on from there after an interruption.
@@ -89,7 +91,7 @@ class TrainOptions:
     learning_rate: float = 1e-3
     milestones: tuple[int, ...] = ()
     class_weight: Literal["balanced", "none"] = "none"
-    validation_fraction: float = 0.0
+    validation_fraction: float | None = None
     patience: int | None = None
     seed: int = 0
     device: str = "cpu"

@@ -18,8 +18,8 @@ from creinn.commands.parsing import options_yaml
 from creinn.commands.train import TrainOptions
 from creinn.creinn import CreINN
 from creinn.data.augment import RandomCropFlip
-from creinn.data.dataset import Dataset, split
 from creinn.interval import Interval
+from creinn.jobs.heldout import A_SIXTH, divided, say_held_out
 from creinn.jobs.methods import METHODS, Form, Method, find_method
 from creinn.jobs.outputs import OPTIONS
 from creinn.jobs.saved import parts, takes_intervals
@@ -32,6 +32,7 @@ from creinn.tensorfile import write_bytes
 from creinn.training import History, TrainConfig
 from creinn.upgrade import credal
 
+PATIENCE = 10
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
 ONLY_NEW = ("drop", "categorical", "size", "channels", "hidden", "network", "stem", "width")
@@ -66,7 +67,9 @@ def train(options: TrainOptions) -> int:
     members = _count(options, method, started)
     _check_kind(data, options, takes_intervals(started[0]) if started else method.takes_intervals)
     _say_what(data)
-    train_data, val_data = _divided(data, options)
+    train_data, val_data = divided(data, options.validation_fraction, options.seed, options.from_ is None)
+    if val_data is None:
+        config = replace(config, patience=None, keep="last")
     augment = _augmentation(options, data)
     builder: Callable[[], Classifier] = iter(started).__next__ if started else _builder(options, method, form, data)
     networks: Sequence[Classifier] = started
@@ -81,9 +84,11 @@ def train(options: TrainOptions) -> int:
         return 130
     combine = {"combine": options.combine} if method.is_credal else {}
     model = networks[0] if members == 1 else method.ensemble(networks, **combine)
-    _say_result(model, histories, val_data)
+    _say_result(model, histories, val_data, bool(histories) and config.keep == "best")
     save(model, options.out, data.classes, data.preprocessing)
-    write_bytes(options.out / OPTIONS, options_yaml("train", replace(options, members=members)).encode())
+    held_out = 0.0 if val_data is None else options.validation_fraction or A_SIXTH
+    used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)
+    write_bytes(options.out / OPTIONS, options_yaml("train", used).encode())
     print(f"wrote {options.out}")
     return 0
 
@@ -130,10 +135,12 @@ def _fit_distances(networks: Sequence[CreINN], train_data: tuple[Inputs, Tensor]
 
 
 def _train_config(options: TrainOptions) -> TrainConfig:
-    if options.patience is not None and options.validation_fraction == 0:
+    fraction = options.validation_fraction
+    if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
         raise ValueError("--patience needs --validation-fraction: early stopping goes by the validation loss.")
-    if not 0 <= options.validation_fraction < 1:
-        raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {options.validation_fraction}.")
+    if fraction is not None and not 0 <= fraction < 1:
+        raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {fraction}.")
+    patience = (PATIENCE if options.patience is None else options.patience) or None
     return TrainConfig(
         epochs=options.epochs,
         batch_size=options.batch_size,
@@ -144,8 +151,8 @@ def _train_config(options: TrainOptions) -> TrainConfig:
         class_weight=None if options.class_weight == "none" else "balanced",
         device=options.device,
         directory=options.checkpoints,
-        patience=options.patience,
-        keep="last" if options.patience is None else "best",
+        patience=patience,
+        keep="last" if patience is None else "best",
         progress=options.progress and sys.stderr.isatty(),
     )
 
@@ -178,18 +185,6 @@ def _check_kind(data: Training, options: TrainOptions, takes: bool) -> None:
     if isinstance(data.rows.x, Interval) and not takes:
         able = " or ".join(f"--method {name}" for name, method in METHODS.items() if method.takes_intervals)
         raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
-
-
-def _divided(data: Training, options: TrainOptions) -> tuple[tuple[Inputs, Tensor], tuple[Inputs, Tensor] | None]:
-    assert data.rows.labels is not None
-    whole = Dataset("data", data.rows.x, data.rows.labels, tuple(data.classes))
-    if options.validation_fraction == 0:
-        return (whole.inputs, whole.labels), None
-    held, kept = split(whole, options.validation_fraction, options.seed)
-    if 0 in kept.counts:
-        name = data.classes[kept.counts.index(0)]
-        raise ValueError(f"The class {name!r} has too few rows to hold some out. Lower --validation-fraction.")
-    return (kept.inputs, kept.labels), (held.inputs, held.labels)
 
 
 def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | None:
@@ -231,11 +226,14 @@ def _say_what(data: Training) -> None:
     print(f"{counted(len(x), 'row')} of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
 
 
-def _say_result(model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None) -> None:
+def _say_result(
+    model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None, keeps_best: bool
+) -> None:
     networks = parts(model)
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
-        print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}")
+        best = f" (best, and kept: {', '.join(str(history.best_epoch) for history in histories)})" if keeps_best else ""
+        print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}{best}")
     radii = [network.distance_radius for network in networks if getattr(network, "distance_radius", None) is not None]
     if radii:
         print(f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}")
@@ -246,7 +244,5 @@ def _say_result(model: Classifier, histories: list[History], val_data: tuple[Inp
         if width < NEARLY_POINTS and not radii:
             print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
     if val_data is not None:
-        x, y = val_data
-        label = model.predict(x).label
-        correct = int((label.cpu() == y).sum())
-        print(f"validation accuracy {correct / len(y):.4f} ({correct} of {len(y)} rows)")
+        scale = any(getattr(network, "distance", None) is True for network in networks)  # not given as a number
+        say_held_out(model, val_data, ["the epoch"] * keeps_best + ["the scale of the distance"] * scale)

@@ -131,7 +131,7 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                             again = partial(forward, weight=train.weight_of(index, class_weight, device))
                             cause = explain_failure(model, again, index, x, y)
                             raise FloatingPointError(_failure(epoch, failed, steps, cause))
-                        bar.set_postfix(_shown(running.means()), refresh=False)
+                        bar.set_postfix(_shown(model, running.means()), refresh=False)
                         bar.update(step - bar.n % steps)
                 numbers = running.means() | _validate(model, forward, val, class_weight, config, device, dtype)
                 seconds = time.perf_counter() - started
@@ -253,8 +253,9 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
         raise TypeError(f"{type(model).__name__} needs train_data in memory: pass a pair of tensors (inputs, targets).")
 
 
-def _shown(means: dict[str, float | None]) -> dict[str, str]:
-    return {name: f"{value:.4f}" for name, value in means.items() if value is not None}
+def _shown(model: Classifier, means: dict[str, float | None]) -> dict[str, str]:
+    hidden = {"width"} if not getattr(model, "is_interval", False) else set()  # a CreINN-D has it after training only
+    return {name: f"{value:.4f}" for name, value in means.items() if value is not None and name not in hidden}
 
 
 def _failure(epoch: int, step: int, steps: int, cause: str) -> str:
