@@ -187,3 +187,6 @@ def test_one_row_is_one_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "new.csv", index=False)
     done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.out.endswith("p.csv: 1 row\n")
+    done = run("evaluate", model, tmp_path / "new.csv", "--ood", tmp_path / "new.csv", "--out", tmp_path / "e.json")
+    assert done.out.startswith("1 row of ")
+    assert "OOD: 1 row of " in done.out

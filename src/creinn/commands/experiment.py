@@ -88,6 +88,7 @@ def run(options: RunOptions) -> int:
     """
     chosen = resolve(options)
     from creinn.experiments.run import run_experiment
+    from creinn.tables.columns import counted
     from creinn.tensorfile import write_bytes
 
     write_bytes(options.out / "work" / f"{options.name}.yaml", options_yaml("experiment run", options).encode())
@@ -100,7 +101,7 @@ def run(options: RunOptions) -> int:
         complete=options.complete,
         progress=options.progress,
     )
-    print(f"{chosen.name}: {outcome.total} pieces, {len(outcome.done)} of them done now.")
+    print(f"{chosen.name}: {counted(outcome.total, 'piece')}, {len(outcome.done)} of them done now.")
     for piece, reason in outcome.failed.items():
         print(f"{piece} failed: {reason}", file=sys.stderr)
     if outcome.failed:

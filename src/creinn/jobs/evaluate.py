@@ -15,6 +15,7 @@ from creinn.jobs.outputs import check_outputs
 from creinn.jobs.saved import read_saved
 from creinn.jobs.sources import Source
 from creinn.report.tables import text_table
+from creinn.tables.columns import counted
 from creinn.tensorfile import write_bytes
 
 MOST_POINTS = 1001  # of a curve in the JSON file; the area under it is that of the whole curve
@@ -91,7 +92,7 @@ def measure_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 def summary_lines(record: dict[str, Any]) -> list[str]:
     """Sentences on what was measured."""
-    lines = [f"{record['rows']} rows of {record['data']}", f"accuracy {record['accuracy']:.4f}"]
+    lines = [f"{counted(record['rows'], 'row')} of {record['data']}", f"accuracy {record['accuracy']:.4f}"]
     if "sets" in record:
         sets = record["sets"]
         lines.append(
@@ -101,7 +102,7 @@ def summary_lines(record: dict[str, Any]) -> list[str]:
     if "ood" in record:
         ood = record["ood"]
         lines.append(
-            f"OOD: {ood['rows']} rows of {ood['data']}; a score that says nothing has AUROC 0.5 and AUPRC "
+            f"OOD: {counted(ood['rows'], 'row')} of {ood['data']}; a score that says nothing has AUROC 0.5 and AUPRC "
             f"{ood['base_rate']:.3f}"
         )
     return lines

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from creinn.tables.columns import counted
 from creinn.tables.table import Table
 
 
@@ -13,7 +14,8 @@ def check_pair(lower: Table, upper: Table) -> None:
     """
     if len(lower) != len(upper):
         raise ValueError(
-            f"{lower.name} has {len(lower)} rows, but {upper.name} has {len(upper)}. Each row must have both bounds."
+            f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}. Each row must have both "
+            f"bounds."
         )
     for has, lacks in ((lower, upper), (upper, lower)):
         for column in has.columns:
