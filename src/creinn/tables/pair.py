@@ -14,8 +14,8 @@ def check_pair(lower: Table, upper: Table) -> None:
     """
     if len(lower) != len(upper):
         raise ValueError(
-            f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}. Each row must have both "
-            f"bounds."
+            f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}. Each row must have "
+            f"both bounds."
         )
     for has, lacks in ((lower, upper), (upper, lower)):
         for column in has.columns:
