@@ -195,8 +195,18 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
 
     page = (options.out / "report.html").read_text(encoding="utf-8")
     assert [page.count(f"<h2>{heading}</h2>") for heading in HEADINGS] == [1] * len(HEADINGS)
-    assert page.count("Plotly.newPlot(") - _script().count("Plotly.newPlot(") == 9
+    assert page.count("Plotly.newPlot(") - _script().count("Plotly.newPlot(") == 3 + 5 + 6 + 4 + 3 + 1
     assert page.count('<img src="data:image/png;base64,') == page.count("<img ") == 4 + 6 * 4
+
+
+def test_no_image_is_both_most_and_least_certain():
+    pytest.importorskip("plotly")
+    from creinn.report.demo_page import extremes
+
+    most, least = extremes(torch.full((9,), 3.0), 4)  # all alike
+    assert (most.tolist(), least.tolist()) == ([0, 1, 2, 3], [8, 7, 6, 5])
+    most, least = extremes(torch.tensor([3.0, 1.0, 2.0]), 4)  # too few
+    assert (most.tolist(), least.tolist()) == ([1], [0])
 
 
 HEADINGS = (

@@ -44,7 +44,7 @@ def test_report_holds_tables_and_figures(studied):
     assert "AUROC TU, test batch" in text
     for heading in (
         "Accuracy-rejection curves",
-        "Training (dashed: validation)",
+        "dashed: validation",
         "Learned radii",
         "Predictions of one CreINN",
         "A test image under noise",

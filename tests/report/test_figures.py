@@ -21,36 +21,46 @@ def curve(*accuracy):
     return AccuracyRejection(np.arange(len(accuracy)) / len(accuracy), np.array(accuracy))
 
 
+def titles(side):
+    return [part.layout.title.text for part in side.parts]
+
+
 def test_rejection_curves_hold_the_curves_given():
     given = {"A": {"AU": curve(0.5, 1.0), "EU": curve(0.6, 0.8)}, "B": {"EU": curve(0.7, 0.9)}}
-    traces = rejection_curves(given).data
-    assert [(t.name, t.xaxis, t.showlegend) for t in traces] == [
-        ("A", "x", True),
-        ("A", "x2", False),
-        ("B", "x2", True),
-    ]
-    for trace, expected in zip(traces, [given["A"]["AU"], given["A"]["EU"], given["B"]["EU"]], strict=True):
-        np.testing.assert_array_equal(trace.x, expected.rejection)
-        np.testing.assert_array_equal(trace.y, expected.accuracy)
-    assert traces[0].line.color == traces[1].line.color == PALETTE[0] != traces[2].line.color
-
-
-def test_rejection_curves_name_their_panels():
-    titles = [a.text for a in rejection_curves({"A": {"AU": curve(1.0), "EU": curve(1.0)}}).layout.annotations]
-    assert titles == ["AU", "EU"]
+    side = rejection_curves(given)
+    assert titles(side) == ["AU", "EU"]
+    assert [[t.name for t in part.data] for part in side.parts] == [["A"], ["A", "B"]]
+    for part, measure in zip(side.parts, titles(side), strict=True):
+        for trace in part.data:
+            np.testing.assert_array_equal(trace.x, given[trace.name][measure].rejection)
+            np.testing.assert_array_equal(trace.y, given[trace.name][measure].accuracy)
+    (first,), (second, third) = (part.data for part in side.parts)
+    assert first.line.color == second.line.color == PALETTE[0] != third.line.color
 
 
 def test_a_model_without_a_measure_moves_no_panel():
     whole = {name: curve(1.0) for name in ("AU", "EU", "TU")}
-    figure = rejection_curves({"SNN": {"AU": curve(1.0), "TU": curve(1.0)}, "CreINN": whole})
-    assert [a.text for a in figure.layout.annotations] == ["AU", "EU", "TU"]
-    assert [t.xaxis for t in figure.data] == ["x", "x3", "x", "x2", "x3"]
+    side = rejection_curves({"SNN": {"AU": curve(1.0), "TU": curve(1.0)}, "CreINN": whole})
+    assert titles(side) == ["AU", "EU", "TU"]
+    assert [len(part.data) for part in side.parts] == [2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "low", "high"),
+    [((1.0, 1.0), 0.792, 1.008), ((0.0, 0.0), -0.008, 0.208), ((0.5, 1.0), 0.48, 1.02), ((0.9, 0.95), 0.742, 0.958)],
+)
+def test_accuracy_has_an_axis_of_accuracies_even_if_it_is_constant(accuracy, low, high):
+    side = rejection_curves({"A": {"AU": curve(*accuracy), "EU": curve(*accuracy)}})
+    for part in side.parts:
+        assert part.layout.yaxis.range == pytest.approx((low, high))
+    (part,) = training_curves({"A": [{"epoch": e, "accuracy": a} for e, a in enumerate(accuracy)]}).parts
+    assert part.layout.yaxis.range == pytest.approx((low, high))
 
 
 def test_long_curves_are_thinned_but_keep_their_ends():
     rng = np.random.default_rng(0)
     full = accuracy_rejection(rng.random(5000), rng.random(5000) < 0.8)
-    trace = rejection_curves({"A": {"EU": full}}).data[0]
+    trace = rejection_curves({"A": {"EU": full}}).parts[0].data[0]
     assert len(trace.x) == MOST_POINTS
     assert (trace.x[0], trace.y[0], trace.x[-1], trace.y[-1]) == (
         full.rejection[0],
@@ -70,7 +80,7 @@ def test_no_curves_are_refused():
 
 def test_score_histograms_by_hand():
     # two bins, [0, 1) and [1, 2]: of the first group three quarters are low, of the second all are high
-    figure = score_histograms({"A": {"known": [0.0, 0.5, 0.9, 2.0], "new": [1.0, 1.5]}}, bins=2)
+    (figure,) = score_histograms({"A": {"known": [0.0, 0.5, 0.9, 2.0], "new": [1.0, 1.5]}}, "EU (bits)", bins=2).parts
     known, new = figure.data
     np.testing.assert_array_equal(known.x, [0.5, 1.5])
     np.testing.assert_array_equal(known.y, [0.75, 0.25])
@@ -78,16 +88,17 @@ def test_score_histograms_by_hand():
     np.testing.assert_array_equal(new.width, [1.0, 1.0])
     assert (known.name, new.name) == ("known", "new")
     assert figure.layout.barmode == "overlay"
+    assert (figure.layout.title.text, figure.layout.xaxis.title.text) == ("A", "EU (bits)")
 
 
 def test_histogram_of_equal_scores():
-    (trace,) = score_histograms({"A": {"known": [0.3, 0.3]}}, bins=3).data
+    (trace,) = score_histograms({"A": {"known": [0.3, 0.3]}}, bins=3).parts[0].data
     np.testing.assert_allclose(trace.y, [0, 1, 0])
 
 
-def test_each_group_is_in_the_legend_once():
-    figure = score_histograms({"A": {"x": [0.0], "y": [1.0]}, "B": {"x": [0.0], "y": [1.0]}})
-    assert [t.name for t in figure.data if t.showlegend] == ["x", "y"]
+def test_groups_have_the_same_colour_in_every_panel():
+    side = score_histograms({"A": {"x": [0.0], "y": [1.0]}, "B": {"y": [1.0]}})
+    assert side.parts[1].data[0].marker.color == side.parts[0].data[1].marker.color
 
 
 def test_bad_scores_are_named():
@@ -104,20 +115,22 @@ def row(epoch, loss, val_loss=None, width=None):
 
 
 def test_training_curves_hold_the_history():
-    figure = training_curves({"A": [row(1, 0.9, 1.0), row(2, 0.5, 0.7)], "B": [row(1, 0.8, width=0.3)]})
-    assert [a.text for a in figure.layout.annotations] == ["loss", "width"]
-    drawn = [(t.name, t.xaxis, t.line.dash, list(t.x), list(t.y)) for t in figure.data]
+    side = training_curves({"A": [row(1, 0.9, 1.0), row(2, 0.5, 0.7)], "B": [row(1, 0.8, width=0.3)]})
+    assert titles(side) == ["loss", "width"]
+    drawn = [[(t.name, t.line.dash, list(t.x), list(t.y)) for t in part.data] for part in side.parts]
     assert drawn == [
-        ("A", "x", "solid", [1, 2], [0.9, 0.5]),
-        ("A", "x", "dash", [1, 2], [1.0, 0.7]),
-        ("B", "x", "solid", [1], [0.8]),
-        ("B", "x2", "solid", [1], [0.3]),
+        [
+            ("A", "solid", [1, 2], [0.9, 0.5]),
+            ("A", "dash", [1, 2], [1.0, 0.7]),
+            ("B", "solid", [1], [0.8]),
+            ("dashed: validation", "dash", [None], [None]),
+        ],
+        [("B", "solid", [1], [0.3])],
     ]
-    assert [t.name for t in figure.data if t.showlegend] == ["A", "B"]
 
 
 def test_training_curves_take_the_colours_of_another_figure():
-    figure = training_curves({"A": [row(1, 0.9)], "B": [row(1, 0.8)]}, colors={"B": "#123456"})
+    (figure,) = training_curves({"A": [row(1, 0.9)], "B": [row(1, 0.8)]}, colors={"B": "#123456"}).parts
     assert [t.line.color for t in figure.data] == [PALETTE[0], "#123456"]
 
 
@@ -150,6 +163,7 @@ def test_increase_chart_holds_the_values(kind):
     assert first.error_y.visible
     assert not second.error_y.visible
     assert figure.layout.shapes[0].y0 == 1.0
+    assert figure.layout.annotations[0].text == "no change"
 
 
 def test_increase_chart_refuses_nonsense():

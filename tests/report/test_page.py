@@ -1,13 +1,15 @@
 import json
 import os
+import re
 from html.parser import HTMLParser
 
 import pytest
 
-from creinn.report.figures import heat_map
+from creinn.report.figures import heat_map, increase_chart, training_curves
 from creinn.report.html import Html
 from creinn.report.page import Section, Side, page_html, write_page
-from creinn.report.theme import script
+from creinn.report.style import DARK, STYLE
+from creinn.report.theme import FAINT, PALETTE, script
 
 
 class Outline(HTMLParser):
@@ -75,11 +77,59 @@ def test_a_page_without_figures_has_no_script():
 
 
 def test_figures_carry_their_data():
-    text = Outline(page_html("Title", [Section("A", [heat_map([[1.5, 2.5]])])])).scripts[-1]
+    text = Outline(page_html("Title", [Section("A", [heat_map([[1.5, 2.5]])])])).scripts[-2]
     start = text.index("[", text.index("newPlot"))
     data, _ = json.JSONDecoder().raw_decode(text[start:])
     assert data[0]["type"] == "heatmap"
     assert data[0]["z"] == [[1.5, 2.5]] or data[0]["z"]["shape"] == "1, 2"
+
+
+def test_figures_have_one_legend_together_that_wraps():
+    rows = [{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "accuracy": 0.9}]
+    side = training_curves({"A": rows, "<B>": rows})
+    page = page_html("Title", [Section("A", [side])])
+    assert page.count('<div class="legend">') == 1
+    named = re.findall(r"<button[^>]*><svg.*?</svg>([^<]*)</button>", page)
+    assert named == ["A", "&lt;B&gt;"]
+    assert re.search(r"<span><svg[^>]*><path [^>]*stroke-dasharray[^>]*/></svg>dashed: validation</span>", page)
+    assert page.count('"showlegend":false') == 2  # of either figure
+    assert side.parts[0].layout.showlegend is None  # the caller's figure is as it was
+    assert '<div class="legend">' not in page_html("Title", [Section("A", [increase_chart({"EU": {"0": 1.0}})])])
+
+
+def test_figures_follow_the_window_and_the_mode_bar_covers_nothing():
+    page = page_html("Title", [Section("A", [heat_map([[1.0]])])])
+    assert '"responsive": true' in page
+    assert '"displayModeBar": false' in page
+    assert '"width":' not in page[page.index("Plotly.newPlot(", page.index("</head>")) :]
+
+
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """By WCAG 2: 3 is enough for lines, 4.5 for text."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_can_be_read_in_both_schemes():
+    light, dark = STYLE.split("@media screen and (prefers-color-scheme: dark)")
+    for scheme, paper in ((light, "#ffffff"), (dark, DARK)):
+        colors = dict(re.findall(r"--(ink|faint|link): (#[0-9a-f]{6})", scheme))
+        assert len(colors) == 3
+        assert min(contrast(color, paper) for color in colors.values()) > 4.5
+        assert min(contrast(color, paper) for color in (*PALETTE, FAINT)) > 3
+    assert "text:not(.hoverlayer *) { fill: var(--ink) !important; }" in STYLE
+
+
+def test_narrow_windows_have_rules_of_their_own():
+    narrow = STYLE[STYLE.index("@media (max-width: 40rem)") :]
+    assert ".wide thead { display: none; }" in narrow
+    assert "content: attr(data-column)" in narrow
 
 
 def test_labels_cannot_break_out_of_the_script():

@@ -68,6 +68,14 @@ def test_html_table_escapes_and_marks_columns():
     assert re.findall(r'<td class="([^"]+)">([^<]+)</td>', table) == [("number", "0.80"), ("number published", "0.84")]
 
 
+def test_cells_of_a_wide_html_table_know_their_column():
+    table = html_table([{"a": 1, "b": 2, "c": Spread(0.5, 0.25), 'e "f"': 5}])
+    assert "<table class=wide>" in table
+    assert '<td class="number" data-column="e &quot;f&quot;">5</td>' in table
+    assert ">0.500 ±&nbsp;0.250<" in table
+    assert "wide" not in html_table([{"a": 1, "b": 2, "c": 3}])
+
+
 def test_published_columns_stand_beside_ours():
     ours = [{"model": "A", "acc": 0.8, "ours only": 1}, {"model": "B", "acc": 0.7, "ours only": 2}]
     rows = with_published(ours, {"A": {"acc": 0.84}}, key="model")

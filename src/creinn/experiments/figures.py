@@ -16,17 +16,16 @@ from creinn.experiments.records import decode_image
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.experiments.tables import SHORT, sets_of
 from creinn.probability import interval_softmax
-from creinn.report import Html, Spread, heat_map, image_grid, increase_chart, interval_bars
+from creinn.report import Html, Side, Spread, heat_map, image_grid, increase_chart, interval_bars
 from creinn.report import rejection_curves as draw_rejection
 from creinn.report import training_curves as draw_training
 from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import Figure
 
-SIMPLEX_WIDTH = 420
 LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
 
 
-def training_curves(study: Study, arm: str) -> Figure | None:
+def training_curves(study: Study, arm: str) -> Side | None:
     """Training and validation curves of each single method, averaged over its runs."""
     histories = {}
     for method in dict.fromkeys(entry.method for entry in study.entries if entry.kind == "evaluate"):
@@ -45,7 +44,7 @@ def mean_history(runs: Sequence[Sequence[Mapping[str, float | None]]]) -> list[d
     return rows
 
 
-def method_curves(study: Study, arm: str, test_set: str, statistics: str = "running") -> Figure | None:
+def method_curves(study: Study, arm: str, test_set: str, statistics: str = "running") -> Side | None:
     """Accuracy-rejection curves of every method, a panel per measure; averaged over runs."""
     curves = {
         study.label(method): _curves(study.records(method, arm), test_set, statistics, only_one=method == "snn")
@@ -55,7 +54,7 @@ def method_curves(study: Study, arm: str, test_set: str, statistics: str = "runn
     return draw_rejection(curves) if curves else None
 
 
-def shift_curves(study: Study, arm: str, kind: str) -> tuple[str, Figure] | None:
+def shift_curves(study: Study, arm: str, kind: str) -> tuple[str, Side] | None:
     """Accuracy-rejection curves of one method, the ensemble if there is one, on each test set of a kind of shift."""
     methods = sorted((m for m in study.methods if study.records(m, arm)), key=is_ensemble)
     if not methods:
@@ -110,8 +109,7 @@ def examples(study: Study, arm: str) -> tuple[Html, list[Figure]] | None:
         if len(classes) > 2:
             first, second = credal_set.intersection.argsort(descending=True)[:2].tolist()
             names = [classes[first], classes[second], "all others"]
-            drawing = simplex(coarsen(credal_set, first, second), names)
-            drawings.append(drawing.update_layout(width=SIMPLEX_WIDTH, margin={"l": 75, "r": 75}))
+            drawings.append(simplex(coarsen(credal_set, first, second), names))
     captions = [f"{example['what']}; true class {example['label']}" for example in found]
     grid = image_grid([decode_image(example["image"]) for example in found], captions, bars)
     return grid, drawings

@@ -64,11 +64,13 @@ def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
 
 def describe_examples(prediction: Any, images: Dataset) -> list[dict[str, Any]]:
     """Of credal sets: the surest one, a middling one and the one of most epistemic uncertainty, with their images."""
-    order = prediction.total.argsort()
+    order = prediction.total.argsort(stable=True).tolist()
+    least, median = order[0], order[len(order) // 2]
+    others = [index for index in prediction.epistemic.argsort(stable=True).tolist() if index not in (least, median)]
     chosen = {
-        "least total uncertainty": int(order[0]),
-        "median total uncertainty": int(order[len(order) // 2]),
-        "greatest epistemic uncertainty": int(prediction.epistemic.argmax()),
+        "least total uncertainty": least,
+        "median total uncertainty": median,
+        "greatest epistemic uncertainty": (others or order)[-1],
     }
     return [
         {

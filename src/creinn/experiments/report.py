@@ -20,8 +20,9 @@ from creinn.tensorfile import write_bytes
 
 TITLE = "CreINN experiments"
 LEAD = (
-    "Mean ± standard deviation over runs; uncertainties in bits; AU aleatoric, EU epistemic, TU total. AUARC is the "
-    "mean accuracy over all numbers kept, ties by expectation. Columns marked (paper) hold the published numbers, "
+    "Mean ± standard deviation over runs; AU aleatoric, EU epistemic, TU total uncertainty, in bits; for credal sets "
+    "over two classes they are the paper's binary measures, which are probabilities. AUARC is the mean accuracy over "
+    "all numbers kept, ties by expectation. Columns marked (paper) hold the published numbers, "
     "which come from ResNet-50 (CIFAR-10) or ResNet-18 (chest X-ray) at full scale; those of small experiments are not "
     "comparable to them in size."
 )
@@ -83,14 +84,14 @@ def _blocks(study: Study) -> Iterator[Block]:
         where = "" if arm == "points" else f", trained on intervals of {arm}"
         yield from _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
         if (curves := figures.training_curves(study, arm)) is not None:
-            yield f"Training{where} (dashed: validation)", curves
+            yield f"Training{where}", curves
         if (radii := figures.radii_map(study, arm)) is not None:
             yield f"Learned radii{where}", radii[0]
             yield "", radii[1]
         if (examples := figures.examples(study, arm)) is not None:
             yield f"Predictions of one CreINN{where}", examples[0]
             if examples[1]:
-                yield "", Side(examples[1], figures.SIMPLEX_WIDTH)
+                yield "", Side(examples[1])
     if budget := tables.budget_table(study):
         yield "Budget", Table(budget)
         yield "", BUDGET_NOTE

@@ -36,5 +36,5 @@ def write_evaluation_page(
     ]
     groups = {record["data"]: scores} | ({} if foreign_scores is None else {record["ood"]["data"]: foreign_scores})
     by_measure = {_NAMES[name]: {group: values[name] for group, values in groups.items()} for name in scores}
-    sections.append(Section("Uncertainty", [score_histograms(by_measure, columns=3)]))
+    sections.append(Section("Uncertainty", [score_histograms(by_measure)]))
     return write_page(path, f"Evaluation of {record['model']}", sections, lead="; ".join(summary_lines(record)) + ".")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from creinn.demo import (
     D_ENSEMBLE_NAME,
@@ -75,7 +76,7 @@ def _detection(result: DemoResult) -> Section:
         "Images unlike those of the training",
         [
             Html("<h3>Epistemic uncertainty</h3>"),
-            score_histograms(scores("epistemic"), "epistemic uncertainty (bits)", columns=3),
+            score_histograms(scores("epistemic"), "epistemic uncertainty (bits)"),
             text.EPISTEMIC,
             Html("<h3>Total uncertainty</h3>"),
             score_histograms(scores("total"), "total uncertainty (bits)"),
@@ -109,25 +110,32 @@ def _gallery(result: DemoResult) -> Section:
     predictions = result.predictions[D_ENSEMBLE_NAME]
     names = [str(digit) for digit in range(result.config.known)]
 
-    def row(title: str, group: str, most: bool) -> Html:
+    def row(title: str, group: str, chosen: Tensor) -> Html:
         found = predictions[group]
-        order = found.total.argsort(descending=most, stable=True)[:SHOWN]
-        bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in order]
-        captions = [_caption(result, D_ENSEMBLE_NAME, group, i) for i in order]
-        return Html(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in order], captions, bars)}")
+        bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in chosen]
+        captions = [_caption(result, D_ENSEMBLE_NAME, group, i) for i in chosen]
+        return Html(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in chosen], captions, bars)}")
 
-    return Section(
-        "Most and least certain images",
-        [
-            text.GALLERY,
-            row("Test digits, most certain", TEST, most=False),
-            row("Test digits, least certain", TEST, most=True),
-            row("Held-out digits, most certain", NEAR, most=False),
-            row("Held-out digits, least certain", NEAR, most=True),
-            row("Photographs, most certain", FAR, most=False),
-            row("Photographs, least certain", FAR, most=True),
-        ],
-    )
+    rows = []
+    for group in GROUPS:
+        most, least = extremes(predictions[group].total, SHOWN)
+        name = group.capitalize()
+        rows += [row(f"{name}, most certain", group, most), row(f"{name}, least certain", group, least)]
+    return Section("Most and least certain images", [text.GALLERY, *rows])
+
+
+def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Indices of the ``count`` lowest and the ``count`` highest scores, the outermost first; no index is in both.
+
+    Of equal scores the first counts as the lower one. Where there are fewer than ``2 * count``, each gets half.
+
+    Example:
+        >>> [indices.tolist() for indices in extremes(torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]), 2)]
+        [[3, 0], [4, 2]]
+    """
+    order = score.argsort(stable=True)
+    count = min(count, len(order) // 2)
+    return order[:count], order.flip(0)[:count]
 
 
 def _caption(result: DemoResult, model: str, group: str, index: Any) -> Html:

@@ -62,12 +62,13 @@ at a bar to read its bounds.
 
 TRAINING = """
 Loss and accuracy on the training images, and the mean width of probability intervals, epoch by epoch, for the first
-network of each kind. The width of CreINN-D is 0 here: its distance is fitted when the training has ended.
+network of each kind; dashed, on the images that a CreINN-D keeps apart. The width of CreINN-D is 0 here: its distance
+is fitted when the training has ended.
 """
 
 RADII = """
 Radii of the weights in the last layer of the first CreINN of the paper's form: each weight is an interval of its centre
-plus or minus the radius. White weights are ordinary numbers.
+plus or minus the radius. Weights without colour are ordinary numbers.
 """
 
 ORIGIN = """

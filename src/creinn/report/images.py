@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from creinn.evaluation.checks import as_numpy
 from creinn.report.html import Html, markup
-from creinn.report.theme import FAINT, GRID, INK, PALETTE
+from creinn.report.theme import FAINT, GRID, PALETTE
 
 
 def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[Html] = (), size: int = 88) -> Html:
@@ -71,7 +71,7 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> H
     for row, (name, low, high, middle) in enumerate(zip(names, *bounds, strict=True)):
         y = row * step
         marks.append(
-            f'<text x="{left - 5}" y="{y + 9}" text-anchor="end" font-size="9.5" fill="{INK}">{markup(name)}</text>'
+            f'<text x="{left - 5}" y="{y + 9}" text-anchor="end" font-size="9.5">{markup(name)}</text>'
             f'<rect x="{left}" y="{y + 2}" width="{length}" height="7" fill="{GRID}"/>'
             f'<rect x="{left + length * low:.2f}" y="{y + 2}" width="{max(length * (high - low), 0.8):.2f}" height="7" '
             f'fill="{PALETTE[0]}"><title>{markup(name)}: {low:.3f} to {high:.3f}</title></rect>'

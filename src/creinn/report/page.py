@@ -5,12 +5,13 @@ forbids the browser to load anything from elsewhere.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from creinn.report.html import Html, markup
+from creinn.report.legend import legend
 from creinn.report.style import STYLE
 from creinn.report.theme import Figure, script
 from creinn.tensorfile import write_bytes
@@ -20,10 +21,13 @@ Part: TypeAlias = str | Figure
 
 @dataclass(frozen=True)
 class Side:
-    """Parts that stand side by side where the window is wide enough, each at least ``width`` CSS pixels wide."""
+    """Parts that stand side by side where the window is wide enough, each at least ``width`` CSS pixels wide.
+
+    Figures among them have one legend together, below.
+    """
 
     parts: Sequence["Part | Side"]
-    width: int = 320
+    width: int = 300
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         links.append(f'<a href="#{anchor}">{markup(section.heading)}</a>')
         parts = "\n".join(writer.part(part, section.heading) for part in section.parts)
         body.append(f'<section id="{anchor}">\n<h2>{markup(section.heading)}</h2>\n{parts}\n</section>')
-    inlined = f"<script>{script()}</script>" if writer.figures else ""
+    inlined, last = (f"<script>{text}</script>" if writer.figures else "" for text in (script(), _SCRIPT))
     opening = f'<p class="lead">{markup(lead.strip())}</p>' if lead else ""
     navigation = f"<nav>{''.join(links)}</nav>" if len(links) > 1 else ""
     return (
@@ -80,12 +84,29 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{markup(title)}</title>\n<style>{STYLE}</style>\n{inlined}\n</head>\n"
         f"<body>\n<header>\n<h1>{markup(title)}</h1>\n{opening}\n{navigation}\n</header>\n"
-        f"<main>\n{chr(10).join(body)}\n</main>\n</body>\n</html>\n"
+        f"<main>\n{chr(10).join(body)}\n</main>\n{last}</body>\n</html>\n"
     )
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-_CONFIG = {"displaylogo": False, "responsive": True}
+_CONFIG = {"displayModeBar": False, "responsive": True}
+_SCRIPT = """
+document.addEventListener("click", ({ target }) => {
+  const entry = target.closest(".legend button");
+  if (!entry) return;
+  const shown = entry.getAttribute("aria-pressed") === "false";
+  entry.setAttribute("aria-pressed", shown);
+  for (const plot of entry.closest(".drawn").querySelectorAll(".js-plotly-plot")) {
+    const places = [...plot.data.keys()].filter((i) => plot.data[i].name === entry.textContent);
+    if (places.length) Plotly.restyle(plot, { visible: shown }, places);
+  }
+});
+const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
+for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+  resized.observe(plot);  // a row of figures gets narrower with each that joins it
+  if (matchMedia("(pointer: coarse)").matches) Plotly.relayout(plot, { dragmode: false });  // a finger scrolls
+}
+"""
 
 
 class _Writer:
@@ -104,10 +125,16 @@ class _Writer:
         return name
 
     def part(self, part: Part | Side, heading: str) -> str:
+        """Markup of a part, with the legend of its figures below."""
+        drawn = list(_figures(part))
+        inner = self._inner(part, heading)
+        return f'<div class="drawn">\n{inner}\n{legend(drawn)}</div>' if drawn else inner
+
+    def _inner(self, part: Part | Side, heading: str) -> str:
         if isinstance(part, Side):
             if len(part.parts) == 0:
                 raise ValueError(f"Section {heading!r} has a row of parts that is empty.")
-            inner = "\n".join(f'<div class="item">{self.part(one, heading)}</div>' for one in part.parts)
+            inner = "\n".join(f'<div class="item">{self._inner(one, heading)}</div>' for one in part.parts)
             return f'<div class="side" style="--least: {part.width}px">\n{inner}\n</div>'
         if isinstance(part, Html):
             return part
@@ -115,13 +142,21 @@ class _Writer:
             return f"<p>{markup(part.strip())}</p>"
         if isinstance(part, Figure):
             self.figures += 1
+            bare = Figure(part).update_layout(showlegend=False)
             name = f"figure-{self.figures}"
-            inner = part.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=name)
-            return f'<div class="figure">{inner}</div>'
+            return bare.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=name)
         raise TypeError(
             f"Section {heading!r} has a part of type {type(part).__name__}; parts are text, Html, plotly figures "
             "or Side."
         )
+
+
+def _figures(part: Part | Side) -> Iterator[Figure]:
+    if isinstance(part, Figure):
+        yield part
+    elif isinstance(part, Side):
+        for one in part.parts:
+            yield from _figures(one)
 
 
 def _check(title: str, sections: Sequence[Section]) -> None:

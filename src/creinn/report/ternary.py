@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from creinn.credal import CredalSet
-from creinn.report.theme import FAINT, INK, PALETTE, Figure, figure, go, translucent
+from creinn.report.theme import CLEAR, FAINT, GRID, PALETTE, Figure, figure, go, translucent
 
 
 def simplex(
@@ -39,7 +39,7 @@ def simplex(
             f"coarsen()."
         )
     lower, upper = _numbers(credal_set.lower), _numbers(credal_set.upper)
-    drawing = figure(height)
+    drawing = figure(height=height)
     if given is not None:
         drawing.add_trace(_lines("bounds as given", _bound_lines(*map(_numbers, given)), FAINT, "dot"))
     drawing.add_trace(_lines("reachable bounds", _bound_lines(lower, upper), PALETTE[0], "dash"))
@@ -65,20 +65,19 @@ def simplex(
     )
     axes = {
         f"{axis}axis": {
-            "title": {"text": name},
+            "title": {"text": name, "font": {"size": 13}},
             "min": 0,
             "showline": True,
-            "linecolor": INK,
-            "gridcolor": "#eef0f2",
-            "tickfont": {"size": 10, "color": FAINT},
-            "nticks": 5,
+            "linecolor": FAINT,
+            "gridcolor": GRID,
+            "tickfont": {"size": 10},
+            "tickvals": [0.25, 0.5, 0.75],
         }
         for axis, name in zip("abc", names, strict=True)
     }
     drawing.update_layout(
-        ternary={"sum": 1, "bgcolor": "white", **axes},
-        margin={"l": 40, "r": 40, "t": 40, "b": 70},
-        legend={"font": {"size": 11}, "x": 0.5, "xanchor": "center", "y": -0.16, "yanchor": "top"},
+        ternary={"sum": 1, "bgcolor": CLEAR, **axes},
+        margin={"l": 60, "r": 60, "t": 40, "b": 45},
     )
     return drawing
 

@@ -1,23 +1,24 @@
-"""How every figure looks: plotly, one palette, one plain template.
+"""How every figure looks: plotly, one palette, one plain template, for light pages and dark ones.
+
+Backgrounds are transparent, and the palette has a contrast of 3 or more with either page. Text is dark here; on a page
+the style sheet gives it the colour of the scheme.
 
 Plotly is an optional dependency; importing this module without it says how to get it.
 """
 
-from collections.abc import Sized
-from typing import Any
+from collections.abc import Sequence, Sized
 
 try:
     import plotly.graph_objects as go
     from plotly.graph_objects import Figure
     from plotly.offline import get_plotlyjs
-    from plotly.subplots import make_subplots
 except ImportError as error:
     raise ImportError(
         "Reports need plotly, which is not installed. Install it with: pip install creinn[report]"
     ) from error
 
-INK, FAINT, GRID = "#1f2933", "#6b7280", "#e5e7eb"
-PALETTE = ("#2563a8", "#c8641b", "#2f8f5b", "#7c4fa0", "#b83a4b", "#2b8c9b", "#8a6a3b", "#6b7280")
+INK, FAINT, GRID, CLEAR = "#1f2933", "#76808d", "rgba(128, 138, 150, 0.25)", "rgba(0, 0, 0, 0)"
+PALETTE = ("#3577c4", "#cf6a1f", "#2f8f5b", "#9465bd", "#cf4a5c", "#2b8c9b", "#977545", "#76808d")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 _AXIS = {
@@ -28,18 +29,19 @@ _AXIS = {
     "gridcolor": GRID,
     "zeroline": False,
     "automargin": True,
-    "title": {"standoff": 8},
+    "title": {"standoff": 8, "font": {"size": 13}},
 }
 _TEMPLATE = go.layout.Template(
     layout={
         "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
         "colorway": PALETTE,
-        "margin": {"l": 60, "r": 20, "t": 70, "b": 50},
+        "title": {"font": {"size": 14}, "x": 0.5, "xanchor": "center", "y": 1, "yanchor": "top", "pad": {"t": 14}},
+        "margin": {"l": 50, "r": 24, "t": 40, "b": 40},
         "xaxis": _AXIS,
         "yaxis": _AXIS,
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.1, "yanchor": "bottom"},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.25, "yanchor": "top"},
         "hoverlabel": {"font": {"family": FONT}},
     }
 )
@@ -66,24 +68,14 @@ def translucent(hex_color: str, opacity: float) -> str:
     return f"rgba({red}, {green}, {blue}, {opacity})"
 
 
-def figure(height: int = 380, **layout: Any) -> Figure:
+def figure(title: str = "", height: int = 320) -> Figure:
     """An empty figure in the common style."""
-    return Figure(layout={"template": _TEMPLATE, "height": height, **layout})
+    return Figure(layout={"template": _TEMPLATE, "height": height, "title": {"text": title}})
 
 
-def panels(titles: list[str], columns: int, height: int = 300, **options: Any) -> Figure:
-    """An empty figure of panels, row by row, each of ``height`` pixels; ``options`` go to ``make_subplots``."""
-    rows = -(-len(titles) // columns)
-    spacing = {"horizontal_spacing": 0.24 / columns, "vertical_spacing": min(0.3, 90 / (rows * height))}
-    grid = make_subplots(rows=rows, cols=columns, subplot_titles=titles, **(spacing | options))
-    grid.update_layout(template=_TEMPLATE, height=rows * height + 100)
-    grid.update_annotations(font={"size": 14, "color": INK})
-    return grid
-
-
-def place(index: int, columns: int) -> dict[str, int]:
-    """Row and column, from 1, of panel number ``index``."""
-    return {"row": index // columns + 1, "col": index % columns + 1}
+def explained(name: str, dash: str, x: Sequence[float | None] = (None,)) -> go.Scatter:
+    """What a kind of line means, for the legend: a grey line through ``(x, x)``, or none."""
+    return go.Scatter(x=x, y=x, name=name, mode="lines", hoverinfo="skip", line={"color": FAINT, "dash": dash})
 
 
 def require(values: Sized, name: str) -> None:
