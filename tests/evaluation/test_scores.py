@@ -75,6 +75,12 @@ def test_reliability_by_hand():
     np.testing.assert_allclose(found.accuracy[2:4], [1 / 3, 1.0])
 
 
+def test_the_predicted_class_decides_where_others_are_as_probable():
+    p = [[0.5, 0.5], [0.5, 0.5]]  # nothing is known, but the model has a label
+    assert expected_calibration_error(p, [1, 1], predicted=[1, 1]) == 0.5
+    assert reliability(p, [1, 1], 2, predicted=[1, 0]).accuracy[0] == 0.5
+
+
 def test_single_precision_and_credal_sets():
     sets = CredalSet(torch.tensor([[0.1, 0.2, 0.3]] * 7), torch.tensor([[0.3, 0.5, 0.6]] * 7))
     p, labels = sets.probabilities, torch.tensor([0, 1, 2, 0, 1, 2, 2])

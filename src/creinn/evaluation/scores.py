@@ -65,13 +65,14 @@ def brier(probabilities: Any, labels: Any) -> float:
     return float(((p - np.eye(p.shape[1])[truth]) ** 2).sum(1).mean())
 
 
-def reliability(probabilities: Any, labels: Any, bins: int = BINS) -> Reliability:
-    """How often the most probable class is right, by how probable it is said to be; the first one where several are.
+def reliability(probabilities: Any, labels: Any, bins: int = BINS, predicted: Any = None) -> Reliability:
+    """How often the predicted class is right, by how probable it is said to be.
 
     Args:
         probabilities: Distributions, shape ``(N, K)``, K >= 2.
         labels: True classes, integers in [0, K), shape ``(N,)``.
         bins: Number of bins of equal width between 0 and 1.
+        predicted: Predicted classes; without them the most probable ones, the first where several are.
 
     Raises:
         TypeError: If the probabilities are not real numbers, or the labels not integers.
@@ -86,7 +87,8 @@ def reliability(probabilities: Any, labels: Any, bins: int = BINS) -> Reliabilit
     if bins < 1:
         raise ValueError(f"There must be at least one bin, found {bins}.")
     edges = np.linspace(0, 1, bins + 1)
-    stated = p.max(1)
+    found = p.argmax(1) if predicted is None else _checked(p, predicted)[1]
+    stated = p[np.arange(len(p)), found]
     place = np.digitize(stated, edges[1:-1], right=True)
     count = np.bincount(place, minlength=bins)
 
@@ -94,16 +96,17 @@ def reliability(probabilities: Any, labels: Any, bins: int = BINS) -> Reliabilit
         total = np.bincount(place, weights=values, minlength=bins)
         return np.divide(total, count, out=np.full(bins, np.nan), where=count > 0)
 
-    return Reliability(edges, count, mean(stated), mean(p.argmax(1) == truth))
+    return Reliability(edges, count, mean(stated), mean(found == truth))
 
 
-def expected_calibration_error(probabilities: Any, labels: Any, bins: int = BINS) -> float:
+def expected_calibration_error(probabilities: Any, labels: Any, bins: int = BINS, predicted: Any = None) -> float:
     """Mean over samples of ``|accuracy - confidence|`` of their bin, Guo et al. (2017); see :func:`reliability`.
 
     Args:
         probabilities: Distributions, shape ``(N, K)``, K >= 2.
         labels: True classes, integers in [0, K), shape ``(N,)``.
         bins: Number of bins of equal width between 0 and 1.
+        predicted: Predicted classes; without them the most probable ones, the first where several are.
 
     Raises:
         TypeError: If the probabilities are not real numbers, or the labels not integers.
@@ -113,7 +116,7 @@ def expected_calibration_error(probabilities: Any, labels: Any, bins: int = BINS
         >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1])  # (2 * 0.25 + 0) / 3
         0.16666666666666666
     """
-    _, rows, confidence, accuracy = reliability(probabilities, labels, bins)
+    _, rows, confidence, accuracy = reliability(probabilities, labels, bins, predicted)
     return float(np.nansum(rows * np.abs(accuracy - confidence)) / rows.sum())
 
 
