@@ -144,9 +144,8 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> A
 
 
 def _combined(predictions: Sequence[Any]) -> Any:
-    if isinstance(predictions[0], CredalSet):
-        return CredalSet.envelope(predictions)
-    return type(predictions[0])(torch.stack([prediction.samples for prediction in predictions]).mean(0))
+    kind: Any = type(predictions[0])
+    return kind.envelope(predictions) if kind is CredalSet else kind.mixture(predictions)
 
 
 def _is_sound(model: Any) -> bool:

@@ -75,7 +75,7 @@ def test_new_tables_with_gaps_and_strange_columns(run, model, wine, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "new.csv"]
     done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--missing", "?")
     assert done.code == 0
-    assert "column 'alcohol': 1 missing value taken for the median" in done.out
+    assert "column 'alcohol': 1 missing value, for which values of the training table are tried" in done.out
     assert "not used, for the training table has no such column: extra" in done.out
     frame.drop(columns="alcohol").to_csv(tmp_path / "less.csv", index=False)
     done = run("predict", model, tmp_path / "less.csv", "--out", tmp_path / "p.csv")

@@ -62,7 +62,7 @@ def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path)
     assert float(first.distance_radius.scale) == 0.5
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
     saved = read_saved(tmp_path / "m", "cpu")
-    assert saved.preprocessing["missing"] == ["?"]
+    assert saved.preprocessing["marks"] == ["?"]
     assert saved.preprocessing["columns"] == read_saved(ordinary, "cpu").preprocessing["columns"]
     assert saved.classes == ["class_0", "class_1", "class_2"]
 

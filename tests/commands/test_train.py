@@ -47,8 +47,8 @@ def test_what_was_done_is_said_and_kept(run, table, tmp_path):
     out = tmp_path / "model"
     done = run("train", table, "--target", "y", "--drop", "key", "--out", out, *FEW, "--validation-fraction", "0.2")
     assert done.code == 0, done.err
-    assert f"note: {table}, column 'size': 2 missing values taken for the median" in done.out
-    assert f"note: {table}, column 'colour': 1 missing value taken for the most frequent" in done.out
+    assert f"note: {table}, column 'size': 2 missing values, for which values of the training" in done.out
+    assert f"note: {table}, column 'colour': 1 missing value, for which" in done.out
     assert f"note: {table}, column 'constant': it is 1 in all rows, so it is left out" in done.out
     assert f"note: {table}, column 'empty': it is empty, so it is left out" in done.out
     assert "60 rows of 4 numbers; 3 classes: 0 (20), 1 (20), 2 (20)" in done.out
@@ -72,10 +72,10 @@ def test_texts_for_missing_values_are_remembered(run, table, tmp_path):
     table.write_text("\n".join(",".join(line) for line in lines))
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--missing", "?,-")
     assert done.code == 0, done.err
-    assert "column 'size': 4 missing values taken for the median" in done.out
+    assert "column 'size': 4 missing values, for which" in done.out
     done = run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
     assert done.code == 0, done.err
-    assert "column 'size': 4 missing values taken for the median" in done.out
+    assert "column 'size': 4 missing values, for which" in done.out
 
 
 def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
@@ -106,7 +106,7 @@ def test_methods(run, table, tmp_path, options, kind, members):
     assert type(model) is kind
     if members:
         assert len(model.members) == members
-        x = torch.randn(5, 64)[:, : read_features(model)]
+        x = torch.randn(5, read_features(model))
         assert not torch.equal(model.members[0](x).probabilities, model.members[1](x).probabilities)
     if "sound" in options:
         assert model.members[0].mode == "sound"

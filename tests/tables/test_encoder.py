@@ -28,20 +28,21 @@ TRAINING = table(
 
 def test_columns_by_hand():
     encoder, notes = TableEncoder.fit([TRAINING], "y")
-    # age with the median 20 filled in: 10, 30, 20, 20; mean 20, deviation sqrt(200 / 4)
-    assert encoder.columns == (Number("age", 20.0, 20.0, pytest.approx(50**0.5)), Category("sex", "m", ("f", "m")))
+    # ages 10, 30, 20: mean 20, deviation sqrt(200 / 3)
+    assert encoder.columns == (Number("age", 20.0, pytest.approx((200 / 3) ** 0.5)), Category("sex", ("f", "m")))
     assert encoder.ignored == ("one", "none", "same")
     assert notes == [
-        "train.csv, column 'age': 1 missing value taken for the median 20",
-        "train.csv, column 'sex': 1 missing value taken for the most frequent, 'm'",
+        "train.csv, column 'age': 1 missing value, for which values of the training table are tried",
+        "train.csv, column 'sex': 1 missing value, for which values of the training table are tried",
         "train.csv, column 'one': it is 5 in all rows, so it is left out",
         "train.csv, column 'none': it is empty, so it is left out",
         "train.csv, column 'same': it is 'x' in all rows, so it is left out",
     ]
     x, _ = encoder.encode(TRAINING)
-    r = 2**0.5
-    np.testing.assert_allclose(x, [[-r, 0, 1], [r, 1, 0], [0, 0, 1], [0, 0, 1]])
+    r, gap = 1.5**0.5, np.nan
+    np.testing.assert_allclose(x, [[-r, 0, 1], [r, 1, 0], [gap, 0, 1], [0, gap, gap]], rtol=1e-6)
     assert encoder.num_features == x.shape[1]
+    assert encoder.widths == [1, 2]
 
 
 def test_json_round_trip_encodes_alike():
@@ -51,10 +52,10 @@ def test_json_round_trip_encodes_alike():
     new = table("new.csv", sex=["m", "x", None, "x"], age=["1", None, "2", "3"], extra=["1", "2", "3", "4"])
     x, notes = copy.encode(new)
     np.testing.assert_array_equal(x, encoder.encode(new)[0])
-    np.testing.assert_array_equal(x[:, 1:], [[0, 1], [0, 0], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(x[:, 1:], [[0, 1], [0, 0], [np.nan, np.nan], [0, 0]])
     assert notes == [
-        "new.csv, column 'age': 1 missing value taken for the median 20",
-        "new.csv, column 'sex': 1 missing value taken for the most frequent, 'm'",
+        "new.csv, column 'age': 1 missing value, for which values of the training table are tried",
+        "new.csv, column 'sex': 1 missing value, for which values of the training table are tried",
         "new.csv, column 'sex': 2 values not seen in training, first 'x' in row 2; taken for none of the 2 known ones",
         "new.csv: not used, for the training table has no such column: extra",
     ]
@@ -64,7 +65,7 @@ def test_json_round_trip_encodes_alike():
     "record",
     [
         {},
-        {"target": "y", "columns": [{"kind": "date", "name": "a"}], "ignored": []},
+        {"target": "y", "columns": [{"kind": "place", "name": "a"}], "ignored": []},
         {"target": "y", "columns": [{"kind": "number", "name": "a"}], "ignored": []},
         {"target": "y", "columns": 3, "ignored": []},
     ],
@@ -77,7 +78,7 @@ def test_foreign_json_is_refused(record):
 def test_dropped_and_forced_columns():
     data = table(id=["1", "2", "3"], zip=["10", "11.0", "10"], x=["1", "2", "3"], y=["a", "b", "a"])
     encoder, _ = TableEncoder.fit([data], "y", drop=["id"], categorical=["zip"])
-    assert encoder.columns[0] == Category("zip", "10", ("10", "11"))
+    assert encoder.columns[0] == Category("zip", ("10", "11"))
     assert encoder.ignored == ("id",)
     _, notes = encoder.encode(table(zip=["11"], x=["1"]))
     assert notes == []  # neither the dropped column nor the target is missed
@@ -164,10 +165,11 @@ def test_missing_values_of_pairs():
     lower = table("lo.csv", x=["1", None, "3"], k=["u", "v", None], y=["a", "b", "a"])
     upper = table("hi.csv", x=["2", None, "5"], k=["u", "v", None], y=["a", "b", "a"])
     encoder, notes = TableEncoder.fit([lower, upper], "y")
-    assert encoder.columns[0].fill == 2.5  # of 1, 2, 3, 5
-    assert notes[0] == "lo.csv, column 'x': 1 missing value taken for the median 2.5"
+    assert encoder.columns[0].mean == 2.75  # of 1, 2, 3, 5
+    assert notes[0] == "lo.csv, column 'x': 1 missing value, for which values of the training table are tried"
     lo, hi, _ = encoder.encode_pair(lower, upper)
-    assert lo[1, 0] == hi[1, 0]
+    assert np.isnan(lo[1, 0])
+    assert np.isnan(hi[1, 0])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_pairs_that_are_refused(lower, upper, message):
     ]
     with pytest.raises(ValueError, match=message):
         TableEncoder.fit(tables, "y")
-    kind = Category("x", "u", ("u", "v")) if "u" in lower["x"] else Number("x", 0.0, 0.0, 1.0)
+    kind = Category("x", ("u", "v")) if "u" in lower["x"] else Number("x", 0.0, 1.0)
     with pytest.raises(ValueError, match=message.split(", but 1 of")[0]):
         TableEncoder("y", (kind,)).encode_pair(*tables)
 

@@ -24,8 +24,11 @@ class PredictOptions:
         lower: Table of lower bounds, together with upper; instead of data.
         upper: Table of upper bounds, with the same columns and rows.
         rule: Which classes are ruled out: by dominance, by maximality, or by e-admissibility.
-        missing: Texts that stand for a missing value besides those of the training, separated by commas.
-        separator: Between the cells of a table.
+        missing: Texts that stand for a missing value, separated by commas; by default those of the training.
+        separator: Between the cells of a table; auto finds it among comma, semicolon, tab and bar.
+        decimal: Sign before decimals, a point or a comma; auto takes those of the training.
+        thousands: Sign between thousands, or none; auto takes those of the training.
+        encoding: Of the text of a table; auto takes UTF-8, UTF-16 or, failing those, cp1252.
         size: Side in pixels to which images are stretched, for models of older versions that do not know theirs.
         strict: Whether an image file that cannot be read is an error; otherwise it is left out, and named.
         batch_size: Rows at once.
@@ -41,7 +44,10 @@ class PredictOptions:
     upper: Path | None = None
     rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
     missing: tuple[str, ...] = ()
-    separator: str = ","
+    separator: str = "auto"
+    decimal: str = "auto"
+    thousands: str = "auto"
+    encoding: str = "auto"
     size: int | None = None
     strict: bool = False
     batch_size: int = 256

@@ -12,15 +12,21 @@ class TrainOptions:
     """Train a classifier on a CSV table, on a pair of tables of bounds, or on a folder of images by class.
 
     Args:
-        data: CSV table with a header line, or a folder (or zip archive) of images with one folder per class.
+        data: CSV table with a header line, plain or packed, or a folder (or zip archive) of images with one folder
+            per class.
         out: Directory for the model; train.yaml in it holds all options that were used.
         target: Column of the classes, for tables.
         lower: Table of lower bounds, together with upper; instead of data.
         upper: Table of upper bounds, with the same columns and rows.
         drop: Columns to leave out, separated by commas.
-        categorical: Columns whose numbers are categories, separated by commas.
-        missing: Texts that stand for a missing value besides the usual ones such as NA, separated by commas.
-        separator: Between the cells of a table.
+        categorical: Columns whose numbers or dates are categories, separated by commas.
+        max_categories: Of a column of a table; rare ones beyond that number are taken together.
+        max_classes: Of a table; by default 1000, and fewer where the target looks like a quantity.
+        missing: Texts that stand for a missing value, separated by commas; an empty cell always does.
+        separator: Between the cells of a table; auto finds it among comma, semicolon, tab and bar.
+        decimal: Sign before decimals, a point or a comma; auto finds it for each column.
+        thousands: Sign between thousands, or none; auto finds it for each column.
+        encoding: Of the text of a table; auto takes UTF-8, UTF-16 or, failing those, cp1252.
         size: Side in pixels to which images are stretched; by default they must agree already. Later images are
             stretched alike.
         channels: 3 for colour images, 1 for grey ones.
@@ -68,8 +74,13 @@ class TrainOptions:
     upper: Path | None = None
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    separator: str = ","
+    max_categories: int = 100
+    max_classes: int | None = None
+    missing: tuple[str, ...] = ("NA", "NaN", "nan")
+    separator: str = "auto"
+    decimal: str = "auto"
+    thousands: str = "auto"
+    encoding: str = "auto"
     size: int | None = None
     channels: int = 3
     strict: bool = False

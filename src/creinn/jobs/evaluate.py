@@ -13,7 +13,7 @@ from creinn.evaluation import AccuracyRejection, accuracy_rejection, auarc, ood_
 from creinn.evaluation.checks import as_numpy
 from creinn.jobs.outputs import check_outputs
 from creinn.jobs.saved import read_saved
-from creinn.jobs.sources import Source
+from creinn.jobs.sources import Source, reading_of
 from creinn.report.tables import text_table
 from creinn.tables.columns import counted
 from creinn.tensorfile import write_bytes
@@ -34,9 +34,9 @@ def evaluate(options: EvaluateOptions) -> int:
     inputs = (options.data, options.lower, options.upper, options.ood, options.ood_lower, options.ood_upper)
     check_outputs("evaluate", outputs, inputs, options.model, options.force)
     saved = read_saved(options.model, options.device)
-    reading: dict[str, Any] = {name: getattr(options, name) for name in ("missing", "separator", "size", "strict")}
-    source = Source(*inputs[:3], **reading)
-    foreign = Source(*inputs[3:], option="ood-", **reading)
+    how: dict[str, Any] = {"reading": reading_of(options), "size": options.size, "strict": options.strict}
+    source = Source(*inputs[:3], **how)
+    foreign = Source(*inputs[3:], option="ood-", **how)
     has_foreign = any(path is not None for path in (options.ood, options.ood_lower, options.ood_upper))
     if has_foreign:
         foreign.check()

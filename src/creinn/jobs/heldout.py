@@ -1,11 +1,12 @@
 """Rows that are held out of a training: which, and how well the model does on them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from creinn.classifier import Classifier, Inputs
+from creinn.classifier import Inputs
 from creinn.credal import CredalSet
 from creinn.data.dataset import Dataset, split
 from creinn.data.decoding import listed
@@ -60,10 +61,8 @@ def divided(data: Training, fraction: float | None, seed: int, is_new: bool) -> 
     return train, val
 
 
-def say_held_out(model: Classifier, held_out: Labelled, chosen: Sequence[str]) -> None:
-    """Print how well a model does on rows held out; ``chosen`` is what was chosen by them."""
-    x, y = held_out
-    prediction = model.predict(x).to("cpu")
+def say_held_out(prediction: Any, y: Tensor, chosen: Sequence[str]) -> None:
+    """Print how good a prediction of rows held out is, of classes ``y``; ``chosen`` is what was chosen by them."""
     correct = int((prediction.label == y).sum())
     print(f"validation accuracy {correct / len(y):.4f} ({correct} of {counted(len(y), 'row')})")
     print(f"validation log loss {log_loss(prediction.probabilities, y):.4f}")

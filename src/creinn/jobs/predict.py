@@ -13,7 +13,7 @@ from creinn.commands.predict import PredictOptions
 from creinn.credal import CredalSet
 from creinn.jobs.outputs import check_outputs
 from creinn.jobs.saved import read_saved
-from creinn.jobs.sources import Source
+from creinn.jobs.sources import Source, reading_of
 from creinn.tables.columns import counted
 from creinn.tensorfile import write_bytes
 
@@ -30,9 +30,7 @@ def predict(options: PredictOptions) -> int:
     inputs = (options.data, options.lower, options.upper)
     check_outputs("predict", [options.out], inputs, options.model, options.force)
     saved = read_saved(options.model, options.device)
-    source = Source(
-        *(*inputs, options.missing, options.separator), keep=options.keep, size=options.size, strict=options.strict
-    )
+    source = Source(*inputs, reading_of(options), keep=options.keep, size=options.size, strict=options.strict)
     rows, prediction = saved.ask(source, labelled=False, batch_size=options.batch_size)
     table = prediction_table(prediction, saved.classes, rows.names, options.rule)
     write_bytes(options.out, table.to_csv(index=False, lineterminator="\n").encode())

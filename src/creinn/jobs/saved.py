@@ -43,7 +43,7 @@ class Saved:
         rows.say()
         with torch.random.fork_rng():
             torch.manual_seed(0)  # methods that predict by sampling shall say the same every time
-            return rows, self.model.predict(rows.x, batch_size).to("cpu")
+            return rows, rows.predict(self.model, rows.x, batch_size).to("cpu")
 
 
 def parts(model: Any) -> list[Any]:

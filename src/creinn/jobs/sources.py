@@ -6,7 +6,7 @@ intervals, labels, and what each row is called.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from creinn.data.images import class_files, class_order, image_files, is_image, 
 from creinn.data.intervals import normalize
 from creinn.data.pairs import read_pair
 from creinn.interval import Interval
-from creinn.tables import Table, TableEncoder, check_pair, read_table
+from creinn.missing import Missing, predict
+from creinn.tables import Reading, Table, TableEncoder, is_packed_table, read_table
 from creinn.tables.encoder import classes_of
 from creinn.tables.pair import check_same_texts
 
@@ -29,14 +30,13 @@ Notes = list[str]
 
 @dataclass(frozen=True)
 class Source:
-    r"""Where data are: one path, or lower and upper.
+    """Where data are: one path, or lower and upper.
 
     Args:
         data: A table, an image, or a folder or zip archive of images.
         lower: Table or images of lower bounds.
         upper: Table or images of upper bounds.
-        missing: Texts that stand for a missing value, besides the usual ones.
-        separator: Between the cells of a table; ``\t`` is a tab.
+        reading: How to read tables.
         option: Prefix of the options' names, for messages.
         keep: Columns of a table that go into the names of its rows.
         size: Side in pixels to which images are stretched, for training and for models that do not know theirs.
@@ -46,8 +46,7 @@ class Source:
     data: Path | None = None
     lower: Path | None = None
     upper: Path | None = None
-    missing: Sequence[str] = ()
-    separator: str = ","
+    reading: Reading = field(default_factory=Reading)
     option: str = ""
     keep: Sequence[str] = ()
     size: int | None = None
@@ -85,8 +84,12 @@ class Source:
     def tables(self) -> list[Table]:
         """One table, or lower and upper."""
         paths = [path for path in (self.data, self.lower, self.upper) if path is not None]
-        separator = self.separator.replace("\\t", "\t")
-        return [read_table(path, self.missing, separator) for path in paths]
+        return [read_table(path, self.reading) for path in paths]
+
+
+def reading_of(options: Any) -> Reading:
+    """How to read tables, by the options of a command."""
+    return Reading(**{entry.name: getattr(options, entry.name) for entry in fields(Reading)})
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,9 @@ class Rows:
         x: One input per row.
         labels: Number of the class per row; ``None`` if not asked for.
         names: What each row is called.
-        notes: What was filled in or left out.
+        notes: What was found out or left out.
         unreadable: Why files were left out, one message for each.
+        missing: What stands for missing cells, which are NaN in ``x``; ``None`` if there are none.
     """
 
     x: Inputs
@@ -106,6 +110,7 @@ class Rows:
     names: dict[str, Sequence[Any]]
     notes: Notes
     unreadable: Sequence[str] = ()
+    missing: Missing | None = None
 
     def say(self) -> None:
         """Print the notes, and on stderr each file that was left out."""
@@ -113,6 +118,14 @@ class Rows:
             print(f"note: {note}")
         for message in self.unreadable:
             print(f"left out: {message}", file=sys.stderr)
+
+    def complete(self, x: Inputs) -> Inputs:
+        """Some of the rows, with something in place of missing cells, to train on."""
+        return x if self.missing is None or isinstance(x, Interval) else self.missing.fill(x)
+
+    def predict(self, model: Any, x: Inputs, batch_size: int = 256) -> Any:
+        """What a model says of some of the rows."""
+        return model.predict(x, batch_size) if self.missing is None else predict(model, x, self.missing, batch_size)
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,14 @@ class Training:
     preprocessing: dict[str, Any]
 
 
-def learn_tables(source: Source, target: str | None, drop: Sequence[str], categorical: Sequence[str]) -> Training:
+def learn_tables(
+    source: Source,
+    target: str | None,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    max_categories: int,
+    max_classes: int | None,
+) -> Training:
     """Read a training table, or a pair, and learn how its columns become numbers.
 
     Raises:
@@ -133,12 +153,14 @@ def learn_tables(source: Source, target: str | None, drop: Sequence[str], catego
     tables = source.tables()
     if target is None:
         raise ValueError(f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}.")
-    encoder, notes = TableEncoder.fit(tables, target, drop, categorical)
+    encoder, notes = TableEncoder.fit(tables, target, drop, categorical, max_categories)
     labels = encoder.labels(tables)
-    classes = classes_of(labels)
-    preprocessing = {"kind": "table", **encoder.to_json(), "missing": list(source.missing)}
-    rows = Rows(_encode(encoder, tables)[0], _numbers(labels, classes, tables[0], encoder), {}, notes)
-    return Training(rows, classes, preprocessing)
+    classes = classes_of(labels, target, max_classes)
+    features, _ = _features(encoder, tables)
+    missing = Missing.learn(torch.cat(features), encoder.widths)
+    record = {"kind": "table", **encoder.to_json(), "marks": list(source.reading.missing), "missing": missing.to_json()}
+    numbers = _numbers(labels, classes, tables[0], encoder)
+    return Training(Rows(_inputs(features, missing), numbers, {}, notes, missing=missing), classes, record)
 
 
 def learn_images(source: Source, channels: int) -> Training:
@@ -197,9 +219,14 @@ def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None)
 
 
 def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
-    encoder = TableEncoder.from_json(preprocessing)
-    tables = replace(source, missing=(*preprocessing.get("missing", ()), *source.missing)).tables()
-    x, notes = _encode(encoder, tables)
+    if "marks" not in preprocessing:
+        raise ValueError(
+            "The model was saved by an older creinn, which took missing values for known ones. Train it again."
+        )
+    encoder, missing = TableEncoder.from_json(preprocessing), Missing.from_json(preprocessing["missing"])
+    marks = source.reading.missing or tuple(preprocessing["marks"])
+    tables = replace(source, reading=replace(source.reading, missing=marks)).tables()
+    features, notes = _features(encoder, tables)
     labels = None
     if classes is not None:
         labels = _numbers(encoder.labels(tables), classes, tables[0], encoder)
@@ -211,7 +238,7 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
         if len(tables) == 2:
             check_same_texts(tables[0], tables[1], column)
         names[column] = tables[0].frame[column].tolist()
-    return Rows(x, labels, names, notes)
+    return Rows(_inputs(features, missing), labels, names, notes, missing=missing)
 
 
 def _read_images(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
@@ -252,28 +279,25 @@ def _images(
 
 
 def _is_tree(path: Path) -> bool:
-    return path.is_dir() or path.suffix.lower() == ".zip" or is_image(path.name)
+    packed_images = path.suffix.lower() == ".zip" and not is_packed_table(path)
+    return path.is_dir() or packed_images or is_image(path.name)
 
 
 def _normalized(x: Inputs, preprocessing: dict[str, Any]) -> Inputs:
     return normalize(x, preprocessing["mean"], preprocessing["std"])
 
 
-def _encode(encoder: TableEncoder, tables: Sequence[Table]) -> tuple[Inputs, Notes]:
+def _features(encoder: TableEncoder, tables: Sequence[Table]) -> tuple[list[Tensor], Notes]:
+    """Numbers of one table, or of lower and upper, NaN where missing; and notes."""
     if len(tables) == 1:
         features, notes = encoder.encode(tables[0])
-        return _float(features, tables[0]), notes
-    check_pair(tables[0], tables[1])
+        return [torch.from_numpy(features)], notes
     low, high, notes = encoder.encode_pair(tables[0], tables[1])
-    return Interval(_float(low, tables[0]), _float(high, tables[1])), notes
+    return [torch.from_numpy(low), torch.from_numpy(high)], notes
 
 
-def _float(features: Any, table: Table) -> Tensor:
-    x = torch.from_numpy(features).float()
-    if not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).any(1).nonzero()[0])
-        raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
-    return x
+def _inputs(features: list[Tensor], missing: Missing) -> Inputs:
+    return features[0] if len(features) == 1 else missing.intervals(*features)
 
 
 def _numbers(labels: Any, classes: Sequence[str], table: Table, encoder: TableEncoder) -> Tensor:

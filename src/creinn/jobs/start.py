@@ -4,7 +4,6 @@ In: a saved model, ordinary or CreINN, one network or an ensemble of such; new r
 of (:func:`creinn.upgrade.credal`).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from creinn.creinn import CreINN
@@ -43,5 +42,5 @@ def read_again(source: Source, saved: Saved, target: str | None) -> Training:
     known = saved.preprocessing["target"]
     if target not in (None, known):
         raise ValueError(f"--target is {target!r}, but the model to start from was trained for {known!r}.")
-    missing: Sequence[str] = (*saved.preprocessing.get("missing", ()), *source.missing)
-    return Training(rows, saved.classes, {**saved.preprocessing, "missing": list(dict.fromkeys(missing))})
+    marks = source.reading.missing or saved.preprocessing["marks"]
+    return Training(rows, saved.classes, {**saved.preprocessing, "marks": list(marks)})

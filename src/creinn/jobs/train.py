@@ -19,14 +19,15 @@ from creinn.commands.train import TrainOptions
 from creinn.creinn import CreINN
 from creinn.data.augment import RandomCropFlip
 from creinn.interval import Interval
-from creinn.jobs.heldout import A_SIXTH, divided, say_held_out
+from creinn.jobs.heldout import A_SIXTH, Labelled, divided, say_held_out
 from creinn.jobs.methods import METHODS, Form, Method, find_method
 from creinn.jobs.outputs import OPTIONS
 from creinn.jobs.saved import parts, takes_intervals
-from creinn.jobs.sources import Source, Training, learn_images, learn_tables
+from creinn.jobs.sources import Rows, Source, Training, learn_images, learn_tables, reading_of
 from creinn.jobs.start import read_again, read_start
 from creinn.members import fit_members
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
+from creinn.tables import MISSING, Reading
 from creinn.tables.columns import counted
 from creinn.tensorfile import write_bytes
 from creinn.training import History, TrainConfig
@@ -35,7 +36,8 @@ from creinn.upgrade import credal
 PATIENCE = 10
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
-ONLY_NEW = ("drop", "categorical", "size", "channels", "hidden", "network", "stem", "width")
+LIMITS = ("max_categories", "max_classes")
+ONLY_NEW = ("drop", "categorical", *LIMITS, "size", "channels", "hidden", "network", "stem", "width")
 
 
 def train(options: TrainOptions) -> int:
@@ -46,11 +48,8 @@ def train(options: TrainOptions) -> int:
         OSError: If a file cannot be read or written.
     """
     method = find_method(options.method)
-    source = Source(
-        *(options.data, options.lower, options.upper, options.missing, options.separator),
-        size=options.size,
-        strict=options.strict,
-    )
+    inputs = (options.data, options.lower, options.upper)
+    source = Source(*inputs, _reading(options), size=options.size, strict=options.strict)
     source.check()
     options = _resolved(options, method)
     form = {"distance": options.distance, "mode": options.mode, "loss": options.loss}
@@ -67,7 +66,9 @@ def train(options: TrainOptions) -> int:
     members = _count(options, method, started)
     _check_kind(data, options, takes_intervals(started[0]) if started else method.takes_intervals)
     _say_what(data)
-    train_data, val_data = divided(data, options.validation_fraction, options.seed, options.from_ is None)
+    kept, apart = divided(data, options.validation_fraction, options.seed, options.from_ is None)
+    train_data = (data.rows.complete(kept[0]), kept[1])
+    val_data = None if apart is None else (data.rows.complete(apart[0]), apart[1])
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     augment = _augmentation(options, data)
@@ -84,7 +85,7 @@ def train(options: TrainOptions) -> int:
         return 130
     combine = {"combine": options.combine} if method.is_credal else {}
     model = networks[0] if members == 1 else method.ensemble(networks, **combine)
-    _say_result(model, histories, val_data, bool(histories) and config.keep == "best")
+    _say_result(model, histories, data.rows, apart, bool(histories) and config.keep == "best")
     save(model, options.out, data.classes, data.preprocessing)
     held_out = 0.0 if val_data is None else options.validation_fraction or A_SIXTH
     used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)
@@ -103,7 +104,9 @@ def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
         raise ValueError(f"--{refused[0].rstrip('_')} is for {able}, not for {options.method}.")
     refused = [] if options.from_ is None else [name for name in ONLY_NEW if name in given]
     if refused:
-        raise ValueError(f"--{refused[0]} cannot be chosen with --from: it is that of the model to start from.")
+        raise ValueError(
+            f"--{refused[0].replace('_', '-')} cannot be chosen with --from: it is that of the model to start from."
+        )
     if options.from_ is None and options.train in ("radii", "nothing"):
         raise ValueError(f"--train {options.train} needs --from, for the centres of a new network have learnt nothing.")
     train = options.train
@@ -175,7 +178,8 @@ def _read(source: Source, options: TrainOptions) -> Training:
     if source.is_images:
         data = learn_images(source, options.channels)
     else:
-        data = learn_tables(source, options.target, options.drop, options.categorical)
+        limits = {name: getattr(options, name) for name in LIMITS}
+        data = learn_tables(source, options.target, options.drop, options.categorical, **limits)
     if len(data.classes) < 2:
         raise ValueError(f"{source.name} has one class only, {data.classes[0]!r}. There is nothing to tell apart.")
     return data
@@ -185,6 +189,12 @@ def _check_kind(data: Training, options: TrainOptions, takes: bool) -> None:
     if isinstance(data.rows.x, Interval) and not takes:
         able = " or ".join(f"--method {name}" for name, method in METHODS.items() if method.takes_intervals)
         raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
+
+
+def _reading(options: TrainOptions) -> Reading:
+    reading = reading_of(options)
+    same = options.from_ is not None and reading.missing == MISSING  # as for the model to start from
+    return replace(reading, missing=()) if same else reading
 
 
 def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | None:
@@ -198,7 +208,10 @@ def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | Non
 def _builder(options: TrainOptions, method: Method, form: Form, data: Training) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.preprocessing["kind"] == "table":
-        table = partial(models.mlp, in_features=data.rows.x.shape[1], num_classes=logits, hidden=options.hidden)
+        assert data.rows.missing is not None
+        table = partial(
+            models.mlp, in_features=data.rows.missing.num_features, num_classes=logits, hidden=options.hidden
+        )
         return lambda: method.build(table, form)
     networks = sorted(set(models.BUILDERS) - {"mlp"})
     if options.network not in networks:
@@ -227,7 +240,7 @@ def _say_what(data: Training) -> None:
 
 
 def _say_result(
-    model: Classifier, histories: list[History], val_data: tuple[Inputs, Tensor] | None, keeps_best: bool
+    model: Classifier, histories: list[History], rows: Rows, held_out: Labelled | None, keeps_best: bool
 ) -> None:
     networks = parts(model)
     if histories:
@@ -243,6 +256,10 @@ def _say_result(
         print(f"mean width of the probability intervals in training: {width:.4f}")
         if width < NEARLY_POINTS and not radii:
             print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
-    if val_data is not None:
+    if held_out is not None:
         scale = any(getattr(network, "distance", None) is True for network in networks)  # not given as a number
-        say_held_out(model, val_data, ["the epoch"] * keeps_best + ["the scale of the distance"] * scale)
+        say_held_out(
+            rows.predict(model, held_out[0]).to("cpu"),
+            held_out[1],
+            ["the epoch"] * keeps_best + ["the scale of the distance"] * scale,
+        )

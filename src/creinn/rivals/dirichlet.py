@@ -103,3 +103,10 @@ class DirichletPredictive(Predictive):
             return Predictive.concatenate(predictions)
         concentrations = [p.concentration for p in predictions if isinstance(p, DirichletPredictive)]
         return cls(torch.cat(concentrations), torch.cat([p.samples for p in predictions], 1))
+
+    @classmethod
+    def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
+        """The Dirichlet of the mean distribution and the mean sum of concentrations."""
+        mean = torch.stack([p.probabilities for p in predictions]).mean(0)
+        strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
+        return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))

@@ -90,6 +90,11 @@ class Predictive:
         """Join the samples of several predictions of the same rows, as an ensemble does."""
         return _join(predictions, 0)
 
+    @classmethod
+    def mixture(cls, predictions: Sequence[Any]) -> Any:
+        """The mean of several predictions, sample by sample."""
+        return cls(torch.stack([p.samples for p in predictions]).mean(0))
+
 
 def _join(predictions: Sequence[Predictive], dim: int) -> Predictive:
     logs = [p._log_samples for p in predictions if p._log_samples is not None]

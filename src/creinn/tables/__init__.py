@@ -1,8 +1,21 @@
-"""CSV tables in, numbers for a network out: what was read, filled in or left out is said, not hidden."""
+"""CSV tables in, numbers for a network out: what was read, found out or left out is said, not hidden."""
 
-from creinn.tables.columns import Category, Column, Number
+from creinn.tables.columns import Category, Column, Date, Number
 from creinn.tables.encoder import TableEncoder
 from creinn.tables.pair import check_pair
-from creinn.tables.table import MISSING, Table, read_table
+from creinn.tables.reading import is_packed_table, read_table
+from creinn.tables.table import MISSING, Reading, Table
 
-__all__ = ["MISSING", "Category", "Column", "Number", "Table", "TableEncoder", "check_pair", "read_table"]
+__all__ = [
+    "MISSING",
+    "Category",
+    "Column",
+    "Date",
+    "Number",
+    "Reading",
+    "Table",
+    "TableEncoder",
+    "check_pair",
+    "is_packed_table",
+    "read_table",
+]

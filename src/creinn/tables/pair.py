@@ -3,6 +3,7 @@
 import numpy as np
 
 from creinn.tables.columns import counted
+from creinn.tables.numerals import PLAIN, Style
 from creinn.tables.table import Table
 
 
@@ -39,13 +40,13 @@ def check_same_texts(lower: Table, upper: Table, column: str) -> None:
         )
 
 
-def check_bounds(lower: Table, upper: Table, column: str) -> None:
+def check_bounds(lower: Table, upper: Table, column: str, style: Style = PLAIN) -> None:
     """Refuse a column of numbers whose bounds are out of order, or missing in one table only.
 
     Raises:
         ValueError: If so; the message names the first row.
     """
-    low, high = lower.numbers(column), upper.numbers(column)
+    low, high = lower.numbers(column, style), upper.numbers(column, style)
     one_sided = np.flatnonzero(np.isnan(low) != np.isnan(high))
     if len(one_sided):
         row = int(one_sided[0])

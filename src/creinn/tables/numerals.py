@@ -1,0 +1,100 @@
+"""How numbers are written: with a point or a comma before the decimals, and perhaps a sign between thousands.
+
+In: texts. Out: numbers, and the style of writing under which most of them are numbers.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+SAMPLE = 1000  # different texts of a column to look at
+
+
+class Style(NamedTuple):
+    """Signs before the decimals and between thousands; the latter may be empty."""
+
+    decimal: str = "."
+    thousands: str = ""
+
+
+PLAIN = Style()
+_POINT = (Style(".", ","), Style(".", "'"), Style(".", " "))
+_COMMA = (Style(",", ""), Style(",", "."), Style(",", " "))
+
+
+def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tuple[Style, ...]:
+    """Styles to choose from, the likely ones first: ``22,967`` is a decimal only where cells are not parted by commas.
+
+    Args:
+        separator: Between the cells of the table.
+        decimal: ``.``, ``,`` or ``auto``.
+        thousands: ``,``, ``.``, ``'``, a space, ``none``, or ``auto``.
+
+    Raises:
+        ValueError: If one of them is none of these, or both are the same.
+    """
+    if decimal not in ("auto", ".", ","):
+        raise ValueError(f"The decimal sign must be '.', ',' or auto, got {decimal!r}.")
+    if thousands not in ("auto", "none", ",", ".", "'", " "):
+        raise ValueError(f"The thousands sign must be ',', '.', ''', ' ', none or auto, got {thousands!r}.")
+    every = (PLAIN, *_POINT, *_COMMA) if separator == "," else (PLAIN, *_COMMA, *_POINT)
+    wanted = "" if thousands == "none" else thousands
+    found = tuple(s for s in every if decimal in ("auto", s.decimal) and wanted in ("auto", s.thousands))
+    if not found and wanted == decimal:
+        raise ValueError(f"The decimal sign and the thousands sign are both {decimal!r}.")
+    return found or (Style(decimal, wanted),)
+
+
+def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, Bools]:
+    """Cells as numbers where they are (NaN elsewhere), and whether each is a finite one.
+
+    Example:
+        >>> parse(["1.234,5", "12.34"], Style(",", "."))[0]
+        array([1234.5,    nan])
+    """
+    texts = pd.Series(cells, dtype=object)
+    if style != PLAIN:
+        decimal, thousands = map(re.escape, style)
+        texts = texts.str.replace("[\u00a0\u202f]", " ", regex=True)
+        groups = rf"|\d{{1,3}}(?:{thousands}\d{{3}})+" if thousands else ""
+        number = rf"[+-]?(?:\d+{groups})?(?:{decimal}\d*)?(?:[eE][+-]?\d+)?"
+        texts = texts.where(texts.str.fullmatch(number, na=False).astype(bool))
+        texts = texts.str.replace(style.thousands, "", regex=False) if thousands else texts
+        texts = texts.str.replace(style.decimal, ".", regex=False)
+    values = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
+    return values, np.isfinite(values)
+
+
+def choose_styles(columns: Iterable[pd.Series], candidates: Sequence[Style]) -> list[Style]:
+    """The style of each column: the one that suits most columns of the table, or else most cells of the column.
+
+    Args:
+        columns: Texts without those for missing values.
+        candidates: Styles, the likely ones first.
+    """
+    samples = [column.dropna().drop_duplicates().head(SAMPLE) for column in columns]
+    shares = [
+        [float(parse(sample, style)[1].mean()) if len(sample) else 0.0 for style in candidates] for sample in samples
+    ]
+    suits = [sum(share[i] == 1 for share in shares) for i in range(len(candidates))]
+    common = int(np.argmax(suits))
+    return [candidates[common if share[common] == 1 else int(np.argmax(share))] for share in shares]
+
+
+def told_apart(cells: pd.Series, style: Style) -> str:
+    """What a style says of a number that is written otherwise than usual; empty if there is none."""
+    texts = cells.dropna().drop_duplicates()
+    values, usual = parse(texts, style)[0], parse(texts)[0]
+    differ = np.flatnonzero(values != usual)
+    if style == PLAIN or not len(differ):
+        return ""
+    between = f" and {style.thousands!r} between thousands" if style.thousands else ""
+    example = f"{texts.iloc[differ[0]]!r} is {values[differ[0]]:.10g}"
+    return f"numbers have {style.decimal!r} before decimals{between}: {example}"
