@@ -89,6 +89,9 @@ def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
         mean = torch.stack([filled.probabilities for filled in fills]).mean(0)
         torch.testing.assert_close(got.probabilities, mean)
     else:
+        mean = torch.stack([filled.probabilities for filled in fills]).mean(0)
+        torch.testing.assert_close(got.label[[0, 2, 4]], mean.argmax(1)[[0, 2, 4]])
+        assert got.classes("e-admissibility").gather(1, got.label[:, None]).all()
         assert all((got.lower <= filled.lower + 1e-6).all() for filled in fills)
         assert all((got.upper >= filled.upper - 1e-6).all() for filled in fills)
     complete = predict(classifier, x[[1, 3]], missing, 2)

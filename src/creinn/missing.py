@@ -124,8 +124,9 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> A
         batch_size: Rows at once.
 
     Returns:
-        Credal sets: the envelope over all fillings, or in sound mode of all values in the training range. Of models
-        without such sets: the mean over all fillings.
+        Credal sets: the envelope over all fillings, or in sound mode of all values in the training range; the label is
+        the most probable class of the mean over all fillings, which lies in the set. Of models without such sets: that
+        mean.
     """
     if isinstance(x, Interval):
         return model.predict(x, batch_size)
@@ -134,18 +135,16 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> A
         return model.predict(missing.fill(x), batch_size)
     complete, gapped = (x[rows] for rows in (~has_gaps, has_gaps))
     parts = [model.predict(missing.fill(complete), batch_size)] if len(complete) else []
-    if _is_sound(model):
-        parts.append(model.predict(missing.intervals(gapped), batch_size))
-    else:
-        for rows in gapped.split(batch_size):
-            parts.append(_combined([model.predict(filled, batch_size) for filled in missing.fills(rows)]))
+    for rows in gapped.split(batch_size):
+        fills = [model.predict(filled, batch_size) for filled in missing.fills(rows)]
+        if isinstance(fills[0], CredalSet):
+            box = model.predict(missing.intervals(rows), batch_size) if _is_sound(model) else CredalSet.envelope(fills)
+            label = torch.stack([filled.probabilities for filled in fills]).mean(0).argmax(-1)
+            parts.append(CredalSet._wrap(box.lower, box.upper, label))
+        else:
+            parts.append(type(fills[0]).mixture(fills))
     order = torch.cat(((~has_gaps).nonzero(), has_gaps.nonzero())).flatten().argsort()
     return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
-
-
-def _combined(predictions: Sequence[Any]) -> Any:
-    kind: Any = type(predictions[0])
-    return kind.envelope(predictions) if kind is CredalSet else kind.mixture(predictions)
 
 
 def _is_sound(model: Any) -> bool:
