@@ -209,9 +209,7 @@ def _builder(options: TrainOptions, method: Method, form: Form, data: Training) 
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.preprocessing["kind"] == "table":
         assert data.rows.missing is not None
-        table = partial(
-            models.mlp, in_features=data.rows.missing.num_features, num_classes=logits, hidden=options.hidden
-        )
+        table = partial(models.mlp, data.rows.missing.num_features, logits, hidden=options.hidden)
         return lambda: method.build(table, form)
     networks = sorted(set(models.BUILDERS) - {"mlp"})
     if options.network not in networks:
@@ -258,8 +256,5 @@ def _say_result(
             print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
     if held_out is not None:
         scale = any(getattr(network, "distance", None) is True for network in networks)  # not given as a number
-        say_held_out(
-            rows.predict(model, held_out[0]).to("cpu"),
-            held_out[1],
-            ["the epoch"] * keeps_best + ["the scale of the distance"] * scale,
-        )
+        chosen = ["the epoch"] * keeps_best + ["the scale of the distance"] * scale
+        say_held_out(rows.predict(model, held_out[0]).to("cpu"), held_out[1], chosen)
