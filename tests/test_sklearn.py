@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from creinn import CreINN, Interval, load
@@ -362,6 +362,7 @@ def test_early_stopping_stops_and_keeps_the_best(wine):
     assert quick(epochs=5).fit(X, y).histories_[0]["val_loss"] == [None] * 5
 
 
+@pytest.mark.filterwarnings("ignore:There is one row of each class")
 def test_small_batches_and_a_last_batch_of_one_row():
     X, y = load_iris(return_X_y=True)
     for rows, batch_size in ((slice(None, None, 6), 2), ([0, 100], 64)):  # 25 rows: a last batch of one; two rows
@@ -374,6 +375,80 @@ def test_standardisation_is_optional(wine):
     assert quick().fit(X * 1e4 + 1e6, y).score(test * 1e4 + 1e6, labels) > 0.9
     raw = quick(standardize=False, epochs=1).fit(X, y)
     np.testing.assert_array_equal(raw._preparation.scaled([test], torch.float64).numpy(), test)
+
+
+# What a table may hold.
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e-300])
+def test_columns_of_any_size_are_scaled(wine, factor):
+    X, test, y, _ = wine
+    expected = quick(epochs=3).fit(X, y).predict_interval(test)
+    np.testing.assert_allclose(quick(epochs=3).fit(X * factor, y).predict_interval(test * factor), expected, atol=0.02)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e30])
+def test_a_constant_column_is_zero(wine, value):
+    X, _, y, _ = wine
+    clf = quick(epochs=1).fit(np.c_[X, np.full(len(X), value)], y)
+    assert (clf._preparation.scaled([np.full((3, 14), value)], torch.float64)[:, 13] == 0).all()
+
+
+def test_moments_are_those_of_the_known_numbers(wine):
+    X, _, y, _ = wine
+    weights = 1.0 + np.arange(len(y)) % 3
+    blank = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
+    expected = StandardScaler().fit(blank, sample_weight=weights)
+    preparation = quick(epochs=1).fit(blank, y, weights)._preparation
+    np.testing.assert_allclose(preparation.mean, expected.mean_)
+    np.testing.assert_allclose(preparation.scale, expected.scale_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_however_far_away_nothing_overflows(wine, dtype):
+    X, _, y, _ = wine
+    for options in ({}, {"members": 2, "combine": "envelope"}):
+        clf = quick(epochs=5, **options).fit(X.astype(dtype), y)
+        far = np.full((4, 13), [[1e7], [1e30], [-1e160], [1.7e308]])
+        np.testing.assert_allclose(clf.uncertainty(far)["epistemic"], np.log2(3), atol=1e-5)
+        np.testing.assert_allclose(clf.predict_interval(far), [[[0, 1]] * 3] * 4, atol=1e-6)
+
+
+def test_columns_that_are_no_numbers_are_refused_by_name():
+    frame, y = load_iris(return_X_y=True, as_frame=True)
+    for column in (
+        pd.Categorical(y),  # of integers, which would pass for numbers
+        pd.Series(["a", "b", "c"])[y].to_numpy(),
+        pd.date_range("2020", periods=len(y)),
+        pd.to_timedelta(np.arange(len(y)), "D"),
+    ):
+        with pytest.raises(ValueError, match=r"Column 'new' of X is of type .*, not numbers"):
+            quick().fit(frame.assign(new=column), y)
+    quick(epochs=1).fit(frame.assign(new=y > 0, other=y.astype("Int64").mask(y == 1)), y)
+
+
+def test_masked_entries_are_missing(wine, fitted):
+    _, test, _, _ = wine
+    gaps = np.arange(13) < 4
+    masked = np.ma.masked_array(test, np.broadcast_to(gaps, test.shape))
+    expected = fitted.predict_interval(np.where(gaps, np.nan, test))
+    np.testing.assert_array_equal(fitted.predict_interval(masked), expected)
+
+
+def test_one_row_of_each_class_is_said_to_be_too_little(wine):
+    X, _, y, _ = wine
+    rows = [np.flatnonzero(y == label)[0] for label in np.unique(y)]
+    with pytest.warns(UserWarning, match="one row of each class"):
+        quick(epochs=1).fit(X[rows], y[rows])
+
+
+def test_a_fit_that_fails_leaves_nothing_half_done(wine):
+    X, _, y, _ = wine
+    clf = quick(epochs=1).fit(X, y)
+    with pytest.raises(ValueError, match="only one class"):
+        clf.fit(X, np.zeros(len(X)))
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
 
 
 # The forms: by default the distance from the training data decides how wide intervals are.
@@ -580,6 +655,11 @@ def test_interval_data_in_cross_validation_and_search(wide):
         ({"epochs": 2.5}, TypeError, "epochs must be an integer, got 2.5"),
         ({"members": 0}, ValueError, "members must be at least 1, got 0"),
         ({"batch_size": 1}, ValueError, "batch_size must be at least 2, got 1"),
+        ({"learning_rate": "slow"}, TypeError, "learning_rate must be a number, got 'slow'"),
+        ({"standardize": "no"}, TypeError, "standardize must be True or False, got 'no'"),
+        ({"early_stopping": 1}, TypeError, "early_stopping must be True or False, got 1"),
+        ({"hidden": (8, 3.7)}, TypeError, r"hidden\[1\] must be an integer, got 3.7"),
+        ({"class_weight": {"barolo": np.inf}}, ValueError, "weight of class 'barolo' must be positive, got inf"),
         ({"learning_rate": -1.0}, ValueError, "learning_rate must be a positive number"),
         ({"hidden": (0,)}, ValueError, r"hidden\[0\] must be at least 1"),
         ({"hidden": 64}, TypeError, "hidden must be a sequence of widths, got 64"),
@@ -612,8 +692,10 @@ def test_data_that_are_refused(wine):
         quick().fit(np.where(X > 1, np.inf, X), y)
     with pytest.raises(ValueError, match="Column 2 of X has no number in any row"):
         quick().fit(np.where(np.arange(13) == 2, np.nan, X), y)
-    with pytest.raises(ValueError, match="Column 0 of X holds numbers too large to be scaled"):
-        quick().fit(np.where(np.arange(13) == 0, X * 1e300, X), y)
+    with pytest.raises(ValueError, match="Column 0 of X spans more than numbers can"):
+        quick().fit(np.r_[X[:-2], np.full((1, 13), 1e308), np.full((1, 13), -1e308)], y)
+    with pytest.raises(ValueError, match=r"Column 0 of X holds numbers beyond 1e\+15. Set standardize=True"):
+        quick(standardize=False).fit(X * 1e30, y)
     with pytest.raises(ValueError, match="continuous"):
         quick().fit(X, X[:, 0])
     with pytest.raises(ValueError, match="rule must be one of"):

@@ -10,10 +10,10 @@ Unless asked otherwise it is the recommended form, CreINN-D: an ordinary network
 the distance from the training data.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,9 +28,10 @@ from creinn import nn as inn
 from creinn.credal import CredalSet
 from creinn.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.estimator_files import load_estimator, save_estimator
+from creinn.estimator_settings import check_settings
 from creinn.interval import Interval
 from creinn.members import fit_members, untrained_creinn
-from creinn.preparation import Array, Preparation
+from creinn.preparation import Array, Preparation, as_numbers
 from creinn.training import TrainConfig
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
@@ -129,7 +130,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: If data or settings are not as they must be; also if there is one class only.
             TypeError: If a setting is of the wrong type.
         """
-        self._check_settings()
+        check_settings(self)
+        self.__dict__.pop("model_", None)  # if this fit fails, what is left of the one before does not fit together
         bounds, y = self._bounds(X, y=y)
         check_classification_targets(y)
         if sample_weight is not None:
@@ -137,12 +139,19 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             used = sample_weight > 0
             if not used.any():
                 raise ValueError("sample_weight is zero in every row.")
-            bounds, y, sample_weight = [bound[used] for bound in bounds], y[used], sample_weight[used]
+            bounds, y = [bound[used] for bound in bounds], y[used]
+            sample_weight = sample_weight[used] / sample_weight.max()
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"CreINNClassifier needs samples of at least 2 classes in the data, but the data contains only one "
                 f"class: {self.classes_.tolist()[0]!r}."
+            )
+        if len(labels) == len(self.classes_) and self._distance() is not False:
+            warnings.warn(
+                "There is one row of each class: how far rows of a class lie apart is not known, and uncertainty is "
+                "likely too small.",
+                stacklevel=2,
             )
         weights = self._weights(labels, sample_weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -203,7 +212,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             ValueError: If ``X`` is not as it must be, or holds intervals though the network takes points only.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         bounds, _ = self._bounds(X, reset=False)
         first = self.model_.members[0] if isinstance(self.model_, Ensemble) else self.model_
         if len(bounds) == 2 and not first.is_interval:
@@ -222,7 +231,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             TypeError: If labels are neither texts, numbers nor truth values.
             OSError: If a file cannot be written.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         save_estimator(self, directory)
 
     @classmethod
@@ -242,7 +251,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
         """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
-        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else X
+        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else as_numbers(X)
         checked = validate_data(self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
         bound, labels = checked if "y" in options else (checked, None)
         if isinstance(X, Interval):
@@ -257,7 +266,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.class_weight, str):
             weights = counts.sum() / (len(counts) * counts)  # "balanced", by weights
         for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
-            if not weight > 0:
+            if not 0 < weight < np.inf:
                 raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
         return weights[labels] * own
 
@@ -288,19 +297,3 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             keep="best" if self.early_stopping else "last",
             progress=bool(self.verbose),
         )
-
-    def _check_settings(self) -> None:
-        for name, least in (("epochs", 1), ("members", 1), ("batch_size", 2), ("patience", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                raise TypeError(f"{name} must be an integer, got {value!r}.")
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}.")
-        if not isinstance(self.distance, bool | np.bool_ | Real):
-            raise TypeError(f"distance must be True, False or a number, got {self.distance!r}.")
-        if self.combine not in get_args(Combine):
-            raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
-        if not np.iterable(self.hidden) or isinstance(self.hidden, str):
-            raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
-        if not isinstance(self.validation_fraction, Real) or not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
