@@ -107,7 +107,7 @@ def test_verdict_names_what_is_wrong():
     with torch.no_grad():
         model.network[3].weight.fill_(3e38)
     found = diagnose(model, X, Y)
-    assert "NaN or infinite bounds, first in network.3." in found.verdict
+    assert "NaN or infinite bounds, first in network.3: in eval mode such rows get the vacuous set." in found.verdict
     assert by_path(found)["network.3"].nonfinite > 0
     model = creinn().eval()
     for layer in model.network:

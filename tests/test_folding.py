@@ -309,6 +309,14 @@ def test_relu_keeps_every_digit_of_a_narrow_radius():
     assert y.radius.item() == pytest.approx(1e-12)
 
 
+@pytest.mark.parametrize(
+    ("center", "radius"), [(-torch.inf, 1.0), (torch.inf, 1.0), (0.0, torch.inf), (torch.nan, 1.0)]
+)
+def test_what_has_overflowed_does_not_become_a_number_again(center, radius):
+    y = finish(torch.tensor([[[center], [radius]]]), magnitude=True, relu=True)
+    assert not bool(torch.isfinite(y.bounds).all())
+
+
 def test_sums_of_all_kinds():
     x = Interval([[1.0, -2.0]], [[2.0, -1.0]])
     for a, b in ((x, x), (x, 1.5), (x, torch.ones(1, 2)), (x, Interval([[0.0]], [[1.0]])), (x[0], x[0]), (x[0], x)):

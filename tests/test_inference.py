@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import fx
 
-from creinn import CredalSet, CreINN, Ensemble, Interval, convert, inference, models
+from creinn import CredalSet, CreINN, Ensemble, Interval, convert, diagnose, inference, models
 from creinn import nn as inn
 from creinn.classifier import Classifier
 from creinn.inference import Compiled, compile
@@ -324,3 +324,58 @@ def test_a_network_that_is_not_a_graph_is_refused():
 def test_something_else_than_inputs_is_refused():
     with pytest.raises(TypeError, match="Expected an Interval or a tensor"):
         compile(CreINN(models.mlp(5, 3)))([1.0])
+
+
+def overflowing(family, **options):
+    """A model whose weights let numbers of about 1e9 overflow, and leave numbers of about 1e-30 alone."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("logits", 3)))
+    with torch.no_grad():
+        network[0].weight.mul_(1e30)
+    return CreINN(network, **options)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        *((inn, {"mode": mode}) for mode in ("paper", "scaled", "sound")),
+        (inn, {"logits": 1, "mode": "sound"}),
+        (inn, {"logit_norm": False}),
+        (inn, {"distance": 1.0}),
+        (torch.nn, {"distance": 1.0}),
+    ],
+)
+@torch.no_grad()
+def test_a_row_that_overflows_gets_the_vacuous_set_and_leaves_others_alone(family, options):
+    model = overflowing(family, **options)
+    x = torch.tensor([[1e-30, -2e-30], [1e9, -1e9], [3e-30, 0.0]])
+    if "distance" in options:
+        model.fit_distance(torch.rand(12, 2) * 1e-30, torch.arange(12) % 3)
+    for found in (model.eval(), compile(model)):
+        for data in (x, Interval(x, x)) if family is inn else (x,):
+            sets, alone = found(data), found(data[[0, 2]])
+            assert (sets.lower[1].tolist(), sets.upper[1].tolist()) == (
+                [0.0] * sets.num_classes,
+                [1.0] * sets.num_classes,
+            )
+            torch.testing.assert_close(sets.lower[[0, 2]], alone.lower)
+            torch.testing.assert_close(sets.upper[[0, 2]], alone.upper)
+            assert bool((alone.width < 1).any())
+    if family is inn:
+        assert bool(model.train()(x).lower.isnan().any())  # for training to stop at
+
+
+@torch.no_grad()
+def test_a_sound_resnet_that_overflows_says_so_and_where():
+    torch.manual_seed(0)
+    model = CreINN(models.resnet50(10, width=16), mode="sound").eval()
+    x = torch.rand(2, 3, 16, 16)
+    for found in (model, compile(model)):
+        sets = found(x)
+        assert bool((sets.lower == 0).all())
+        assert bool((sets.upper == 1).all())
+        assert bool(sets.classes("maximality").all())
+    calls = {layer.path: layer.nonfinite for layer in diagnose(model, x).layers}
+    first = next(path for path, count in calls.items() if count)
+    assert f"first in {first}: in eval mode such rows get the vacuous set" in diagnose(model, x).verdict
+    assert first.startswith("network.layer")

@@ -15,8 +15,8 @@ factor of :math:`10^{14}`: one relative radius for all layers gives vacuous sets
 - in modes ``"paper"`` and ``"scaled"`` the radius branch of a batch norm starts as the exact map divided by the growth
   since the last norm, which keeps relative widths as they are, in paper mode while training too. This is a heuristic
   for containment, as are these norms themselves;
-- in mode ``"sound"`` batch norms map intervals exactly, and the network encloses its source. The radii then shrink
-  towards the input.
+- in mode ``"sound"`` batch norms map intervals exactly in eval mode, where the network encloses its source. The radii
+  then shrink towards the input.
 """
 
 import math

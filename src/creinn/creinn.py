@@ -57,8 +57,8 @@ class CreINN(_Credal):
     * An interval network in mode ``"paper"``: Interval Batch Normalization and softmax of the paper, which are
       heuristics for containment. The form to compare results with.
     * ``"scaled"``: norms that keep the order of radii; otherwise as the paper's form.
-    * ``"sound"``: every batch norm and the softmax keep containment. The credal set then contains the probabilities of
-      every ordinary network inside the weight intervals. Sound networks need small radii; see
+    * ``"sound"``: every batch norm and the softmax keep containment. In eval mode the credal set then contains the
+      probabilities of every ordinary network inside the weight intervals. Sound networks need small radii; see
       :func:`creinn.nn.scale_radii_`.
     * With ``distance``, in any mode: inputs whose features are far from the training data get wider sets. In the
       recommended form, CreINN-D, ``network`` is an ordinary one: it is trained and predicts at an ordinary network's
@@ -158,7 +158,7 @@ class CreINN(_Credal):
         """
         x = self._inputs(x)
         if self.distance_radius is None or self.training:
-            return credal_set(self._normalised(self.network(x)), self.mode)
+            return credal_set(self._normalised(self.network(x)), self.mode, training=self.training)
         outputs, logits = observe(self.network, x, self.distance_at)
         radius = self.distance_radius(self._measured(outputs))
         return credal_set(self._normalised(logits), self.mode, radius)
@@ -302,26 +302,30 @@ class Ensemble(_Credal):
         return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
 
 
-def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None) -> CredalSet:
+def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False) -> CredalSet:
     """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
 
     Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
     that of every logit, and the label stays that of the logits: the sets contain those without it, so it is not ruled
-    out.
+    out. A row that has overflowed on its way, so that a logit is NaN or infinite, gets the vacuous set: [0, 1] for
+    every class. In ``training`` it stays NaN, for training to stop at.
     """
     if radius is not None:
         wide = credal_set(add_radius(logits, radius), mode)
         return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
-    if logits.is_point:
-        scores = logits.lower
-        if logits.shape[1] == 1:
-            scores = torch.cat((-scores, scores), 1)
-        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
-        return CredalSet._wrap(q, q, scores.argmax(1))
     lower, upper = logits.lower, logits.upper
-    if logits.shape[1] == 1:
-        return CredalSet._trusted(*one_logit_softmax(lower[:, 0], upper[:, 0]))
-    return CredalSet._trusted(*interval_softmax(lower, upper, "sound" if mode == "sound" else "paper"))
+    if logits.is_point:
+        scores = torch.cat((-lower, lower), 1) if logits.shape[1] == 1 else lower
+        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
+        bounds, label = (q, q), scores.argmax(1)
+    elif logits.shape[1] == 1:
+        bounds, label = one_logit_softmax(lower[:, 0], upper[:, 0]), None
+    else:
+        bounds, label = interval_softmax(lower, upper, "sound" if mode == "sound" else "paper"), None
+    if not training:
+        finite = (upper - lower < math.inf).all(1, keepdim=True)
+        bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
+    return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
 
 
 def _pairs(data: Any, batch_size: int, name: str) -> Iterator[tuple[Inputs, Tensor]]:

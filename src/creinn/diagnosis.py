@@ -15,6 +15,8 @@ from creinn.interval import Interval
 from creinn.nn.parameters import IntervalParameters
 from creinn.recording import Call, recording
 
+_OVERFLOW = "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
+
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
@@ -55,7 +57,7 @@ class Diagnosis:
         found = []
         for sentence, paths in (
             ("Inverted bounds in {}.", [x.path for x in self.layers if x.inverted]),
-            ("NaN or infinite bounds, first in {}.", [x.path for x in self.layers if x.nonfinite][:1]),
+            (_OVERFLOW, [x.path for x in self.layers if x.nonfinite][:1]),
             ("Dead radii: no radius gets a gradient in {}.", [x.path for x in self.layers if x.no_gradient == 1]),
             ("Every radius is zero in {}.", [x.path for x in self.layers if x.zero_radii == 1]),
         ):

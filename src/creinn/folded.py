@@ -157,7 +157,8 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
     r"""Intervals from centre and radius ``(N, 2, C, ...)``, which are changed in place.
 
     ReLU without bounds: with :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)`, the new centre
-    :math:`h` minus that. No digit of a narrow radius is lost.
+    :math:`h` minus that. No digit of a narrow radius is lost. What is infinite becomes NaN, or stays, as in
+    :func:`creinn.nn.moments.relu_moments`.
 
     Example:
         >>> x = finish(torch.tensor([[[1.0, 1.0, -3.0], [-0.5, 3.0, 1.0]]]), magnitude=True, relu=True)
@@ -169,8 +170,8 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
         if magnitude:
             radius.abs_()
         if relu:
-            high = center.add_(radius).relu_()
-            radius.clamp_max_(torch.sub(high, high, alpha=0.5))
+            high = F.leaky_relu_(center.add_(radius), 0.0)
+            radius.clamp_max_(high / 2)
             center.sub_(radius)
     return Interval._new(moments=moments, point=False, nonnegative=nonnegative or relu)
 

@@ -5,7 +5,7 @@ import torch
 
 import reference
 from cases import AFFINE, LAYERS, LayerCase
-from creinn.interval import Interval
+from creinn.interval import Interval, stack_axis
 from creinn.nn.parameters import IntervalParameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own note on copies
@@ -93,6 +93,18 @@ def test_gradients_reach_the_input(case: LayerCase) -> None:
     (y.lower.sum() + 2 * y.upper.sum()).backward()
     assert all(torch.isfinite(t.grad).all() for t in (lower, upper))
     assert max(lower.grad.abs().max(), upper.grad.abs().max()) > 0
+
+
+@by_name
+@pytest.mark.parametrize("value", [-torch.inf, torch.inf, torch.nan])
+@torch.no_grad()
+def test_what_has_overflowed_does_not_become_a_number_again(case: LayerCase, value: float) -> None:
+    interval, _ = pair(case, 9)
+    x, one = torch.full(case.shape, value, dtype=torch.float64), torch.ones(case.shape, dtype=torch.float64)
+    moments = torch.stack((x, one), stack_axis(x.ndim))
+    for argument in (Interval._of_point(x), Interval._of_parts(x, x), Interval._of_moments(moments)):
+        result = interval(argument)
+        assert not bool((torch.isfinite(result.lower) & torch.isfinite(result.upper)).all())
 
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)

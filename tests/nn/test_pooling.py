@@ -51,3 +51,13 @@ def test_bounds_are_not_kept(name):
     kept = saved_bytes(lambda: layer(Interval._of_moments(moments)).moments, [moments])
     places = layer(Interval._of_moments(moments)).moments.numel() * torch.int32.itemsize
     assert kept == (places if "Max" in name else 0)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if "Max" in name])
+def test_a_maximum_does_not_hide_what_has_overflowed(name):
+    shape, args, kwargs = LAYERS[name]
+    lower, upper = torch.zeros(shape), torch.ones(shape)
+    lower[0, 0, 0] = upper[0, 0, 0] = -torch.inf
+    result = getattr(inn, name)(*args, **kwargs)(Interval._of_parts(lower, upper))
+    assert bool(result.lower[0, 0].isnan().any())
+    assert bool(torch.isfinite(result.upper[1]).all())

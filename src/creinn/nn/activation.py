@@ -36,10 +36,15 @@ class _Valley(torch.nn.Module):
 
 
 def monotone(function: Callable[[Tensor], Tensor], x: Interval, nonnegative: bool | None = None) -> Interval:
-    """Range of a monotone non-decreasing element-wise function."""
-    if x.is_point:
-        return Interval._of_point(function(x.lower), x.nonnegative if nonnegative is None else nonnegative)
-    return Interval._of_bounds(function(x.bounds), x.nonnegative if nonnegative is None else nonnegative)
+    """Range of a monotone non-decreasing element-wise function; NaN where a bound is infinite.
+
+    A value that has overflowed may be anything: a function that is constant far out, such as ReLU at minus infinity,
+    must not make a number of it again.
+    """
+    nonnegative = x.nonnegative if nonnegative is None else nonnegative
+    values = x.lower if x.is_point else x.bounds
+    result = torch.add(function(values), values, alpha=0)
+    return Interval._of_point(result, nonnegative) if x.is_point else Interval._of_bounds(result, nonnegative)
 
 
 def valley(function: Callable[[Tensor], Tensor], x: Interval, bottom: float) -> Interval:

@@ -7,6 +7,7 @@ keeps anyway.
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -35,12 +36,14 @@ def positive_radius(moments: Tensor, before: Tensor, scale: Tensor, shift: Tenso
 def relu_moments(moments: Tensor) -> Tensor:
     r"""Centre and radius of the ReLU of intervals, without their bounds.
 
-    A radius below 0 is a rounding error, and counts as 0.
+    A radius below 0 is a rounding error, and counts as 0. What is infinite becomes NaN, or stays (0 times minus
+    infinity, in a leaky ReLU of slope 0, is NaN): it has overflowed, and is not known to be below 0.
     With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)` and the new centre :math:`h` minus that,
     so that the lower bound is never below 0 and no digit of a narrow radius is lost.
 
     Example:
-        >>> relu_moments(torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]]))   # [0.5, 1.5], [-2, 4], [-4, -2]
+        >>> moments = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])   # [0.5, 1.5], [-2, 4], [-4, -2]
+        >>> relu_moments(moments) + 0   # no -0
         tensor([[[1.0000, 2.0000, 0.0000], [0.5000, 2.0000, 0.0000]]])
     """
     result: Tensor = _ReLU.apply(moments)
@@ -78,7 +81,7 @@ class _ReLU(torch.autograd.Function):
     @staticmethod
     def forward(moments: Tensor) -> Tensor:
         center, radius = moments.unbind(1)
-        high = (center + radius).relu_()
+        high = F.leaky_relu_(center + radius, 0.0)
         new = torch.minimum(radius, high / 2).clamp_min_(0)
         return torch.stack((high.sub_(new), new), 1)
 

@@ -32,8 +32,9 @@ class _Maximum(torch.nn.Module):
             raise ValueError(f"{type(self).__name__} cannot return indices: the bounds differ in them.")
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Pool both bounds."""
-        return as_interval(x).channelwise(self._maxima)
+        """Pool both bounds; a maximum over infinite ones is NaN, for what has overflowed may be anything."""
+        x = as_interval(x)
+        return (x if x.nonnegative else x.each(lambda t: torch.add(t, t, alpha=0))).channelwise(self._maxima)
 
     def _maxima(self, x: Tensor) -> Tensor:
         if not (torch.is_grad_enabled() and x.requires_grad):
