@@ -3,13 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: demo test lint types benchmark clean
+.PHONY: demo test portability lint types benchmark clean
 
 demo: $(STAMP)
 	$(BIN)/creinn demo
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
+
+# Other instructions, another order of sums, other numbers of threads: the tests that compute, under each of these.
+SETTINGS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=SSE4_2 MKL_CBWR=COMPATIBLE \
+  ONEDNN_MAX_CPU_ISA=SSE41 OMP_NUM_THREADS=1 OMP_NUM_THREADS=4
+TESTS ?=
+
+portability: $(STAMP)
+	@failed=; for setting in $(SETTINGS); do \
+	  echo "$$setting"; env $$setting $(BIN)/python -m pytest -n 2 -m numeric $(TESTS) || failed="$$failed $$setting"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "FAILED under:$$failed"; exit 1; fi; echo "passed under all: $(SETTINGS)"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

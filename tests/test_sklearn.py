@@ -26,14 +26,6 @@ QUICK = {"hidden": (16,), "epochs": 20, "learning_rate": 0.01}
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have valid feature names.*:UserWarning")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def quick(**options):
     return CreINNClassifier(**{**QUICK, "random_state": 0, **options})
 

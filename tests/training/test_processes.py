@@ -14,7 +14,7 @@ FILES = ["best.safetensors", "history.jsonl", "last.safetensors"]
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 def test_processes(tmp_path):
     # Some virtual machines promise AMX and do not have it; bfloat16 needs no more than AVX-512.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+    environment = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", **os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name("processes.py")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
