@@ -28,7 +28,7 @@ def test_learnt_by_hand():
     assert missing.donors[:, 1].sum() == 11  # two of three
     assert Missing.learn(X[:, 1:]).marked == (0, 1)
     copy = Missing.from_json(json.loads(json.dumps(missing.to_json(), allow_nan=False)))
-    torch.testing.assert_close(copy.fills(X), missing.fills(X), rtol=0, atol=0)
+    torch.testing.assert_close(copy.fills(X), missing.fills(X))
 
 
 def test_rows_by_hand():
@@ -95,7 +95,7 @@ def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
         assert all((got.lower <= filled.lower + 1e-6).all() for filled in fills)
         assert all((got.upper >= filled.upper - 1e-6).all() for filled in fills)
     complete = predict(classifier, x[[1, 3]], missing, 2)
-    torch.testing.assert_close(complete.probabilities, plain.probabilities, rtol=0, atol=0)
+    torch.testing.assert_close(complete.probabilities, plain.probabilities)
 
 
 def test_sound_sets_hold_every_value_of_the_training_range():
