@@ -311,7 +311,7 @@ def test_weights_of_rows_do_what_those_of_classes_do(wine):
     X, test = X / X.std(0), test / X.std(0)
     expected = quick(class_weight=by_class, **options).fit(X, y).predict_proba(test)
     plain = quick(**options).fit(X, y).predict_proba(test)
-    for scale in (1, 1e-20):  # their sum does not matter
+    for scale in (1, 1e-20, 1e307):  # their sum does not matter
         got = quick(**options).fit(X, y, sample_weight=scale * of_rows).predict_proba(test)
         np.testing.assert_allclose(got, expected, atol=0.02)
     assert np.abs(plain - expected).max() > 0.1
