@@ -1,3 +1,4 @@
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -5,7 +6,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from creinn.commands.parsing import POSITIONAL, UsageError, options_yaml, parse_options
+from creinn.commands.parsing import POSITIONAL, UsageError, command_line, options_yaml, parse_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,3 +174,26 @@ def test_help_says_what_the_docstring_says(capsys):
     assert "Where it goes. (required, type: Path)" in text
     assert "--batch-size BATCH_SIZE Rows. (type: int, default: 32)" in text
     assert "Args:" not in text
+
+
+def test_command_line_gives_the_same_options():
+    given = [
+        "a b.csv",
+        "--out",
+        "o",
+        "--hidden",
+        "5,6",
+        "--drop",
+        "x,y z",
+        "--no-progress",
+        "--from",
+        "f",
+        "--scale",
+        "2.0",
+    ]
+    options = parse_options(Options, "p", given)
+    line = command_line("do", options)
+    expected = "creinn do 'a b.csv' --out o --hidden 5,6 --drop 'x,y z' --no-progress --scale 2.0 --from f"
+    assert line == expected
+    assert parse_options(Options, "p", shlex.split(line)[2:]) == options
+    assert command_line("do", parse_options(Options, "p", ["--out", "o"]), leave_out=["out"]) == "creinn do"

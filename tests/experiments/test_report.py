@@ -42,6 +42,10 @@ def test_report_holds_tables_and_figures(studied):
     assert "Ensembles are limited by the number of runs: Deep Ensembles (2) of 2 instead of 10" in text
     assert "noise [0.12, 0.16]" in text
     assert "AUROC TU, test batch" in text
+    assert (
+        "in bits; for credal sets over two classes they are the paper's binary measures, which are probabilities"
+        in text
+    )
     for heading in (
         "Accuracy-rejection curves",
         "dashed: validation",

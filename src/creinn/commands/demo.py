@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from creinn.commands.parsing import options_yaml
+from creinn.commands.parsing import command_line, options_yaml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def run(options: DemoOptions) -> int:
     write_bytes(out / "demo.yaml", options_yaml("demo", options).encode())  # fails before the work if it must fail
     result = run_demo(config, progress=options.progress)
     print(text_table(result.table()))
-    origin = provenance(_command(options))
+    origin = provenance(command_line("demo", options, leave_out=("out", "progress")))
     record = {
         **origin,
         "settings": dataclasses.asdict(config),
@@ -65,16 +65,6 @@ def run(options: DemoOptions) -> int:
     page = write_demo_page(out / "report.html", result, origin)
     print(f"\n{result.seconds:.0f} s. The report: {page}")
     return 0
-
-
-def _command(options: DemoOptions) -> str:
-    """What to type for the same result; where it is written and what is shown does not matter to it."""
-    given = [
-        f"--{field.name} {value}"
-        for field in dataclasses.fields(options)
-        if field.name not in ("out", "progress") and (value := getattr(options, field.name)) != field.default
-    ]
-    return " ".join(["creinn demo", *given])
 
 
 def _check_dependencies() -> None:

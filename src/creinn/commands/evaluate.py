@@ -9,14 +9,14 @@ from creinn.commands.parsing import POSITIONAL
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """Measure a trained model on labelled data: accuracy, accuracy-rejection curves, and detection of foreign data.
+    """Measure a trained model on labelled data: classes, probabilities, sets, uncertainty, detection of foreign data.
 
     Args:
         model: Directory that creinn train wrote.
         data: CSV table with the columns of the training table and the class, or a folder (or zip archive) of images
             by class.
         out: JSON file for all numbers; a file with the same name and the suffix .yaml holds the options.
-        report: HTML page with curves and histograms; needs plotly.
+        report: HTML page with what the numbers mean, and pictures of them; needs plotly.
         force: Whether to replace files of these names that creinn evaluate did not write; inputs never are.
         lower: Table of lower bounds, together with upper; instead of data.
         upper: Table of upper bounds, with the same columns and rows.

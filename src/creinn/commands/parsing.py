@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -57,6 +58,23 @@ def options_yaml(command: str, options: Any) -> str:
     values = {_key(name): _plain(value) for name, value in dataclasses.asdict(options).items()}
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
+
+
+def command_line(command: str, options: Any, leave_out: Sequence[str] = ()) -> str:
+    """What to type for the same options, without those that are as by default and those that ``leave_out`` names."""
+    words = ["creinn", command]
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if field.name in leave_out or (not _is_required(field) and value == _default(field)):
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+        if field.metadata.get("positional"):
+            words.append(text)
+        elif isinstance(value, bool):
+            words.append(_option(field.name) if value else _option(f"no_{field.name}"))
+        else:
+            words += [_option(field.name), text]
+    return shlex.join(words)
 
 
 def summary(kind: Any) -> str:

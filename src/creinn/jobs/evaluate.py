@@ -1,21 +1,34 @@
-"""``creinn evaluate``: accuracy, accuracy-rejection curves, sets of classes, detection of foreign data."""
+"""``creinn evaluate``: how good classes, probabilities, sets of classes and uncertainties are; the numbers."""
 
 import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from creinn.commands.evaluate import EvaluateOptions
-from creinn.commands.parsing import options_yaml
+from creinn.commands.parsing import command_line, options_yaml
 from creinn.credal import CredalSet
-from creinn.evaluation import AccuracyRejection, accuracy_rejection, auarc, ood_detection
+from creinn.evaluation import (
+    AccuracyRejection,
+    accuracy_rejection,
+    auarc,
+    brier,
+    confusion,
+    expected_calibration_error,
+    log_loss,
+    ood_detection,
+    reliability,
+    set_decisions,
+)
 from creinn.evaluation.checks import as_numpy
+from creinn.jobs.evaluation_text import terminal_text
 from creinn.jobs.outputs import check_outputs
 from creinn.jobs.saved import read_saved
 from creinn.jobs.sources import Source, reading_of
-from creinn.report.tables import text_table
-from creinn.tables.columns import counted
+from creinn.report.provenance import provenance
 from creinn.tensorfile import write_bytes
 
 MOST_POINTS = 1001  # of a curve in the JSON file; the area under it is that of the whole curve
@@ -42,6 +55,7 @@ def evaluate(options: EvaluateOptions) -> int:
         foreign.check()
     rows, prediction = saved.ask(source, labelled=True, batch_size=options.batch_size)
     assert rows.labels is not None
+    is_credal = isinstance(prediction, CredalSet)
     correct = as_numpy(prediction.label == rows.labels)
     scores = _scores(prediction)
     foreign_scores = None
@@ -52,11 +66,13 @@ def evaluate(options: EvaluateOptions) -> int:
         "model": str(options.model),
         "data": source.name,
         "rows": len(correct),
-        "accuracy": float(correct.mean()),
+        **_quality(prediction, as_numpy(rows.labels), saved.classes),
+        "unit": "probability" if is_credal and prediction.num_classes == 2 else "bits",
         "auarc": {name: auarc(score, correct) for name, score in scores.items()},
     }
-    if isinstance(prediction, CredalSet):
-        record["sets"] = _sets(prediction, as_numpy(rows.labels), options.rule)
+    if is_credal:
+        sets = set_decisions(prediction.classes(options.rule), rows.labels)
+        record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
     if foreign_scores is not None:
         found = {name: ood_detection(scores[name], foreign_scores[name]) for name in scores}
         record["ood"] = {
@@ -66,7 +82,11 @@ def evaluate(options: EvaluateOptions) -> int:
             "auroc": {name: result.auroc for name, result in found.items()},
             "auprc": {name: result.auprc for name, result in found.items()},
         }
-    print(_text(record))
+    record["provenance"] = {
+        **provenance(command_line("evaluate", options)),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    print(terminal_text(record))
     record["curves"] = {name: _points(curve) for name, curve in curves.items()}
     write_bytes(options.out, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
@@ -79,51 +99,27 @@ def evaluate(options: EvaluateOptions) -> int:
     return 0
 
 
-def measure_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row per measure of uncertainty: areas under the curves."""
-    rows = []
-    for name, area in record["auarc"].items():
-        row: dict[str, Any] = {"uncertainty": name, "AUARC": area}
-        if "ood" in record:
-            row |= {"OOD AUROC": record["ood"]["auroc"][name], "OOD AUPRC": record["ood"]["auprc"][name]}
-        rows.append(row)
-    return rows
-
-
-def summary_lines(record: dict[str, Any]) -> list[str]:
-    """Sentences on what was measured."""
-    lines = [f"{counted(record['rows'], 'row')} of {record['data']}", f"accuracy {record['accuracy']:.4f}"]
-    if "sets" in record:
-        sets = record["sets"]
-        lines.append(
-            f"sets of classes ({sets['rule']}): the true class is in {sets['coverage']:.4f} of them, "
-            f"mean size {sets['mean_size']:.2f}"
-        )
-    if "ood" in record:
-        ood = record["ood"]
-        lines.append(
-            f"OOD: {counted(ood['rows'], 'row')} of {ood['data']}; a score that says nothing has AUROC 0.5 and AUPRC "
-            f"{ood['base_rate']:.3f}"
-        )
-    return lines
-
-
-def _text(record: dict[str, Any]) -> str:
-    return "\n".join(summary_lines(record)) + "\n\n" + text_table(measure_rows(record), digits=4)
+def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> dict[str, Any]:
+    """Classes and probabilities against the truth; the probabilities of a credal set are the intersection's."""
+    p, predicted = as_numpy(prediction.probabilities), as_numpy(prediction.label)
+    counts = confusion(predicted, labels, len(classes))
+    bins = reliability(p, labels, predicted=predicted)._asdict()
+    right, rows = counts.diagonal().tolist(), counts.sum(1).tolist()
+    return {
+        "classes": list(classes),
+        "accuracy": float((predicted == labels).mean()),
+        "log_loss": log_loss(p, labels),
+        "brier": brier(p, labels),
+        "expected_calibration_error": expected_calibration_error(p, labels, predicted=predicted),
+        "reliability": {name: [None if np.isnan(v) else v for v in values.tolist()] for name, values in bins.items()},
+        "recall": {name: r / n if n else None for name, r, n in zip(classes, right, rows, strict=True)},
+        "confusion": counts.tolist(),
+    }
 
 
 def _scores(prediction: Any) -> dict[str, Any]:
     measures = {"AU": prediction.aleatoric, "EU": prediction.epistemic, "TU": prediction.total}
     return {name: as_numpy(values) for name, values in measures.items()}
-
-
-def _sets(prediction: CredalSet, labels: Any, rule: Any) -> dict[str, Any]:
-    sets = as_numpy(prediction.classes(rule))
-    return {
-        "rule": rule,
-        "coverage": float(sets[np.arange(len(labels)), labels].mean()),
-        "mean_size": float(sets.sum(1).mean()),
-    }
 
 
 def _points(curve: AccuracyRejection) -> dict[str, list[float]]:

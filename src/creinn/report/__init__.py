@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from creinn.report.figures import heat_map, increase_chart, rejection_curves, score_histograms, training_curves
     from creinn.report.images import image_grid, interval_bars
     from creinn.report.page import Section, Side, write_page
+    from creinn.report.scores import confusion_map, reliability_chart
     from creinn.report.ternary import coarsen, simplex
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Side",
     "Spread",
     "coarsen",
+    "confusion_map",
     "heat_map",
     "html_table",
     "image_grid",
@@ -29,6 +31,7 @@ __all__ = [
     "interval_bars",
     "markdown_table",
     "rejection_curves",
+    "reliability_chart",
     "score_histograms",
     "simplex",
     "text_table",
@@ -41,6 +44,7 @@ _MODULES = {
     "figures": ("heat_map", "increase_chart", "rejection_curves", "score_histograms", "training_curves"),
     "images": ("image_grid", "interval_bars"),
     "page": ("Section", "Side", "write_page"),
+    "scores": ("confusion_map", "reliability_chart"),
     "ternary": ("coarsen", "simplex"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -25,6 +25,7 @@ from creinn.report.figures import heat_map, rejection_curves, score_histograms, 
 from creinn.report.html import Html
 from creinn.report.images import image_grid, interval_bars
 from creinn.report.page import Section, Side, write_page
+from creinn.report.provenance import provenance_rows
 from creinn.report.tables import html_table
 from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import color
@@ -165,14 +166,8 @@ def _training(result: DemoResult) -> Section:
 
 
 def _origin(result: DemoResult, origin: Mapping[str, Any]) -> Section:
-    facts = {
-        "command": origin["command"],
-        "commit": origin["commit"] or "unknown",
-        "versions": ", ".join(f"{name} {found}" for name, found in origin["versions"].items() if found),
-        "python": origin["python"],
-        "system": origin["system"],
+    added = {
         "settings": ", ".join(f"{name} {value}" for name, value in vars(result.config).items()),
         "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
     }
-    rows = [{"what": name, "value": str(value)} for name, value in facts.items()]
-    return Section("How this was made", [html_table(rows), text.ORIGIN])
+    return Section("How this was made", [html_table(provenance_rows({**origin, **added})), text.ORIGIN])

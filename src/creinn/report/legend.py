@@ -14,13 +14,13 @@ _DASHES = {"dash": ' stroke-dasharray="5 3"', "dot": ' stroke-dasharray="2 3"'}
 
 
 def legend(figures: Sequence[Figure]) -> Html:
-    """Markup of the legend; empty if there are not two names to tell apart."""
+    """Markup of the legend; empty if there is one name only, and nothing to explain."""
     found: dict[str, Any] = {}
     for figure in figures:
         for trace in figure.data:
             if trace.name:
                 found.setdefault(trace.name, trace)
-    if len(found) < 2:
+    if len(found) < 2 and not any(map(_explains, found.values())):
         return Html("")
     entries = "\n".join(_entry(name, trace) for name, trace in found.items())
     return Html(f'<div class="legend">\n{entries}\n</div>\n')
@@ -28,9 +28,13 @@ def legend(figures: Sequence[Figure]) -> Html:
 
 def _entry(name: str, trace: Any) -> str:
     inner = f"{_swatch(trace)}{markup(name)}"
-    if trace.hoverinfo == "skip":
+    if _explains(trace):
         return f"<span>{inner}</span>"
     return f'<button type="button" aria-pressed="true">{inner}</button>'
+
+
+def _explains(trace: Any) -> bool:
+    return trace.hoverinfo == "skip"
 
 
 def _swatch(trace: Any) -> str:

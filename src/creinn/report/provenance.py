@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ def provenance(command: str) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def provenance_rows(origin: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Rows of a table of what :func:`provenance` gives, and of what was added to it."""
+    facts = {**origin, "commit": origin["commit"] or "unknown"}
+    facts["versions"] = ", ".join(f"{name} {found}" for name, found in origin["versions"].items() if found)
+    return [{"what": name, "value": str(value)} for name, value in facts.items()]
 
 
 def commit(directory: Path) -> str | None:

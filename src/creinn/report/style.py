@@ -57,7 +57,7 @@ pre {{ background: var(--soft); border: 1px solid var(--grid); border-radius: 4p
   body {{ padding: 1.5rem 1rem 3rem; }}
   h1 {{ font-size: 1.6rem; }}
   th, td {{ padding: .35rem .4rem; }}
-  td:not(.number) {{ overflow-wrap: anywhere; }}
+  td:not(.number, :first-child) {{ overflow-wrap: anywhere; }}
   .wide, .wide tbody, .wide tr, .wide td {{ display: block; }}
   .wide thead {{ display: none; }}
   .wide tr {{ margin-bottom: 1rem; }}
