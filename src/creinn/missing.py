@@ -2,7 +2,8 @@
 
 In: rows of numbers ``(N, features)`` with NaN where nothing is known. Out: rows that a network takes; predictions. A
 missing cell is filled in turn with values drawn from the training rows, and the credal set of the row is the envelope
-of the sets of all fillings. A sound interval network takes the interval of the training range instead.
+of the sets of all fillings; where sets grow with the distance from the training data, without the quarter that is
+farthest from them. A sound interval network takes the interval of the training range instead.
 
 The paper's and the scaled norms do not keep wide inputs wide: of intervals as inputs they make narrow sets around the
 wrong class. So these networks get fillings too.
@@ -20,6 +21,7 @@ from creinn.credal import CredalSet
 from creinn.interval import Interval
 
 FILLS = 16
+PLAUSIBLE = 12  # of them; the others fit the rest of the row least, by the distance from the training data
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +126,8 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> A
         batch_size: Rows at once.
 
     Returns:
-        Credal sets: the envelope over all fillings, or in sound mode of all values in the training range; the label is
-        the most probable class of the mean over all fillings, which lies in the set. Of models without such sets: that
-        mean.
+        Credal sets: the envelope over fillings, or in sound mode of all values in the training range; the label is the
+        most probable class of the mean over fillings, which lies in the set. Of models without such sets: that mean.
     """
     if isinstance(x, Interval):
         return model.predict(x, batch_size)
@@ -137,19 +138,33 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> A
     parts = [model.predict(missing.fill(complete), batch_size)] if len(complete) else []
     for rows in gapped.split(batch_size):
         fills = [model.predict(filled, batch_size) for filled in missing.fills(rows)]
-        if isinstance(fills[0], CredalSet):
-            box = model.predict(missing.intervals(rows), batch_size) if _is_sound(model) else CredalSet.envelope(fills)
-            label = torch.stack([filled.probabilities for filled in fills]).mean(0).argmax(-1)
-            parts.append(CredalSet._wrap(box.lower, box.upper, label))
-        else:
+        if not isinstance(fills[0], CredalSet):
             parts.append(type(fills[0]).mixture(fills))
+        elif _is_sound(model):
+            box = model.predict(missing.intervals(rows), batch_size)
+            parts.append(CredalSet._wrap(box.lower, box.upper, _envelope(fills, len(fills)).label))
+        else:
+            parts.append(_envelope(fills, PLAUSIBLE if _has_distance(model) else len(fills)))
     order = torch.cat(((~has_gaps).nonzero(), has_gaps.nonzero())).flatten().argsort()
     return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
 
 
+def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
+    """The envelope of the narrowest ``kept`` sets of each row; the label is that of their mean."""
+    lower, upper, mean = (
+        torch.stack([getattr(s, name) for s in fills]) for name in ("lower", "upper", "probabilities")
+    )
+    which = (upper - lower).mean(-1).topk(kept, 0, largest=False).indices[..., None].expand(-1, -1, lower.shape[-1])
+    lower, upper, mean = (values.gather(0, which) for values in (lower, upper, mean))
+    return CredalSet._wrap(lower.amin(0), upper.amax(0), mean.mean(0).argmax(-1))
+
+
 def _is_sound(model: Any) -> bool:
-    members = getattr(model, "members", [model])
-    return all(getattr(m, "is_interval", False) and m.mode == "sound" for m in members)
+    return all(getattr(m, "is_interval", False) and m.mode == "sound" for m in getattr(model, "members", [model]))
+
+
+def _has_distance(model: Any) -> bool:
+    return all(m.distance_radius is not None for m in getattr(model, "members", [model]))
 
 
 def _finite(bound: Tensor) -> Tensor:
