@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from creinn import CreINN, models
-from creinn.features import features_and_logits, find_head
+from creinn.features import find_head, observe
 from distance_cases import blobs
 
 
@@ -50,11 +50,11 @@ def test_features_are_what_enters_the_head() -> None:
     mlp = models.mlp(4, 3, hidden=(8,), layers=torch.nn).eval()
     hooked = torch.nn.Sequential(*mlp.body, mlp.head)
     for network in (mlp, hooked, Named()):
-        features, logits = features_and_logits(network, x)
+        (features,), logits = observe(network, x)
         torch.testing.assert_close(find_head(network)(features), logits)
         torch.testing.assert_close(logits, network(x))
-    torch.testing.assert_close(features_and_logits(hooked, x)[0], mlp.features(x))
-    assert not hooked[-1]._forward_pre_hooks
+    torch.testing.assert_close(observe(hooked, x)[0][0], mlp.features(x))
+    assert not hooked[-1]._forward_hooks
 
 
 def test_networks_whose_features_cannot_be_found_are_refused() -> None:
@@ -65,6 +65,6 @@ def test_networks_whose_features_cannot_be_found_are_refused() -> None:
         CreINN(Swapped(), distance=True).fit_distance(x, y)
     with pytest.raises(ValueError, match=r"output of Lying is not head\(features\(x\)\)"):
         CreINN(Lying(), distance=True).fit_distance(x, y)
-    with pytest.raises(ValueError, match=r"features of Sequence should have shape \(N, 4\).*got \(2, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"features of Sequence should have shape \(N, 4\).*got \(32, 5, 4\)"):
         CreINN(Sequence(), distance=True).fit_distance(x, y)
     assert CreINN(Named(), distance=True).fit_distance(x, y).logits == 3

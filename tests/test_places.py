@@ -82,7 +82,8 @@ def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) 
 
     x, y = blobs()
     model = CreINN(network(), distance=True, distance_at=("0",)).eval().fit_distance(x, y)
-    model.save(tmp_path)
+    with pytest.warns(UserWarning, match=r"load\(path, network=\.\.\.\) will need it: its distance is measured at '0'"):
+        model.save(tmp_path)
     with pytest.raises(ValueError, match=r"its distance is measured at '0'.*load\(path, network=\.\.\.\)"):
         load(tmp_path)
     torch.testing.assert_close(load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper)

@@ -102,6 +102,7 @@ def test_configuration_is_readable(tmp_path):
         "distance": None,
         "loss": "intersection",
         "distance_at": None,
+        "head": None,
     }
     assert config["classes"] == ["ham", "eggs", "spam"]
     assert config["preprocessing"] == {"mean": [0.5], "std": [0.25]}
@@ -170,13 +171,16 @@ class Custom(torch.nn.Module):
 def test_networks_that_cannot_be_described_are_passed_again(tmp_path):
     torch.manual_seed(0)
     model = CreINN(Custom()).eval()
-    save(model, tmp_path)
+    said = r"without its architecture, so creinn\.load\(path, network=\.\.\.\) will need it: .*Custom"
+    with pytest.warns(UserWarning, match=said):
+        save(model, tmp_path)
     with pytest.raises(ValueError, match=r"architecture of the model in .* is not in the file: .*load\(path, network="):
         load(tmp_path)
     again = load(tmp_path, network=Custom())
     torch.testing.assert_close(again(X).lower, model(X).lower)
     ensemble = Ensemble([CreINN(Custom()), CreINN(Custom())]).eval()
-    save(ensemble, tmp_path)
+    with pytest.warns(UserWarning, match=said):
+        save(ensemble, tmp_path)
     again = load(tmp_path, network=Custom())
     torch.testing.assert_close(again(X).lower, ensemble(X).lower)
     assert not torch.equal(again.members[0](X).lower, again.members[1](X).lower)

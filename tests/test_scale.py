@@ -9,7 +9,7 @@ from creinn import CredalSet, Interval
 from creinn.creinn import credal_set
 from creinn.distance import squared_distance
 from creinn.evaluation import auarc
-from creinn.features import features_and_logits
+from creinn.features import observe
 from creinn.scale import LARGEST_SCALE_SEEN, SCALES, Observed, area_under_rejection, choose_scale, one_sixth
 from distance_cases import blobs, ordinary
 
@@ -83,7 +83,7 @@ def test_the_scale_is_chosen_on_held_out_data() -> None:
     assert seen <= LARGEST_SCALE_SEEN
     model.fit_distance(x, y, held_out=blobs(seed=1))
     assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
-    new = features_and_logits(model.network.eval(), blobs(seed=1)[0])[0]
+    (new,), _ = observe(model.network.eval(), blobs(seed=1)[0])
     distance = model.distance_radius.distances[0]
     torch.testing.assert_close(distance.median, squared_distance(new, distance.statistics).median())
     model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))

@@ -8,15 +8,18 @@ import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
-from creinn.interval import Interval
+from creinn.inputs import batches, find_not_finite, first_rows, placed, rows_not_finite, without_gaps
+from creinn.logits import as_logits, check_logits, run
 from creinn.saving import save
 
-Inputs = Tensor | Interval
+Inputs: TypeAlias = Any
+"""A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors (:mod:`creinn.inputs`)."""
+Missing = Literal["refuse", "vacuous"]
 
 
 class Classifier(torch.nn.Module):
@@ -26,6 +29,9 @@ class Classifier(torch.nn.Module):
     num_classes: int
     preprocessing: Any = None
     """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
+    network: Any  # of all but ensembles
+    logits: int
+    gives_logits = False  # as far as is known; see check_network
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
@@ -48,26 +54,67 @@ class Classifier(torch.nn.Module):
     def after_step(self) -> None:
         """What to restore after each optimiser step, such as constraints on parameters."""
 
-    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256) -> Any:
+    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> Any:
         """Predict in batches, in eval mode and without gradients; results stay on the model's device.
 
         Args:
-            x: Inputs ``(N, ...)`` as a tensor or an :class:`Interval`, or an iterable of batches such as a DataLoader.
-                Of a batch that is a tuple or
-                list, the first entry is taken.
-            batch_size: Rows of a tensor or interval that are predicted at once.
+            x: Inputs ``(N, ...)`` as a tensor, an array or an :class:`Interval`, or a dict or tuple of these, which
+                reaches an ordinary network as it is; or an iterable of batches such as a DataLoader. Of a batch that
+                is a tuple or list, the first entry is taken.
+            batch_size: Rows that are predicted at once, unless ``x`` gives batches.
+            missing: What becomes of rows that hold NaN or an infinite number: ``"refuse"``, or ``"vacuous"``, the set
+                of all distributions, which only credal classifiers have.
 
         Raises:
-            ValueError: If there is nothing to predict, or ``batch_size`` is not positive.
+            TypeError: If ``x`` is something else.
+            ValueError: If there is nothing to predict, a row is missing values, ``batch_size`` is not positive, or the
+                network gives no logits.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-        device = next(self.parameters()).device
+        if missing not in ("refuse", "vacuous"):
+            raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
+        reference = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
+        parts: list[Any] = []
         with evaluating(self), torch.no_grad():
-            parts = [self(batch.to(device)) for batch in _batches(x, batch_size)]
+            for batch in batches(x, batch_size):
+                batch = placed(batch, reference.device, reference.dtype)
+                lacking = None
+                if where := find_not_finite(batch, first=sum(map(len, parts))):
+                    if missing == "refuse":
+                        raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
+                    lacking = rows_not_finite(batch)
+                    batch = without_gaps(batch)
+                self.check_network(batch)
+                prediction = self(batch)
+                parts.append(prediction if lacking is None else self._vacuous(prediction, lacking))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
         return self.prediction_type.concatenate(parts)
+
+    def _vacuous(self, prediction: Any, rows: Tensor) -> Any:
+        raise ValueError(
+            f"{type(self).__name__} predicts distributions, and none of them says that nothing is known. Only credal "
+            "models take missing='vacuous'; impute or drop rows that hold NaN or infinite numbers."
+        )
+
+    def check_network(self, x: Inputs) -> None:
+        """Refuse a network that gives no logits, or cannot be run, on the first rows of ``x``; each is asked once.
+
+        Raises:
+            ValueError: If there is such a network.
+        """
+        for part in self.modules():
+            if isinstance(part, Classifier) and hasattr(part, "network") and not part.gives_logits:
+                device = next(part.parameters()).device
+                unchanged = torch.random.fork_rng([device] if device.type == "cuda" else [])
+                with evaluating(part), torch.enable_grad(), unchanged:
+                    part._check_network(first_rows(x))
+                part.gives_logits = True
+
+    def _check_network(self, x: Inputs) -> None:
+        logits = as_logits(run(self.network, x), self.logits)
+        check_logits(logits, self.logits, f"The network {type(self.network).__name__}")
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network or the members, by name."""
@@ -102,12 +149,3 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part, mode in training.items():
             part.training = mode
-
-
-def _batches(x: Inputs | Iterable[Any], batch_size: int) -> Iterator[Inputs]:
-    if isinstance(x, Tensor | Interval):
-        for start in range(0, len(x), batch_size):
-            yield x[start : start + batch_size]
-        return
-    for batch in x:
-        yield batch[0] if isinstance(batch, tuple | list) else batch

@@ -5,7 +5,8 @@ networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -13,11 +14,13 @@ import torch
 from torch import Tensor
 
 from creinn import nn as inn
-from creinn.classifier import Classifier, Inputs, common_classes, evaluating
+from creinn.classifier import Classifier, Inputs, Missing, common_classes
 from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
 from creinn.distance import DistanceRadius, add_radius
 from creinn.features import check_features, check_places, find_head, named_stages, observe, pooled
+from creinn.inputs import find_not_finite, labelled_batches, placed
 from creinn.interval import Interval, as_interval
+from creinn.logits import as_logits, check_logits, run
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
 from creinn.probability import interval_softmax, one_logit_softmax
@@ -33,11 +36,10 @@ class _Credal(Classifier):
 
     prediction_type = CredalSet
 
-    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256) -> CredalSet:
+    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> CredalSet:
         """As :meth:`Classifier.predict`.
 
         Raises:
-            ValueError: If there is nothing to predict, or ``batch_size`` is not positive.
             RuntimeError: If a distance was asked for, but never fitted to the training data.
         """
         if not all(part.fitted for part in self.modules() if isinstance(part, DistanceRadius)):
@@ -45,8 +47,13 @@ class _Credal(Classifier):
                 "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
-        prediction: CredalSet = super().predict(x, batch_size)
+        prediction: CredalSet = super().predict(x, batch_size, missing)
         return prediction
+
+    def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
+        lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)
+        upper = torch.where(rows.unsqueeze(1), 1.0, prediction.upper)
+        return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
 
 
 class CreINN(_Credal):
@@ -68,7 +75,7 @@ class CreINN(_Credal):
 
     Args:
         network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
-            ordinary one.
+            ordinary one, which takes what it was made for: tensors of any dtype, or a dict or tuple of them.
         mode: ``"paper"``, ``"scaled"`` or ``"sound"``. The interval batch norms inside ``network`` are switched to it,
             in place.
         logits: Number of logits ``K``; by default that of the network's last interval layer, or of an
@@ -81,10 +88,12 @@ class CreINN(_Credal):
             :mod:`creinn.models` do), or else what enters the last linear layer.
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see
             :func:`creinn.credal.bounds_cross_entropy`.
+        head: Path of the module of ``network`` whose output are the logits and whose input are the features, for
+            networks that return more than logits, or whose head is not found by itself.
 
     Raises:
         ValueError: If an option is unknown, the network has no interval layer and there is no distance either, or it
-            has no module of ``distance_at``.
+            has no module of ``distance_at`` or ``head``.
         TypeError: If ``distance`` is neither a truth value nor a number.
 
     Example:
@@ -110,6 +119,7 @@ class CreINN(_Credal):
         distance: float | bool | None = None,
         loss: Loss = "intersection",
         distance_at: Sequence[str] | None = None,
+        head: str | None = None,
     ) -> None:
         super().__init__()
         _check_choice("mode", mode, Mode)
@@ -123,7 +133,8 @@ class CreINN(_Credal):
                 "The network has no interval layer, so its credal sets would be single points. Build it from "
                 "creinn.nn, make an interval twin of it with creinn.convert(network), or pass distance=True."
             )
-        self.logits = logits if logits is not None else _count_logits(network)
+        self.head = head
+        self.logits = logits if logits is not None else _count_logits(network, head)
         self.logit_norm = logit_norm
         self.num_classes = max(self.logits, 2)
         self.norm: torch.nn.Module
@@ -138,6 +149,7 @@ class CreINN(_Credal):
         self.distance_at = named_stages(network) if distance_at is None else tuple(distance_at)
         check_places(network, self.distance_at)
         self._loss = loss
+        self._has_warned = False  # that the distance is left out
         self.distance_radius: DistanceRadius | None = None
         if distance is not None and distance is not False:
             self._add_distance()
@@ -146,7 +158,7 @@ class CreINN(_Credal):
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
-        options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance")}
+        options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance", "head")}
         places = None if self.distance_radius is None else list(self.distance_at)
         return {**options, "loss": self._loss, "distance_at": places}
 
@@ -158,8 +170,10 @@ class CreINN(_Credal):
         """
         x = self._inputs(x)
         if self.distance_radius is None or self.training:
-            return credal_set(self._normalised(self.network(x)), self.mode, training=self.training)
-        outputs, logits = observe(self.network, x, self.distance_at)
+            self._warn_of_skipped_distance()
+            logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
+            return credal_set(self._normalised(logits), self.mode, training=self.training)
+        outputs, logits = observe(self.network, x, self.distance_at, self.head)
         radius = self.distance_radius(self._measured(outputs))
         return credal_set(self._normalised(logits), self.mode, radius)
 
@@ -199,6 +213,8 @@ class CreINN(_Credal):
     ) -> "CreINN":
         """Make the radius of the logits grow with the distance from training data; one pass over these.
 
+        The model ends in eval mode, since the distance plays no part in training mode.
+
         Works for any network, trained or converted, whose last linear layer can be found, or whose modules at
         ``distance_at`` run once; see :mod:`creinn.features`.
         A model that was built without ``distance`` gets one, as with ``distance=True``.
@@ -226,32 +242,50 @@ class CreINN(_Credal):
             self.distance = True
             self._add_distance()
         assert self.distance_radius is not None
-        with evaluating(self):
-            train = self._observe(x if y is None else (x, y), batch_size, "The training data")
-            new = None if held_out is None else self._observe(held_out, batch_size, "The held-out data")
+        self.eval()
+        train = self._observe(x if y is None else (x, y), batch_size, "The training data")
+        new = None if held_out is None else self._observe(held_out, batch_size, "The held-out data")
         scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
         fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
         return self
 
     def _add_distance(self) -> None:
         if not self.distance_at:
-            find_head(self.network)  # refuses a network without one
+            find_head(self.network, self.head)  # refuses a network without one
+        self.gives_logits = False  # there are features to be looked at too
         self.distance_radius = DistanceRadius(max(1, len(self.distance_at)), self.num_classes)
         reference = next(self.network.parameters())
         self.distance_radius.to(reference.device, reference.dtype)
 
+    def _warn_of_skipped_distance(self) -> None:
+        radius = self.distance_radius
+        if radius is not None and radius.distances[0].median.numel() > 0 and not self._has_warned:
+            self._has_warned = True
+            warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=5)
+
+    def _check_network(self, x: Inputs) -> None:
+        x, who = self._inputs(x), f"The network {type(self.network).__name__}"
+        output = run(self.network, x)
+        if self.head is None:
+            output = as_logits(output, self.logits)
+        if self.distance_radius is not None or self.head is not None:
+            check_features(self.network, x, self.distance_at, self.head)
+        if self.head is not None:
+            output, who = observe(self.network, x, (), self.head)[1], f"The module {self.head!r}"
+        check_logits(as_logits(output, self.logits), self.logits, who)
+
     def _inputs(self, x: Inputs) -> Inputs:
         if self.is_interval:
             return as_interval(x)
-        if not isinstance(x, Tensor):
+        if isinstance(x, Interval):
             raise TypeError(
-                f"This CreINN has an ordinary network, which takes tensors, but got {type(x).__name__}. For intervals "
+                "This CreINN has an ordinary network, which takes tensors, but got Interval. For intervals "
                 "build the network from creinn.nn, or make an interval twin of it with creinn.convert(network)."
             )
         return x
 
     def _normalised(self, logits: Inputs) -> Interval:
-        return as_interval(self.norm(logits))
+        return as_interval(self.norm(as_logits(logits, self.logits)))
 
     def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
         """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
@@ -262,18 +296,21 @@ class CreINN(_Credal):
         """Features to measure, normalised logits and classes of all rows."""
         reference = next(self.network.parameters())
         parts: list[Observed] = []
-        for x, y in _pairs(data, batch_size, name):
-            x = self._inputs(x.to(reference.device, reference.dtype))
-            labels = torch.as_tensor(y, device=reference.device).long()
-            if len(labels) != len(x) or labels.ndim != 1 or bool(((labels < 0) | (labels >= self.num_classes)).any()):
+        rows = 0
+        for x, y in labelled_batches(data, batch_size, name):
+            x = placed(x, reference.device, reference.dtype)
+            if where := find_not_finite(x, name[0].lower() + name[1:], rows):
+                raise ValueError(f"{where}. Impute or drop it first.")
+            self.check_network(x)
+            outputs, logits = observe(self.network, self._inputs(x), self.distance_at, self.head)
+            labels, count = torch.as_tensor(y, device=reference.device).long(), len(logits)
+            if labels.shape != (count,) or bool(((labels < 0) | (labels >= self.num_classes)).any()):
                 raise ValueError(
-                    f"{name} need one class in 0 .. {self.num_classes - 1} per row, but {len(x)} rows have classes of "
+                    f"{name} need one class in 0 .. {self.num_classes - 1} per row, but {count} rows have classes of "
                     f"shape {tuple(labels.shape)} in {sorted(set(labels.flatten().tolist()))}."
                 )
-            if not parts:
-                check_features(self.network, x[:2], self.distance_at)
-            outputs, logits = observe(self.network, x, self.distance_at)
             parts.append(Observed(self._measured(outputs), self._normalised(logits), labels))
+            rows += count
         if not parts:
             raise ValueError(f"{name} are empty: there is nothing to fit a distance to.")
         return Observed.concatenate(parts)
@@ -328,25 +365,16 @@ def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, train
     return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
 
 
-def _pairs(data: Any, batch_size: int, name: str) -> Iterator[tuple[Inputs, Tensor]]:
-    if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | Interval):
-        x, y = data
-        if len(x) != len(y):
-            raise ValueError(f"{name} have {len(x)} inputs but {len(y)} classes; there must be one for each.")
-        for start in range(0, len(x), batch_size):
-            yield x[start : start + batch_size], y[start : start + batch_size]
-        return
-    for batch in data:
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(f"{name} must be a pair (inputs, classes), or batches that are such pairs.")
-        yield batch[0], batch[1]
-
-
-def _count_logits(network: torch.nn.Module) -> int:
-    interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
+def _count_logits(network: torch.nn.Module, head: str | None) -> int:
+    layers = [find_head(network, head)] if head is not None else list(network.modules())
+    interval = [layer for layer in layers if isinstance(layer, IntervalParameters)]
     if interval:
         return interval[-1].weight.shape[0]
-    return int(find_head(network).out_features)  # type: ignore[arg-type]
+    layer = find_head(network, head)
+    count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
+    if count is None:
+        raise ValueError(f"The head {head!r} does not say how many logits it gives; pass their number, logits=...")
+    return int(count)
 
 
 def _check_choice(name: str, value: Any, choices: Any) -> None:

@@ -3,6 +3,7 @@
 In: a network, interval or ordinary, and its input. Out: outputs at each place, features ``(N, D)`` of them, and logits
 ``(N, K)``, all from one forward pass.
 
+Where the path of the head is given, its output are the logits and its input are the features.
 A network that defines a method ``features`` and a layer ``head`` with ``forward(x) = head(features(x))``, as those of
 :mod:`creinn.models` do, is called by these names. Of any other network the last ``Linear`` in the order of
 ``network.modules()`` is taken as the head, and its input is noted by a hook that lives as long as the forward pass.
@@ -13,18 +14,22 @@ called from several threads at once.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from creinn.inputs import in_words
 from creinn.interval import Interval, as_interval
 
-_ADVICE = "Give the network a method features(x) and a layer head, so that forward(x) is head(features(x))."
+_ADVICE = (
+    "Name the module that gives the logits, CreINN(network, head='path'), or give the network a method features(x) "
+    "and a layer head, so that forward(x) is head(features(x))."
+)
 
 
-def find_head(network: torch.nn.Module) -> torch.nn.Module:
-    """The layer from features to logits; it has ``in_features`` and ``out_features``, as a ``Linear`` does.
+def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
+    """The layer from features to logits: the one of the path ``head``, or else a linear one.
 
     Raises:
         ValueError: If there is none.
@@ -33,6 +38,9 @@ def find_head(network: torch.nn.Module) -> torch.nn.Module:
         >>> find_head(torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
         Linear(in_features=8, out_features=3, bias=True)
     """
+    if head is not None:
+        check_places(network, [head], "that gives the logits")
+        return network.get_submodule(head)
     if _names_features(network):
         layers = [network.head]
     else:
@@ -45,32 +53,24 @@ def find_head(network: torch.nn.Module) -> torch.nn.Module:
     return layers[-1]  # type: ignore[return-value]
 
 
-def features_and_logits(network: torch.nn.Module, x: Interval | Tensor) -> tuple[Any, Any]:
-    """One forward pass: the input of the head and the output of the network, tensors or intervals."""
-    if _names_features(network):
-        features = network.features(x)  # type: ignore[operator]
-        return features, network.head(features)  # type: ignore[operator]
-    seen: list[Any] = []
-    handle = find_head(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    try:
-        logits = network(x)
-    finally:
-        handle.remove()
-    return seen[-1], logits
-
-
-def observe(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str] = ()) -> tuple[tuple[Any, ...], Any]:
-    """One forward pass: outputs of the modules with the paths ``at``, and of the network.
+def observe(
+    network: torch.nn.Module, x: Any, at: Sequence[str] = (), head: str | None = None
+) -> tuple[tuple[Any, ...], Any]:
+    """One forward pass: outputs of the modules with the paths ``at``, and the logits.
 
     Without paths, the input of the head stands for them. A network with a method ``outputs_and_logits`` answers itself.
     """
     if hasattr(network, "outputs_and_logits"):
         return network.outputs_and_logits(x)  # type: ignore[operator]
-    if not at:
-        features, logits = features_and_logits(network, x)
-        return (features,), logits
-    outputs, logits = _outputs(network, x, at)
-    return tuple(outputs[path][-1] for path in at), logits
+    if not at and head is None and _names_features(network):
+        features = network.features(x)  # type: ignore[operator]
+        return (features,), network.head(features)  # type: ignore[operator]
+    places = [network.get_submodule(path) for path in at]
+    last = [] if at and head is None else [find_head(network, head)]
+    calls, logits = _calls(network, x, [*places, *last])
+    seen = {call.module: call for call in calls}
+    features = tuple(seen[place].output for place in places) if at else (seen[last[0]].input,)
+    return features, logits if head is None else seen[last[0]].output
 
 
 def pooled(output: Interval | Tensor) -> Interval | Tensor:
@@ -105,7 +105,7 @@ def named_stages(network: torch.nn.Module) -> tuple[str, ...]:
     return stages if isinstance(stages, tuple) and all(isinstance(path, str) for path in stages) else ()
 
 
-def check_places(network: torch.nn.Module, at: Sequence[str]) -> None:
+def check_places(network: torch.nn.Module, at: Sequence[str], what: str = "to measure a distance at") -> None:
     """Refuse paths that the network does not have.
 
     Raises:
@@ -115,80 +115,81 @@ def check_places(network: torch.nn.Module, at: Sequence[str]) -> None:
     for path in at:
         if path not in known:
             raise ValueError(
-                f"{type(network).__name__} has no module {path!r} to measure a distance at. Its modules are: "
-                f"{', '.join(known)}."
+                f"{type(network).__name__} has no module {path!r} {what}. Its modules are: {', '.join(known)}."
             )
 
 
 @torch.no_grad()
-def check_features(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str] = ()) -> None:
+def check_features(network: torch.nn.Module, x: Any, at: Sequence[str] = (), head: str | None = None) -> None:
     """Refuse a network whose features are not found by the rules of this module, by running it on ``x``.
 
     Raises:
-        ValueError: If a module of ``at`` runs not exactly once, or gives no tensor or interval ``(N, D)`` or
-            ``(N, C, ...)``. Without ``at``: if the layer taken for the head runs not at all, more than once, or not as
-            the last linear one; if ``head(features(x))`` is not the network's output; or if features are not
-            ``(N, D)``.
+        ValueError: If a module of ``at``, or ``head``, runs not exactly once, or what is measured there is no tensor or
+            interval ``(N, D)`` or ``(N, C, ...)``. Without both: if the layer taken for the head runs not at all, more
+            than once, or not as the last linear one; if ``head(features(x))`` is not the network's output; or if
+            features are not ``(N, D)``.
     """
-    if at:
-        _check_outputs(network, x, at)
+    name = type(network).__name__
+    if at or head is not None:
+        _check_places(network, x, at, head)
         return
     names = {layer: path for path, layer in network.named_modules()}
-    head, ran = find_head(network), []
-    handles = [
-        layer.register_forward_pre_hook(lambda layer, _: ran.append(layer))
-        for layer in names
-        if isinstance(layer, torch.nn.Linear)
-    ]
-    try:
-        output = as_interval(network(x))
-    finally:
-        for handle in handles:
-            handle.remove()
+    calls, output = _calls(network, x, [layer for layer in names if isinstance(layer, torch.nn.Linear)])
+    layer, ran = find_head(network), [call.module for call in calls]
     if _names_features(network):
-        logits = as_interval(features_and_logits(network, x)[1])
-        same = all(torch.allclose(getattr(logits, b), getattr(output, b), 1e-4, 1e-5) for b in ("lower", "upper"))
+        logits, output = as_interval(observe(network, x)[1]), as_interval(output)
+        bounds = [(getattr(logits, name), getattr(output, name)) for name in ("lower", "upper")]
+        same = all(torch.allclose(ours, theirs, 1e-4, 1e-5, equal_nan=True) for ours, theirs in bounds)
         if logits.shape != output.shape or not same:
             raise ValueError(
-                f"The output of {type(network).__name__} is not head(features(x)), though it has both names. "
+                f"The output of {name} is not head(features(x)), though it has both names. "
                 "Rename the method features, or make forward(x) equal to head(features(x))."
             )
-    elif not ran or ran[-1] is not head or ran.count(head) != 1:
-        order = ", ".join(names[layer] or type(layer).__name__ for layer in ran) or "none"
+    elif not ran or ran[-1] is not layer or ran.count(layer) != 1:
+        order = ", ".join(names[part] or type(part).__name__ for part in ran) or "none"
         raise ValueError(
-            f"The last linear layer of {type(network).__name__} in the order of its modules, {names[head]!r}, should "
+            f"The last linear layer of {name} in the order of its modules, {names[layer]!r}, should "
             f"run once and after all others, but the linear layers ran in the order: {order}. {_ADVICE}"
         )
-    features = as_interval(features_and_logits(network, x)[0])
-    if features.ndim != 2 or features.shape[1] != head.in_features:
+    features = as_interval(observe(network, x)[0][0])
+    if features.ndim != 2 or features.shape[1] != layer.in_features:
         raise ValueError(
-            f"The features of {type(network).__name__} should have shape (N, {head.in_features}), one row per input, "
+            f"The features of {name} should have shape (N, {layer.in_features}), one row per input, "
             f"got {tuple(features.shape)}. Pool or flatten before the last linear layer."
         )
 
 
-def _check_outputs(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str]) -> None:
-    for path, found in _outputs(network, x, at)[0].items():
-        if len(found) != 1:
-            raise ValueError(f"A distance is to be measured at {path!r}, but it ran {len(found)} times, not once.")
-        if not isinstance(found[0], Tensor | Interval) or found[0].ndim < 2 or len(found[0]) != len(x):
-            shape = tuple(getattr(found[0], "shape", ()))
+def _check_places(network: torch.nn.Module, x: Any, at: Sequence[str], head: str | None) -> None:
+    for path in at if head is None else (*at, head):
+        runs = len(_calls(network, x, [network.get_submodule(path)])[0])
+        if runs != 1:
+            what = "The logits are to come from" if path == head else "A distance is to be measured at"
+            raise ValueError(f"{what} {path!r}, but it ran {runs} times, not once.")
+    features, logits = observe(network, x, at, head)
+    for path, found in zip(at or [f"the input of {head}"], features, strict=True):
+        if not isinstance(found, Tensor | Interval) or found.ndim < 2 or len(found) != len(logits):
             raise ValueError(
-                f"A distance is to be measured at {path!r}, but its output is a {type(found[0]).__name__} of shape "
-                f"{shape}. It should be ({len(x)}, D) or ({len(x)}, C, ...)."
+                f"A distance is to be measured at {path!r}, but its output is {in_words(found)}. It should have shape "
+                f"({len(logits)}, D) or ({len(logits)}, C, ...)."
             )
 
 
-def _outputs(network: torch.nn.Module, x: Interval | Tensor, at: Sequence[str]) -> tuple[dict[str, list[Any]], Any]:
-    """Every output of the modules with these paths during one forward pass, and that of the network."""
-    outputs: dict[str, list[Any]] = {path: [] for path in at}
+class _Call(NamedTuple):
+    module: torch.nn.Module
+    input: Any
+    output: Any
 
-    def note(path: str) -> Any:
-        return lambda _, inputs, output: outputs[path].append(output)
 
-    handles = [network.get_submodule(path).register_forward_hook(note(path)) for path in at]
+def _calls(network: torch.nn.Module, x: Any, modules: Sequence[torch.nn.Module]) -> tuple[list[_Call], Any]:
+    """Every call of these modules during one forward pass, in order, and the output of the network."""
+    calls: list[_Call] = []
+
+    def note(module: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        calls.append(_Call(module, next(iter((*inputs, *named.values())), None), output))
+
+    handles = [module.register_forward_hook(note, with_kwargs=True) for module in modules]
     try:
-        return outputs, network(x)
+        return calls, network(x)
     finally:
         for handle in handles:
             handle.remove()

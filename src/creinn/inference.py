@@ -1,7 +1,8 @@
 """The inference form of a trained model: the same credal sets, sooner.
 
 In: a :class:`CreINN` or an :class:`Ensemble`. Out: a classifier that is called the same way, whose networks are folded
-(:mod:`creinn.folding`): block weights built once, batch norm and ReLU folded into them, points by two products.
+(:mod:`creinn.folding`): block weights built once, batch norm and ReLU folded into them, points by two products. An
+ordinary network that is no graph of known layers, and one whose head was named, stay as they are.
 """
 
 import copy
@@ -19,6 +20,7 @@ from creinn.features import find_head
 from creinn.folding import fold
 from creinn.interval import Interval
 from creinn.onepixel import Product
+from creinn.tracing import GraphError
 
 _ROUNDS, _CALLS = 3, 3  # of the measurement of memory formats
 
@@ -47,7 +49,8 @@ def compile(
     Raises:
         TypeError: If the model is of another kind.
         ValueError: If the memory format is another one.
-        GraphError: If a network is not a graph of known layers and functions; a ``ValueError``.
+        GraphError: If an interval network is not a graph of known layers and functions; a ``ValueError``. An ordinary
+            network is then taken as it is.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -88,13 +91,13 @@ class Compiled(_Credal):
         super().__init__()
         instead: dict[int, torch.nn.Module] = {}  # what the copy of the model has in the place of its parts
         for member in model.modules():
-            if isinstance(member, CreINN):
-                measures = member.distance_radius is not None
-                at = [f"0.{path}" for path in member.distance_at] if measures else []
-                head = find_head(member.network) if measures and not at else None
-                instead[id(member.network)] = fold(torch.nn.Sequential(member.network, member.norm), head, at)
-                instead[id(member.norm)] = inn.Identity()
+            if isinstance(member, CreINN) and (folded := _folded(member)) is not None:
+                instead[id(member.network)] = folded
+                instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
         self.model: CreINN | Ensemble = copy.deepcopy(model, instead)
+        for member in self.model.modules():
+            if isinstance(member, CreINN):
+                member.gives_logits = True  # what is folded cannot be looked at as a network
         self.num_classes = model.num_classes
         self.memory_format = torch.contiguous_format
         self.requires_grad_(False).eval()
@@ -151,6 +154,24 @@ class Compiled(_Credal):
             TypeError: Always.
         """
         raise TypeError("A compiled model cannot be saved. Save the model it came from, and compile it after loading.")
+
+
+def _folded(member: CreINN) -> torch.nn.Module | None:
+    """The network of a CreINN, folded, an interval network with its norm; nothing for an ordinary one that cannot be.
+
+    Where the head was named, its output lies inside of the graph, so the network is not folded either.
+    """
+    parts = [member.network, member.norm] if member.is_interval else [member.network]
+    measures = member.distance_radius is not None
+    at = [f"0.{path}" for path in member.distance_at] if measures else []
+    if member.head is not None:
+        return None
+    try:
+        return fold(torch.nn.Sequential(*parts), find_head(member.network) if measures and not at else None, at)
+    except GraphError:
+        if member.is_interval:
+            raise
+        return None
 
 
 def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:

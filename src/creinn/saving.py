@@ -57,7 +57,8 @@ def save(
 ) -> None:
     """Write ``model`` to a directory, in place of the model that may be there; other files in it are left alone.
 
-    A network that is made of more than known layers is saved without its architecture: pass one to :func:`load`.
+    A network that is made of more than known layers is saved without its architecture, and a warning says so: pass one
+    to :func:`load`.
 
     Args:
         model: A classifier of one of :data:`KINDS`.
@@ -190,11 +191,17 @@ def _describe(model: Any) -> dict[str, Any]:
         return description | {"members": [_describe(member) for member in model.members]}
     try:
         network = architecture.describe(model.network)
-        for path in description["options"].get("distance_at") or () if "graph" in network else ():
+        options = description["options"]
+        places = [*(options.get("distance_at") or ()), *filter(None, [options.get("head")])]
+        for path in places if "graph" in network else ():
             if family_of(model.network.get_submodule(path)) is None:
                 raise ValueError(f"its distance is measured at {path!r}, and a graph of layers has no such part.")
         return description | {"network": network}
     except (TypeError, ValueError) as error:
+        warnings.warn(
+            f"The model is saved without its architecture, so creinn.load(path, network=...) will need it: {error}",
+            stacklevel=4,
+        )
         return description | {"network": None, "reason": str(error)}
 
 

@@ -87,8 +87,11 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])
     [
         ((X, Y[:3]), "train_data has 4 inputs but 3 targets"),
         ((X[:0], Y[:0]), "train_data is empty"),
-        ((torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), Y[:2]), r"train_data hold nan at index \(1, 1\), in row 1"),
-        ((torch.full((1, 1), float("inf")), Y[:1]), "train_data hold inf"),
+        (
+            (torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), Y[:2]),
+            r"row 1 of the inputs of train_data holds nan",
+        ),
+        ((torch.full((1, 1), float("inf")), Y[:1]), "of train_data holds inf"),
         ((X, torch.tensor([0, 1, 3, 0])), r"must lie in 0 \.\. 2 for 3 classes, but target 2 is 3"),
         ((X, torch.tensor([0, -1, 2, 0])), "but target 1 is -1"),
         ((X, Y[:, None]), r"targets of train_data must have shape \(N,\), got \(4, 1\)"),
@@ -104,9 +107,8 @@ def test_data_that_do_not_fit_are_refused(data, message):
     ("data", "message"),
     [
         ((X, Y.float()), r"targets of train_data must be integers, .* but are torch\.float32"),
-        ((X.byte(), Y), r"inputs of train_data must be floating, but are torch\.uint8"),
         (X, r"must be a pair \(inputs, targets\) or a Dataset of such pairs with a length, got Tensor"),
-        ((X, Y, Y), "got tuple"),
+        ((X, Y, Y, Y), "got tuple"),
         (iter([]), "got list_iterator"),
     ],
 )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from creinn.classifier import Inputs
+from creinn.logits import as_logits
 from creinn.rivals.gaussian import network_kl
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.schedule import KLSchedule
@@ -74,7 +75,8 @@ class BNN(SNN):
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row in training, ``samples`` of them in eval mode."""
         count = 1 if self.training else self.samples
-        return predict_logits(torch.stack([self.norm(self.network(x)) for _ in range(count)]))
+        logits = (as_logits(self.network(x), self.logits) for _ in range(count))
+        return predict_logits(torch.stack([self.norm(sample) for sample in logits]))
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy averaged over samples, plus the weighted KL divergence of the weights in training mode."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.classifier import Classifier, Inputs
+from creinn.logits import as_logits
 from creinn.rivals.prediction import Predictive
 
 
@@ -37,7 +38,7 @@ class SNN(Classifier):
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row."""
-        return predict_logits(self.norm(self.network(x)).unsqueeze(0))
+        return predict_logits(self.norm(as_logits(self.network(x), self.logits)).unsqueeze(0))
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy, averaged over the samples of the prediction."""

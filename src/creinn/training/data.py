@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from creinn.classifier import Inputs
 from creinn.data.dataset import Dataset
+from creinn.inputs import as_inputs, count_rows, find_not_finite, placed, take
 from creinn.interval import Interval
 from creinn.numerics import first_index
 
@@ -47,15 +49,15 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
 
     Args:
         data: A pair ``(inputs, targets)``: inputs ``(N, ...)`` as an :class:`~creinn.interval.Interval` or anything
-            that ``torch.as_tensor`` takes, targets ``(N,)`` integers; a third entry are weights ``(N,)`` of the rows.
-            Or a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
+            that ``torch.as_tensor`` takes, or a dict or tuple of tensors; targets ``(N,)`` integers; a third entry are
+            weights ``(N,)`` of the rows. Or a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
         num_classes: Targets lie in ``0 .. num_classes - 1``.
-        dtype: Inputs in memory are converted to it.
+        dtype: Floating inputs in memory are converted to it.
         name: What the data are called in error messages.
         workers: Processes that load the rows of a torch ``Dataset``.
 
     Raises:
-        TypeError: If the data are none of these, inputs are not floating, or targets not integers.
+        TypeError: If the data are none of these, or targets not integers.
         ValueError: If data are empty, lengths differ, an input is not finite, a target is no class, or a weight is not
             positive.
     """
@@ -80,11 +82,11 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
 
 
 class InMemory(Rows):
-    """Inputs and targets that are tensors."""
+    """Inputs and targets that are tensors, or inputs that are made of some."""
 
     def __init__(self, inputs: Inputs, targets: Tensor, name: str) -> None:
-        if len(inputs) != len(targets):
-            raise ValueError(f"{name} has {len(inputs)} inputs but {len(targets)} targets; there must be one for each.")
+        if (rows := count_rows(inputs)) != len(targets):
+            raise ValueError(f"{name} has {rows} inputs but {len(targets)} targets; there must be one for each.")
         if len(targets) == 0:
             raise ValueError(f"{name} is empty.")
         self.inputs, self.targets = inputs, targets
@@ -95,20 +97,17 @@ class InMemory(Rows):
     def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
         """See :meth:`Rows.batches`."""
         for index in order:
-            yield self.inputs[index.to(self.inputs.device)], self.targets[index.to(self.targets.device)]
+            yield take(self.inputs, index), take(self.targets, index)
 
     def digest(self) -> str:
         """See :meth:`Rows.digest`."""
-        x = self.inputs
-        bounds = (
-            [x.lower, x.upper]
-            if isinstance(x, Interval) and not x.is_point
-            else [x if isinstance(x, Tensor) else x.lower]
-        )
         code = 0
-        for tensor in (*bounds, self.targets, *(() if self.weights is None else (self.weights,))):
+        weights = () if self.weights is None else (self.weights,)
+        for tensor in pytree.tree_leaves((self.inputs, self.targets, *weights)):
             code = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code)
-        return f"{len(self)} rows of shape {tuple(x.shape[1:])}, checksum {code:08x}"
+        shape = pytree.tree_map(lambda part: list(part.shape[1:]), self.inputs)
+        shape = tuple(self.inputs.shape[1:]) if isinstance(self.inputs, Tensor | Interval) else shape
+        return f"{len(self)} rows of shape {shape}, checksum {code:08x}"
 
 
 class Loaded(Rows):
@@ -155,22 +154,13 @@ def in_order(rows: int, batch_size: int) -> list[Tensor]:
 
 
 def _inputs(inputs: Any, dtype: torch.dtype, name: str) -> Inputs:
-    if not isinstance(inputs, Interval | Tensor):
-        inputs = torch.as_tensor(inputs)
-    if not inputs.dtype.is_floating_point:
-        raise TypeError(
-            f"The inputs of {name} must be floating, but are {inputs.dtype}. Convert them with .float(), images of "
-            f"bytes to numbers in [0, 1] with Dataset.scaled()."
-        )
-    if inputs.ndim < 2:
+    inputs = torch.as_tensor(inputs) if isinstance(inputs, list) else as_inputs(inputs)
+    if isinstance(inputs, Tensor | Interval) and inputs.dtype.is_floating_point and inputs.ndim < 2:
         raise ValueError(f"The inputs of {name} must have shape (N, ...) with one row each, got {tuple(inputs.shape)}.")
-    if isinstance(inputs, Tensor) and bool((bad := ~torch.isfinite(inputs)).any()):
-        at = first_index(bad)
-        raise ValueError(
-            f"The inputs of {name} hold {inputs[at].item()} at index {at}, in row {at[0]}. "
-            f"Impute, clip or drop such values first."
-        )
-    return inputs.to(dtype)
+    inputs = placed(inputs, None, dtype)
+    if where := find_not_finite(inputs, f"the inputs of {name}"):
+        raise ValueError(f"{where}. Impute, clip or drop such values first.")
+    return inputs
 
 
 def _weights(weights: Any, rows: int, dtype: torch.dtype, name: str) -> Tensor:

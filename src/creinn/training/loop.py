@@ -16,6 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from creinn.classifier import Classifier, Inputs, evaluating
+from creinn.inputs import placed
 from creinn.nn import BatchNorm1d
 from creinn.training.checkpoint import fingerprint
 from creinn.training.config import TrainConfig
@@ -48,9 +49,9 @@ def fit(
 
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
-        train_data: A pair ``(inputs, targets)`` of tensors (inputs may be an :class:`creinn.Interval`), a
-            :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs. Of ``(inputs, targets, weights)`` the weights
-            ``(N,)``, positive, are those of the rows in the loss.
+        train_data: A pair ``(inputs, targets)`` of tensors, a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of
+            pairs. Inputs may be an :class:`creinn.Interval`; those of an ordinary network a dict or tuple of tensors.
+            Of ``(inputs, targets, weights)`` the weights ``(N,)``, positive, are those of the rows in the loss.
         val_data: The same, for the validation columns of the history, for ``patience`` and the best checkpoint.
         config: Settings; the defaults of :class:`TrainConfig` if ``None``.
         augment: ``augment(x, generator)`` changes a batch of inputs, a tensor or an interval, with all its randomness
@@ -61,8 +62,8 @@ def fit(
 
     Raises:
         TypeError: If the model has no loss, or data are of the wrong kind.
-        ValueError: If data or settings do not fit (``train="radii"`` needs radii), or the directory holds the
-            checkpoint of another run.
+        ValueError: If data or settings do not fit (``train="radii"`` needs radii), the network gives no logits, or the
+            directory holds the checkpoint of another run.
         FloatingPointError: If the loss or its gradient is NaN or infinite; the message says where it began.
         OSError: If a checkpoint cannot be written; the one before it is intact.
     """
@@ -112,6 +113,8 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                 start_training(model, config.train)
                 bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
                 for step, (index, x, y) in enumerate(_epoch(train, config, epoch, device, dtype, augment), 1):
+                    if step == 1:
+                        model.check_network(x)
                     weight = train.weight_of(index, class_weight, device)
                     prediction, loss = forward(x, y, weight)
                     optimizer.zero_grad()
@@ -175,8 +178,8 @@ def _epoch(
     order = shuffled(len(train), config.batch_size, torch.Generator().manual_seed(seed))
     generator = torch.Generator(device).manual_seed(seed)
     for index, (x, y) in zip(order, train.batches(order), strict=True):
-        x = _move(x, device).to(dtype)
-        yield index, x if augment is None else augment(x, generator), _move(y, device)
+        x, y = placed(x, device, dtype), placed(y, device, dtype)
+        yield index, x if augment is None else augment(x, generator), y
 
 
 def _validate(
@@ -193,15 +196,10 @@ def _validate(
     running, order = Running(device), in_order(len(val), config.batch_size)
     with evaluating(model), torch.no_grad():
         for index, (x, y) in zip(order, val.batches(order), strict=True):
-            x, y, weight = _move(x, device).to(dtype), _move(y, device), val.weight_of(index, class_weight, device)
+            x, y = placed(x, device, dtype), placed(y, device, dtype)
+            weight = val.weight_of(index, class_weight, device)
             running.add(*forward(x, y, weight), y, weight)
     return running.means("val_")
-
-
-def _move(batch: Any, device: torch.device) -> Any:
-    if device.type == "cuda" and batch.device.type == "cpu":
-        return batch.pin_memory().to(device, non_blocking=True)
-    return batch.to(device)
 
 
 def _fingerprint(

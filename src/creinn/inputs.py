@@ -1,0 +1,172 @@
+"""What a user gives as inputs -> batches where the model is, for training, prediction and the distance alike.
+
+Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of these, which reaches
+the network as it is. Floating numbers take the dtype of the model; integers, such as tokens, stay integers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from creinn.interval import Interval
+from creinn.numerics import first_index
+
+
+def batches(x: Any, batch_size: int) -> Iterator[Any]:
+    """Inputs in batches of rows; of an iterable of batches, each one, without the targets that may come with it.
+
+    Raises:
+        TypeError: If ``x`` is neither.
+        ValueError: If its parts differ in their numbers of rows.
+    """
+    if _is_part(x) or isinstance(x, Mapping | tuple):
+        x = as_inputs(x)
+        for start in range(0, count_rows(x), batch_size):
+            yield take(x, slice(start, start + batch_size))
+        return
+    if not isinstance(x, Iterable):
+        raise TypeError(f"Expected inputs or an iterable of batches, got {type(x).__name__}.")
+    for batch in x:
+        yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
+
+
+def labelled_batches(data: Any, batch_size: int, name: str) -> Iterator[tuple[Any, Any]]:
+    """Inputs and classes in batches, from a pair of both, or from an iterable of such pairs.
+
+    Raises:
+        TypeError: If ``data`` are neither.
+        ValueError: If there is not one class per row.
+    """
+    is_pair = isinstance(data, tuple | list) and len(data) == 2
+    if is_pair and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1])):
+        x, y = as_inputs(data[0]), data[1]
+        if count_rows(x) != len(y):
+            raise ValueError(f"{name} have {count_rows(x)} inputs but {len(y)} classes; there must be one for each.")
+        for start in range(0, len(y), batch_size):
+            yield take(x, slice(start, start + batch_size)), y[start : start + batch_size]
+        return
+    for batch in data if isinstance(data, Iterable) else [data]:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise TypeError(f"{name} must be a pair (inputs, classes), or batches that are such pairs.")
+        yield as_inputs(batch[0]), batch[1]
+
+
+def as_inputs(x: Any) -> Any:
+    """Inputs with arrays as tensors, and any mapping as a dict.
+
+    Raises:
+        TypeError: If ``x`` is something else.
+    """
+    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
+        raise TypeError(
+            f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {type(x).__name__}."
+        )
+    return each(_as_tensor, dict(x) if isinstance(x, Mapping) else x)
+
+
+def each(function: Callable[[Any], Any], x: Any) -> Any:
+    """Inputs of the same form with every tensor and interval changed; what else a dict or tuple may hold stays."""
+    return pytree.tree_map(lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part)
+
+
+def count_rows(x: Any) -> int:
+    """The number of rows of inputs, which all their parts have.
+
+    Raises:
+        ValueError: If they have not.
+    """
+    rows = {name: len(part) if _is_part(part) and part.ndim else None for name, part in _parts(x).items()}
+    if len(set(rows.values())) != 1 or None in rows.values():
+        found = ", ".join(f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items())
+        raise ValueError(f"Every part of the inputs must have the same number of rows, but {found or 'there is none'}.")
+    return next(iter(rows.values())) or 0
+
+
+def take(x: Any, rows: Any) -> Any:
+    """Some rows of inputs, by their numbers or as a slice."""
+    return each(lambda part: part[rows.to(part.device) if isinstance(rows, Tensor) else rows], x)
+
+
+def first_rows(x: Any, count: int = 32) -> Any:
+    """A copy of the first rows of a batch; of all of it, if its parts differ in their numbers of rows."""
+    parts = _parts(x).values()
+    if len({len(part) if _is_part(part) and part.ndim else None for part in parts}) == 1:
+        x = take(x, slice(count))
+    return each(lambda part: part.clone(), x)
+
+
+def placed(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
+    """Inputs on a device, by default where they are, the floating ones in a dtype."""
+
+    def place(part: Any) -> Any:
+        if device is not None and device.type == "cuda" and part.device.type == "cpu":
+            part = part.pin_memory().to(device, non_blocking=True)
+        return part.to(device or part.device, dtype if part.dtype.is_floating_point else part.dtype)
+
+    return each(place, x)
+
+
+def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
+    """Where inputs hold NaN or an infinite number, in words; nothing if they do not.
+
+    Args:
+        x: Inputs.
+        name: What they are called.
+        first: Number of their first row.
+
+    Example:
+        >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
+        'row 17 of the inputs holds nan at index (17, 1)'
+    """
+    for path, part in _parts(x).items():
+        for tensor in pytree.tree_leaves(part):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                row, *rest = at = first_index(~tensor.isfinite())
+                where = (first + row, *rest)
+                return f"row {first + row} of {name}{path} holds {tensor[at].item()} at index {where}"
+    return ""
+
+
+def rows_not_finite(x: Any) -> Tensor:
+    """Which rows hold NaN or an infinite number."""
+    tensors = [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
+    return torch.stack([~t.flatten(1).isfinite().all(1) for t in tensors]).any(0)
+
+
+def without_gaps(x: Any) -> Any:
+    """Inputs with 0 where they hold NaN or an infinite number."""
+    return each(lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x)
+
+
+def in_words(x: Any) -> str:
+    """What inputs or outputs are.
+
+    Example:
+        >>> in_words({"ids": torch.zeros(2, 3, dtype=torch.long)})
+        "dict: ['ids'] torch.int64 of shape (2, 3)"
+    """
+    parts = [f"{name} {_part_in_words(part)}".strip() for name, part in _parts(x).items()]
+    return parts[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(parts)}"
+
+
+def _part_in_words(part: Any) -> str:
+    if not isinstance(part, Tensor | Interval):
+        return type(part).__name__
+    return f"{'Interval of ' if isinstance(part, Interval) else ''}{part.dtype} of shape {tuple(part.shape)}"
+
+
+def _parts(x: Any) -> dict[str, Any]:
+    """Tensors, intervals and whatever else inputs are made of, by their places."""
+    return {pytree.keystr(path): part for path, part in pytree.tree_flatten_with_path(x, is_leaf=_is_part)[0]}
+
+
+def _is_part(x: Any) -> bool:
+    return isinstance(x, Tensor | Interval) or hasattr(x, "__array__")
+
+
+def _as_tensor(part: Any) -> Any:
+    return part if isinstance(part, Tensor | Interval) else torch.from_numpy(np.require(part, requirements=["C", "W"]))
