@@ -181,6 +181,17 @@ def test_a_head_must_be_there_run_and_say_how_many_logits_it_gives():
     assert CreINN(Normed(), distance=True, head="fc").options()["head"] == "fc"
 
 
+def test_features_are_looked_at_when_a_distance_comes_later():
+    class Backwards(nn.Sequential):
+        def forward(self, x):
+            return self[0](self[1](x))
+
+    model = CreINN(Backwards(inn.Linear(8, 3), inn.Linear(4, 8)), logits=3)
+    model.predict(X)
+    with pytest.raises(ValueError, match="linear layers ran in the order: 1, 0"):
+        model.fit_distance(X, Y)
+
+
 def test_a_saved_head_is_found_again(tmp_path):
     torch.manual_seed(0)
     model = CreINN(HeadFirst(), distance=True, head="fc").fit_distance(X, Y)
