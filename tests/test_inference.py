@@ -345,6 +345,7 @@ def overflowing(family, **options):
         (torch.nn, {"distance": 1.0}),
     ],
 )
+@pytest.mark.filterwarnings("ignore:In training mode the distance is left out")
 @torch.no_grad()
 def test_a_row_that_overflows_gets_the_vacuous_set_and_leaves_others_alone(family, options):
     model = overflowing(family, **options)

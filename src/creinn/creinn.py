@@ -166,7 +166,7 @@ class CreINN(_Credal):
         """Predict a credal set per row.
 
         Raises:
-            TypeError: If ``x`` is neither a tensor nor an interval, or an interval for an ordinary network.
+            TypeError: If an ordinary network gets an interval, or an interval network neither that nor a tensor.
         """
         x = self._inputs(x)
         if self.distance_radius is None or self.training:

@@ -76,7 +76,8 @@ def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
 def _last_operation(output: Tensor | Interval) -> str:
     """What turned logits into probabilities; views behind it, and the choice of a bound, are looked through."""
     node: Any = (output.upper if isinstance(output, Interval) else output).grad_fn
-    while node is not None and node.name().startswith(_VIEWS):
+    # activations of intervals add their argument times 0, so that what is infinite becomes NaN
+    while node is not None and (node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0):
         node = node.next_functions[0][0]
     return _ENDS.get(node.name().partition("Backward")[0], "") if node is not None else ""
 
