@@ -23,7 +23,7 @@ from creinn.experiments.measures import POINTS
 from creinn.experiments.methods import combine
 from creinn.experiments.names import SINGLE, base_method, is_credal, is_ensemble, label
 from creinn.experiments.plan import draw_members
-from creinn.experiments.store import read_arrays, read_json, write_json
+from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
 from creinn.report.provenance import provenance
 from creinn.report.tables import Cell, Spread, markdown_table
 from creinn.tensorfile import write_bytes
@@ -78,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
     """All rows of an experiment; none, and a word about it, if it was not run."""
-    path = out / "experiments" / f"{experiment}.json"
+    path = out / f"{experiment}{PACKED}"
     if not path.is_file():
         tell(f"{experiment}: left out, there is no {path}.")
         return []
-    manifest = read_json(path)
+    manifest = read_packed(path)[0]
     reader = Reader(manifest, out / "work" / "predictions")
     rows: list[dict[str, Any]] = []
     for method in manifest["experiment"]["methods"]:
@@ -114,7 +114,7 @@ class Reader:
         self._files: dict[str, dict[int, Path]] = {}
         for piece in manifest["pieces"]:
             if piece["kind"] == "evaluate" and piece["arm"] == POINTS:
-                path = folder / Path(piece["file"]).with_suffix(".npz")
+                path = folder / f"{piece['name']}.npz"
                 self._files.setdefault(piece["method"], {})[piece["number"]] = path
         self._read = cache(self._read_single)
 

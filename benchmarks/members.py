@@ -17,7 +17,7 @@ from decisions import EXPERIMENTS, Reader, Run
 
 from creinn.experiments.measures import POINTS, Scores, measure_ood, measure_test
 from creinn.experiments.plan import draw_members
-from creinn.experiments.store import read_json, write_json
+from creinn.experiments.store import PACKED, read_packed, write_json
 from creinn.report.provenance import provenance
 from creinn.report.tables import Spread
 
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
     """A row for each method and number of members; none of what was not run."""
-    path = out / "experiments" / f"{experiment}.json"
+    path = out / f"{experiment}{PACKED}"
     if not path.is_file():
         return []
-    reader = Reader(read_json(path), out / "work" / "predictions")
+    reader = Reader(read_packed(path)[0], out / "work" / "predictions")
     rows = []
     for method in METHODS:
         numbers = list(reader.runs(method))

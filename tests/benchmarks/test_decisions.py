@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from creinn.experiments.names import TIMES
-from creinn.experiments.store import write_arrays, write_json
+from creinn.experiments.store import write_arrays, write_packed
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "decisions.py"
 spec = importlib.util.spec_from_file_location("decisions_script", SCRIPT)
@@ -35,11 +35,11 @@ def study(folder, methods, runs, **settings):
         for number, arrays in enumerate(found):
             name = f"evaluate-{method}-{number}-0123"
             pieces.append({"kind": "evaluate", "method": method, "number": number, "arm": "points"})
-            pieces[-1]["file"] = f"{name}.json"
+            pieces[-1]["name"] = name
             if arrays is not None:
                 write_arrays(folder / "work" / "predictions" / f"{name}.npz", {"labels": LABELS, **arrays})
     experiment = {"name": "tiny", "methods": methods, "members": 5, "deep_members": 10, "draws": 15, **settings}
-    write_json(folder / "experiments" / "tiny.json", {"experiment": experiment, "pieces": pieces})
+    write_packed(folder / "tiny.jsonl.gz", {"experiment": experiment, "pieces": pieces}, {})
     return folder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from creinn.experiments.store import write_arrays, write_json
+from creinn.experiments.store import write_arrays, write_packed
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "members.py"
 LABELS = np.array([0, 1])
@@ -29,12 +29,12 @@ def leave(folder, runs):
     for number, (test, far) in enumerate(runs):
         name = f"evaluate-snn-norm-{number}-0123"
         pieces.append({"kind": "evaluate", "method": "snn-norm", "number": number, "arm": "points"})
-        pieces[-1]["file"] = f"{name}.json"
+        pieces[-1]["name"] = name
         arrays = {"labels": LABELS, "running/test/points/samples": np.array([test])}
         arrays["running/ood/far/samples"] = np.array([far])
         write_arrays(folder / "work" / "predictions" / f"{name}.npz", arrays)
     experiment = {"name": "tiny", "methods": ["snn-norm"], "members": 5, "deep_members": 10, "draws": 15}
-    write_json(folder / "experiments" / "tiny.json", {"experiment": experiment, "pieces": pieces})
+    write_packed(folder / "tiny.jsonl.gz", {"experiment": experiment, "pieces": pieces}, {})
     return folder
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from creinn.experiments.measures import GRID
 from creinn.experiments.names import TIMES
-from creinn.experiments.store import write_json
+from creinn.experiments.store import read_packed, write_json, write_packed
 from creinn.report.tables import MISSING
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,14 @@ def metrics(ood, auroc=0.9, total=0.8, accuracy=0.8, auarc=0.9):
     return {"sets": {"points": points}, "ood": dict.fromkeys(ood, found)}
 
 
+def change(folder, experiment, records, manifest=None):
+    """Add records to the file of an experiment, or take away those that are ``None``."""
+    path = folder / f"{experiment}.jsonl.gz"
+    before = read_packed(path) if path.exists() else ({}, {})
+    kept = {name: found for name, found in {**before[1], **records}.items() if found is not None}
+    write_packed(path, manifest or before[0], kept)
+
+
 def record(folder, experiment, method, number, batch=None, seconds=2.0, **values):
     """One recorded piece, and its training if it is a single method's."""
     kind = "ensemble" if "ensemble" in method else "evaluate"
@@ -50,16 +58,16 @@ def record(folder, experiment, method, number, batch=None, seconds=2.0, **values
     if kind == "ensemble":
         content["members"] = list(range(10 if method.startswith("deep") else 5))
     else:
-        training = f"train-{name}.json"
-        write_json(folder / "pieces" / training, {"commit": "def", "seconds": seconds, "parameters": 100})
-    write_json(folder / "pieces" / f"{name}.json", content)
-    piece = {"file": f"{name}.json", "kind": kind, "method": method, "number": number, "arm": "points"}
+        training = f"train-{name}"
+        change(folder, experiment, {training: {"commit": "def", "seconds": seconds, "parameters": 100}})
+    change(folder, experiment, {name: content})
+    piece = {"name": name, "kind": kind, "method": method, "number": number, "arm": "points"}
     return {**piece, "training": training}
 
 
 def manifest(folder, experiment, pieces, methods=METHODS):
     settings = {"name": experiment, "methods": list(methods), "paper": None}
-    write_json(folder / "experiments" / f"{experiment}.json", {"experiment": settings, "pieces": pieces})
+    change(folder, experiment, {}, {"experiment": settings, "pieces": pieces})
 
 
 @pytest.fixture
@@ -161,8 +169,7 @@ def test_statistics_need_both_kinds(study, results):
 def test_an_absent_method_has_no_row(study, results):
     page, _, _ = run(study, results)
     assert "CreINN (paper's form)" not in page
-    for path in (results / "pieces").glob("study-fashion-mnist-deep-ensemble-norm-*"):
-        path.unlink()
+    change(results, "study-fashion-mnist", {"study-fashion-mnist-deep-ensemble-norm-0": None})
     page, summary, code = run(study, results)
     assert code == 0
     assert "Deep Ensembles" not in page
@@ -189,7 +196,7 @@ def test_reached_follows_the_numbers(study, results):
 
 
 def test_runs_are_compared_with_those_of_the_same_number(study, results):
-    (results / "pieces" / "study-fashion-mnist-creinn-d-1.json").unlink()
+    change(results, "study-fashion-mnist", {"study-fashion-mnist-creinn-d-1": None})
     page, _, _ = run(study, results, ("bars",))
     assert "accuracy, Fashion-MNIST | ≥ -0.005 | 0.0000 | 1 | yes |" in page  # the means differ by .05
 
@@ -289,8 +296,8 @@ def test_uncertainty_on_interval_images(study, results):
     name = "points-to-intervals-cifar10-small"
     sets = {f"noise [0, {width}]": {"means": {"epistemic": width, "total": 2 + width}} for width in (0.08, 0.2)}
     content = {"number": 0, "commit": "abc", "metrics": {"running": {"sets": sets}}}
-    write_json(results / "pieces" / "shifted.json", content)
-    piece = {"file": "shifted.json", "kind": "evaluate", "method": "creinn", "number": 0, "arm": "points"}
+    change(results, name, {"shifted": content})
+    piece = {"name": "shifted", "kind": "evaluate", "method": "creinn", "number": 0, "arm": "points"}
     manifest(results, name, [{**piece, "training": None}], ["creinn"])
     page, _, _ = run(study, results, ("intervals",))
     assert "| points | noise [0, 0.08] | 1 | 0.080 | 2.080 |\n| points | noise [0, 0.2] | 1 | 0.200 | 2.200 |" in page

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -11,6 +10,7 @@ from creinn.experiments.figures import mean_history
 from creinn.experiments.published import INFERENCE_TIME, PUBLISHED
 from creinn.experiments.report import write_report
 from creinn.experiments.run import run_experiment
+from creinn.experiments.store import packed_files, read_packed, write_packed
 from creinn.experiments.study import lookup, read_studies, spread
 from creinn.experiments.tables import quality_table, statistics_table, time_table
 from creinn.report.tables import Spread
@@ -64,7 +64,12 @@ def test_report_holds_tables_and_figures(studied):
 def test_numbers_in_the_table_are_those_of_the_records(studied):
     study = next(s for s in read_studies(studied) if s.name == "fashion-mnist-small")
     row = next(r for r in quality_table(study, "running", "mnist") if r["model"] == "CreINN")
-    found = [json.loads(p.read_text())["metrics"] for p in (studied / "pieces").glob("evaluate-creinn-*.json")]
+    found = [
+        record["metrics"]
+        for path in packed_files(studied)
+        for name, record in read_packed(path)[1].items()
+        if name.startswith("evaluate-creinn-")
+    ]
     ood = [f["running"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if "mnist" in f["running"]["ood"]]
     assert row["AUROC EU"] == Spread.of(ood)
     assert row["accuracy %"].mean == pytest.approx(
@@ -114,8 +119,10 @@ def test_time_relative_to_the_snn_by_hand():
 
 def test_an_unfinished_experiment_is_reported_as_far_as_it_is(finished, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out", ignore=shutil.ignore_patterns("work"))
-    for path in (*out.glob("pieces/*creinn*"), *out.glob("pieces/evaluate-snn-1*")):
-        path.unlink()
+    (path,) = packed_files(out)
+    about, records = read_packed(path)
+    kept = {name: record for name, record in records.items() if not re.match(r".*creinn|evaluate-snn-1", name)}
+    write_packed(path, about, kept)
     markdown, _ = write_report(out)
     text = markdown.read_text()
     assert "4 of 10 pieces are recorded" in text

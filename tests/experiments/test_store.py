@@ -4,9 +4,10 @@ import time
 
 import numpy as np
 import pytest
+from filelock import Timeout
 
 from creinn.experiments.plan import Piece
-from creinn.experiments.store import Store, read_json, write_json
+from creinn.experiments.store import Store, read_json, read_packed, write_json
 
 PIECE = Piece("train", "snn", 0, {"a": 1})
 
@@ -32,6 +33,22 @@ def test_damaged_records_are_named(tmp_path):
     path.write_text("[1]")
     with pytest.raises(ValueError, match="is no record: it holds a list"):
         read_json(path)
+
+
+def test_records_are_packed_in_one_file(tmp_path):
+    store, about = Store(tmp_path), {"experiment": {"name": "tiny"}, "pieces": []}
+    other = Piece("train", "snn", 1, {"a": 1})
+    store.write_record(PIECE, {"a": 1})
+    path = store.pack(about, (PIECE, other))
+    assert path.name == "tiny.jsonl.gz"
+    assert read_packed(path) == (about, {PIECE.name: {"a": 1}})
+    store.record_path(PIECE).unlink()
+    assert store.has_record(PIECE)
+    assert store.read_record(PIECE) == {"a": 1}
+    assert not store.has_record(other)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"tiny\.jsonl\.gz is no whole file of records: .*Remove it"):
+        store.has_record(PIECE)
 
 
 def test_numbers_that_are_not_finite_are_never_written(tmp_path):
@@ -61,12 +78,12 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path):
     holder.start()
     while not (tmp_path / "held").exists():
         time.sleep(0.01)
-    with Store(tmp_path).lock(PIECE, wait=False) as held:
-        assert not held
+    with pytest.raises(Timeout), Store(tmp_path).lock(PIECE).acquire(timeout=0.05):
+        pass
     holder.kill()
     holder.join()
-    with Store(tmp_path).lock(PIECE) as held:
-        assert held
+    with Store(tmp_path).lock(PIECE).acquire(timeout=30):
+        pass
 
 
 def test_settings_survive_json():

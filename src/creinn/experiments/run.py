@@ -1,21 +1,19 @@
-"""Run an experiment: work out what is missing, do it in parallel, and record it piece by piece.
+"""Run an experiment: work out what is missing, do it in parallel by joblib, and record it piece by piece.
 
-Running again does nothing twice, and several runs may share one folder, each doing what the others are not busy with.
-A run that was killed at any moment goes on where it was: finished pieces are recorded, and a half-trained network goes
-on from its last checkpoint. Records copied from another machine count as done; where an ensemble needs predictions that
-were not copied, its members are run again.
+Running again does nothing twice. A run that was killed at any moment goes on where it was: finished pieces are
+recorded, and a half-trained network goes on from its last checkpoint. A lock on each network keeps two processes from
+the same work, should a worker outlive its run. Records copied from another machine count as done; where an ensemble
+needs predictions that were not copied, its members are run again.
 """
 
 import dataclasses
-import os
 import signal
-import threading
-import time
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import joblib
 import numpy as np
@@ -26,15 +24,18 @@ from tqdm import tqdm
 from creinn.allocation import keep_freed_memory
 from creinn.experiments import pieces
 from creinn.experiments.definition import Arm, Experiment
-from creinn.experiments.inputs import Sources, prepare_all
+from creinn.experiments.inputs import prepare_all
+from creinn.experiments.names import SINGLE
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import Piece, Plan, make_plan
-from creinn.experiments.progress import progress_bar, training_cost
 from creinn.experiments.records import encode_image
-from creinn.experiments.store import Store, write_json
+from creinn.experiments.store import Store
 from creinn.experiments.timing import measure_time
 from creinn.report.provenance import provenance
 from creinn.tensorfile import write_bytes
+
+COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
+"""Time of a training step relative to the SNN, roughly: long trainings start first, so that they are better shared."""
 
 
 @dataclass(frozen=True)
@@ -85,27 +86,25 @@ def run_experiment(
     sources = prepare_all(experiment, Path(data), store.out / "work" / "data", complete)
     plan = make_plan(experiment, sources.identities)
     cores = torch.get_num_threads()
-    threads = max(1, cores // jobs)
-    origin = provenance(f"creinn experiment run {experiment.name}")
-    shop = Workshop(experiment, sources, store, origin, device, threads)
-    write_manifest(shop, plan)
-
+    shop = Workshop(
+        *(experiment, sources, store, provenance(f"creinn experiment run {experiment.name}"), device),
+        threads=max(1, cores // jobs),
+    )
+    about = manifest(shop, plan)
+    store.pack(about, plan.pieces)
     runs = outstanding_runs(plan, store)
-    runs.sort(key=lambda piece: -training_cost(experiment, piece.needs[0], 1))  # long ones first: better shared out
-    images = (sources.train.shape[0], _test_images(experiment, sources))
-    tasks = {piece.name: (shop, piece, plan.arms[piece.key]) for piece in runs}
-    with progress_bar(experiment, runs, store, images, progress):
-        results = _work(_do_run, list(tasks.values()), jobs, threads)
-        busy = [name for result in results if result.busy for name in result.names]  # another process has these
-        results = [result for result in results if not result.busy]
-        results += _work(_await_run, [tasks[name] for name in busy], jobs, threads)
-    ready = [piece for piece in plan.ensembles if not store.has_record(piece) and _has_members(piece, store)]
-    results += _work(_do_ensemble, [(shop, piece, plan.arms[piece.key]) for piece in ready], jobs, threads)
-    alone = dataclasses.replace(shop, threads=cores)
-    timings = [piece for piece in plan.timings if not store.has_record(piece)]
-    results += _work(_do_timing, [(alone, piece, Arm()) for piece in timings], 1, alone.threads)
-    failed = {name: result.error for result in results if result.error for name in result.names}
-    done = tuple(name for result in results if not result.error for name in result.names)
+    runs.sort(key=lambda piece: -COSTS.get(SINGLE[piece.method].kind, 1))
+    results: list[Result] = []
+    try:
+        results += _work(_do_run, shop, plan, runs, jobs, progress)
+        ready = [piece for piece in plan.ensembles if not store.has_record(piece) and _has_members(piece, store)]
+        results += _work(_do_ensemble, shop, plan, ready, jobs)
+        timings = [piece for piece in plan.timings if not store.has_record(piece)]
+        results += _work(_do_timing, dataclasses.replace(shop, threads=cores), plan, timings)
+    finally:
+        store.pack(about, plan.pieces)
+    failed = {name: error for names, error in results if error for name in names}
+    done = tuple(name for names, error in results if not error for name in names)
     return Outcome(len(plan.pieces), done, failed)
 
 
@@ -121,21 +120,21 @@ def outstanding_runs(plan: Plan, store: Store) -> list[Piece]:
     ]
 
 
-def write_manifest(shop: Workshop, plan: Plan) -> None:
-    """Write which pieces the experiment consists of, for the report."""
+def manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
+    """Which pieces the experiment consists of, for the report."""
     test = shop.sources.test.read()
     entries = [
         {
-            "file": f"{piece.name}.json",
+            "name": piece.name,
             "kind": piece.kind,
             "method": piece.method,
             "number": piece.number,
             "arm": plan.arms[piece.key].name if piece.key in plan.arms else None,
-            "training": f"{piece.needs[0].name}.json" if piece.kind == "evaluate" else None,
+            "training": piece.needs[0].name if piece.kind == "evaluate" else None,
         }
         for piece in plan.pieces
     ]
-    manifest = {
+    return {
         "experiment": dataclasses.asdict(shop.experiment),
         "images": {
             f"{shop.sources.train.name} (training)": list(shop.sources.train.shape),
@@ -145,122 +144,69 @@ def write_manifest(shop: Workshop, plan: Plan) -> None:
         "sample": encode_image(np.asarray(test.inputs[0])),
         "pieces": entries,
     }
-    write_json(shop.store.manifest_path(shop.experiment.name), manifest)
 
 
-class Result(NamedTuple):
-    """Names of the pieces that were done, or of the one that failed or that another process is busy with."""
-
-    names: tuple[str, ...]
-    error: str | None = None
-    busy: bool = False
+Result = tuple[tuple[str, ...], str | None]  # names of the pieces that were done, or of the one that failed and why
 
 
-Task = tuple[Workshop, Piece, Arm]
-
-
-def _work(do: Callable[..., Result], tasks: Sequence[Task], jobs: int, threads: int) -> list[Result]:
-    """Do all tasks, here or in processes of their own."""
-    if not tasks:
+def _work(
+    do: Callable[..., list[str]], shop: Workshop, plan: Plan, todo: Sequence[Piece], jobs: int = 1, shown: bool = False
+) -> list[Result]:
+    """Do all pieces, here or in processes of their own."""
+    if not todo:
         return []
-    if jobs == 1:
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            return [do(*task) for task in tasks]
-        finally:
-            torch.set_num_threads(before)
-    parallel = joblib.Parallel(n_jobs=min(jobs, len(tasks)), batch_size=1, return_as="generator_unordered")
+    tasks = (joblib.delayed(_attempt)(do, shop, piece, plan.arms.get(piece.key, Arm()), jobs > 1) for piece in todo)
+    parallel = joblib.Parallel(n_jobs=min(jobs, len(todo)), batch_size=1, return_as="generator_unordered")
+    bar = {"total": len(todo), "desc": shop.experiment.name, "unit": "network", "disable": not shown}
+    threads = torch.get_num_threads()
     try:
-        return list(parallel(joblib.delayed(_in_worker)(do, task, threads, os.getpid()) for task in tasks))
+        return list(tqdm(parallel(tasks), mininterval=1.0 if sys.stderr.isatty() else 60.0, **bar))
     except KeyboardInterrupt:
-        get_reusable_executor().shutdown(wait=False, kill_workers=True)
+        if jobs > 1:
+            get_reusable_executor().shutdown(wait=False, kill_workers=True)
         raise
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _in_worker(do: Callable[..., Result], task: Task, threads: int, parent: int) -> Result:
-    """Do a task in a worker: Ctrl-C is left to the parent, which ends its workers; without the parent they end too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tqdm.set_lock(threading.RLock())  # its default is shared between processes, and leaks when a worker is ended
-    _watch_parent(parent)
-    keep_freed_memory()
-    torch.set_num_threads(threads)
-    return do(*task)
+def _attempt(do: Callable[..., list[str]], shop: Workshop, piece: Piece, arm: Arm, apart: bool) -> Result:
+    """Do a piece, here or in a worker of its own; a failure is told, and others are done all the same."""
+    if apart:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the parent, which ends its workers
+        keep_freed_memory()
+    torch.set_num_threads(shop.threads)
+    try:
+        return tuple(do(shop, piece, arm)), None
+    except Exception as error:
+        write_bytes(shop.store.failure_path(piece), traceback.format_exc().encode())
+        return (piece.name,), " ".join(str(error).split()) or type(error).__name__
 
 
-def _watch_parent(parent: int) -> None:
-    if any(thread.name == "watch-parent" for thread in threading.enumerate()):
-        return
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)  # whatever was under way goes on from its last checkpoint
-
-    if os.getppid() == parent:
-        threading.Thread(target=watch, name="watch-parent", daemon=True).start()
-
-
-def _do_run(shop: Workshop, evaluation: Piece, arm: Arm, wait: bool = False) -> Result:
-    """Train and evaluate one network, as far as that is not done."""
+def _do_run(shop: Workshop, evaluation: Piece, arm: Arm) -> list[str]:
+    """Train and evaluate one network, as far as that is not done; gives the names of what was done."""
+    store, done = shop.store, list[str]()
     (training,) = evaluation.needs
-    store, done = shop.store, []
-    try:
-        with store.lock(training, wait) as held:
-            if not held:
-                return Result((evaluation.name,), busy=True)
-            for needed in training.needs:
-                with store.lock(needed):
-                    done += _train(shop, needed, arm)
-            done += _train(shop, training, arm)
-            if not (store.predictions_path(evaluation).is_file() and store.has_record(evaluation)):
-                pieces.evaluate(shop, evaluation, arm)
-                done.append(evaluation.name)
-    except Exception as error:  # others shall be done all the same
-        return Result((evaluation.name,), _failure(store, evaluation, error))
-    return Result(tuple(done))
+    for needed in (*training.needs, training):
+        with store.lock(needed):
+            if not (store.weights_path(needed).is_file() and store.has_record(needed)):
+                pieces.train(shop, needed, arm)
+                done.append(needed.name)
+    with store.lock(evaluation):
+        if not (store.predictions_path(evaluation).is_file() and store.has_record(evaluation)):
+            pieces.evaluate(shop, evaluation, arm)
+            done.append(evaluation.name)
+    return done
 
 
-def _train(shop: Workshop, training: Piece, arm: Arm) -> list[str]:
-    """Train a network if that is not done; gives the name of what was done."""
-    if shop.store.weights_path(training).is_file() and shop.store.has_record(training):
-        return []
-    pieces.train(shop, training, arm)
-    return [training.name]
+def _do_ensemble(shop: Workshop, ensemble: Piece, arm: Arm) -> list[str]:
+    pieces.combine(shop, ensemble, arm)
+    return [ensemble.name]
 
 
-def _await_run(shop: Workshop, evaluation: Piece, arm: Arm) -> Result:
-    return _do_run(shop, evaluation, arm, wait=True)
-
-
-def _do_ensemble(shop: Workshop, ensemble: Piece, arm: Arm) -> Result:
-    return _do_one(lambda: pieces.combine(shop, ensemble, arm), shop.store, ensemble)
-
-
-def _do_timing(shop: Workshop, timing: Piece, arm: Arm) -> Result:
-    return _do_one(lambda: measure_time(shop, timing), shop.store, timing)
-
-
-def _do_one(do: Callable[[], None], store: Store, piece: Piece) -> Result:
-    try:
-        with store.lock(piece):
-            if store.has_record(piece):
-                return Result(())
-            do()
-    except Exception as error:  # others shall be done all the same
-        return Result((piece.name,), _failure(store, piece, error))
-    return Result((piece.name,))
-
-
-def _failure(store: Store, piece: Piece, error: Exception) -> str:
-    write_bytes(store.failure_path(piece), traceback.format_exc().encode())
-    return " ".join(str(error).split()) or type(error).__name__
+def _do_timing(shop: Workshop, timing: Piece, arm: Arm) -> list[str]:
+    measure_time(shop, timing)
+    return [timing.name]
 
 
 def _has_members(ensemble: Piece, store: Store) -> bool:
     return all(store.predictions_path(member).is_file() for member in ensemble.needs)
-
-
-def _test_images(experiment: Experiment, sources: Sources) -> int:
-    tests: Any = sum(len(arm.tests) for arm in experiment.arms) / max(1, len(experiment.arms))
-    return int(tests * sources.test.shape[0]) + sum(source.shape[0] for source in sources.ood)

@@ -1,26 +1,32 @@
-"""Where results live: ``pieces/`` holds one small JSON record per piece, ``work/`` what can be made again.
+"""Where results live: ``NAME.jsonl.gz`` holds all records of an experiment, ``work/`` what can be made again.
 
-Records are what a study consists of: they can be copied from machine to machine and kept under version control.
-``work/`` holds prepared images, checkpoints, weights and predictions, and may be removed when a study is complete.
-Every file is written under another name first, so a name always stands for a whole file.
+The first line of such a file says which pieces the experiment consists of, each further line is the record of one.
+They are what a study consists of: they can be copied from machine to machine and kept under version control. ``work/``
+holds prepared images, checkpoints, weights, predictions, and the records of a run under way; it may be removed when the
+experiment is complete. Every file is written under another name first, so a name always stands for a whole file.
 """
 
-import contextlib
+import functools
+import gzip
 import io
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock
 
 from creinn.experiments.plan import Piece
 from creinn.tensorfile import write_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+Record = Mapping[str, Any]
+
+PACKED = ".jsonl.gz"
 
 
 @dataclass(frozen=True)
@@ -30,29 +36,35 @@ class Store:
     out: Path
 
     def record_path(self, piece: Piece) -> Path:
-        """Where the record of a piece is."""
-        return self.out / "pieces" / f"{piece.name}.json"
+        """Where a run under way leaves the record of a piece."""
+        return self.out / "work" / "records" / f"{piece.name}.json"
 
     def has_record(self, piece: Piece) -> bool:
         """Whether the piece is done."""
-        return self.record_path(piece).is_file()
+        return self.record_path(piece).is_file() or piece.name in self._packed()
 
-    def read_record(self, piece: Piece) -> dict[str, Any] | None:
+    def read_record(self, piece: Piece) -> Record | None:
         """The record of a piece, ``None`` if it is not done.
 
         Raises:
-            ValueError: If the file is damaged, or belongs to another piece.
+            ValueError: If a file is damaged.
         """
         path = self.record_path(piece)
-        return read_json(path) if path.is_file() else None
+        return read_json(path) if path.is_file() else self._packed().get(piece.name)
 
-    def write_record(self, piece: Piece, record: Mapping[str, Any]) -> None:
+    def write_record(self, piece: Piece, record: Record) -> None:
         """Write the record of a piece."""
         write_json(self.record_path(piece), record)
 
-    def manifest_path(self, experiment: str) -> Path:
-        """Where it is written which pieces an experiment consists of."""
-        return self.out / "experiments" / f"{experiment}.json"
+    def pack(self, manifest: Record, pieces: Iterable[Piece]) -> Path:
+        """Write one file with the manifest of an experiment and all records that there are of its pieces."""
+        records = {piece.name: record for piece in pieces if (record := self.read_record(piece)) is not None}
+        path = self.out / f"{manifest['experiment']['name']}{PACKED}"
+        write_packed(path, manifest, records)
+        return path
+
+    def _packed(self) -> dict[str, Record]:
+        return {name: record for path in packed_files(self.out) for name, record in read_packed(path)[1].items()}
 
     def weights_path(self, training: Piece) -> Path:
         """Weights of a trained network."""
@@ -82,27 +94,41 @@ class Store:
         """Remove the checkpoints of a training that has ended."""
         shutil.rmtree(self.training_folder(training), ignore_errors=True)
 
-    @contextlib.contextmanager
-    def lock(self, piece: Piece, wait: bool = True) -> Iterator[bool]:
-        """Let one process at a time work on a piece; the lock dies with its holder, however that ends.
-
-        Gives whether the lock was had, which without ``wait`` may be false. Where the system has no such locks there
-        are none, and two runs must not share a folder.
-        """
+    def lock(self, piece: Piece) -> FileLock:
+        """Lets one process at a time work on a piece; the lock dies with its holder, however that ends."""
         path = self.out / "work" / "locks" / f"{piece.name}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
-            try:
-                import fcntl
+        return FileLock(path)
 
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:
-                held = True
-            except BlockingIOError:
-                held = False
-            else:
-                held = True
-            yield held
+
+def packed_files(directory: Path) -> list[Path]:
+    """The files of records in a folder of results, one per experiment."""
+    return sorted(directory.glob(f"*{PACKED}"))
+
+
+def write_packed(path: Path, manifest: Record, records: Mapping[str, Record]) -> None:
+    """Write the manifest of an experiment and its records by the names of their pieces, all or nothing."""
+    lines = [manifest, *({"name": name, **record} for name, record in records.items())]
+    text = "\n".join(json.dumps(line, allow_nan=False) for line in lines)
+    write_bytes(path, gzip.compress(text.encode(), mtime=0))
+
+
+def read_packed(path: Path) -> tuple[Record, dict[str, Record]]:
+    """Manifest of an experiment, and its records by the names of their pieces.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    return _read_packed(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _read_packed(path: Path, changed: int) -> tuple[Record, dict[str, Record]]:
+    try:
+        manifest, *records = map(json.loads, gzip.decompress(path.read_bytes()).decode().split("\n"))
+        return manifest, {record.pop("name"): record for record in records}
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no whole file of records: {error!r}. Remove it, or copy it again.") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from creinn.experiments.names import is_ensemble, label
-from creinn.experiments.store import read_json
+from creinn.experiments.store import PACKED, Record, packed_files, read_packed
 from creinn.report.tables import Spread
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -100,13 +98,13 @@ def read_studies(directory: Path) -> list[Study]:
     Raises:
         ValueError: If there is none, or a record is damaged.
     """
-    manifests = sorted((directory / "experiments").glob("*.json"))
-    if not manifests:
+    files = packed_files(directory)
+    if not files:
         raise ValueError(
-            f"{directory} holds no results: there is no {directory / 'experiments'} with a file in it. Give the folder "
-            f"that was --out of creinn experiment run."
+            f"{directory} holds no results: there is no file in it that ends with {PACKED}. Give the folder that was "
+            f"--out of creinn experiment run."
         )
-    return [_read_study(read_json(path), directory / "pieces") for path in manifests]
+    return [_study(*read_packed(path)) for path in files]
 
 
 def spread(records: Sequence[Record], *path: str) -> Spread | None:
@@ -124,24 +122,12 @@ def lookup(record: Any, *path: str) -> Any:
     return record
 
 
-def _read_study(manifest: Mapping[str, Any], folder: Path) -> Study:
-    cache: dict[str, Record | None] = {}
-
-    def record(name: str | None) -> Record | None:
-        if name is None:
-            return None
-        if name not in cache:
-            cache[name] = read_json(folder / name) if (folder / name).is_file() else None
-        return cache[name]
-
+def _study(manifest: Record, records: Mapping[str, Record]) -> Study:
     entries = [
         Entry(
-            piece["kind"],
-            piece["method"],
-            piece["number"],
-            piece["arm"],
-            record(piece["file"]),
-            record(piece["training"]),
+            *(piece["kind"], piece["method"], piece["number"], piece["arm"]),
+            record=records.get(piece["name"]),
+            training=records.get(piece["training"]),
         )
         for piece in manifest["pieces"]
     ]
