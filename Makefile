@@ -42,6 +42,6 @@ $(STAMP): pyproject.toml requirements-dev.txt constraints.txt tools/check_torch.
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	UV_FIND_LINKS="$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}" \
-	  $(BIN)/uv pip install --quiet --python $(BIN)/python --requirement requirements-dev.txt
+	  $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --requirement requirements-dev.txt
 	$(BIN)/python tools/check_torch.py
 	touch $(STAMP)
