@@ -110,6 +110,13 @@ def test_configuration_is_readable(tmp_path):
     assert config["versions"]["torch"] == torch.__version__
 
 
+def test_saved_again_with_names_and_preparation(tmp_path):
+    save(creinn(), tmp_path / "a", classes=["ham", "eggs", "spam"], preprocessing={"mean": [0.5]})
+    load(tmp_path / "a").save(tmp_path / "b")
+    config = read_config(tmp_path / "b")
+    assert (config["classes"], config["preprocessing"]) == (["ham", "eggs", "spam"], {"mean": [0.5]})
+
+
 def test_the_same_model_gives_the_same_files(tmp_path):
     for name in ("a", "b"):
         save(creinn(), tmp_path / name)

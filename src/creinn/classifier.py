@@ -27,6 +27,8 @@ class Classifier(torch.nn.Module):
 
     prediction_type: Any
     num_classes: int
+    class_names: Sequence[str | int] | None = None
+    """Names of the classes, in order: kept by :func:`creinn.save`."""
     preprocessing: Any = None
     """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
     network: Any  # of all but ensembles

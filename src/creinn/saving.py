@@ -63,7 +63,7 @@ def save(
     Args:
         model: A classifier of one of :data:`KINDS`.
         directory: Made if it does not exist.
-        classes: Names of the classes, in order.
+        classes: Names of the classes, in order; ``model.class_names`` if ``None``.
         preprocessing: What was done to the inputs: anything that can be written as JSON; ``model.preprocessing`` if
             ``None``.
 
@@ -77,6 +77,7 @@ def save(
         raise OSError(f"Cannot save a model at {directory}: there is a file of that name. Choose a directory.")
     description = _describe(model)
     count: int = model.num_classes
+    classes = model.class_names if classes is None else classes
     if classes is not None and len(classes) != count:
         raise ValueError(f"There are {len(classes)} names for {count} classes.")
     weights = {name: value.detach() for name, value in model.state_dict().items()}
@@ -106,7 +107,7 @@ def save(
 def load(
     directory: str | PathLike[str], device: str | torch.device = "cpu", network: torch.nn.Module | None = None
 ) -> Any:
-    """Read a model that :func:`save` wrote; it is in eval mode, and has the attribute ``preprocessing``.
+    """Read a model that :func:`save` wrote; it is in eval mode, with ``class_names`` and ``preprocessing``.
 
     Warns if it is the network of an estimator, which scales its inputs.
 
@@ -132,7 +133,7 @@ def load(
             part.make_room(weights, f"{prefix}.")
     _check_weights(model.state_dict(), weights, path)
     model.load_state_dict(weights)
-    model.preprocessing = config["preprocessing"]
+    model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
         warnings.warn(
             f"The model in {directory} is the network of a CreINNClassifier: its inputs must be prepared as "
