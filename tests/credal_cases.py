@@ -9,6 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from creinn import CreINN, models
+from creinn import nn as inn
 from creinn.probability import interval_softmax, reachable
 
 Bounds = tuple[Tensor, Tensor]
@@ -38,6 +40,7 @@ CASES = [
     CredalCase("uniform point", [0.125] * 8, [0.125] * 8),
     CredalCase("thirds", [1 / 3] * 3, [1 / 3] * 3),
     CredalCase("point", [0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4]),
+    CredalCase("level at a bound", [0.25, 0.0, 0.0, 0.25], [0.6, 0.6, 0.6, 0.25]),
     CredalCase("all alike", [0.1] * 7, [0.2] * 7),
     CredalCase("ties in lower", [0.1] * 5, [0.2, 0.25, 0.3, 0.35, 0.4]),
     CredalCase("ties in upper", [0.05, 0.1, 0.12, 0.15, 0.2], [0.4] * 5),
@@ -110,6 +113,35 @@ FAMILIES: dict[str, Callable[[int, int, int], Bounds]] = {
     "concentric": concentric,
     "lattice": lattice,
 }
+
+
+def equal_slopes(count: int, classes: int, seed: int) -> Bounds:
+    """Subset sum: all chords of -q log q have the slope of its tangent at 1/K."""
+    generator = torch.Generator().manual_seed(seed)
+    lower = (0.1 + 0.8 * torch.rand(count, classes, generator=generator, dtype=torch.float64)) / classes
+
+    def excess(q: Tensor) -> Tensor:
+        return -q * (q * classes).log() + q
+
+    low, high = torch.full_like(lower, 1 / classes), torch.full_like(lower, np.e / classes)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = excess(middle) > excess(lower)
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return lower, high
+
+
+def scaled_network(count: int, classes: int, seed: int) -> Bounds:
+    """What an untrained network in scaled mode produces: wide intervals, hardly any two ordered alike."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = CreINN(models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled").eval()
+        with torch.no_grad():
+            found = model(torch.randn(count, 20))
+    return found.lower.double(), found.upper.double()
+
+
+HARD = {"equal slopes": equal_slopes, "scaled network": scaled_network, "concentric": concentric}
 
 
 def seeded(examples: int = 100) -> settings:

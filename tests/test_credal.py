@@ -7,7 +7,10 @@ from torch.utils import _pytree as pytree
 
 import credal_cases
 import reference_credal
+from creinn import CreINN, Interval, models
+from creinn import nn as inn
 from creinn.credal import CredalSet, cross_entropy
+from creinn.creinn import credal_set
 from creinn.entropy import lower_entropy, upper_entropy
 from creinn.probability import interval_softmax, reachable
 from creinn.uncertainty import entropy_uncertainty
@@ -88,9 +91,10 @@ def test_uncertainties_are_computed_once(monkeypatch):
         (torch.zeros(2, 3), torch.ones(3), ValueError, r"must have one shape, found \(2, 3\) and \(3,\)"),
         (torch.zeros(5, 1), torch.ones(5, 1), ValueError, r"K >= 2 classes, found shape \(5, 1\)\. For the.*binary"),
         (tensor(0.1), tensor(0.2), ValueError, r"K >= 2 classes, found shape \(\)"),
-        (torch.zeros(3), torch.ones(3).double(), TypeError, "both float64, found torch.float32 and torch.float64"),
+        (torch.zeros(3), torch.ones(3).double(), TypeError, "one floating dtype, found torch.float32 and"),
         (torch.zeros(3).int(), torch.ones(3).int(), TypeError, "found torch.int32 and torch.int32"),
-        (torch.zeros(3).half(), torch.ones(3).half(), TypeError, "found torch.float16 and torch.float16"),
+        (torch.zeros(3).half(), torch.ones(3), TypeError, "found torch.float16 and torch.float32"),
+        (torch.full((3,), 0.35).bfloat16(), torch.ones(3).bfloat16(), ValueError, r"lower bounds sum to 1\.0\d+ > 1"),
         (torch.zeros(3), torch.ones(3, device="meta"), ValueError, "one device, found cpu and meta"),
         (
             tensor([[0.1, 0.2], [0.3, float("nan")]]),
@@ -136,6 +140,40 @@ def test_trusted_construction_never_looks_at_the_data():
     s = CredalSet._trusted(lower, upper)
     assert s.intersection.shape == (4, 3)
     assert s.label.shape == (4,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("classes", [3, 10, 1000])
+def test_half_precision_is_held_in_single(dtype, classes):
+    """Rounded to half precision, points sum to 1 only by an epsilon: no member is lost, and sets stay non-empty."""
+    q = torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1).to(dtype)
+    for lower, upper in ((q, q), (q * 0.9, (q * 1.1).clamp_max(1))):
+        s = CredalSet(lower, upper)
+        assert s.lower.dtype == s.total.dtype == s.intersection.dtype == torch.float32
+        assert (s.lower.sum(-1) <= 1 + 1e-5).all()
+        assert (s.upper.sum(-1) >= 1 - 1e-5).all()
+        torch.testing.assert_close(s.intersection, q.float(), rtol=0, atol=2 * torch.finfo(dtype).eps)
+    assert CredalSet.binary(q[:, 0], q[:, 0]).lower.dtype == torch.float32
+    assert CredalSet._trusted(q, q).lower.dtype == torch.float32
+
+
+@pytest.mark.parametrize("mode", ["paper", "sound", "scaled"])
+@pytest.mark.parametrize("classes", [1, 4])
+def test_models_in_half_precision_give_single_precision_sets(mode, classes):
+    torch.manual_seed(0)
+    model = CreINN(models.mlp(8, hidden=(16,), num_classes=classes, layers=inn), mode=mode).eval()
+    x = torch.randn(50, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [model(x)]
+    found.append(model.to(torch.bfloat16)(x.bfloat16()))
+    found.append(credal_set(Interval.point(x[:, :classes].bfloat16()), mode))
+    for s in found:
+        assert s.lower.dtype == s.upper.dtype == torch.float32
+        again = CredalSet(s.lower, s.upper)  # accepted, by the rule of single precision
+        torch.testing.assert_close(again.intersection, s.intersection)
+    half = Interval(x[:, :classes].bfloat16() - 1, x[:, :classes].bfloat16() + 1)
+    single = Interval(half.lower.float(), half.upper.float())
+    torch.testing.assert_close(credal_set(half, mode).upper, credal_set(single, mode).upper)  # no digits are lost
 
 
 def test_averages_of_reachable_sets_are_reachable():
@@ -191,7 +229,7 @@ def test_moves_and_detaching():
     s = random_sets()
     assert s.to(torch.float32).lower.dtype == torch.float32
     assert s.to("meta").upper.device.type == "meta"
-    with pytest.raises(TypeError, match=r"found torch\.float16"):
+    with pytest.raises(TypeError, match=r"holds float32 or float64, it cannot be made torch\.float16"):
         s.to(torch.float16)
     lower = s.lower.clone().requires_grad_()
     assert CredalSet(lower, s.upper).lower.requires_grad

@@ -6,7 +6,9 @@ from torch import tensor
 import credal_cases
 import creinn.entropy
 import reference_credal
-from creinn.entropy import lower_entropy, lower_entropy_bounds, upper_entropy
+from creinn import entropy_search
+from creinn.credal import CredalSet
+from creinn.entropy import EntropyGapWarning, lower_entropy, upper_entropy
 from creinn.numerics import entropy
 from creinn.probability import interval_softmax, reachable
 
@@ -71,25 +73,46 @@ def test_adversarial_sets_match_enumeration(bounds):
 
 @pytest.mark.parametrize("family", [f for f in credal_cases.FAMILIES if f != "concentric"])
 @pytest.mark.parametrize(("classes", "count"), [(10, 500), (100, 50), (1000, 4)])
-def test_certificate_is_tight_and_attained(family, classes, count):
+def test_random_sets_are_proven_and_attained(family, classes, count):
     lower, upper = credal_cases.FAMILIES[family](count, classes, seed=classes)
-    bound, attained = lower_entropy_bounds(lower, upper)
-    value, q = lower_entropy(lower, upper, return_distribution=True)
-    assert (attained - bound).min() >= 0
-    assert (attained - bound).max() <= 1e-9
-    torch.testing.assert_close(value, attained, rtol=0, atol=1e-12)
-    torch.testing.assert_close(entropy(q), attained, rtol=0, atol=1e-12)
+    value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
+    assert gap.eq(0).all()
+    torch.testing.assert_close(entropy(q), value, rtol=0, atol=1e-12)
     assert_members(q, lower, upper)
     assert_members(upper_entropy(lower, upper, return_distribution=True)[1], lower, upper)
 
 
-def test_certificate_is_honest_when_the_search_stops_early(monkeypatch):
-    lower, upper = credal_cases.independent(300, 8, seed=3)
-    exact = lower_entropy(lower, upper)
-    monkeypatch.setitem(creinn.entropy._GAP, torch.float64, 0.05)
-    bound, attained = lower_entropy_bounds(lower, upper)
-    assert ((bound <= exact + 1e-12) & (exact <= attained + 1e-12)).all()
-    assert (attained - bound).max() > 1e-3
+def stop_early(monkeypatch, budget):
+    """Search every set alone, and no more of it than the budget allows."""
+    monkeypatch.setattr(entropy_search, "BUDGET", budget)
+    monkeypatch.setattr(entropy_search, "_FEW", 0)
+    monkeypatch.setattr(entropy_search, "_PIECE", 32)
+
+
+def assert_gap_is_honest(lower, upper, slack=1e-11):
+    least, _ = enumerated(lower, upper)
+    value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
+    assert gap.isfinite().all()
+    assert ((value - gap <= least + slack) & (least <= value + slack)).all()
+    assert_members(q, lower, upper)
+    return gap
+
+
+@pytest.mark.parametrize("budget", [0, 2**14])
+@pytest.mark.parametrize("family", credal_cases.FAMILIES | credal_cases.HARD)
+def test_gap_is_honest_when_the_search_stops_early(family, budget, monkeypatch):
+    stop_early(monkeypatch, budget)
+    gap = assert_gap_is_honest(*(credal_cases.FAMILIES | credal_cases.HARD)[family](50, 9, 3))
+    if budget == 0 and family in ("equal slopes", "concentric", "independent"):
+        assert gap.max() > 1e-4
+
+
+@credal_cases.seeded(100)
+@given(credal_cases.credal_bounds())
+def test_gap_of_adversarial_sets_is_honest(bounds):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        stop_early(monkeypatch, 0)
+        assert_gap_is_honest(*(x[None] for x in bounds), slack=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +128,62 @@ def test_lower_entropy_matches_plain_search(family, classes):
 
 
 def test_many_concentric_intervals_are_solved():
-    bound, attained = lower_entropy_bounds(*credal_cases.concentric(2, 60, seed=0))
-    assert (attained - bound).max() <= 1e-9
+    assert lower_entropy(*credal_cases.concentric(2, 60, seed=0), return_gap=True)[1].eq(0).all()
+
+
+@pytest.mark.parametrize("kind", credal_cases.HARD)
+@pytest.mark.parametrize("classes", [20, 30, 200, 1000])
+def test_hard_sets_end_with_a_small_gap(kind, classes):
+    lower, upper = credal_cases.HARD[kind](2, classes, 0)
+    value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
+    assert (gap < 3e-3).all()
+    assert_members(q, *reachable(lower, upper))
+    torch.testing.assert_close(entropy(q), value)
+    for row in range(len(lower)):
+        inside = entropy(reference_credal.members(lower[row], upper[row], 200, seed=0))
+        assert inside.min() >= value[row] - gap[row] - 1e-12
+
+
+def test_unproven_values_are_said_and_can_be_read():
+    lower, upper = credal_cases.HARD["equal slopes"](2, 30, 0)
+    with pytest.warns(EntropyGapWarning, match="not proven to be the least; ask for return_gap=True"):
+        value = lower_entropy(lower, upper)
+    s = CredalSet(lower, upper)
+    again, gap = s.lower_entropy(return_gap=True)
+    torch.testing.assert_close(again, value)
+    assert ((gap > 0) & (gap < 1e-4)).all()
+    with pytest.warns(EntropyGapWarning):
+        assert s.aleatoric is not None
+
+
+def test_core_by_hand():
+    """Only the free class of a better vertex can be outside; one of greater lower bound and room enough replaces it."""
+    lower = tensor([[0.1, 0.2, 0.15, 0.12, 0.11]], dtype=torch.float64)
+    width = tensor([[0.1, 0.01, 0.1, 0.1, 0.01]], dtype=torch.float64)
+    off_slope = tensor([[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64)  # may move by all, .001, .02, .02, all
+    nodes = entropy_search._Nodes.start(lower, lower + width)
+    solved = entropy_search._relax(lower, lower + width)._replace(
+        filled=torch.zeros_like(lower), fractional=tensor([[0]]), slope=off_slope, bound=tensor([1.0]).double()
+    )
+    found = entropy_search._core(nodes, solved, attained=tensor([1.1]).double())
+    assert found.tolist() == [[True, True, True, False, True]]  # class 3 by class 2, which class 1 has no room for
+
+
+def test_equal_intervals_are_interchangeable():
+    """Two nested kinds, 500 of each: a vertex is how many of each kind are at the top, and the kind of the free one."""
+    low, high = tensor([0.0006, 0.0002], dtype=torch.float64), tensor([0.0013, 0.0019], dtype=torch.float64)
+    value, gap = lower_entropy(low.repeat_interleave(500), high.repeat_interleave(500), return_gap=True)
+    h_low, h_high = (entropy(x.unsqueeze(-1)) for x in (low, high))
+    best = []
+    for free in range(2):
+        count = tensor([500, 500]).index_fill(0, tensor(free), 499)
+        top = torch.cartesian_prod(torch.arange(count[0] + 1), torch.arange(count[1] + 1)).double()
+        rest = 1 - ((count - top) * low + top * high).sum(-1)
+        fits = (rest >= low[free] - 1e-12) & (rest <= high[free] + 1e-12)
+        bits = ((count - top) * h_low + top * h_high).sum(-1) + entropy(rest.clamp_min(0).unsqueeze(-1))
+        best.append(bits[fits].min().item())
+    assert gap == 0
+    assert value.item() == pytest.approx(min(best), abs=1e-10)
 
 
 @pytest.mark.parametrize("classes", [3, 50, 1000])
@@ -122,14 +199,14 @@ def test_bounds_ordered_alike_need_no_branching(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     lower, upper = torch.rand(2, 50, 200, generator=generator, dtype=torch.float64).sort(-1).values / 200
     expected = lower_entropy(lower, upper * 3)
-    branch = creinn.entropy._branch
+    branch = entropy_search._branch
 
     def childless(*args):
         children = branch(*args)
         assert len(children.row) == 0, "a set with bounds ordered alike was branched on"
         return children
 
-    monkeypatch.setattr(creinn.entropy, "_branch", childless)
+    monkeypatch.setattr(entropy_search, "_branch", childless)
     torch.testing.assert_close(lower_entropy(lower, upper * 3), expected)
     with pytest.raises(AssertionError, match="branched on"):
         lower_entropy(*credal_cases.concentric(5, 9, seed=0))
@@ -166,7 +243,7 @@ def test_batch_shapes(function):
 def test_rows_do_not_depend_on_their_chunk(monkeypatch):
     lower, upper = credal_cases.independent(300, 6, seed=6)
     expected = lower_entropy(lower, upper), upper_entropy(lower, upper)
-    monkeypatch.setattr(creinn.entropy, "_CHUNK", 40)
+    monkeypatch.setattr(entropy_search, "_CHUNK", 40)
     torch.testing.assert_close(lower_entropy(lower, upper), expected[0], rtol=0, atol=1e-12)
     torch.testing.assert_close(upper_entropy(lower, upper), expected[1], rtol=0, atol=1e-12)
 

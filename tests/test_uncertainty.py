@@ -3,7 +3,9 @@ import torch
 from torch import tensor
 
 import credal_cases
+from creinn.credal import CredalSet
 from creinn.numerics import entropy
+from creinn.probability import interval_softmax
 from creinn.uncertainty import Uncertainty, entropy_uncertainty, interval_uncertainty, samples_uncertainty
 
 
@@ -62,6 +64,59 @@ def test_samples_uncertainty_refuses_what_has_no_sample():
 def test_measures_are_ordered_and_bounded(family):
     total, aleatoric, epistemic = entropy_uncertainty(*credal_cases.FAMILIES[family](300, 8, seed=2))
     assert ((aleatoric >= 0) & (aleatoric <= total) & (total <= 3 + 1e-12) & (epistemic >= 0)).all()
+
+
+def logits(count, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    center, radius = torch.randn(2, count, classes, generator=generator, dtype=torch.float64)
+    return center - radius.abs(), center + radius.abs()
+
+
+def unreduced(count, classes, seed):
+    """Intervals that are mostly not reachable, as a caller may give them."""
+    generator = torch.Generator().manual_seed(seed)
+    point = torch.randn(count, classes, generator=generator, dtype=torch.float64).mul(1.5).softmax(-1)
+    down, up = torch.rand(2, count, classes, generator=generator, dtype=torch.float64)
+    return point * down, point + (0.999 - point) * up.square()
+
+
+def given(low, high):
+    return low, high
+
+
+KINDS = {
+    "logits, paper": (logits, interval_softmax),
+    "logits, sound": (logits, lambda low, high: interval_softmax(low, high, "sound")),
+    "unreduced": (unreduced, given),
+    **{name: (make, lambda low, high: (low * 0.97, high * 1.03)) for name, make in credal_cases.FAMILIES.items()},
+}
+
+
+@pytest.mark.parametrize("classes", [3, 5, 10])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_the_difference_quotients(kind, classes):
+    """Of sets without a kink: in each of four directions the quotients to both sides agree."""
+    make, bounds = KINDS[kind]
+    at = torch.stack(make(500, classes, classes))
+    noise = torch.randn(4, *at.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    directions, step = noise * at.abs().clamp_max(0.9), 1e-6
+
+    def measures(x):
+        low, high = bounds(*x)
+        return torch.stack(CredalSet(low, high.clamp_max(1)).uncertainty("entropy"))
+
+    leaf = at.clone().requires_grad_()
+    here = measures(leaf)
+    gradients = [torch.autograd.grad(m.sum(), leaf, retain_graph=True)[0] for m in here]
+    here = here.detach()
+    right, left = (torch.stack([measures(at + s * step * d) for d in directions]) for s in (1, -1))
+    to_right, to_left = (right - here) / step, (here - left) / step
+    smooth = ((to_right - to_left).abs() < 1e-4).all(0)
+    assert smooth.double().mean() > 0.5
+    for measure, gradient in enumerate(gradients):
+        found = (gradient * directions).sum((1, -1))
+        error = (found - (to_right + to_left)[:, measure] / 2).abs()[:, smooth[measure]]
+        assert error.max() < 1e-4, f"measure {measure}: {int((error > 1e-4).any(0).sum())} of {error.shape[1]} sets"
 
 
 def test_points_have_no_epistemic_uncertainty():

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from creinn.decision import RULES
 from creinn.entropy import lower_entropy, upper_entropy
-from creinn.numerics import first_index, weight_per_row
+from creinn.numerics import at_least_single, first_index, weight_per_row
 from creinn.probability import check_not_empty, intersection_probability, reachable
 from creinn.probability import tolerance as default_tolerance
 from creinn.uncertainty import Uncertainty, entropy_uncertainty, interval_uncertainty
@@ -30,15 +30,17 @@ _MAX_FREE_CLASSES = 16  # vertices(): 2 ** 15 corners for each class
 class CredalSet:
     r"""One or many credal sets, from the lower and upper probability of each class; see the module's text.
 
-    Bounds that miss a constraint by rounding (1e-5; 1e-6 in float64) are repaired: clamped into [0, 1], scaled so that
-    the lower ones sum to at most 1 and the upper ones to at least 1. Then they are made reachable.
+    Bounds that miss a constraint by rounding (1e-5; 1e-6 in float64; one machine epsilon in half precision) are
+    repaired: clamped into [0, 1], scaled so that the lower ones sum to at most 1 and the upper ones to at least 1. Then
+    they are made reachable. Bounds are held in float32 or float64: float16 and bfloat16 become float32, here and in
+    what models return.
 
     Args:
-        lower: Lower probabilities (..., K), K >= 2, float32 or float64; anything :func:`torch.as_tensor` takes.
+        lower: Lower probabilities (..., K), K >= 2, of a floating dtype; anything :func:`torch.as_tensor` takes.
         upper: Upper probabilities, of the same shape, dtype and device.
 
     Raises:
-        TypeError: If the dtypes differ or are not float32 or float64.
+        TypeError: If the dtypes differ or are not floating.
         ValueError: If shapes or devices differ, K < 2, a bound is not finite or outside [0, 1], ``lower > upper``, or a
             set is empty. The message names the first offending index.
 
@@ -55,13 +57,13 @@ class CredalSet:
     def __init__(self, lower: Any, upper: Any) -> None:
         low, high = torch.as_tensor(lower), torch.as_tensor(upper)
         _check(low, high)
-        self._lower, self._upper = reachable(*_repaired(low, high), check=False)
+        self._lower, self._upper = reachable(*_repaired(at_least_single(low), at_least_single(high)), check=False)
         self._label: Tensor | None = None
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
         """From bounds known to be probability intervals (a model's output): made reachable, never read on the host."""
-        return cls._wrap(*reachable(lower, upper, check=False))
+        return cls._wrap(*reachable(at_least_single(lower), at_least_single(upper), check=False))
 
     @classmethod
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
@@ -81,12 +83,13 @@ class CredalSet:
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
             tensor([0.5000, 0.2500])
         """
-        return cls(*_both_classes(torch.as_tensor(q_lower), torch.as_tensor(q_upper)))
+        low, high = torch.as_tensor(q_lower), torch.as_tensor(q_upper)
+        return cls(*_both_classes(at_least_single(low), at_least_single(high)))
 
     @classmethod
     def _binary(cls, q_lower: Tensor, q_upper: Tensor) -> "CredalSet":
         """The same for a model's output, unchecked; from logits, one_logit_softmax keeps more digits of class 0."""
-        return cls._trusted(*_both_classes(q_lower, q_upper))
+        return cls._trusted(*_both_classes(at_least_single(q_lower), at_least_single(q_upper)))
 
     @classmethod
     def average(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
@@ -220,9 +223,12 @@ class CredalSet:
         """Largest entropy of a member, in bits; on request with it. See :func:`creinn.entropy.upper_entropy`."""
         return upper_entropy(self._lower, self._upper, return_distribution=return_distribution)
 
-    def lower_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Least entropy of a member, in bits; on request with it. See :func:`creinn.entropy.lower_entropy`."""
-        return lower_entropy(self._lower, self._upper, return_distribution=return_distribution)
+    def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Tensor | tuple[Tensor, ...]:
+        """Least entropy of a member, in bits; on request with it, and with the gap that the search left, mostly 0.
+
+        See :func:`creinn.entropy.lower_entropy`.
+        """
+        return lower_entropy(self._lower, self._upper, return_distribution=return_distribution, return_gap=return_gap)
 
     def classes(self, rule: str) -> Tensor:
         """Classes not ruled out, bool (..., K).
@@ -270,9 +276,10 @@ class CredalSet:
         return inside.all(-1) & ((point.sum(-1) - 1).abs() <= slack)
 
     def to(self, *args: Any, **kwargs: Any) -> "CredalSet":
-        """The same sets on another device or in another floating dtype; arguments as for :meth:`torch.Tensor.to`."""
+        """The same sets on another device or in float32 or float64; arguments as for :meth:`torch.Tensor.to`."""
         lower, upper = self._lower.to(*args, **kwargs), self._upper.to(*args, **kwargs)
-        _check_dtype(lower, upper)
+        if lower.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"A credal set holds float32 or float64, it cannot be made {lower.dtype}.")
         return type(self)._wrap(lower, upper, None if self._label is None else self._label.to(lower.device))
 
     def detach(self) -> "CredalSet":
@@ -399,18 +406,19 @@ def _check(lower: Tensor, upper: Tensor) -> None:
         raise ValueError(f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}.")
     if lower.device != upper.device:
         raise ValueError(f"lower and upper must be on one device, found {lower.device} and {upper.device}.")
-    _check_dtype(lower, upper)
+    if lower.dtype != upper.dtype or not lower.is_floating_point():
+        raise TypeError(f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}.")
     if lower.ndim == 0 or lower.shape[-1] < 2:
         raise ValueError(
             f"A credal set needs bounds (..., K) of K >= 2 classes, found shape {tuple(lower.shape)}. "
             "For the probability interval of class 1 alone, use CredalSet.binary."
         )
     slack = default_tolerance(lower.dtype)
-    low, high = lower.detach(), upper.detach()
+    low, high = at_least_single(lower.detach()), at_least_single(upper.detach())
     valid = (low >= -slack) & (high <= 1 + slack) & (low <= high + slack)  # False for NaN
     if not bool(valid.all()):
         _refuse_interval(low, high, first_index(~valid), slack)
-    check_not_empty(low, high)
+    check_not_empty(low, high, slack)
 
 
 def _refuse_interval(lower: Tensor, upper: Tensor, index: tuple[int, ...], slack: float) -> None:
@@ -423,11 +431,6 @@ def _refuse_interval(lower: Tensor, upper: Tensor, index: tuple[int, ...], slack
             f"Probability bounds must lie in [0, 1], found {found}. Were logits passed? Apply interval_softmax first."
         )
     raise ValueError(f"A lower bound exceeds its upper bound, found {found}. Were the arguments swapped?")
-
-
-def _check_dtype(lower: Tensor, upper: Tensor) -> None:
-    if lower.dtype != upper.dtype or lower.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"Bounds must both be float32 or both float64, found {lower.dtype} and {upper.dtype}.")
 
 
 def _repaired(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ from creinn.interval import Interval, as_interval
 from creinn.logits import as_logits, check_logits, run
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
+from creinn.numerics import at_least_single
 from creinn.probability import interval_softmax, one_logit_softmax
 from creinn.scale import Observed, fit_radius
 
@@ -345,12 +346,12 @@ def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, train
     Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
     that of every logit, and the label stays that of the logits: the sets contain those without it, so it is not ruled
     out. A row that has overflowed on its way, so that a logit is NaN or infinite, gets the vacuous set: [0, 1] for
-    every class. In ``training`` it stays NaN, for training to stop at.
+    every class. In ``training`` it stays NaN, for training to stop at. Logits in half precision are made float32.
     """
     if radius is not None:
         wide = credal_set(add_radius(logits, radius), mode)
         return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
-    lower, upper = logits.lower, logits.upper
+    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
     if logits.is_point:
         scores = torch.cat((-lower, lower), 1) if logits.shape[1] == 1 else lower
         q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)

@@ -96,6 +96,11 @@ def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x if x.device.type == "mps" else x.double()
 
 
+def at_least_single(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Float32 copy of float16 and bfloat16, whose probabilities need not sum to 1; anything wider unchanged."""
+    return x.float() if x.dtype.itemsize < 4 else x
+
+
 def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
     """Index of the first true entry, for error messages. The mask must hold one.
 

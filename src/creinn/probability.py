@@ -157,13 +157,18 @@ def intersection_probability(
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far bounds given by a caller may miss a constraint before they are refused: 1e-5, or 1e-6 in float64."""
-    return 1e-6 if dtype == torch.float64 else 1e-5
+    """How far bounds given by a caller may miss a constraint before they are refused.
+
+    1e-6 in float64, 1e-5 in float32; one machine epsilon in float16 (0.001) and bfloat16 (0.008).
+    """
+    return 1e-6 if dtype == torch.float64 else max(1e-5, torch.finfo(dtype).eps)
 
 
-def check_not_empty(lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]) -> None:
+def check_not_empty(
+    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"], slack: float | None = None
+) -> None:
     """Raise a ValueError that names the first set in the batch without a member."""
-    slack = tolerance(lower.dtype)
+    slack = tolerance(lower.dtype) if slack is None else slack
     least, most = lower.detach().sum(-1), upper.detach().sum(-1)
     empty = (least > 1 + slack) | (most < 1 - slack)
     if not bool(empty.any()):

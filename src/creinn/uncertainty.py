@@ -26,7 +26,8 @@ def entropy_uncertainty(lower: Float[Tensor, "*batch classes"], upper: Float[Ten
 
     .. math:: TU = \overline H(Q), \quad AU = \underline H(Q), \quad EU = \overline H(Q) - \underline H(Q)
 
-    Eqs. (CreUncertainty), (uncertainties); exact, see :mod:`creinn.entropy`.
+    Eqs. (CreUncertainty), (uncertainties). The lower entropy is exact up to a gap that is mostly 0, and a warning says
+    where it is not; see :mod:`creinn.entropy`.
 
     Example:
         >>> import torch
