@@ -7,11 +7,11 @@ entropy is a concave minimisation, where local solvers stop at wrong vertices.
 **Upper.** The maximiser is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` with one level t. The
 mass at level t is piecewise linear and increasing, so t comes from its sorted breakpoints, in O(K log K). Exact.
 
-**Lower.** The minimiser is a vertex, found by branch and bound; see :mod:`creinn.entropy_search`. Exact up to the gap,
-and the gap is 0 unless the search of a set used up its budget. Sets as they come from trained networks need a few
-nodes. The problem contains subset sum, so there are sets that no budget would do for: many classes with almost the same
-chord slope, or hundreds of concentric intervals. Their value is that of a member, and the gap says how much lower the
-minimum may be.
+**Lower.** The minimiser is a vertex, found by branch and bound; see :mod:`creinn.entropy_nodes`, then
+:mod:`creinn.entropy_search`. Exact up to the gap, and the gap is 0 unless the search of a set used up its budget. Sets
+as they come from trained networks need a few nodes. The problem contains subset sum, so there are sets that no budget
+would do for: many classes with almost the same chord slope, or hundreds of concentric intervals. Their value is that of
+a member, and the gap says how much lower the minimum may be.
 
 Float32 bounds are solved in float64 where the device has it. Gradients are those of the attaining distribution as its
 active bounds move (envelope theorem). Where several sets of bounds are active at once, they follow one of them.
@@ -112,7 +112,9 @@ def lower_entropy(
                 EntropyGapWarning,
                 stacklevel=2,
             )
-    member = _follow_bounds(vertex.view(low.shape), low, high)
+    member = vertex.view(low.shape)
+    if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
+        member = _follow_bounds(member, low, high)
     value = entropy(member).to(lower.dtype)
     more = [member] * return_distribution + [gap.view(value.shape)] * return_gap
     return (value, *(x.to(lower.dtype) for x in more)) if more else value
