@@ -106,6 +106,10 @@ REFUSED = {
         r"the tensor '1\.fc\.weight' is used directly",
     ),
     "constant": (lambda: module(lambda s, x: x + torch.ones(4)), "the tensor '_tensor_constant0' is used directly"),
+    "whole quotient": (
+        lambda: module(lambda s, x: s.fc(x) // 2),
+        "floordiv needs a constant as 'input', but the network computes it from its input",
+    ),
     "subclass": (
         lambda: nn.Sequential(type("Mine", (nn.Linear,), {})(2, 2)),
         r"0 \(Mine\).*the tensor '0\.weight' is used",

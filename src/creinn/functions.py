@@ -346,6 +346,7 @@ OPERANDS: dict[str, frozenset[str]] = {
     **{name: frozenset({"input"}) for name in FUNCTIONS},
     **{name: frozenset({"input", "other"}) for name in ("add", "sub", "mul")},
     **{name: frozenset({"tensors"}) for name in ("cat", "stack")},
+    "floordiv": frozenset(),  # of sizes alone
 }
 """Which arguments of a function are computed by the network; all others are constants or sizes."""
 
