@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from creinn.credal import CredalSet
-from creinn.decision import RULES
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.decision import RULES
 from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
 from creinn.experiments.measures import POINTS
 from creinn.experiments.methods import combine
 from creinn.experiments.names import SINGLE, base_method, is_credal, is_ensemble, label
 from creinn.experiments.plan import draw_members
 from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
+from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import Cell, Spread, markdown_table
-from creinn.tensorfile import write_bytes
 
 EXPERIMENTS = ("study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray")
 ORDINARY, DEEP = ("snn", "snn-norm"), ("deep-ensemble", "deep-ensemble-norm")

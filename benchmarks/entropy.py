@@ -30,8 +30,8 @@ from torch import Tensor
 
 from creinn import CreINN, models
 from creinn import nn as inn
-from creinn.entropy import lower_entropy, upper_entropy
-from creinn.probability import intersection_probability, interval_softmax, reachable
+from creinn.credal.entropy import lower_entropy, upper_entropy
+from creinn.credal.probability import intersection_probability, interval_softmax, reachable
 
 Bounds = tuple[Tensor, Tensor]
 WRONG = 1e-6  # bits above the certified minimum that make an answer of SLSQP wrong

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.distance import fit_statistics, ledoit_wolf, squared_distance
+from creinn.classifier.distance import fit_statistics, ledoit_wolf, squared_distance
+from creinn.classifier.places import observe, pooled
 from creinn.evaluation import ood_detection
 from creinn.experiments import experiment
 from creinn.experiments.inputs import divide, network_inputs, prepare_all
@@ -26,7 +27,6 @@ from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import make_plan
 from creinn.experiments.store import Store, write_json
 from creinn.experiments.tailoring import tailor
-from creinn.features import observe, pooled
 from creinn.report.provenance import provenance
 
 FRESH = {

@@ -26,9 +26,9 @@ from creinn.experiments.names import SINGLE, TIMES, base_method, is_credal, is_e
 from creinn.experiments.store import write_json
 from creinn.experiments.study import Record, Study, lookup, read_studies
 from creinn.experiments.tables import quality_table, sets_of
+from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import Cell, Spread
-from creinn.tensorfile import write_bytes
 
 OPENING = {
     "snn-norm": "SNN, logit norm (by entropy, TU)",

@@ -12,13 +12,13 @@ settings.register_profile("creinn", deadline=None, derandomize=True, suppress_he
 settings.load_profile("creinn")
 
 WITHOUT_NUMBERS = (
-    *(f"commands/test_{name}.py" for name in ("benchmark", "parsing")),
+    *(f"cli/test_{name}.py" for name in ("benchmark", "parsing")),
     *(f"data/test_{name}.py" for name in ("batches", "catalogue", "idx", "images", "mat", "npz", "pairs")),
     *(f"experiments/test_{name}.py" for name in ("command", "definition", "inputs", "plan", "store", "tailoring")),
     *(f"report/test_{name}.py" for name in ("images", "page", "provenance", "tables")),
     *(f"benchmarks/test_{name}.py" for name in ("memory", "speed", "study")),
-    *("evaluation/test_timing.py", "tables/test_table.py", "training/test_config.py"),
-    *("test_allocation.py", "test_cli.py", "test_convert_refusals.py", "test_tensorfile.py"),
+    *("evaluation/test_timing.py", "data/tables/test_table.py", "training/test_config.py"),
+    *("test_allocation.py", "cli/test_main.py", "graph/test_refusals.py", "test_files.py"),
 )
 """Tests that read, write or draw, but compute nothing that a processor could round in another way."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from creinn import CreINN, models
 from creinn import nn as inn
-from creinn.probability import interval_softmax, reachable
+from creinn.credal.probability import interval_softmax, reachable
 
 Bounds = tuple[Tensor, Tensor]
 

@@ -7,10 +7,10 @@ from safetensors.torch import save_file
 
 from creinn import models
 from creinn import nn as inn
-from creinn.creinn import CreINN, Ensemble
+from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.files import read_tensors, write_tensors
 from creinn.rivals import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local
 from creinn.saving import FORMAT, KINDS, load, read_config, save
-from creinn.tensorfile import read_tensors, write_tensors
 
 X, Y = torch.rand(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
 

@@ -14,9 +14,9 @@ import torch
 from benchmarks.speed import benchmark_markdown, resolve_settings, run_benchmark
 
 from creinn.allocation import keep_freed_memory
-from creinn.commands.parsing import parse_options
+from creinn.cli.parsing import parse_options
+from creinn.files import write_bytes
 from creinn.report.provenance import provenance
-from creinn.tensorfile import write_bytes
 from creinn.training.loop import choose_device
 
 

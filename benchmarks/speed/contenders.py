@@ -17,11 +17,12 @@ from benchmarks.speed.architectures import Architecture
 from benchmarks.speed.ordinary import fold_batch_norm
 from torch import Tensor
 
-from creinn import inference, rivals
-from creinn.classifier import Classifier
-from creinn.credal import CredalSet
-from creinn.creinn import CreINN
+from creinn import rivals
+from creinn.classifier.base import Classifier
+from creinn.classifier.creinn import CreINN
+from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import Call
+from creinn.graph import compile as inference
 
 REFERENCE, FOLDED = "snn", "snn-folded"
 """The contenders that ratios refer to."""

@@ -8,16 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from creinn import data, evaluation, models, nn, relative, rivals
-    from creinn.conversion import convert
-    from creinn.credal import CredalSet, bounds_cross_entropy, cross_entropy
-    from creinn.creinn import CreINN, Ensemble
-    from creinn.diagnosis import diagnose
-    from creinn.inference import compile
+    from creinn import data, evaluation, models, nn, rivals
+    from creinn.classifier.creinn import CreINN, Ensemble
+    from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
+    from creinn.graph.compile import compile
+    from creinn.graph.convert import convert
     from creinn.interval import Interval
+    from creinn.nn import relative
     from creinn.nn.parameters import project_
     from creinn.saving import load, save
     from creinn.training.config import TrainConfig
+    from creinn.training.diagnose import diagnose
     from creinn.training.loop import fit
 
 __version__ = "0.1.0"
@@ -25,29 +26,29 @@ __version__ = "0.1.0"
 _HOME = {
     # intervals, layers, networks
     "Interval": "creinn.interval",
-    "nn": None,
-    "relative": None,
+    "nn": "creinn.nn",
+    "relative": "creinn.nn.relative",
     "project_": "creinn.nn.parameters",
-    "models": None,
-    "convert": "creinn.conversion",
+    "models": "creinn.models",
+    "convert": "creinn.graph.convert",
     # credal sets, and classifiers that predict them
-    "CredalSet": "creinn.credal",
-    "cross_entropy": "creinn.credal",
-    "bounds_cross_entropy": "creinn.credal",
-    "CreINN": "creinn.creinn",
-    "Ensemble": "creinn.creinn",
-    "rivals": None,
+    "CredalSet": "creinn.credal.credal_set",
+    "cross_entropy": "creinn.credal.credal_set",
+    "bounds_cross_entropy": "creinn.credal.credal_set",
+    "CreINN": "creinn.classifier.creinn",
+    "Ensemble": "creinn.classifier.creinn",
+    "rivals": "creinn.rivals",
     # training, saving, looking inside
     "TrainConfig": "creinn.training.config",
     "fit": "creinn.training.loop",
     "save": "creinn.saving",
     "load": "creinn.saving",
-    "diagnose": "creinn.diagnosis",
-    "compile": "creinn.inference",
+    "diagnose": "creinn.training.diagnose",
+    "compile": "creinn.graph.compile",
     # data and evaluation
-    "data": None,
-    "evaluation": None,
-}  # name: the module that defines it; None for a module of this package
+    "data": "creinn.data",
+    "evaluation": "creinn.evaluation",
+}  # name: the module that defines it, or that it is
 
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",
@@ -60,8 +61,8 @@ __all__ = [  # noqa: RUF022 (in the order of data flow)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'creinn' has no attribute {name!r}")
-    home = _HOME[name]
-    value = import_module(f"creinn.{name}") if home is None else getattr(import_module(home), name)
+    home = import_module(_HOME[name])
+    value = getattr(home, name, home)
     globals()[name] = value
     return value
 

@@ -2,7 +2,7 @@
 
 In: a classifier, the names of its classes, how its inputs are prepared. Out: a directory, and from it the same
 classifier on any device. ``config.json`` says what the model is made of; networks come back through
-:mod:`creinn.architecture`, classifiers through the table :data:`KINDS`. Nothing else that a file names is ever built.
+:mod:`creinn.graph.describe`, classifiers through the table :data:`KINDS`. Nothing else that a file names is ever built.
 
 Each file is replaced as a whole, and the weights carry a copy of the configuration they belong to: a save that was
 killed half-way leaves the model that was there before, or the new one, never a mixture.
@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn import architecture
-from creinn.distance import Distance
-from creinn.layers import family_of
-from creinn.tensorfile import read_tensors, write_bytes, write_tensors
+from creinn.classifier.distance import Distance
+from creinn.files import read_tensors, write_bytes, write_tensors
+from creinn.graph import describe as architecture
+from creinn.nn.families import family_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
@@ -35,8 +35,8 @@ _WHAT = "creinn model"
 
 
 KINDS: dict[str, str] = {
-    "CreINN": "creinn.creinn",
-    "Ensemble": "creinn.creinn",
+    "CreINN": "creinn.classifier.creinn",
+    "Ensemble": "creinn.classifier.creinn",
     "SNN": "creinn.rivals.snn",
     "BNN": "creinn.rivals.bnn",
     "FSVI": "creinn.rivals.fsvi",

@@ -14,7 +14,7 @@ from benchmarks.speed.contenders import (
 from benchmarks.speed.ordinary import fold_batch_norm
 
 from creinn import nn as inn
-from creinn.credal import CredalSet
+from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
 
 

@@ -8,7 +8,7 @@ from benchmarks.speed.__main__ import BenchmarkOptions, run
 from benchmarks.speed.scaling import slope
 from benchmarks.speed.settings import Settings
 
-from creinn.commands.parsing import parse_options
+from creinn.cli.parsing import parse_options
 
 
 def speed(command):

@@ -1,8 +1,8 @@
 import pytest
 
-from creinn.cli import main
-from creinn.commands.experiment import RunOptions, resolve
-from creinn.commands.parsing import options_yaml, parse_options
+from creinn.cli.main import main
+from creinn.cli.options.experiment import RunOptions, resolve
+from creinn.cli.parsing import options_yaml, parse_options
 
 
 def test_list_names_every_experiment(capsys):

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from creinn.classifier import Classifier
-from creinn.cli import main
-from creinn.creinn import Ensemble
+from creinn.classifier.base import Classifier
+from creinn.classifier.creinn import Ensemble
+from creinn.cli.main import main
 from creinn.experiments import Timing, pieces
 from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
 from creinn.experiments.inputs import Normalisation, network_inputs, prepare_all
@@ -22,7 +22,7 @@ from creinn.experiments.methods import build
 from creinn.experiments.plan import RADII_EPOCHS, make_plan
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Store, packed_files, read_packed, write_packed
-from creinn.tensorfile import read_tensors
+from creinn.files import read_tensors
 from creinn.training import History
 
 
@@ -239,7 +239,7 @@ KILLED += ["--epochs", "30", "--width", "2", "--batch-size", "16", "--train-imag
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
     """A real process with two workers is killed in the middle of training; another run finishes its work."""
     arguments = [*KILLED, "--data", str(tiny_data), "--out", str(tmp_path), "--no-complete", "--no-progress"]
-    process = subprocess.Popen([sys.executable, "-m", "creinn.cli", *arguments, "--jobs", "2"])
+    process = subprocess.Popen([sys.executable, "-m", "creinn", *arguments, "--jobs", "2"])
     try:
         deadline = time.monotonic() + 240
         while not (histories := [p for p in tmp_path.glob("work/training/*/history.jsonl") if p.stat().st_size]):

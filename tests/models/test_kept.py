@@ -4,8 +4,9 @@ import pytest
 import torch
 from benchmarks.speed.memory import saved_bytes
 
-from creinn import CreINN, models, relative
+from creinn import CreINN, models
 from creinn import nn as inn
+from creinn.nn import relative
 from creinn.rivals import SNN
 
 

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from creinn import layers, models
+from creinn import models
 from creinn import nn as inn
+from creinn.nn import families as layers
 
 SMALL = {
     "mlp": {"in_features": 6, "num_classes": 3, "hidden": (8, 5)},

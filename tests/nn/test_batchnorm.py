@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from creinn import nn as inn
-from creinn.creinn import CreINN
+from creinn.classifier.creinn import CreINN
 from creinn.interval import Interval
 
 DIMS = {1: inn.BatchNorm1d, 2: inn.BatchNorm2d, 3: inn.BatchNorm3d}

@@ -5,9 +5,9 @@ import torch
 
 from creinn import nn as inn
 from creinn.interval import Interval
-from creinn.onepixel import one_pixel
-from creinn.operations import Convolution
-from creinn.product import interval_affine
+from creinn.nn._onepixel import one_pixel
+from creinn.nn._operations import Convolution
+from creinn.nn._product import interval_affine
 
 ONE_PIXEL = {
     "one pixel, 3 x 3": ((2, 3, 1, 1), {"kernel_size": 3, "padding": 1}),

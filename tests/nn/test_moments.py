@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from creinn.interval import Interval
-from creinn.nn.moments import positive_radius, relu_moments
+from creinn.nn._moments import positive_radius, relu_moments
 from creinn.numerics import magnitude
 
 

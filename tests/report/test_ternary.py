@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from creinn.credal import CredalSet
+from creinn.credal.credal_set import CredalSet
 from creinn.report.ternary import coarsen, simplex
 
 LOWER, UPPER = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.5, 0.9]], dtype=torch.float64)

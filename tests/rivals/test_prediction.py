@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from creinn.interval import Interval
-from creinn.layers import arguments, build_layer, family_of
 from creinn.models import resnet8
+from creinn.nn.families import arguments, build_layer, family_of
 from creinn.rivals import BNN, METHODS, SNN, DeepEnsemble, LaplaceBNN, Predictive, create, flipout, local
 from creinn.rivals.snn import points, predict_logits
 

@@ -20,7 +20,7 @@ import torch._dynamo  # optimisers import it when first used, which takes second
 from sklearn.datasets import load_digits
 
 from creinn import nn as inn
-from creinn.creinn import CreINN
+from creinn.classifier.creinn import CreINN
 from creinn.interval import Interval
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import read_checkpoint

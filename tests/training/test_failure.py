@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from creinn import nn as inn
-from creinn.creinn import CreINN
+from creinn.classifier.creinn import CreINN
 from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import read_checkpoint

@@ -7,8 +7,8 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 from creinn import nn as inn
-from creinn.classifier import Classifier
-from creinn.creinn import CreINN, Ensemble
+from creinn.classifier.base import Classifier
+from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.interval import Interval
 from creinn.rivals.snn import SNN
 from creinn.training import History, TrainConfig, fit

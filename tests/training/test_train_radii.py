@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from creinn import nn as inn
-from creinn.conversion import convert
-from creinn.creinn import CreINN
+from creinn.classifier.creinn import CreINN
+from creinn.graph.convert import convert
 from creinn.interval import as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters

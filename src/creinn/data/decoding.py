@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from creinn.tables.columns import counted
+from creinn.data.tables.columns import counted
 
 Bytes = npt.NDArray[np.uint8]
 Size = int | Sequence[int] | None  # side of a square; height and width; or that of the files, which must agree

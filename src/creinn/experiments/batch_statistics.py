@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from creinn.classifier import Classifier, Inputs, evaluating
+from creinn.classifier.base import Classifier, Inputs, evaluating
 
 
 def has_batch_norm(module: torch.nn.Module) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from creinn.credal import CredalSet
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
 from creinn.experiments.definition import Shift
 from creinn.experiments.inputs import shifted
@@ -15,7 +16,6 @@ from creinn.experiments.names import is_ensemble
 from creinn.experiments.records import decode_image
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.experiments.tables import SHORT, sets_of
-from creinn.probability import interval_softmax
 from creinn.report import Html, Side, Spread, heat_map, image_grid, increase_chart, interval_bars
 from creinn.report import rejection_curves as draw_rejection
 from creinn.report import training_curves as draw_training

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from creinn import data
-from creinn.classifier import Inputs
+from creinn.classifier.base import Inputs
 from creinn.data import Dataset, RandomCropFlip
 from creinn.experiments.definition import Experiment, Images, Shift, Training
 from creinn.experiments.plan import Identities

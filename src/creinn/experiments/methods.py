@@ -8,9 +8,9 @@ import numpy.typing as npt
 import torch
 
 from creinn import models, rivals
-from creinn.classifier import Classifier
-from creinn.credal import CredalSet
-from creinn.creinn import CreINN
+from creinn.classifier.base import Classifier
+from creinn.classifier.creinn import CreINN
+from creinn.credal.credal_set import CredalSet
 from creinn.experiments.definition import Network
 from creinn.experiments.names import SINGLE
 from creinn.rivals import Predictive

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from creinn.classifier import Classifier
+from creinn.classifier.base import Classifier
 from creinn.experiments import inputs, methods
 from creinn.experiments.batch_statistics import has_batch_norm, predict_by_batch
 from creinn.experiments.definition import Arm, Experiment
@@ -21,12 +21,12 @@ from creinn.experiments.measures import measure_all, set_name
 from creinn.experiments.plan import Piece
 from creinn.experiments.records import describe_examples, describe_radii, record_of, rounded
 from creinn.experiments.store import Store
-from creinn.tensorfile import read_tensors, write_tensors
+from creinn.files import read_tensors, write_tensors
 from creinn.training import TrainConfig, fit
 from creinn.training.history import Row
 from creinn.training.loop import choose_device
 from creinn.training.seeding import derived_seed
-from creinn.upgrade import credal
+from creinn.training.start import credal
 
 Predictions = dict[str, dict[str, dict[str, Any]]]  # by statistics, then "test" or "ood", then name of the set
 

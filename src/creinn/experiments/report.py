@@ -12,11 +12,11 @@ from creinn.experiments import figures, tables
 from creinn.experiments.measures import POINTS
 from creinn.experiments.names import TIMES, is_deep, is_ensemble
 from creinn.experiments.study import Record, Study, lookup, read_studies
+from creinn.files import write_bytes
 from creinn.report import Html, Section, Side, html_table, markdown_table, write_page
 from creinn.report.html import markup
 from creinn.report.tables import Row
 from creinn.report.theme import Figure
-from creinn.tensorfile import write_bytes
 
 TITLE = "CreINN experiments"
 LEAD = (

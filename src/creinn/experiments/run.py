@@ -31,8 +31,8 @@ from creinn.experiments.plan import Piece, Plan, make_plan
 from creinn.experiments.records import encode_image
 from creinn.experiments.store import Store
 from creinn.experiments.timing import measure_time
+from creinn.files import write_bytes
 from creinn.report.provenance import provenance
-from creinn.tensorfile import write_bytes
 
 COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
 """Time of a training step relative to the SNN, roughly: long trainings start first, so that they are better shared."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from filelock import FileLock
 
 from creinn.experiments.plan import Piece
-from creinn.tensorfile import write_bytes
+from creinn.files import write_bytes
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Record = Mapping[str, Any]

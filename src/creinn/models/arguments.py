@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from creinn.layers import Family, family, family_name
+from creinn.nn.families import Family, family, family_name
 
 
 def namespace(layers: Family | str) -> Family:

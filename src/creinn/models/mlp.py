@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from creinn import nn as inn
-from creinn.layers import Family
 from creinn.models.arguments import at_least_one, namespace, record
+from creinn.nn.families import Family
 
 
 class MLP(torch.nn.Module):

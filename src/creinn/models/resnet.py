@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 
 from creinn import nn as inn
-from creinn.layers import Family
 from creinn.models.arguments import at_least_one, namespace, record
+from creinn.nn.families import Family
 
 Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
-from creinn.nn.moments import relu_moments
+from creinn.nn._moments import relu_moments
 
 
 class _Monotone(torch.nn.Module):

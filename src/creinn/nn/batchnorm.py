@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval
-from creinn.nn.moments import positive_radius
+from creinn.nn._moments import positive_radius
 from creinn.numerics import magnitude
 
 Mode = Literal["paper", "scaled", "sound"]

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
+from creinn.nn._onepixel import may_crop, one_pixel
+from creinn.nn._operations import Convolution, Matrix
+from creinn.nn._product import interval_affine
 from creinn.nn.parameters import IntervalParameters
-from creinn.onepixel import may_crop, one_pixel
-from creinn.operations import Convolution, Matrix
-from creinn.product import interval_affine
 
 
 class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
@@ -31,7 +31,7 @@ class _IntervalConv(IntervalParameters, torch.nn.modules.conv._ConvNd):
         return y if x.ndim == self.weight.ndim else y.squeeze(0)
 
     def _one_pixel(self, x: Interval) -> Interval | None:
-        """The result by a matrix product if it is one pixel per image (:mod:`creinn.onepixel`), else ``None``."""
+        """The result by a matrix product if it is one pixel per image (:mod:`creinn.nn._onepixel`), else ``None``."""
         window = one_pixel(self, tuple(x.shape[2:])) if may_crop(self) else None
         if window is None:
             return None

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
+from creinn.nn._operations import Matrix
+from creinn.nn._product import interval_affine
 from creinn.nn.parameters import IntervalParameters
-from creinn.operations import Matrix
-from creinn.product import interval_affine
 
 
 class Linear(IntervalParameters, torch.nn.Linear):
     r"""Affine map with interval weights :math:`[c - r,\, c + r]`, :math:`r \ge 0`; arguments as in ``torch.nn.Linear``.
 
     A sound enclosure for inputs of any sign, exact for points and non-negative intervals; see
-    :func:`creinn.product.interval_affine`.
+    :func:`creinn.nn._product.interval_affine`.
 
     Example:
         >>> layer = Linear(1, 1)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from creinn.files import write_bytes
 from creinn.report.html import Html, markup
 from creinn.report.legend import legend
 from creinn.report.style import STYLE
 from creinn.report.theme import Figure, script
-from creinn.tensorfile import write_bytes
 
 Part: TypeAlias = str | Figure
 

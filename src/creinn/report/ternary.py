@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from creinn.credal import CredalSet
+from creinn.credal.credal_set import CredalSet
 from creinn.report.theme import CLEAR, FAINT, GRID, PALETTE, Figure, figure, go, translucent
 
 

@@ -5,7 +5,7 @@ SNN: ordinary network; BNN-R and BNN-F: variational networks of :mod:`creinn.riv
 Laplace bridge; each also as an ensemble.
 """
 
-from creinn.layers import register_family
+from creinn.nn.families import register_family
 from creinn.rivals import flipout, local
 from creinn.rivals.bnn import BNN
 from creinn.rivals.dirichlet import DirichletPredictive

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier import Inputs
-from creinn.logits import as_logits
+from creinn.classifier.base import Inputs
+from creinn.classifier.logits import as_logits
 from creinn.rivals.gaussian import network_kl
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.schedule import KLSchedule

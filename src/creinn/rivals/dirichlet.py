@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn.credal.uncertainty import Uncertainty
 from creinn.numerics import entropy
 from creinn.rivals.prediction import Predictive
-from creinn.uncertainty import Uncertainty
 
 GREATEST = 1e12
 """Greatest sum of the concentrations: a Dirichlet beyond it is a point, and its numbers would overflow."""

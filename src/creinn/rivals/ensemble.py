@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from creinn.classifier import Classifier, common_classes
+from creinn.classifier.base import Classifier, common_classes
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN
 

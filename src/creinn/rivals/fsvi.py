@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call
 
-from creinn.classifier import Inputs, evaluating
+from creinn.classifier.base import Inputs, evaluating
 from creinn.numerics import safe_sqrt
 from creinn.rivals.function_space import diagonal_kl, full_kl, head_covariance, linearise
 from creinn.rivals.gaussian import INITIAL_STD, inverse_softplus

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier import Inputs, evaluating
+from creinn.classifier.base import Inputs, evaluating
 from creinn.rivals.curvature import STRUCTURES
 from creinn.rivals.dirichlet import DirichletPredictive, laplace_bridge
 from creinn.rivals.head import features_and_logits, folded, last_linear, with_ones

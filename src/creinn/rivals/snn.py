@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier import Classifier, Inputs
-from creinn.logits import as_logits
+from creinn.classifier.base import Classifier, Inputs
+from creinn.classifier.logits import as_logits
 from creinn.rivals.prediction import Predictive
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.tensorfile import read_tensors, write_tensors
+from creinn.files import read_tensors, write_tensors
 from creinn.training.config import TrainConfig
 from creinn.training.history import Row
 

@@ -15,9 +15,9 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from creinn.classifier import Inputs
+from creinn.classifier.base import Inputs
+from creinn.classifier.inputs import as_inputs, count_rows, find_not_finite, placed, take
 from creinn.data.dataset import Dataset
-from creinn.inputs import as_inputs, count_rows, find_not_finite, placed, take
 from creinn.interval import Interval
 from creinn.numerics import first_index
 

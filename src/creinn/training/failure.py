@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier import Inputs
-from creinn.recording import is_finite, recording
+from creinn.classifier.base import Inputs
+from creinn.training.recording import is_finite, recording
 
 _NEVER = 2**31 - 1
 

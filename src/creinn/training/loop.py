@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from creinn.classifier import Classifier, Inputs, evaluating
-from creinn.inputs import placed
+from creinn.classifier.base import Classifier, Inputs, evaluating
+from creinn.classifier.inputs import placed
 from creinn.nn import BatchNorm1d
 from creinn.training.checkpoint import fingerprint
 from creinn.training.config import TrainConfig

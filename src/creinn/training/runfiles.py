@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from creinn.tensorfile import write_bytes
+from creinn.files import write_bytes
 from creinn.training.checkpoint import (
     BEST,
     LAST,

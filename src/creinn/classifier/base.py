@@ -1,0 +1,153 @@
+"""What every classifier shares, interval network or rival: a forward pass, its loss, batched prediction.
+
+A prediction (:class:`creinn.CredalSet`, :class:`creinn.rivals.Predictive`) has ``label``, ``probabilities``, ``total``,
+``aleatoric`` and ``epistemic``, so that training, evaluation and reports treat every method alike.
+"""
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from os import PathLike
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from creinn.classifier.inputs import batches, find_not_finite, first_rows, placed, rows_not_finite, without_gaps
+from creinn.classifier.logits import as_logits, check_logits, run
+
+Inputs: TypeAlias = Any
+"""A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors: see ``inputs.py``."""
+Missing = Literal["refuse", "vacuous"]
+
+
+class Classifier(torch.nn.Module):
+    """Base of all classifiers: ``model(x)`` gives a prediction of type :attr:`prediction_type`."""
+
+    prediction_type: Any
+    num_classes: int
+    class_names: Sequence[str | int] | None = None
+    """Names of the classes, in order: kept by :func:`creinn.save`."""
+    preprocessing: Any = None
+    """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
+    network: Any  # of all but ensembles
+    logits: int
+    gives_logits = False  # as far as is known; see check_network
+
+    def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
+        raise NotImplementedError(f"{type(self).__name__} defines no loss.")
+
+    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
+        """Look at the training data once, before the first of ``steps`` optimiser steps."""
+
+    def after_training(
+        self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
+    ) -> None:
+        """Finish on the training data after the last step, as post-hoc methods do; ``held_out``: validation batches."""
+
+    @property
+    def needs_data_in_memory(self) -> bool:
+        """Whether the data are looked at before or after training, for which they must be tensors."""
+        hooks = (Classifier.before_training, Classifier.after_training)
+        return (type(self).before_training, type(self).after_training) != hooks
+
+    def after_step(self) -> None:
+        """What to restore after each optimiser step, such as constraints on parameters."""
+
+    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> Any:
+        """Predict in batches, in eval mode and without gradients; results stay on the model's device.
+
+        Args:
+            x: Inputs ``(N, ...)`` as a tensor, an array or an :class:`Interval`, or a dict or tuple of these, which
+                reaches an ordinary network as it is; or an iterable of batches such as a DataLoader. Of a batch that
+                is a tuple or list, the first entry is taken.
+            batch_size: Rows that are predicted at once, unless ``x`` gives batches.
+            missing: What becomes of rows that hold NaN or an infinite number: ``"refuse"``, or ``"vacuous"``, the set
+                of all distributions, which only credal classifiers have.
+
+        Raises:
+            TypeError: If ``x`` is something else.
+            ValueError: If there is nothing to predict, a row is missing values, ``batch_size`` is not positive, or the
+                network gives no logits.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+        if missing not in ("refuse", "vacuous"):
+            raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
+        reference = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
+        parts: list[Any] = []
+        with evaluating(self), torch.no_grad():
+            for batch in batches(x, batch_size):
+                batch = placed(batch, reference.device, reference.dtype)
+                lacking = None
+                if where := find_not_finite(batch, first=sum(map(len, parts))):
+                    if missing == "refuse":
+                        raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
+                    lacking = rows_not_finite(batch)
+                    batch = without_gaps(batch)
+                self.check_network(batch)
+                prediction = self(batch)
+                parts.append(prediction if lacking is None else self._vacuous(prediction, lacking))
+        if not parts:
+            raise ValueError("Nothing to predict: the data are empty.")
+        return self.prediction_type.concatenate(parts)
+
+    def _vacuous(self, prediction: Any, rows: Tensor) -> Any:
+        raise ValueError(
+            f"{type(self).__name__} predicts distributions, and none of them says that nothing is known. Only credal "
+            "models take missing='vacuous'; impute or drop rows that hold NaN or infinite numbers."
+        )
+
+    def check_network(self, x: Inputs) -> None:
+        """Refuse a network that gives no logits, or cannot be run, on the first rows of ``x``; each is asked once.
+
+        Raises:
+            ValueError: If there is such a network.
+        """
+        for part in self.modules():
+            if isinstance(part, Classifier) and hasattr(part, "network") and not part.gives_logits:
+                device = next(part.parameters()).device
+                unchanged = torch.random.fork_rng([device] if device.type == "cuda" else [])
+                with evaluating(part), torch.enable_grad(), unchanged:
+                    part._check_network(first_rows(x))
+                part.gives_logits = True
+
+    def _check_network(self, x: Inputs) -> None:
+        logits = as_logits(run(self.network, x), self.logits)
+        check_logits(logits, self.logits, f"The network {type(self.network).__name__}")
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's arguments after the network or the members, by name."""
+        names = list(inspect.signature(type(self)).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
+    def save(self, directory: str | PathLike[str], classes: Sequence[str | int] | None = None, **about: Any) -> None:
+        """Write the model to a directory that :func:`creinn.load` reads; see :func:`creinn.saving.save`."""
+        import_module("creinn.saving").save(self, directory, classes, **about)  # files stand above models, not below
+
+
+def common_classes(members: Sequence[Classifier]) -> int:
+    """The number of classes of all members of an ensemble.
+
+    Raises:
+        ValueError: If there are no members, or they differ.
+    """
+    counts = {member.num_classes for member in members}
+    if len(counts) != 1:
+        found = f"members have {sorted(counts)} classes" if counts else "there are no members"
+        raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
+    return counts.pop()
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Put ``module`` into eval mode for a while, and each of its parts back into the mode it was in."""
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in training.items():
+            part.training = mode

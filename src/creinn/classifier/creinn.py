@@ -1,0 +1,393 @@
+"""CreINN and its ensemble: a network and a head that turns its logits into a credal set.
+
+In: a tensor or an :class:`Interval`. Out: a :class:`CredalSet`, differentiable. Sections "Credal-set interval neural
+networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.classifier.distance`.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from creinn import nn as inn
+from creinn.classifier.base import Classifier, Inputs, Missing, common_classes
+from creinn.classifier.distance import DistanceRadius, add_radius
+from creinn.classifier.inputs import find_not_finite, labelled_batches, placed
+from creinn.classifier.logits import as_logits, check_logits, run
+from creinn.classifier.places import check_features, check_places, find_head, named_stages, observe, pooled
+from creinn.classifier.scale import Observed, fit_radius
+from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
+from creinn.credal.probability import interval_softmax, one_logit_softmax
+from creinn.interval import Interval, as_interval
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.parameters import IntervalParameters, project_
+from creinn.numerics import at_least_single
+
+Mode = Literal["paper", "scaled", "sound"]
+Loss = Literal["intersection", "bounds"]
+Combine = Literal["average", "envelope"]
+
+
+class _Credal(Classifier):
+    """What :class:`CreINN` and :class:`Ensemble` share."""
+
+    prediction_type = CredalSet
+
+    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> CredalSet:
+        """As :meth:`Classifier.predict`.
+
+        Raises:
+            RuntimeError: If a distance was asked for, but never fitted to the training data.
+        """
+        if not all(part.fitted for part in self.modules() if isinstance(part, DistanceRadius)):
+            raise RuntimeError(
+                "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
+                "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
+            )
+        prediction: CredalSet = super().predict(x, batch_size, missing)
+        return prediction
+
+    def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
+        lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)
+        upper = torch.where(rows.unsqueeze(1), 1.0, prediction.upper)
+        return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
+
+
+class CreINN(_Credal):
+    """Credal-set interval neural network.
+
+    The logits pass batch norm, then Interval SoftMax (IntSoftMax); one logit makes a binary classifier. Forms:
+
+    * An interval network in mode ``"paper"``: Interval Batch Normalization and softmax of the paper, which are
+      heuristics for containment. The form to compare results with.
+    * ``"scaled"``: norms that keep the order of radii; otherwise as the paper's form.
+    * ``"sound"``: every batch norm and the softmax keep containment. In eval mode the credal set then contains the
+      probabilities of every ordinary network inside the weight intervals. Sound networks need small radii; see
+      :func:`creinn.nn.scale_radii_`.
+    * With ``distance``, in any mode: inputs whose features are far from the training data get wider sets. In the
+      recommended form, CreINN-D, ``network`` is an ordinary one: it is trained and predicts at an ordinary network's
+      cost, and the radius enters at the logits alone.
+
+    The distance is fitted when :func:`creinn.fit` ends, or by :meth:`fit_distance`; it plays no part in training mode.
+
+    Args:
+        network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
+            ordinary one, which takes what it was made for: tensors of any dtype, or a dict or tuple of them.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``. The interval batch norms inside ``network`` are switched to it,
+            in place.
+        logits: Number of logits ``K``; by default that of the network's last interval layer, or of an
+            ordinary one's head.
+        logit_norm: Whether to put batch norm on the logits.
+        distance: ``True`` to choose the scale of the distance on held-out data, a number to fix it; ``None`` or
+            ``False`` for none.
+        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, in the mean.
+            ``None`` takes the stages that a network names itself (``network.stages``, as the ResNets of
+            :mod:`creinn.models` do), or else what enters the last linear layer.
+        loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see
+            :func:`creinn.credal.credal_set.bounds_cross_entropy`.
+        head: Path of the module of ``network`` whose output are the logits and whose input are the features, for
+            networks that return more than logits, or whose head is not found by itself.
+
+    Raises:
+        ValueError: If an option is unknown, the network has no interval layer and there is no distance either, or it
+            has no module of ``distance_at`` or ``head``.
+        TypeError: If ``distance`` is neither a truth value nor a number.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3))).eval()
+        >>> prediction = model(torch.zeros(5, 2))
+        >>> prediction.lower.shape, bool((prediction.lower <= prediction.upper).all())
+        (torch.Size([5, 3]), True)
+        >>> x, y = torch.randn(90, 2), torch.arange(90) % 3
+        >>> ordinary = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> model = CreINN(ordinary, distance=1.0).fit_distance(x, y)
+        >>> prediction = model.predict(torch.tensor([[0.0, 0.0], [99.0, 99.0]]))
+        >>> [round(width, 2) for width in prediction.width.mean(1).tolist()]
+        [0.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        mode: Mode = "paper",
+        logits: int | None = None,
+        logit_norm: bool = True,
+        distance: float | bool | None = None,
+        loss: Loss = "intersection",
+        distance_at: Sequence[str] | None = None,
+        head: str | None = None,
+    ) -> None:
+        super().__init__()
+        _check_choice("mode", mode, Mode)
+        _check_choice("loss", loss, Loss)
+        _check_distance(distance)
+        self.network = network
+        self.mode = mode
+        self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
+        if not self.is_interval and (distance is None or distance is False):
+            raise ValueError(
+                "The network has no interval layer, so its credal sets would be single points. Build it from "
+                "creinn.nn, make an interval twin of it with creinn.convert(network), or pass distance=True."
+            )
+        self.head = head
+        self.logits = logits if logits is not None else _count_logits(network, head)
+        self.logit_norm = logit_norm
+        self.num_classes = max(self.logits, 2)
+        self.norm: torch.nn.Module
+        if self.is_interval:
+            self.norm = inn.BatchNorm1d(self.logits, mode=mode) if logit_norm else inn.Identity()
+        else:
+            self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
+        for layer in network.modules():
+            if isinstance(layer, IntervalBatchNorm):
+                layer.set_mode(mode)
+        self.distance = distance
+        self.distance_at = named_stages(network) if distance_at is None else tuple(distance_at)
+        check_places(network, self.distance_at)
+        self._loss = loss
+        self._has_warned = False  # that the distance is left out
+        self.distance_radius: DistanceRadius | None = None
+        if distance is not None and distance is not False:
+            self._add_distance()
+        reference = next(network.parameters())
+        self.norm.to(reference.device, reference.dtype)
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's arguments after the network, by name."""
+        options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance", "head")}
+        places = None if self.distance_radius is None else list(self.distance_at)
+        return {**options, "loss": self._loss, "distance_at": places}
+
+    def forward(self, x: Inputs) -> CredalSet:
+        """Predict a credal set per row.
+
+        Raises:
+            TypeError: If an ordinary network gets an interval, or an interval network neither that nor a tensor.
+        """
+        x = self._inputs(x)
+        if self.distance_radius is None or self.training:
+            self._warn_of_skipped_distance()
+            logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
+            return credal_set(self._normalised(logits), self.mode, training=self.training)
+        outputs, logits = observe(self.network, x, self.distance_at, self.head)
+        radius = self.distance_radius(self._measured(outputs))
+        return credal_set(self._normalised(logits), self.mode, radius)
+
+    def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
+        function = bounds_cross_entropy if self._loss == "bounds" else cross_entropy
+        return function(prediction, target, weight, check=False)
+
+    def after_step(self) -> None:
+        """Project the radii onto ``>= 0``."""
+        project_(self)
+
+    @property
+    def needs_data_in_memory(self) -> bool:
+        """Whether there is a distance to fit at the end of training."""
+        return self.distance_radius is not None
+
+    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
+        """Forget the distance: it belongs to features that are about to change."""
+        if self.distance_radius is not None:
+            self.distance_radius.reset()
+
+    def after_training(
+        self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
+    ) -> None:
+        """Fit the distance, if there is one, with the validation data as those held out."""
+        if self.distance_radius is not None:
+            self.fit_distance(x, target, held_out)
+
+    @torch.no_grad()
+    def fit_distance(
+        self,
+        x: Inputs | Iterable[Any],
+        y: Tensor | None = None,
+        held_out: tuple[Inputs, Tensor] | Iterable[tuple[Inputs, Tensor]] | None = None,
+        batch_size: int = 256,
+    ) -> "CreINN":
+        """Make the radius of the logits grow with the distance from training data; one pass over these.
+
+        The model ends in eval mode, since the distance plays no part in training mode.
+
+        Works for any network, trained or converted, whose last linear layer can be found, or whose modules at
+        ``distance_at`` run once; see :mod:`creinn.classifier.places`.
+        A model that was built without ``distance`` gets one, as with ``distance=True``.
+
+        The scale, unless ``distance`` is a number, is the largest one up to which predictions on ``held_out`` hardly
+        suffer (:func:`creinn.classifier.scale.choose_scale`). Without such data a sixth of the training data is used
+        for it. The network has learnt these, so the choice is optimistic; it goes up to
+        :data:`creinn.classifier.scale.LARGEST_SCALE_SEEN` only.
+
+        Args:
+            x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.
+            y: Their classes ``(N,)``; ``None`` if ``x`` gives batches.
+            held_out: Inputs and classes, or batches of them, that the network was not trained on. The median distance
+                is then taken over these too.
+            batch_size: Rows of a tensor or interval that are taken at once.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            TypeError: If batches are not pairs.
+            ValueError: If there are no data, a label is not a class, or the network has no features.
+        """
+        if self.distance_radius is None:
+            self.distance = True
+            self._add_distance()
+        assert self.distance_radius is not None
+        self.eval()
+        train = self._observe(x if y is None else (x, y), batch_size, "The training data")
+        new = None if held_out is None else self._observe(held_out, batch_size, "The held-out data")
+        scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
+        fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
+        return self
+
+    def _add_distance(self) -> None:
+        if not self.distance_at:
+            find_head(self.network, self.head)  # refuses a network without one
+        self.gives_logits = False  # there are features to be looked at too
+        self.distance_radius = DistanceRadius(max(1, len(self.distance_at)), self.num_classes)
+        reference = next(self.network.parameters())
+        self.distance_radius.to(reference.device, reference.dtype)
+
+    def _warn_of_skipped_distance(self) -> None:
+        radius = self.distance_radius
+        if radius is not None and radius.distances[0].median.numel() > 0 and not self._has_warned:
+            self._has_warned = True
+            warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=5)
+
+    def _check_network(self, x: Inputs) -> None:
+        x, who = self._inputs(x), f"The network {type(self.network).__name__}"
+        output = run(self.network, x)
+        if self.head is None:
+            output = as_logits(output, self.logits)
+        if self.distance_radius is not None or self.head is not None:
+            check_features(self.network, x, self.distance_at, self.head)
+        if self.head is not None:
+            output, who = observe(self.network, x, (), self.head)[1], f"The module {self.head!r}"
+        check_logits(as_logits(output, self.logits), self.logits, who)
+
+    def _inputs(self, x: Inputs) -> Inputs:
+        if self.is_interval:
+            return as_interval(x)
+        if isinstance(x, Interval):
+            raise TypeError(
+                "This CreINN has an ordinary network, which takes tensors, but got Interval. For intervals "
+                "build the network from creinn.nn, or make an interval twin of it with creinn.convert(network)."
+            )
+        return x
+
+    def _normalised(self, logits: Inputs) -> Interval:
+        return as_interval(self.norm(as_logits(logits, self.logits)))
+
+    def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
+        """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
+        boxes = map(as_interval, outputs)
+        return tuple(as_interval(pooled(box if self.mode == "sound" else box.center)) for box in boxes)
+
+    def _observe(self, data: Any, batch_size: int, name: str) -> Observed:
+        """Features to measure, normalised logits and classes of all rows."""
+        reference = next(self.network.parameters())
+        parts: list[Observed] = []
+        rows = 0
+        for x, y in labelled_batches(data, batch_size, name):
+            x = placed(x, reference.device, reference.dtype)
+            if where := find_not_finite(x, name[0].lower() + name[1:], rows):
+                raise ValueError(f"{where}. Impute or drop it first.")
+            self.check_network(x)
+            outputs, logits = observe(self.network, self._inputs(x), self.distance_at, self.head)
+            labels, count = torch.as_tensor(y, device=reference.device).long(), len(logits)
+            if labels.shape != (count,) or bool(((labels < 0) | (labels >= self.num_classes)).any()):
+                raise ValueError(
+                    f"{name} need one class in 0 .. {self.num_classes - 1} per row, but {count} rows have classes of "
+                    f"shape {tuple(labels.shape)} in {sorted(set(labels.flatten().tolist()))}."
+                )
+            parts.append(Observed(self._measured(outputs), self._normalised(logits), labels))
+            rows += count
+        if not parts:
+            raise ValueError(f"{name} are empty: there is nothing to fit a distance to.")
+        return Observed.concatenate(parts)
+
+
+class Ensemble(_Credal):
+    """Several CreINNs as one.
+
+    Args:
+        members: CreINNs with the same number of classes.
+        combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN), which is reachable
+            again; or ``"envelope"``, the smallest intervals that contain every member's set, so that disagreement
+            counts as epistemic uncertainty.
+    """
+
+    def __init__(self, members: Sequence[CreINN], combine: Combine = "average") -> None:
+        super().__init__()
+        _check_choice("combine", combine, Combine)
+        self.num_classes = common_classes(members)
+        self.members = torch.nn.ModuleList(members)
+        self.combine = combine
+
+    def forward(self, x: Inputs) -> CredalSet:
+        """Predict the combined credal set per row."""
+        sets = [member(x) for member in self.members]
+        return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
+
+
+def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False) -> CredalSet:
+    """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
+
+    Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
+    that of every logit, and the label stays that of the logits: the sets contain those without it, so it is not ruled
+    out. A row that has overflowed on its way, so that a logit is NaN or infinite, gets the vacuous set: [0, 1] for
+    every class. In ``training`` it stays NaN, for training to stop at. Logits in half precision are made float32.
+    """
+    if radius is not None:
+        wide = credal_set(add_radius(logits, radius), mode)
+        return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
+    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
+    if logits.is_point:
+        scores = torch.cat((-lower, lower), 1) if logits.shape[1] == 1 else lower
+        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
+        bounds, label = (q, q), scores.argmax(1)
+    elif logits.shape[1] == 1:
+        bounds, label = one_logit_softmax(lower[:, 0], upper[:, 0]), None
+    else:
+        bounds, label = interval_softmax(lower, upper, "sound" if mode == "sound" else "paper"), None
+    if not training:
+        finite = (upper - lower < math.inf).all(1, keepdim=True)
+        bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
+    return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
+
+
+def _count_logits(network: torch.nn.Module, head: str | None) -> int:
+    layers = [find_head(network, head)] if head is not None else list(network.modules())
+    interval = [layer for layer in layers if isinstance(layer, IntervalParameters)]
+    if interval:
+        return interval[-1].weight.shape[0]
+    layer = find_head(network, head)
+    count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
+    if count is None:
+        raise ValueError(f"The head {head!r} does not say how many logits it gives; pass their number, logits=...")
+    return int(count)
+
+
+def _check_choice(name: str, value: Any, choices: Any) -> None:
+    *others, last = (repr(choice) for choice in get_args(choices))
+    if value not in get_args(choices):
+        raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")
+
+
+def _check_distance(distance: Any) -> None:
+    if distance is None or isinstance(distance, bool):
+        return
+    if not isinstance(distance, int | float):
+        raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
+    if not (math.isfinite(distance) and distance >= 0):
+        raise ValueError(f"distance must be a finite number >= 0, the scale of the radii, got {distance}.")

@@ -1,0 +1,171 @@
+"""Missing numbers, taken for all the values they might have, so that predictions grow wider with what is missing.
+
+In: rows of numbers ``(N, features)`` with NaN where nothing is known. Out: rows that a network takes; predictions. A
+missing cell is filled in turn with values drawn from the training rows, and the credal set of the row is the envelope
+of the sets of all fillings; where sets grow with the distance from the training data, without the quarter that is
+farthest from them. A sound interval network takes the interval of the training range instead.
+
+The paper's and the scaled norms do not keep wide inputs wide: of intervals as inputs they make narrow sets around the
+wrong class. So these networks get fillings too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.classifier.base import Inputs
+from creinn.credal.credal_set import CredalSet
+from creinn.interval import Interval
+
+FILLS = 16
+PLAUSIBLE = 12  # of them; the others fit the rest of the row least, by the distance from the training data
+
+
+@dataclass(frozen=True, eq=False)
+class Missing:
+    """What training rows say about cells that are missing in other rows.
+
+    Args:
+        low: Least value of each feature.
+        high: Greatest value of each feature.
+        donors: Values to fill in, ``(FILLS, features)``; each column's are spread over its training values.
+        marked: Features with missing cells in training. Each adds a feature that is 1 where the cell is missing.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 1.0], [1.0, float("nan")]])
+        >>> missing = Missing.learn(x)
+        >>> missing.intervals(torch.tensor([[float("nan"), 5.0]]))
+        Interval(lower=tensor([[0., 5., 0.]]), upper=tensor([[1., 5., 0.]]))
+    """
+
+    low: Tensor
+    high: Tensor
+    donors: Tensor
+    marked: tuple[int, ...] = ()
+
+    @classmethod
+    def learn(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
+        """Learn from training rows.
+
+        Args:
+            x: The rows, NaN where missing.
+            widths: Numbers of successive features that come from one column, and so are missing together; by default
+                each feature is a column.
+            seed: Of the order in which values are filled in.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        donors, marked = [], []
+        at = 0
+        for group in x.split(list(widths) if widths is not None else 1, 1):
+            known = group[~group[:, 0].isnan()]
+            if len(known) < len(group):
+                marked.append(at)
+            at += group.shape[1]
+            if not len(known):
+                known = torch.zeros_like(group[:1])
+            keys = known.double() @ torch.arange(1.0, known.shape[1] + 1, dtype=torch.float64)
+            spread = ((torch.arange(FILLS) + 0.5) / FILLS * len(known)).long()
+            donors.append(known[keys.argsort(stable=True)[spread]][torch.randperm(FILLS, generator=generator)])
+        low, high = (torch.nan_to_num(x, nan=end).aminmax(dim=0) for end in (torch.inf, -torch.inf))
+        return cls(_finite(low.min), _finite(high.max), torch.cat(donors, 1), tuple(marked))
+
+    @property
+    def num_features(self) -> int:
+        """Number of features that a network gets."""
+        return len(self.low) + len(self.marked)
+
+    def intervals(self, lower: Tensor, upper: Tensor | None = None) -> Interval:
+        """Rows, or bounds that lack the same cells, with the training range where a cell is missing."""
+        gaps = lower.isnan()
+        high = self._filled(lower if upper is None else upper, gaps, self.high)
+        return Interval(self._filled(lower, gaps, self.low), high)
+
+    def fills(self, x: Tensor) -> list[Tensor]:
+        """Complete copies of rows, one for each donor."""
+        gaps = x.isnan()
+        return [self._filled(x, gaps, donor) for donor in self.donors]
+
+    def fill(self, x: Tensor, seed: int = 0) -> Tensor:
+        """Rows to train on, each completed by a donor at random; complete rows as they are."""
+        drawn = torch.randint(len(self.donors), (len(x),), generator=torch.Generator().manual_seed(seed))
+        return self._filled(x, x.isnan(), self.donors[drawn])
+
+    def _filled(self, x: Tensor, gaps: Tensor, values: Tensor) -> Tensor:
+        filled = torch.where(gaps, values.to(x.device, x.dtype), x)
+        return torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1) if self.marked else filled
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, for a saved model."""
+        bounds = {"low": self.low.tolist(), "high": self.high.tolist()}
+        return {**bounds, "donors": self.donors.tolist(), "marked": list(self.marked)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Missing":
+        """What :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: If the record is of another form.
+        """
+        try:
+            low, high, donors = (torch.tensor(record[name], dtype=torch.float64) for name in ("low", "high", "donors"))
+            return cls(low, high, donors, tuple(map(int, record["marked"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"What missing values may be cannot be read from the saved model: {error!r}.") from error
+
+
+def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> Any:
+    """Predict rows of which some cells may be missing (NaN); complete rows get their usual prediction.
+
+    Args:
+        model: A classifier of :attr:`Missing.num_features` inputs.
+        x: Rows without marks; an interval, which :meth:`Missing.intervals` gives, is predicted as it is.
+        missing: Learnt from the training rows.
+        batch_size: Rows at once.
+
+    Returns:
+        Credal sets: the envelope over fillings, or in sound mode of all values in the training range; the label is the
+        most probable class of the mean over fillings, which lies in the set. Of models without such sets: that mean.
+    """
+    if isinstance(x, Interval):
+        return model.predict(x, batch_size)
+    has_gaps = x.isnan().any(1)
+    if not has_gaps.any():
+        return model.predict(missing.fill(x), batch_size)
+    complete, gapped = (x[rows] for rows in (~has_gaps, has_gaps))
+    parts = [model.predict(missing.fill(complete), batch_size)] if len(complete) else []
+    for rows in gapped.split(batch_size):
+        fills = [model.predict(filled, batch_size) for filled in missing.fills(rows)]
+        if not isinstance(fills[0], CredalSet):
+            parts.append(type(fills[0]).mixture(fills))
+        elif _is_sound(model):
+            box = model.predict(missing.intervals(rows), batch_size)
+            parts.append(CredalSet._wrap(box.lower, box.upper, _envelope(fills, len(fills)).label))
+        else:
+            parts.append(_envelope(fills, PLAUSIBLE if _has_distance(model) else len(fills)))
+    order = torch.cat(((~has_gaps).nonzero(), has_gaps.nonzero())).flatten().argsort()
+    return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
+
+
+def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
+    """The envelope of the narrowest ``kept`` sets of each row; the label is that of their mean."""
+    lower, upper, mean = (
+        torch.stack([getattr(s, name) for s in fills]) for name in ("lower", "upper", "probabilities")
+    )
+    which = (upper - lower).mean(-1).topk(kept, 0, largest=False).indices[..., None].expand(-1, -1, lower.shape[-1])
+    lower, upper, mean = (values.gather(0, which) for values in (lower, upper, mean))
+    return CredalSet._wrap(lower.amin(0), upper.amax(0), mean.mean(0).argmax(-1))
+
+
+def _is_sound(model: Any) -> bool:
+    return all(getattr(m, "is_interval", False) and m.mode == "sound" for m in getattr(model, "members", [model]))
+
+
+def _has_distance(model: Any) -> bool:
+    return all(m.distance_radius is not None for m in getattr(model, "members", [model]))
+
+
+def _finite(bound: Tensor) -> Tensor:
+    return torch.where(bound.isfinite(), bound, 0)

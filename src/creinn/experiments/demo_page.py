@@ -1,0 +1,173 @@
+"""The page of the demo: a :class:`DemoResult` in, sections of figures with their explanation out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.experiments import demo_text as text
+from creinn.experiments.demo import (
+    D_ENSEMBLE_NAME,
+    D_NAME,
+    FAR,
+    GROUPS,
+    MEASURES,
+    MODELS,
+    NEAR,
+    RULE,
+    TEST,
+    DemoResult,
+    measures_of,
+)
+from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
+from creinn.report.html import Html
+from creinn.report.images import image_grid, interval_bars
+from creinn.report.page import Section, Side, write_page
+from creinn.report.provenance import provenance_rows
+from creinn.report.tables import html_table
+from creinn.report.ternary import coarsen, simplex
+from creinn.report.theme import color
+
+SHOWN = 4  # images per row of the gallery
+
+
+def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
+    """Write the report of the demo; ``origin`` is what :func:`creinn.report.provenance.provenance` gives."""
+    sections = [
+        _numbers(result),
+        _rejection(result),
+        _detection(result),
+        _triangles(result),
+        _gallery(result),
+        _training(result),
+        _origin(result, origin),
+    ]
+    data = result.data
+    sizes = {"train": len(data.train), "test": len(data.test), "near": len(data.near), "far": len(data.far)}
+    lead = text.LEAD.format(last=result.config.known - 1, **sizes)
+    return write_page(path, "CreINN on handwritten digits", sections, lead)
+
+
+def _numbers(result: DemoResult) -> Section:
+    members, data = result.config.members, result.data
+    chance = len(data.near) / (len(data.near) + len(data.test))
+    models = text.MODELS.format(snns=2 * members, creinns=members)
+    return Section("Results", [html_table(result.table()), models, text.NUMBERS.format(chance=chance, rule=RULE)])
+
+
+def _rejection(result: DemoResult) -> Section:
+    curves = {
+        model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
+        for model, found in result.curves().items()
+    }
+    return Section("Accuracy when uncertain images are rejected", [rejection_curves(curves), text.REJECTION])
+
+
+def _detection(result: DemoResult) -> Section:
+    def scores(measure: str) -> dict[str, dict[str, Any]]:
+        return {
+            model: {group: getattr(groups[group], measure) for group in GROUPS}
+            for model, groups in result.predictions.items()
+            if measure in measures_of(model)
+        }
+
+    return Section(
+        "Images unlike those of the training",
+        [
+            Html("<h3>Epistemic uncertainty</h3>"),
+            score_histograms(scores("epistemic"), "epistemic uncertainty (bits)"),
+            text.EPISTEMIC,
+            Html("<h3>Total uncertainty</h3>"),
+            score_histograms(scores("total"), "total uncertainty (bits)"),
+            text.TOTAL,
+        ],
+    )
+
+
+def _triangles(result: DemoResult) -> Section:
+    predictions = result.predictions[D_NAME]
+    order = {group: predictions[group].epistemic.argsort(stable=True) for group in GROUPS}
+    chosen = [
+        ("Test digit with median EU", TEST, order[TEST][len(order[TEST]) // 2]),
+        ("Test digit with the greatest EU", TEST, order[TEST][-1]),
+        ("Held-out digit with median EU", NEAR, order[NEAR][len(order[NEAR]) // 2]),
+        ("Photograph with median EU", FAR, order[FAR][len(order[FAR]) // 2]),
+    ]
+    drawn = []
+    for title, group, index in chosen:
+        found = predictions[group][index].to(torch.float64)
+        first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
+        picture = image_grid([result.data.groups[group][index]], [_caption(result, D_NAME, group, index)])
+        triangle = simplex(
+            coarsen(found, first, second), [f"digit {first}", f"digit {second}", "any other"], height=360
+        )
+        drawn.append(Side([Html(f"<h3>{title}</h3>{picture}"), triangle], width=460))
+    return Section("Credal sets in the simplex", [text.SIMPLEX, Side(drawn, width=460)])
+
+
+def _gallery(result: DemoResult) -> Section:
+    predictions = result.predictions[D_ENSEMBLE_NAME]
+    names = [str(digit) for digit in range(result.config.known)]
+
+    def row(title: str, group: str, chosen: Tensor) -> Html:
+        found = predictions[group]
+        bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in chosen]
+        captions = [_caption(result, D_ENSEMBLE_NAME, group, i) for i in chosen]
+        return Html(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in chosen], captions, bars)}")
+
+    rows = []
+    for group in GROUPS:
+        most, least = extremes(predictions[group].total, SHOWN)
+        name = group.capitalize()
+        rows += [row(f"{name}, most certain", group, most), row(f"{name}, least certain", group, least)]
+    return Section("Most and least certain images", [text.GALLERY, *rows])
+
+
+def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Indices of the ``count`` lowest and the ``count`` highest scores, the outermost first; no index is in both.
+
+    Of equal scores the first counts as the lower one. Where there are fewer than ``2 * count``, each gets half.
+
+    Example:
+        >>> [indices.tolist() for indices in extremes(torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]), 2)]
+        [[3, 0], [4, 2]]
+    """
+    order = score.argsort(stable=True)
+    count = min(count, len(order) // 2)
+    return order[:count], order.flip(0)[:count]
+
+
+def _caption(result: DemoResult, model: str, group: str, index: Any) -> Html:
+    found = result.predictions[model][group]
+    truth = f"a {int(result.data.test.labels[index])}, " if group == TEST else ""
+    kept = " ".join(str(k) for k in found.classes(RULE)[index].nonzero().flatten().tolist())
+    return Html(
+        f"{truth}predicted <b>{int(found.label[index])}</b><br>not ruled out: {kept}<br>"
+        f"TU {float(found.total[index]):.2f}, AU {float(found.aleatoric[index]):.2f}, "
+        f"EU {float(found.epistemic[index]):.2f} bits"
+    )
+
+
+def _training(result: DemoResult) -> Section:
+    radii = result.creinn.network.get_parameter("fc.weight_radius")
+    colors = {model: color(MODELS.index(model)) for model in result.histories}  # as in the other figures
+    histories = {model: history.rows for model, history in result.histories.items()}
+    return Section(
+        "Training and learned radii",
+        [
+            training_curves(histories, colors=colors),
+            text.TRAINING,
+            heat_map(radii, "feature", "class", "radius"),
+            text.RADII,
+        ],
+    )
+
+
+def _origin(result: DemoResult, origin: Mapping[str, Any]) -> Section:
+    added = {
+        "settings": ", ".join(f"{name} {value}" for name, value in vars(result.config).items()),
+        "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
+    }
+    return Section("How this was made", [html_table(provenance_rows({**origin, **added})), text.ORIGIN])

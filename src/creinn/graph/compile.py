@@ -1,0 +1,186 @@
+"""The inference form of a trained model: the same credal sets, sooner.
+
+In: a :class:`CreINN` or an :class:`Ensemble`. Out: a classifier that is called the same way, whose networks are folded
+(:mod:`creinn.graph.fold`): block weights built once, batch norm and ReLU folded into them, points by two products. An
+ordinary network that is no graph of known layers, and one whose head was named, stay as they are.
+"""
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, fx
+from torch.utils.benchmark import Timer
+
+from creinn import nn as inn
+from creinn.classifier.base import Inputs
+from creinn.classifier.creinn import CreINN, Ensemble, _Credal
+from creinn.classifier.places import find_head
+from creinn.credal.credal_set import CredalSet
+from creinn.graph.fold import fold
+from creinn.graph.trace import GraphError
+from creinn.interval import Interval
+from creinn.nn._onepixel import Product
+
+_ROUNDS, _CALLS = 3, 3  # of the measurement of memory formats
+
+
+def compile(
+    model: CreINN | Ensemble,
+    example: Inputs | None = None,
+    memory_format: torch.memory_format | Literal["auto"] = "auto",
+    torch_compile: bool = False,
+) -> "Compiled":
+    """The inference form of a trained model; the model itself stays as it is, and trainable.
+
+    Bounds agree with the model's in eval mode up to rounding. Gradients do not pass. The result can be moved, cast and
+    exported with ``torch.export``, not trained and not saved.
+
+    Args:
+        model: A trained CreINN, or an ensemble of them.
+        example: Inputs as they will come. Convolutions are prepared for images of their size, and the memory format is
+            chosen with them; they are not kept. Inputs of other sizes give the right bounds too, less quickly.
+        memory_format: Layout of images and of the weights of two-dimensional convolutions: ``torch.contiguous_format``
+            or ``torch.channels_last``; ``"auto"`` times both on ``example`` and takes the faster one, the first if
+            there is no example.
+        torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler at the
+            first call.
+
+    Raises:
+        TypeError: If the model is of another kind.
+        ValueError: If the memory format is another one.
+        GraphError: If an interval network is not a graph of known layers and functions; a ``ValueError``. An ordinary
+            network is then taken as it is.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> network = torch.nn.Sequential(inn.Linear(2, 8), inn.BatchNorm1d(8), inn.ReLU(), inn.Linear(8, 3))
+        >>> model = CreINN(network).eval()
+        >>> fast, x = compile(model), torch.rand(5, 2)
+        >>> torch.allclose(fast(x).lower, model(x).lower, atol=1e-6)
+        True
+    """
+    if not isinstance(model, CreINN | Ensemble):
+        raise TypeError(f"compile takes a CreINN or an Ensemble, got {type(model).__name__}.")
+    if memory_format not in ("auto", torch.contiguous_format, torch.channels_last):
+        raise ValueError(
+            f"Unknown memory format {memory_format!r}; choose torch.contiguous_format, torch.channels_last or 'auto'."
+        )
+    compiled = Compiled(model)
+    if example is not None:
+        compiled.prepare(example)
+    if memory_format != "auto":
+        compiled.set_memory_format(memory_format)
+    elif example is not None:
+        compiled.set_memory_format(_faster(compiled, example))
+    if torch_compile:
+        for part in compiled.modules():
+            if isinstance(part, fx.GraphModule):
+                part.compile()
+    return compiled
+
+
+class Compiled(_Credal):
+    """A model with folded networks, in eval mode for good; made by :func:`compile`.
+
+    Attributes:
+        memory_format: Layout of images and of the weights of two-dimensional convolutions.
+    """
+
+    def __init__(self, model: CreINN | Ensemble) -> None:
+        super().__init__()
+        instead: dict[int, torch.nn.Module] = {}  # what the copy of the model has in the place of its parts
+        for member in model.modules():
+            if isinstance(member, CreINN) and (folded := _folded(member)) is not None:
+                instead[id(member.network)] = folded
+                instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
+        self.model: CreINN | Ensemble = copy.deepcopy(model, instead)
+        for member in self.model.modules():
+            if isinstance(member, CreINN):
+                member.gives_logits = True  # what is folded cannot be looked at as a network
+        self.num_classes = model.num_classes
+        self.memory_format = torch.contiguous_format
+        self.requires_grad_(False).eval()
+
+    def forward(self, x: Inputs) -> CredalSet:
+        """Predict a credal set per row."""
+        if isinstance(x, Tensor | Interval):
+            x = x.each(self._prepared) if isinstance(x, Interval) else self._prepared(x)
+        return self.model(x)
+
+    def _prepared(self, x: Tensor) -> Tensor:
+        x = x.detach()
+        return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
+
+    def prepare(self, example: Inputs) -> None:
+        """Let convolutions keep the weights that images of this size need; see :mod:`creinn.nn._onepixel`."""
+        products = [part for part in self.modules() if isinstance(part, Product)]
+        seen: dict[torch.nn.Module, tuple[int, ...]] = {}
+        handles = [
+            part.register_forward_pre_hook(lambda part, inputs: seen.update({part: tuple(inputs[0].shape[2:])}))
+            for part in products
+        ]
+        try:
+            self(example)
+        finally:
+            for handle in handles:
+                handle.remove()
+        for part in products:
+            if part in seen:
+                part.prepare(seen[part])
+
+    def set_memory_format(self, memory_format: torch.memory_format) -> None:
+        """Lay out the weights of two-dimensional convolutions, in place, and from now on images, in this format."""
+        self.memory_format = memory_format
+        for weight in self.parameters():
+            if weight.ndim == 4:
+                weight.data = weight.data.contiguous(memory_format=memory_format)
+
+    def train(self, mode: bool = True) -> "Compiled":
+        """Refuse training mode: what was folded cannot be trained.
+
+        Raises:
+            ValueError: If ``mode`` is true.
+        """
+        if mode:
+            raise ValueError("A compiled model cannot be trained. Train the model it came from, and compile that.")
+        super().train(False)
+        return self
+
+    def save(self, *args: object, **kwargs: object) -> None:
+        """Refuse to be saved.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("A compiled model cannot be saved. Save the model it came from, and compile it after loading.")
+
+
+def _folded(member: CreINN) -> torch.nn.Module | None:
+    """The network of a CreINN, folded, an interval network with its norm; nothing for an ordinary one that cannot be.
+
+    Where the head was named, its output lies inside of the graph, so the network is not folded either.
+    """
+    parts = [member.network, member.norm] if member.is_interval else [member.network]
+    measures = member.distance_radius is not None
+    at = [f"0.{path}" for path in member.distance_at] if measures else []
+    if member.head is not None:
+        return None
+    try:
+        return fold(torch.nn.Sequential(*parts), find_head(member.network) if measures and not at else None, at)
+    except GraphError:
+        if member.is_interval:
+            raise
+        return None
+
+
+def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:
+    """The memory format in which the least time of a few calls is smaller."""
+    formats = (torch.contiguous_format, torch.channels_last)
+    timer = Timer("model(x)", globals={"model": compiled, "x": example}, num_threads=torch.get_num_threads())
+    least = dict.fromkeys(formats, float("inf"))
+    for _ in range(_ROUNDS):
+        for memory_format in formats:
+            compiled.set_memory_format(memory_format)
+            least[memory_format] = min(least[memory_format], timer.timeit(_CALLS).mean)
+    return min(formats, key=lambda memory_format: least[memory_format])

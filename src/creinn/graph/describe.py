@@ -1,0 +1,302 @@
+"""A network's architecture as plain data, and back: what a saved model says about itself.
+
+In: a network from :mod:`creinn.models`, a converted one, or any module that is a graph of known layers and functions
+(:mod:`creinn.graph.trace`). Out: a dictionary that can be written as JSON, of one of three forms::
+
+    {"builder": "resnet18", "arguments": {...}}                     a network from creinn.models, unchanged since
+    {"layer": {"family": ..., "class": ..., "arguments": ...}}      a single layer
+    {"graph": [...], "layers": [...]}                               everything else
+
+:func:`build` makes the network again, with the same state keys and new weights. It looks every name up in a table and
+runs no code from the description: a builder, layer, argument or function that is not known is refused by name.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from creinn.graph.calls import Kind, check_call
+from creinn.graph.trace import GraphError, GraphTracer, Traced, check_paths, graph_module, trace
+from creinn.models import BUILDERS
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.families import arguments, build_layer, family_of, known_families
+from creinn.nn.functional import FUNCTIONS
+
+Description = dict[str, Any]
+
+
+def describe(network: torch.nn.Module) -> Description:
+    """Describe a network so that :func:`build` can make it again.
+
+    Raises:
+        ValueError: If it is not a graph of known layers and functions, or its state holds more than those layers.
+
+    Example:
+        >>> from creinn import nn as inn
+        >>> describe(inn.Linear(2, 3))
+        {'layer': {'family': 'interval', 'class': 'Linear', 'arguments': {'in_features': 2, 'out_features': 3, 'bias':
+        True}}}
+    """
+    recorded = _recorded(network)
+    if recorded is not None:
+        return recorded
+    try:
+        single = family_of(network) is not None
+        description = {"layer": _layer_entry(network)} if single else _describe_graph(network)
+    except ValueError as error:
+        raise _refusal(network, str(error)) from error
+    _check_state(network, description)
+    return description
+
+
+def build(description: Mapping[str, Any]) -> torch.nn.Module:
+    """The network of a description, with newly drawn weights, on the default device.
+
+    Raises:
+        ValueError: If the description is malformed or names something unknown.
+
+    Example:
+        >>> arguments = {"in_features": 2, "num_classes": 2, "hidden": [3], "layers": "interval"}
+        >>> build({"builder": "mlp", "arguments": arguments}).head
+        Linear(in_features=3, out_features=2, bias=True)
+    """
+    if not isinstance(description, Mapping):
+        raise ValueError(f"An architecture is described by a dictionary, got {type(description).__name__}.")
+    if "builder" in description:
+        return _build_recorded(description)
+    if "layer" in description:
+        return _build_entry(description["layer"])
+    if "graph" in description and "layers" in description:
+        return _build_graph(description)
+    raise ValueError(
+        f"The description has neither 'builder' nor 'layer' nor 'graph' and 'layers', only {sorted(description)}."
+    )
+
+
+# Networks from creinn.models.
+
+
+def _recorded(network: torch.nn.Module) -> Description | None:
+    """The record that a builder left, if the network is still what it says."""
+    config = getattr(network, "config", None)
+    if not (
+        isinstance(config, Mapping)
+        and config.get("builder") in BUILDERS
+        and isinstance(config.get("arguments"), Mapping)
+    ):
+        return None
+    description = {"builder": config["builder"], "arguments": dict(config["arguments"])}
+    modes = {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)}
+    if modes == {"sound"}:
+        description["norm_mode"] = "sound"
+    try:
+        rebuilt = _build_apart(description)
+    except ValueError:
+        return None
+    same = type(rebuilt) is type(network) and _all_layers(rebuilt) == _all_layers(network)
+    return description if same and _shapes(rebuilt) == _shapes(network) else None
+
+
+def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
+    name, given = description["builder"], description.get("arguments", {})
+    if name not in BUILDERS:
+        raise ValueError(f"Unknown builder {name!r} in a saved architecture; known are {', '.join(BUILDERS)}.")
+    if not isinstance(given, Mapping) or not isinstance(given.get("layers", ""), str):
+        raise ValueError(f"Malformed arguments of builder {name!r} in a saved architecture: {given!r}.")
+    try:
+        network = BUILDERS[name](**given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"The builder {name!r} refuses the saved arguments: {error}") from error
+    if "norm_mode" in description:
+        for layer in network.modules():
+            if isinstance(layer, IntervalBatchNorm):
+                layer.set_mode(description["norm_mode"])
+    return network
+
+
+def _all_layers(network: torch.nn.Module) -> dict[str, Any]:
+    """Every module by path: what it is if it is a layer, its class otherwise."""
+    named = network.named_modules(remove_duplicate=False)
+    return {path: _layer_entry(part) if family_of(part) is not None else type(part) for path, part in named}
+
+
+# Graphs.
+
+
+def _describe_graph(network: torch.nn.Module) -> Description:
+    traced = trace(network, known_families())
+    everything = {
+        path: part for path, part in network.named_modules(remove_duplicate=False) if family_of(part) is not None
+    }
+    check_paths(everything)
+    first: dict[torch.nn.Module, str] = {}
+    layers = []
+    for path, layer in {**everything, **traced.layers}.items():
+        if layer in first:
+            layers.append({"path": path, "same_as": first[layer]})
+        else:
+            layers.append({"path": path, **_layer_entry(layer)})
+            first[layer] = path
+    nodes = [_node_entry(node) for node in traced.graph.nodes]
+    return {"graph": nodes, "layers": layers}
+
+
+def _layer_entry(layer: torch.nn.Module) -> Description:
+    return {"family": family_of(layer), "class": type(layer).__name__, "arguments": arguments(layer)}
+
+
+def _node_entry(node: fx.Node) -> Description:
+    if node.op == "placeholder":
+        return {"name": node.name, "op": "input"}
+    if node.op == "output":
+        return {"op": "output", "args": [_encode(node.args[0])]}
+    if node.op == "call_module":
+        return {"name": node.name, "op": "layer", "target": node.target, "args": [_encode(node.args[0])]}
+    target: Any = node.target
+    entry = {
+        "name": node.name,
+        "op": "function",
+        "target": target.__name__,
+        "args": [_encode(value) for value in node.args],
+    }
+    return {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}} if node.kwargs else entry
+
+
+def _build_graph(description: Mapping[str, Any]) -> torch.nn.Module:
+    try:
+        layers = _build_layers(description["layers"])
+        graph = _build_nodes(description["graph"], layers)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"Malformed graph in a saved architecture: {type(error).__name__}: {error}") from error
+    return graph_module(Traced(graph, layers))
+
+
+def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
+    layers: dict[str, torch.nn.Module] = {}
+    for entry in entries:
+        path = entry["path"]
+        check_paths([path])
+        if path in layers:
+            raise ValueError(f"Repeated layer path {path!r} in a saved graph.")
+        if "same_as" in entry and entry["same_as"] not in layers:
+            raise ValueError(f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}.")
+        layers[path] = layers[entry["same_as"]] if "same_as" in entry else _build_entry(entry)
+    return layers
+
+
+def _build_entry(entry: Any) -> torch.nn.Module:
+    try:
+        return build_layer(entry["family"], entry["class"], entry["arguments"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"Malformed layer in a saved architecture: {entry!r}.") from error
+
+
+def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]) -> fx.Graph:
+    graph = fx.Graph(tracer_cls=GraphTracer)
+    nodes: dict[str, fx.Node] = {}
+    kinds: dict[fx.Node, Kind] = {}
+    ops = [entry["op"] for entry in entries]
+    if ops.count("input") != 1 or ops.count("output") != 1 or ops[-1] != "output":
+        raise ValueError("A saved graph needs one input and one output, which comes last.")
+    for entry in entries:
+        op, target = entry["op"], str(entry.get("target"))
+        args = tuple(_decode(value, nodes) for value in entry.get("args", ()))
+        kind: Kind = "value"
+        if op == "input":
+            node = graph.placeholder("x")
+        elif op == "output":
+            graph.output(_value(args, kinds))
+            break
+        elif op == "layer":
+            if target not in layers:
+                raise ValueError(f"unknown layer path {target!r} in saved graph")
+            node = graph.call_module(target, (_value(args, kinds),))
+        elif op == "function":
+            kwargs = {name: _decode(value, nodes) for name, value in entry.get("kwargs", {}).items()}
+            try:
+                kind = check_call(target, args, kwargs, kinds)
+            except ValueError as error:
+                raise ValueError(f"{error} in saved graph") from error
+            node = graph.call_function(FUNCTIONS[target], args, kwargs)
+        else:
+            raise ValueError(f"unknown operation {op!r} in saved graph")
+        nodes[entry["name"]], kinds[node] = node, kind
+    return graph
+
+
+def _value(args: tuple[Any, ...], kinds: Mapping[fx.Node, Kind]) -> fx.Node:
+    if len(args) != 1 or kinds.get(args[0]) != "value":
+        raise ValueError("a layer or the output of a saved graph needs one value")
+    return args[0]
+
+
+# Constants and references to nodes, as JSON.
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, fx.Node):
+        return {"node": value.name}
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(entry) for entry in value]}
+    if isinstance(value, list):
+        return [_encode(entry) for entry in value]
+    if isinstance(value, slice):
+        return {"slice": [_encode(value.start), _encode(value.stop), _encode(value.step)]}
+    if value is Ellipsis:
+        return {"ellipsis": True}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise GraphError(f"the constant {value} cannot be written as JSON.")
+    return value
+
+
+def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
+    if isinstance(value, list):
+        return [_decode(entry, nodes) for entry in value]
+    if not isinstance(value, Mapping):
+        return value
+    form, content = next(iter(value.items()), ("", ""))
+    if form == "node":
+        if content not in nodes:
+            raise ValueError(f"unknown node {content!r} in saved graph")
+        return nodes[content]
+    if form == "tuple":
+        return tuple(_decode(content, nodes))
+    if form == "slice":
+        return slice(*_decode(content, nodes))
+    if form == "ellipsis":
+        return Ellipsis
+    raise ValueError(f"unknown form {form!r} of a constant in saved graph")
+
+
+def _check_state(network: torch.nn.Module, description: Description) -> None:
+    """Make sure that what is written can be read, and that the state of the network fits what is built from it."""
+    try:
+        written = json.dumps(description, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _refusal(network, f"an argument cannot be written as JSON: {error}.") from error
+    rebuilt = _build_apart(json.loads(written))
+    here, there = _shapes(network), _shapes(rebuilt)
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            raise _refusal(network, f"its state {name!r} belongs to no known layer, or has changed its shape.")
+
+
+def _shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+
+
+def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:
+    """Build to compare with: in ordinary memory, and without touching the stream of random numbers."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return build(description)
+
+
+def _refusal(network: torch.nn.Module, why: str) -> ValueError:
+    return ValueError(
+        f"Cannot describe the architecture of {type(network).__name__}: {why} Its weights can still be saved; "
+        "load them into a network that you build yourself, with creinn.load(path, network=...)."
+    )

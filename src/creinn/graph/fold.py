@@ -1,0 +1,204 @@
+"""A trained network as a graph of folded layers: the same bounds from fewer and larger operations.
+
+In: a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary one. Out: a copy of its graph for
+inference. An affine interval layer, the batch norm and the ReLU behind it are one layer of :mod:`creinn.graph.folded`;
+a sum and its ReLU are one function; ordinary convolutions have their batch norm in their weights. What does nothing in
+eval mode is left out, everything else stays as it is.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from creinn import nn as inn
+from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, NormMaps, norm_maps, sum_moments
+from creinn.graph.trace import GraphError, Traced, graph_module, trace
+from creinn.nn import functional as functions
+from creinn.nn._onepixel import Product
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.families import family_of, known_families
+from creinn.nn.parameters import IntervalParameters
+from creinn.nn.relative import RelativeParameters
+
+Layers = dict[str, torch.nn.Module]
+
+_IDLE = tuple(
+    getattr(family, name) for family in (torch.nn, inn) for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
+)
+_NORMS = {3: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d, 5: torch.nn.BatchNorm3d}  # by dimensions of the batch
+
+
+class FoldedNetwork(torch.nn.Module):
+    """A folded network some of whose inner results are wanted too; ``graph`` returns these, and the logits last."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
+        """The inner results, and the logits; see :func:`creinn.classifier.places.observe`."""
+        *inner, logits = self.graph(x)
+        return tuple(inner), logits
+
+    def forward(self, x: Any) -> Any:
+        """Logits."""
+        return self.graph(x)[-1]
+
+
+def fold(
+    network: torch.nn.Module, head: torch.nn.Module | None = None, at: Sequence[str] = ()
+) -> fx.GraphModule | FoldedNetwork:
+    """A folded copy of ``network``, in eval mode; the network itself is left as it is.
+
+    Args:
+        network: A graph of known layers and functions.
+        head: A layer of it whose input is wanted too: the result is then a :class:`FoldedNetwork`.
+        at: Paths of modules whose outputs are wanted too; likewise.
+
+    Raises:
+        GraphError: If the network is not such a graph, ``head`` is no layer of it, or a module of ``at`` does not end
+            in a layer.
+    """
+    traced = trace(network, known_families())
+    graph, layers = traced.graph, dict(traced.layers)
+    wanted = [] if head is None else [_input_of(head, graph, layers)]
+    wanted += [_output_of(path, network, graph) for path in at]
+    if wanted:
+        output = next(node for node in graph.nodes if node.op == "output")
+        output.args = ((*wanted, output.args[0]),)
+    _drop_idle(graph, layers)
+    _fold_ordinary(graph, layers)
+    _fold_intervals(graph, layers)
+    module = _module(graph, layers)
+    return FoldedNetwork(module).eval() if wanted else module
+
+
+def _input_of(head: torch.nn.Module, graph: fx.Graph, layers: Layers) -> fx.Node:
+    for node in graph.nodes:
+        if node.op == "call_module" and layers[str(node.target)] is head:
+            return node.all_input_nodes[0]
+    raise GraphError(f"The head, {type(head).__name__}, is not a layer of the network.")
+
+
+def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
+    """The node that gives the output of a module: in the module's own graph the last one, which calls a layer."""
+    module = network.get_submodule(path)
+    if family_of(module) is None:
+        inner = list(trace(module, known_families()).graph.nodes)
+        last = inner[-1].args[0]
+        if not (isinstance(last, fx.Node) and last.op == "call_module"):
+            raise GraphError(f"{path}: {type(module).__name__} does not end in a layer, so its output is not found.")
+        calls, path = [node for node in inner if node.target == last.target], f"{path}.{last.target}"
+        index, count = calls.index(last), len(calls)
+    else:
+        index, count = 0, 1
+    found = [node for node in graph.nodes if node.op == "call_module" and node.target == path]
+    if len(found) != count:
+        raise GraphError(f"{path} is called {len(found)} times in the network, not {count} times.")
+    return found[index]
+
+
+def _drop_idle(graph: fx.Graph, layers: Layers) -> None:
+    for node in list(graph.nodes):
+        if node.op == "call_module" and type(layers[str(node.target)]) in _IDLE:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _fold_ordinary(graph: fx.Graph, layers: Layers) -> None:
+    """Batch norm into the convolution before it."""
+    for node in graph.nodes:
+        layer = layers[str(node.target)] if node.op == "call_module" else None
+        if not isinstance(layer, torch.nn.modules.conv._ConvNd) or family_of(layer) != "ordinary":
+            continue
+        fused = copy.deepcopy(layer).eval()
+        behind = _only_user(node, layers, _NORMS[layer.weight.ndim])
+        norm: Any = None if behind is None else layers[str(behind.target)]
+        if norm is not None and norm.running_var is not None:
+            fused = fuse_conv_bn_eval(fused, copy.deepcopy(norm).eval())
+            _absorb(node, behind)
+        _put(node, layers, Product(fused))
+
+
+def _fold_intervals(graph: fx.Graph, layers: Layers) -> None:
+    """Norms and ReLUs into the affine layers and the sums before them."""
+    for node in graph.nodes:
+        layer = layers[str(node.target)] if node.op == "call_module" else None
+        if isinstance(layer, IntervalParameters):
+            _put(node, layers, _fold_layer(node, layer, layers))
+        elif node.target is functions.add:
+            relu = _only_user(node, layers, inn.ReLU)
+            node.target, node.kwargs = sum_moments, {**node.kwargs, "relu": relu is not None}
+            _absorb(node, relu)
+
+
+def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers) -> FoldedLayer:
+    """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph.
+
+    Whether an input is ``>= 0`` is for the interval to say when it comes. The general form is left out only where the
+    folded one is made for every input there can be.
+    """
+    parts: list[torch.nn.Module] = [layer]
+    maps: NormMaps | None = None
+    behind = _only_user(node, layers, IntervalBatchNorm)
+    if behind is not None:
+        norm: Any = layers[str(behind.target)]
+        fits = norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
+        maps = norm_maps(norm) if fits else None
+        if maps is not None:
+            parts.append(norm)
+            _absorb(node, behind)
+    relu = _only_user(node, layers, inn.ReLU)
+    if relu is not None:
+        parts.append(inn.ReLU())
+        _absorb(node, relu)
+    kind = FoldedRelative if isinstance(layer, RelativeParameters) else FoldedFull
+    batches_alone = maps is not None and len(parts[1]._dims) == 1  # type: ignore[arg-type]
+    suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], layers))
+    general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
+    return kind(layer, maps, relu is not None, general)
+
+
+def _ends_in_relu(node: fx.Node, layers: Layers) -> bool:
+    """Whether ``node`` calls a folded layer or sum that has taken a ReLU in."""
+    if node.target is sum_moments:
+        return bool(node.kwargs["relu"])
+    layer = layers[str(node.target)] if node.op == "call_module" else None
+    return isinstance(layer, FoldedLayer) and layer.relu
+
+
+def _put(node: fx.Node, layers: Layers, layer: torch.nn.Module) -> None:
+    """Let ``node`` call another layer."""
+    path = f"folded_{len(layers)}"
+    layers[path], node.target = layer, path
+
+
+def _absorb(node: fx.Node, behind: fx.Node | None) -> None:
+    """Take the only user of ``node`` out of the graph."""
+    if behind is not None:
+        behind.replace_all_uses_with(node)
+        node.graph.erase_node(behind)
+
+
+def _only_user(node: fx.Node, layers: Layers, kind: type[torch.nn.Module]) -> fx.Node | None:
+    """The node that calls a layer of this kind on the result of ``node``, if nothing else uses that."""
+    if len(node.users) != 1:
+        return None
+    user = next(iter(node.users))
+    is_layer = user.op == "call_module" and isinstance(layers[str(user.target)], kind)
+    is_relu = kind is inn.ReLU and user.target is functions.relu
+    return user if is_layer or is_relu else None
+
+
+def _module(graph: fx.Graph, layers: Layers) -> fx.GraphModule:
+    called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
+    kept = {path: _copied(layer) for path, layer in layers.items() if path in called}
+    return graph_module(Traced(graph, kept), "Folded").requires_grad_(False).eval()
+
+
+def _copied(layer: torch.nn.Module) -> torch.nn.Module:
+    return layer if isinstance(layer, FoldedLayer | Product) else copy.deepcopy(layer).eval()

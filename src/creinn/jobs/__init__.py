@@ -1,1 +1,0 @@
-"""What the commands ``train``, ``predict`` and ``evaluate`` do, given their options."""

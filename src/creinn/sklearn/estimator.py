@@ -1,0 +1,299 @@
+"""CreINN as a scikit-learn classifier: arrays or intervals in; labels, probabilities, bounds, uncertainty out.
+
+In: a table ``(n, features)``, or an :class:`creinn.Interval` of that shape, with any labels. Out: NumPy arrays. Columns
+are standardised inside, by one map for both bounds. NaN is a missing number, which may be any that its column had in
+training: sets grow with what is missing (:mod:`creinn.data.missing`). Networks are trained in single precision on
+``device``. Predictions are made on the CPU in double precision, in which they do not depend on the rows that are
+predicted together; after a fit on float32 in float32, and are then of that type.
+
+Unless asked otherwise it is the recommended form, CreINN-D: an ordinary network whose probability intervals grow with
+the distance from the training data.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
+
+from creinn import models
+from creinn import nn as inn
+from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
+from creinn.credal.credal_set import CredalSet
+from creinn.interval import Interval
+from creinn.sklearn.files import load_estimator, save_estimator
+from creinn.sklearn.preparation import Array, Preparation, as_numbers
+from creinn.sklearn.settings import check_settings
+from creinn.training import TrainConfig
+from creinn.training.members import fit_members, untrained_creinn
+
+Rule = Literal["dominance", "maximality", "e-admissibility"]
+
+
+class CreINNClassifier(ClassifierMixin, BaseEstimator):
+    """Credal-set interval neural network, a multilayer perceptron, or an ensemble of such.
+
+    With ``distance``, rows far from the training data get wide probability intervals (CreINN-D). Trained on points, the
+    network is then an ordinary one, and takes points only. Without, it is an interval network, whose intervals are
+    learnt: the longer it is trained, the narrower they get, for the loss knows only the intersection probability. If
+    ``predict_interval`` then gives hardly more than points, take fewer epochs, or ``early_stopping``.
+
+    Args:
+        hidden: Widths of the hidden layers.
+        epochs: Passes over the training data.
+        members: Networks to train and combine.
+        batch_size: Rows per step, at least two.
+        learning_rate: Of Adam.
+        class_weight: Weight of each class in the loss by label, ``"balanced"`` for weights inverse to the class counts,
+            or ``None`` for equal ones.
+        early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
+            The scale of the distance is then chosen on these rows too.
+        validation_fraction: Share of the rows to hold out for that.
+        patience: Epochs without a better loss after which to stop.
+        distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
+            otherwise chosen, see :meth:`creinn.CreINN.fit_distance`. ``False`` for an interval network alone. Trained
+            on intervals it is an interval network either way, with ``distance`` on top.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, of an interval network and of the softmax; see
+            :class:`creinn.CreINN`.
+        combine: How members make one prediction: ``"average"`` or ``"envelope"``; see :class:`creinn.Ensemble`.
+        standardize: Whether to shift and scale columns to mean 0 and deviation 1.
+        device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
+        random_state: Seed of all that is random; an integer makes fits repeatable.
+        verbose: Whether to show a progress bar.
+
+    Attributes:
+        classes_: Labels, sorted.
+        n_features_in_: Number of columns.
+        feature_names_in_: Their names, if the training data had any.
+        model_: The :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
+        histories_: What happened in training, one :class:`creinn.training.History` per member.
+        n_iter_: Epochs of the longest training.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = CreINNClassifier(epochs=30, random_state=0).fit(X, y)
+        >>> clf.predict_interval(X).shape, bool(clf.score(X, y) > 0.9)
+        ((150, 3, 2), True)
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (64, 64),
+        epochs: int = 100,
+        members: int = 1,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        distance: bool | float = True,
+        mode: Mode = "paper",
+        combine: Combine = "average",
+        standardize: bool = True,
+        device: str = "cpu",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.hidden = hidden
+        self.epochs = epochs
+        self.members = members
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.class_weight = class_weight
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.distance = distance
+        self.mode = mode
+        self.combine = combine
+        self.standardize = standardize
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
+        """Train on a table ``(n, features)`` or an interval of that shape, and labels ``(n,)``.
+
+        Rows of weight 0 are left out. Other weights count in the loss, as those of classes do, in the standardisation,
+        and in the class frequencies that the network starts from; not in the distance, which asks where there are rows.
+
+        Raises:
+            ValueError: If data or settings are not as they must be; also if there is one class only.
+            TypeError: If a setting is of the wrong type.
+        """
+        check_settings(self)
+        self.__dict__.pop("model_", None)  # if this fit fails, what is left of the one before does not fit together
+        bounds, y = self._bounds(X, y=y)
+        check_classification_targets(y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+            used = sample_weight > 0
+            if not used.any():
+                raise ValueError("sample_weight is zero in every row.")
+            bounds, y = [bound[used] for bound in bounds], y[used]
+            sample_weight = sample_weight[used] / sample_weight.max()
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"CreINNClassifier needs samples of at least 2 classes in the data, but the data contains only one "
+                f"class: {self.classes_.tolist()[0]!r}."
+            )
+        if len(labels) == len(self.classes_) and self._distance() is not False:
+            warnings.warn(
+                "There is one row of each class: how far rows of a class lie apart is not known, and uncertainty is "
+                "likely too small.",
+                stacklevel=2,
+            )
+        weights = self._weights(labels, sample_weight)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._preparation = Preparation.learn(bounds, sample_weight, self.standardize, seed)
+        data = [self._preparation.completed(bounds, seed), torch.from_numpy(labels.astype(np.int64))]
+        if self.class_weight is not None or sample_weight is not None:
+            data.append(torch.from_numpy(weights / weights.mean()))
+        train, val = data, None
+        if self.early_stopping:
+            kept, held = train_test_split(
+                np.arange(len(labels)), test_size=self.validation_fraction, stratify=labels, random_state=seed
+            )
+            train, val = [part[kept] for part in data], [part[held] for part in data]
+        ordinary = len(bounds) == 1 and self._distance() is not False
+        masses = np.bincount(labels, weights)
+        members, self.histories_ = fit_members(
+            lambda: self._build(masses, ordinary), self.members, train, val, self._config(seed)
+        )
+        if self.histories_[-1].interrupted:
+            raise KeyboardInterrupt
+        self.n_iter_ = max(len(history) for history in self.histories_)
+        model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
+        self.model_ = model.to("cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64).eval()
+        for part in (model, *members):
+            part.preprocessing = self._preparation.to_json()
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Labels ``(n,)``: those of the credal sets, see :attr:`creinn.CredalSet.label`."""
+        label = self.credal_set(X).label
+        return self.classes_[label.numpy()]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Intersection probabilities ``(n, K)``, in the order of ``classes_``."""
+        return self.credal_set(X).intersection.numpy()
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Natural logarithms of the intersection probabilities ``(n, K)``; of 0, minus infinity."""
+        return self.credal_set(X).intersection.log().numpy()
+
+    def predict_interval(self, X: Any) -> Array:
+        """Lower and upper probabilities ``(n, K, 2)``; each bound is attained by a member of the credal set."""
+        prediction = self.credal_set(X)
+        return torch.stack((prediction.lower, prediction.upper), -1).numpy()
+
+    def predict_set(self, X: Any, rule: Rule = "maximality") -> Array:
+        """Whether each class is not ruled out, boolean ``(n, K)``; see :meth:`creinn.CredalSet.classes`."""
+        return self.credal_set(X).classes(rule).numpy()
+
+    def uncertainty(self, X: Any) -> dict[str, Array]:
+        """Uncertainties ``(n,)`` by name: ``total``, ``aleatoric`` and ``epistemic``."""
+        prediction = self.credal_set(X)
+        return {name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")}
+
+    def credal_set(self, X: Any) -> CredalSet:
+        """The prediction itself, on the CPU; in float32 after a fit on float32, in float64 after any other.
+
+        Raises:
+            ValueError: If ``X`` is not as it must be, or holds intervals though the network takes points only.
+        """
+        check_is_fitted(self, "model_")
+        bounds, _ = self._bounds(X, reset=False)
+        first = self.model_.members[0] if isinstance(self.model_, Ensemble) else self.model_
+        if len(bounds) == 2 and not first.is_interval:
+            raise ValueError(
+                "X holds intervals, but this estimator was fitted on points with distance, so that its network takes "
+                "points only. Fit it on intervals, or with distance=False."
+            )
+        return self._preparation.predict(self.model_, bounds, batch_size=4096)
+
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write the fitted estimator to a directory that :meth:`load` reads: JSON and safetensors, no code.
+
+        A generator as ``random_state`` is not kept, of which a warning tells.
+
+        Raises:
+            TypeError: If labels are neither texts, numbers nor truth values.
+            OSError: If a file cannot be written.
+        """
+        check_is_fitted(self, "model_")
+        save_estimator(self, directory)
+
+    @classmethod
+    def load(cls, directory: str | PathLike[str]) -> "CreINNClassifier":
+        """Read an estimator that :meth:`save` wrote.
+
+        Raises:
+            FileNotFoundError: If there is no saved model.
+            ValueError: If a file is damaged, or the directory holds a model, but no estimator.
+        """
+        return load_estimator(cls(), directory)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
+        """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
+        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else as_numbers(X)
+        checked = validate_data(self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
+        bound, labels = checked if "y" in options else (checked, None)
+        if isinstance(X, Interval):
+            return [bound, check_array(X.upper.detach().cpu().numpy(), dtype=bound.dtype)], labels
+        return [bound], labels
+
+    def _weights(self, labels: Array, sample_weight: Array | None) -> Array:
+        """Weight of each row in the loss: that of its class, times its own."""
+        own = np.ones(len(labels)) if sample_weight is None else sample_weight
+        counts = np.bincount(labels, own)
+        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[labels])
+        if isinstance(self.class_weight, str):
+            weights = counts.sum() / (len(counts) * counts)  # "balanced", by weights
+        for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
+            if not 0 < weight < np.inf:
+                raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
+        return weights[labels] * own
+
+    def _build(self, masses: Array, ordinary: bool) -> CreINN:
+        """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
+        logits = 1 if len(masses) == 2 else len(masses)
+        features, widths = self._preparation.missing.num_features, [int(width) for width in self.hidden]
+        network = models.mlp(features, logits, widths, layers=torch.nn if ordinary else inn)
+        model = untrained_creinn(network, mode=self.mode, distance=self._distance())
+        start = np.log(masses) - np.log(masses).mean()
+        shift = start[1:] - start[:1] if logits == 1 else start
+        bias = model.norm.get_parameter("bias")
+        with torch.no_grad():
+            bias[:logits] = torch.from_numpy(shift)
+        return model
+
+    def _distance(self) -> bool | float:
+        return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
+
+    def _config(self, seed: int) -> TrainConfig:
+        return TrainConfig(
+            epochs=int(self.epochs),
+            batch_size=int(self.batch_size),
+            learning_rate=float(self.learning_rate),
+            seed=seed,
+            device=self.device,
+            patience=int(self.patience) if self.early_stopping else None,
+            keep="best" if self.early_stopping else "last",
+            progress=bool(self.verbose),
+        )

@@ -1,0 +1,142 @@
+"""What an estimator does to rows before its network gets them: columns scaled, missing numbers dealt with.
+
+In: points ``(n, features)`` with NaN where a number is missing, or lower and upper bounds. Out: inputs of a network to
+train on, and credal sets. What was learnt from the training rows is plain JSON, so that a saved model can say it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from creinn.classifier.base import Inputs
+from creinn.credal.credal_set import CredalSet
+from creinn.data.missing import Missing, predict
+from creinn.interval import Interval
+from creinn.saving import ESTIMATOR
+
+Array = npt.NDArray[Any]
+Bounds = Sequence[Array]
+"""Points alone, or lower and upper bounds; NaN in points is a missing number."""
+FAR = 1e6
+"""Widths of the training range beyond which it does not matter how far away a number is."""
+LARGEST = 1e15
+"""Larger numbers have squares that single precision hardly holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """One map for both bounds, and what missing numbers may be.
+
+    Args:
+        mean: What is taken from each column.
+        scale: What it is then divided by.
+        missing: Learnt from the scaled training rows.
+    """
+
+    mean: Array
+    scale: Array
+    missing: Missing
+
+    @classmethod
+    def learn(cls, bounds: Bounds, sample_weight: Array | None, standardize: bool, seed: int) -> "Preparation":
+        """Learn from training rows.
+
+        Raises:
+            ValueError: If a column has no number at all, or numbers too large to be scaled.
+        """
+        rows = np.concatenate(bounds)
+        _refuse(np.isnan(rows).all(0), "has no number in any row. Drop it.")
+        if standardize:
+            mean, scale = _moments(
+                rows, np.ones(len(rows)) if sample_weight is None else np.tile(sample_weight, len(bounds))
+            )
+            _refuse(~np.isfinite(mean + scale), "spans more than numbers can. Divide it first.")
+        else:
+            mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+            _refuse((np.abs(rows) > LARGEST).any(0), f"holds numbers beyond {LARGEST:g}. Set standardize=True.")
+        return cls(mean, scale, Missing.learn(torch.from_numpy(_scaled(rows, mean, scale)).float(), seed=seed))
+
+    def scaled(self, bounds: Bounds, dtype: torch.dtype) -> Inputs:
+        """Scaled points or intervals; what is missing is still missing.
+
+        Numbers farther from the training range than :data:`FAR` are taken as that far, so that nothing overflows.
+        """
+        low, high = self.missing.low.double(), self.missing.high.double()
+        far = FAR * (high - low).clamp_min(1)
+        scaled = (torch.from_numpy(_scaled(bound, self.mean, self.scale)) for bound in bounds)
+        tensors = [
+            values.clamp((low - far).to(values.dtype), (high + far).to(values.dtype)).to(dtype) for values in scaled
+        ]
+        return tensors[0] if len(tensors) == 1 else Interval(*tensors)
+
+    def completed(self, bounds: Bounds, seed: int) -> Inputs:
+        """Inputs to train on, in single precision."""
+        x = self.scaled(bounds, torch.float32)
+        return x if isinstance(x, Interval) else self.missing.fill(x, seed)
+
+    def predict(self, model: Any, bounds: Bounds, batch_size: int) -> CredalSet:
+        """Credal sets, in the precision of the model; the more is missing in a row, the wider."""
+        x = self.scaled(bounds, next(model.parameters()).dtype)
+        if isinstance(x, Interval):
+            x = self.missing.intervals(x.lower, x.upper)
+        prediction: CredalSet = predict(model, x, self.missing, batch_size)
+        return prediction
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        scaler = {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+        return {"kind": ESTIMATOR, "scaler": scaler, "missing": self.missing.to_json()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Preparation":
+        """What :meth:`to_json` wrote."""
+        mean, scale = (np.array(record["scaler"][name], dtype=np.float64) for name in ("mean", "scale"))
+        return cls(mean, scale, Missing.from_json(record["missing"]))
+
+
+def as_numbers(table: Any) -> Any:
+    """A table whose masked entries are NaN; anything but pandas' and NumPy's own is passed on.
+
+    Raises:
+        ValueError: If a column of a data frame is categorical, text or time, even where it could pass for numbers.
+    """
+    if isinstance(table, np.ma.MaskedArray):
+        return np.ma.filled(table.astype(np.result_type(table.dtype, np.float32)), np.nan)
+    for name, dtype in table.dtypes.items() if hasattr(table, "iloc") and hasattr(table, "columns") else ():
+        if str(dtype) in ("category", "str", "string") or dtype.kind in "mM":
+            raise ValueError(f"Column {name!r} of X is of type {dtype}, not numbers. Encode it first.")
+    return table
+
+
+def _moments(rows: Array, weights: Array) -> tuple[Array, Array]:
+    """Mean and deviation of each column, of what is known; by way of the range, so that no square over- or underflows.
+
+    A column that is constant up to rounding has deviation 1.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = (end(rows, axis=0).astype(np.float64) for end in (np.nanmin, np.nanmax))
+        span = np.where(high > low, high - low, 1)
+        weights = weights[:, None] * ~np.isnan(rows)
+        weights /= weights.sum(0)
+        parts = np.nan_to_num((rows - low) / span)
+        center = (weights * parts).sum(0)
+        scale = span * np.sqrt((weights * (parts - center) ** 2).sum(0))
+        noise = np.finfo(rows.dtype).eps * np.maximum(abs(low), abs(high))
+        return low + span * center, np.where(scale > noise, scale, 1)
+
+
+def _scaled(bound: Array, mean: Array, scale: Array) -> Array:
+    scaled = np.array(bound)
+    with np.errstate(over="ignore"):
+        scaled -= mean
+        scaled /= scale
+    return scaled
+
+
+def _refuse(bad: Array, why: str) -> None:
+    if bad.any():
+        raise ValueError(f"Column {int(np.flatnonzero(bad)[0])} of X {why}")

@@ -1,0 +1,96 @@
+"""Inputs in every accepted form, and rows that hold NaN or infinite numbers."""
+
+import numpy as np
+import pytest
+import torch
+
+import creinn
+from creinn import CreINN, Ensemble, Interval, models
+from creinn import nn as inn
+from creinn.classifier.inputs import batches, count_rows, first_rows, in_words, labelled_batches, placed
+from creinn.rivals import SNN
+
+X = torch.arange(24.0).reshape(12, 2)
+
+
+def network(layers=inn):
+    torch.manual_seed(0)
+    return models.mlp(2, 3, hidden=(4,), layers=layers)
+
+
+def test_every_form_of_inputs_gives_the_same_prediction():
+    model = CreINN(network()).eval()
+    expected = model.predict(X).lower
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, X[:, 0]), 5)
+    frozen = X.numpy().copy()
+    frozen.setflags(write=False)
+    for form in (X.double(), frozen, X.double().numpy()[::-1][::-1], Interval(X, X), [X[:7], X[7:]], loader):
+        torch.testing.assert_close(model.predict(form, batch_size=5).lower, expected)
+    torch.testing.assert_close(model.double().predict(X).lower, expected.double())
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (3, TypeError, "Expected inputs or an iterable of batches, got int"),
+        ([[1.0, 2.0]], TypeError, "Inputs are a tensor, an array or an Interval, .* got float"),
+        ("words", TypeError, "got str"),
+        ({"a": X, "b": X[:3]}, ValueError, r"same number of rows, but \['a'\] has 12, \['b'\] has 3"),
+        ({}, ValueError, "there is none"),
+        (torch.tensor(1.0), ValueError, "a number has none"),
+        (X[:0], ValueError, "Nothing to predict"),
+        ((X, X[:, 0]), ValueError, r"MLP cannot be run on inputs of tuple: \[0\] torch.float32 of shape \(12, 2\)"),
+    ],
+)
+def test_what_are_no_inputs_is_refused(x, error, message):
+    with pytest.raises(error, match=message):
+        SNN(network(torch.nn)).predict(x)
+
+
+def test_batches_keep_the_form_and_integers():
+    parts = {"ids": torch.arange(5), "numbers": np.ones((5, 2)), "name": "kept"}
+    (batch,) = batches([(parts, torch.zeros(5))], 2)
+    assert batch["name"] == "kept"
+    placed_batch = placed(batch, torch.device("cpu"), torch.float32)
+    assert (placed_batch["ids"].dtype, placed_batch["numbers"].dtype) == (torch.int64, torch.float32)
+    assert in_words(placed_batch) == (
+        "dict: ['ids'] torch.int64 of shape (5,), ['numbers'] torch.float32 of shape (5, 2), ['name'] str"
+    )
+    assert len(first_rows(batch, 2)["ids"]) == 5  # a word has no rows, so nothing is cut
+    pieces = list(labelled_batches(((X, X), torch.arange(12)), 5, "The data"))
+    assert [(len(x[1]), len(y)) for x, y in pieces] == [(5, 5), (5, 5), (2, 2)]
+    assert count_rows(pieces[2][0]) == 2
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
+    x, y = X.clone(), torch.arange(12) % 3
+    x[7, 1] = value
+    ordinary = CreINN(network(torch.nn), distance=True).fit_distance(X, y)
+    for model in (CreINN(network()).eval(), ordinary, Ensemble([ordinary]), creinn.compile(ordinary)):
+        with pytest.raises(ValueError, match=rf"^row 7 of the inputs holds {value} at index \(7, 1\)\."):
+            model.predict(x, batch_size=5)
+        model.gives_logits = False  # a model that has just been loaded looks at these rows
+        prediction = model.predict(x, missing="vacuous")
+        assert prediction.lower[7].tolist() == [0, 0, 0]
+        assert prediction.upper[7].tolist() == [1, 1, 1]
+        assert prediction.epistemic[7] == pytest.approx(np.log2(3))
+        assert prediction.classes("dominance")[7].all()
+        rest = torch.arange(12) != 7
+        torch.testing.assert_close(prediction.lower[rest], model.predict(X).lower[rest])
+    with pytest.raises(ValueError, match="row 7 of the training data holds"):
+        ordinary.fit_distance(x, y, batch_size=5)
+
+
+def test_rivals_refuse_rows_that_are_missing_values():
+    x = X.clone()
+    x[7, 1] = float("nan")
+    rival = SNN(network(torch.nn))
+    with pytest.raises(ValueError, match="row 7 of the inputs holds nan"):
+        rival.predict([x[:5], x[5:]])
+    with pytest.raises(ValueError, match=r"SNN predicts distributions, .* Only credal models take missing='vacuous'"):
+        rival.predict(x, missing="vacuous")
+    with pytest.raises(ValueError, match="Unknown missing 'zero'; choose 'refuse' or 'vacuous'"):
+        rival.predict(X, missing="zero")
+    with pytest.raises(ValueError, match=r"row 2 of the inputs\['b'\] holds nan at index \(2, 1\)"):
+        rival.predict({"a": X[5:9], "b": x[5:9]})

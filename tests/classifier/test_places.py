@@ -1,0 +1,105 @@
+"""Places in the network where the distance is measured: pooled features, stages, and what cannot be found again."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import creinn
+import reference
+from creinn import CreINN, Interval, load, models
+from creinn import nn as inn
+from creinn.classifier.creinn import credal_set
+from creinn.classifier.distance import add_radius, squared_distance
+from creinn.classifier.places import pooled
+from distance_cases import blobs
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), width=st.floats(0, 3), positions=st.integers(1, 5))
+def test_pooled_features_of_a_box_contain_those_of_every_member(seed: int, width: float, positions: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    lower = torch.randn(3, 2, positions, generator=generator).double()
+    box = Interval(lower, lower + width * torch.rand(3, 2, positions, generator=generator).double())
+    whole = pooled(box)
+    assert whole.shape == (3, 4)
+    for member in reference.members(box, generator, 30):
+        features = pooled(member)
+        expected = np.concatenate([member.numpy().mean(2), member.numpy().std(2)], 1)
+        np.testing.assert_allclose(features.numpy(), expected, atol=1e-12)
+        assert bool(((whole.lower <= features + 1e-9) & (features <= whole.upper + 1e-9)).all())
+
+
+@pytest.mark.parametrize("layers", [torch.nn, inn])
+def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
+    """The distance is the mean over the stages, by channel means and deviations; compiled and saved it is the same."""
+    torch.manual_seed(0)
+    x, y = torch.randn(90, 1, 8, 8), torch.arange(90) % 3
+    network = models.resnet8(3, in_channels=1, width=2, layers=layers)
+    model = CreINN(network, distance=0.1)
+    model.train()(x)
+    model.eval().fit_distance(x, y)
+    assert model.distance_at == ("layer1", "layer2", "layer3")
+    seen = {}
+    for path in model.distance_at:
+        network.get_submodule(path).register_forward_hook(lambda _, i, o, path=path: seen.update({path: o}))
+    far = 2 * x[:20]
+    prediction = model.predict(far)
+    relative = []
+    for path, distance in zip(model.distance_at, model.distance_radius.distances, strict=True):
+        maps = seen[path] if layers is torch.nn else seen[path].center
+        features = torch.cat((maps.mean((2, 3)), maps.std((2, 3), correction=0)), 1)
+        relative.append(squared_distance(features, distance.statistics) / distance.median)
+    radius = 0.1 * (torch.stack(relative).mean(0) - 1).clamp_min(0)
+    for path in model.distance_at:
+        network.get_submodule(path)._forward_hooks.clear()
+    assert (radius > 0).sum() > 5
+    expected = credal_set(add_radius(model._normalised(network(far)), radius), "paper")
+    torch.testing.assert_close(prediction.lower, expected.lower, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(prediction.upper, expected.upper, atol=1e-5, rtol=1e-4)
+    fast = creinn.compile(model, example=far)
+    torch.testing.assert_close(fast.predict(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
+    model.save(tmp_path)
+    torch.testing.assert_close(load(tmp_path).predict(far).upper, prediction.upper)
+    state = model.state_dict()
+    state["distance_radius.distances.1.means"] = torch.zeros(4, 8)  # of another number of classes
+    with pytest.raises(RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"):
+        CreINN(copy.deepcopy(network), distance=0.1).load_state_dict(state)
+    program = torch.export.export(model, (far,), strict=False)
+    torch.testing.assert_close(program.module()(far).lower, prediction.lower)
+
+
+def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) -> None:
+    """A network of one's own is saved as a graph of its layers; a distance between them needs the network itself."""
+    torch.manual_seed(0)
+
+    def network() -> torch.nn.Module:
+        block = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        return torch.nn.Sequential(block, torch.nn.Linear(8, 3))
+
+    x, y = blobs()
+    model = CreINN(network(), distance=True, distance_at=("0",)).eval().fit_distance(x, y)
+    with pytest.warns(UserWarning, match=r"load\(path, network=\.\.\.\) will need it: its distance is measured at '0'"):
+        model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"its distance is measured at '0'.*load\(path, network=\.\.\.\)"):
+        load(tmp_path)
+    torch.testing.assert_close(load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper)
+
+
+def test_stages_that_are_layers_are_not_taken_for_paths() -> None:
+    class Layered(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stages = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+            self.last = torch.nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.stages(x))
+
+    x, y = blobs()
+    model = CreINN(Layered(), distance=1.0).eval().fit_distance(x, y)
+    assert model.distance_at == ()
+    assert model.distance_radius.distances[0].origin.shape == (8,)

@@ -1,0 +1,199 @@
+import json
+import sys
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from creinn.cli.evaluation_text import terminal_text
+from creinn.evaluation import accuracy_rejection, auarc, ood_detection
+from creinn.report.tables import MISSING
+
+
+@pytest.fixture
+def labelled(wine, tmp_path):
+    """The test table with some classes exchanged, so that the model errs."""
+    frame = pd.read_csv(wine[1])
+    frame.loc[::7, "kind"] = frame.kind[::7].map({"class_0": "class_1", "class_1": "class_2", "class_2": "class_0"})
+    frame.to_csv(tmp_path / "labelled.csv", index=False)
+    return tmp_path / "labelled.csv"
+
+
+@pytest.fixture
+def predictions(run, model, wine, foreign, tmp_path):
+    """Scores by way of predict, as an oracle."""
+    assert run("predict", model, wine[1], "--out", tmp_path / "id.csv").code == 0
+    assert run("predict", model, foreign, "--out", tmp_path / "ood.csv").code == 0
+    return pd.read_csv(tmp_path / "id.csv"), pd.read_csv(tmp_path / "ood.csv")
+
+
+def test_numbers_are_those_of_the_predictions(run, model, labelled, foreign, tmp_path, predictions):
+    inside, outside = predictions
+    out = tmp_path / "e.json"
+    done = run("evaluate", model, labelled, "--ood", foreign, "--out", out)
+    assert done.code == 0, done.err
+    record = json.loads(out.read_text())
+    truth = pd.read_csv(labelled).kind
+    correct = (inside.label == truth).to_numpy()
+    assert record["rows"] == 54
+    assert record["accuracy"] == pytest.approx(correct.mean())
+    assert 0.7 < record["accuracy"] < 0.95
+    for name in ("AU", "EU", "TU"):
+        assert record["auarc"][name] == pytest.approx(auarc(inside[name], correct), abs=1e-6)
+        expected = ood_detection(inside[name], outside[name])
+        assert record["ood"]["auroc"][name] == pytest.approx(expected.auroc, abs=1e-6)
+        assert record["ood"]["auprc"][name] == pytest.approx(expected.auprc, abs=1e-6)
+        curve = accuracy_rejection(inside[name], correct)
+        np.testing.assert_allclose(record["curves"][name]["accuracy"], curve.accuracy, atol=1e-6)
+        np.testing.assert_allclose(record["curves"][name]["rejection"], curve.rejection)
+    assert record["ood"]["base_rate"] == 0.5
+    assert record["ood"]["auroc"]["EU"] > 0.9
+    sets = [names.split("|") for names in inside.set]
+    assert record["sets"]["mean_size"] == pytest.approx(np.mean([len(names) for names in sets]))
+    assert record["sets"]["coverage"] == pytest.approx(
+        np.mean([label in names for label, names in zip(truth, sets, strict=True)])
+    )
+    assert f"accuracy {record['accuracy']:.4f}" in done.out
+    assert f"AU           {record['auarc']['AU']:.4f}" in done.out
+    assert yaml.safe_load((tmp_path / "e.yaml").read_text())["ood"] == str(foreign)
+
+
+def test_classes_and_probabilities_are_measured(run, model, labelled, tmp_path, predictions):
+    inside, _ = predictions
+    out = tmp_path / "e.json"
+    done = run("evaluate", model, labelled, "--out", out)
+    record = json.loads(out.read_text())
+    truth = pd.read_csv(labelled).kind
+    names = ["class_0", "class_1", "class_2"]
+    assert record["classes"] == names
+    counts = [[int(((truth == t) & (inside.label == f)).sum()) for f in names] for t in names]
+    assert record["confusion"] == counts
+    assert record["recall"] == pytest.approx({t: (inside.label == t)[truth == t].mean() for t in names})
+    p = inside[[f"probability_{name}" for name in names]].to_numpy()
+    hit = (truth.to_numpy()[:, None] == names).astype(float)
+    assert record["log_loss"] == pytest.approx(-(np.log(p) * hit).sum(1).mean(), rel=1e-5)
+    assert record["brier"] == pytest.approx(((p - hit) ** 2).sum(1).mean(), rel=1e-5)
+    bins = record["reliability"]
+    assert sum(bins["rows"]) == record["rows"]
+    filled = [b for b in range(15) if bins["rows"][b]]
+    gaps = [bins["rows"][b] * abs(bins["accuracy"][b] - bins["confidence"][b]) for b in filled]
+    assert record["expected_calibration_error"] == pytest.approx(sum(gaps) / record["rows"])
+    assert bins["accuracy"][0] is None  # no row: three classes, one has a third
+    for said in ("log loss", "Brier score", "calibration error", "coverage", "set size"):
+        assert f"\n{said} " in done.out
+    assert "over 15 bins of equal width" in done.out
+    assert "most often taken for" in done.out
+
+
+def test_provenance_is_in_the_file_and_on_the_page(run, model, wine, tmp_path):
+    out, page = tmp_path / "e.json", tmp_path / "a page.html"
+    assert run("evaluate", model, wine[1], "--out", out, "--report", page, "--batch-size", "7").code == 0
+    record = json.loads(out.read_text())
+    origin = record["provenance"]
+    assert (record["model"], record["data"]) == (str(model), str(wine[1]))
+    assert origin["command"] == f"creinn evaluate {model} {wine[1]} --out {out} --report '{page}' --batch-size 7"
+    assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(origin["date"])) < timedelta(hours=1)
+    assert origin["versions"]["torch"] == torch.__version__
+    assert "commit" in origin
+    text = page.read_text()
+    for fact in (origin["date"], f"torch {torch.__version__}", "--batch-size 7", str(model), str(wine[1])):
+        assert fact in text
+
+
+def test_one_row_is_a_row(run, model, wine, tmp_path):
+    pd.read_csv(wine[1])[:1].to_csv(tmp_path / "one.csv", index=False)
+    done = run("evaluate", model, tmp_path / "one.csv", "--out", tmp_path / "e.json", "--report", tmp_path / "r.html")
+    assert done.code == 0, done.err
+    assert "1 row of" in done.out
+    assert "1 row of" in (tmp_path / "r.html").read_text()
+    assert json.loads((tmp_path / "e.json").read_text())["recall"]["class_2"] is None
+
+
+def test_of_many_classes_the_worst_are_printed():
+    names = [f"c{k}" for k in range(12)]
+    counts = np.diag(np.full(12, 4))
+    counts[7] = [0, 0, 0, 0, 0, 0, 0, 1, 2, 1, 0, 0]
+    counts[3] = 0
+    record = {
+        **{"classes": names, "rows": 44, "data": "x.csv", "unit": "bits", "auarc": {"TU": 0.9}},
+        **dict.fromkeys(("accuracy", "log_loss", "brier", "expected_calibration_error"), 0.5),
+        **{"confusion": counts.tolist(), "reliability": {"rows": [44]}},
+        "recall": {name: 0.25 if name == "c7" else None if name == "c3" else 1.0 for name in names},
+    }
+    text = terminal_text(record)
+    lines = text[text.index("\nclass ") + 1 :].splitlines()
+    assert lines[2].split() == ["c7", "4", "0.2500", "c8", "(2)"]
+    assert lines[3].split() == ["c0", "4", "1.0000", MISSING]
+    assert not any(line.startswith("c3 ") for line in lines)
+    assert "Shown are 10 of 12 classes" in text
+
+
+def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_path):
+    m, out = tmp_path / "m", tmp_path / "e.json"
+    train, test = breast_cancer
+    quick = ("--hidden", "16", "--epochs", "8", "--learning-rate", "0.01")
+    page = tmp_path / "r.html"
+    assert run("train", train, "--target", "kind", "--out", m, *quick).code == 0
+    done = run("evaluate", m, test, "--out", out, "--report", page)
+    assert done.code == 0
+    record = json.loads(out.read_text())
+    assert record["accuracy"] > 0.93
+    assert "ood" not in record
+    assert record["unit"] == "probability"  # the binary measures
+    assert "bits" not in done.out
+    assert '"text":"uncertainty (probability)"' in page.read_text()
+    assert "(bits)" not in page.read_text()
+    assert run("train", train, "--target", "kind", "--out", m, *quick, "--method", "deep-ensemble").code == 0
+    assert run("evaluate", m, test, "--out", out).code == 0
+    record = json.loads(out.read_text())
+    assert record["accuracy"] > 0.93
+    assert "sets" not in record
+    assert record["unit"] == "bits"  # entropies
+
+
+def test_report(run, model, wine, foreign, tmp_path):
+    page = tmp_path / "r.html"
+    done = run("evaluate", model, wine[1], "--ood", foreign, "--report", page, "--out", tmp_path / "e.json")
+    assert done.code == 0, done.err
+    assert f"wrote {page}" in done.out
+    text = page.read_text()
+    assert "AUARC" in text
+    assert "epistemic uncertainty" in text
+    assert 'src="http' not in text
+
+
+def test_report_without_plotly_is_refused_before_any_work(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    done = run("evaluate", "absent", "absent.csv", "--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "needs plotly, which is not installed: pip install 'creinn[report]'" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_that_the_model_does_not_have(run, model, wine, tmp_path):
+    frame = pd.read_csv(wine[1])
+    frame.loc[3, "kind"] = "riesling"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "t.csv row 4, column 'kind': the model has no class 'riesling', only class_0, class_1, class_2." in done.err
+    frame.drop(columns="kind").to_csv(tmp_path / "t.csv", index=False)
+    done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "t.csv has no column 'kind'; its columns are" in done.err
+    assert not (tmp_path / "e.json").exists()
+
+
+def test_foreign_pairs(run, model, interval_model, wine, foreign, tmp_path):
+    done = run("evaluate", model, wine[1], "--ood-lower", foreign, "--out", tmp_path / "e.json")
+    assert done.code == 1
+    assert "--ood-lower and --ood-upper are two halves of a pair, but only one is given." in done.err
+    pair = ("--ood-lower", foreign, "--ood-upper", foreign)
+    assert run("evaluate", interval_model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0
+    done = run("evaluate", model, wine[1], *pair, "--out", tmp_path / "f.json")
+    assert done.code == 1
+    assert "hold intervals, but the model takes none. Train one for them with --method creinn." in done.err
+    assert not (tmp_path / "f.json").exists()

@@ -1,0 +1,140 @@
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from creinn.cli import main as cli
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Do it.
+
+    Args:
+        times: How often.
+    """
+
+    times: int = 1
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Puts a function in the place of a command."""
+
+    def install(run):
+        module = SimpleNamespace(run=run) if callable(run) else SimpleNamespace(ACTIONS=run)
+        monkeypatch.setattr(cli, "COMMANDS", ("thing",))
+        monkeypatch.setattr(cli, "find_spec", lambda name: name)
+        monkeypatch.setattr(cli, "import_module", lambda name: module)
+
+    return install
+
+
+def test_options_reach_the_command_and_its_code_comes_back(command):
+    def run(options: Options) -> int:
+        return options.times
+
+    command(run)
+    assert cli.main(["thing"]) == 1
+    assert cli.main(["thing", "--times", "0"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("the table\n  is round"), 1, "creinn thing: the table is round\n"),
+        (FileNotFoundError("There is no file x."), 1, "creinn thing: There is no file x.\n"),
+        (PermissionError(13, "Permission denied", "x.csv"), 1, "creinn thing: x.csv: Permission denied.\n"),
+        (ImportError("Install it."), 1, "creinn thing: Install it.\n"),
+        (FloatingPointError("The loss is NaN."), 1, "creinn thing: The loss is NaN.\n"),
+        (KeyboardInterrupt(), 130, "creinn thing: stopped.\n"),
+    ],
+)
+def test_errors_are_one_line_without_traceback(command, capsys, error, code, message):
+    def run(options: Options) -> int:
+        raise error
+
+    command(run)
+    assert cli.main(["thing"]) == code
+    assert capsys.readouterr().err == message
+
+
+def test_debug_shows_where(command, capsys):
+    def run(options: Options) -> int:
+        raise ValueError("bad")
+
+    command(run)
+    assert cli.main(["thing", "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_our_own_mistakes_are_not_hidden(command):
+    def run(options: Options) -> int:
+        raise KeyError("oops")
+
+    command(run)
+    with pytest.raises(KeyError):
+        cli.main(["thing"])
+
+
+def test_actions(command, capsys):
+    def first(options: Options) -> int:
+        return 0
+
+    def second(options: Options) -> int:
+        return options.times
+
+    command({"first": first, "second": second})
+    assert cli.main(["thing", "second", "--times", "7"]) == 7
+    assert cli.main(["thing", "--help"]) == 0
+    assert "  second  Do it.\n" in capsys.readouterr().out
+    assert cli.main(["thing"]) == 2
+    assert "thing needs one of first, second; none is given." in capsys.readouterr().err
+    assert cli.main(["thing", "third"]) == 2
+    assert "'third' is none of them" in capsys.readouterr().err
+
+
+def test_usage_errors_have_code_two(command, capsys):
+    def run(options: Options) -> int:
+        return 0
+
+    command(run)
+    assert cli.main(["thing", "--often", "3"]) == 2
+    assert capsys.readouterr().err == "creinn thing: unrecognized arguments: --often 3. See creinn thing --help.\n"
+    assert cli.main(["other"]) == 2
+    assert "there is no command 'other'; there are thing." in capsys.readouterr().err
+    assert cli.main([]) == 2
+
+
+def test_help_lists_the_commands_that_are_there(capsys):
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in ("train", "predict", "evaluate"):
+        assert f"\n  {name} " in text
+    assert cli.main(["train", "--help"]) == 0
+    assert "--validation-fraction" in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("creinn 0.")
+
+
+@pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name in cli.available()])
+def test_every_command_has_help(name, capsys):
+    assert cli.main([name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: creinn {name}")
+
+
+def test_help_does_not_load_torch():
+    code = "import sys; from creinn.cli.main import main; main(['train', '--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_installed_program():
+    program = Path(sys.executable).with_name("creinn")
+    if not program.exists():
+        pytest.skip("the package is not installed")
+    done = subprocess.run([program, "predict", "absent", "x.csv", "--out", "p.csv"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "creinn predict: There is no model directory absent.\n"

@@ -1,0 +1,192 @@
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from creinn import CredalSet
+from creinn.cli.predict import prediction_table
+from creinn.rivals import Predictive
+
+
+def test_columns_by_hand():
+    prediction = CredalSet(
+        torch.tensor([[0.1, 0.2, 0.3], [0.8, 0.1, 0.0]]), torch.tensor([[0.4, 0.5, 0.7], [0.9, 0.2, 0.1]])
+    )
+    table = prediction_table(prediction, ["a", "b", "c"], {"row": [1, 2]})
+    assert list(table.columns) == [
+        *("row", "label", "probability_a", "lower_a", "upper_a", "probability_b", "lower_b", "upper_b"),
+        *("probability_c", "lower_c", "upper_c", "AU", "EU", "TU", "set"),
+    ]
+    np.testing.assert_allclose(table.filter(like="probability_"), prediction.intersection, atol=1e-6)
+    assert table.label.tolist() == ["c", "a"]
+    assert table.set.tolist() == ["a|b|c", "a"]
+    np.testing.assert_allclose(table.upper_c, [0.7, 0.1], atol=1e-6)
+    np.testing.assert_allclose(table.TU[0], np.log2(3), atol=1e-5)
+    np.testing.assert_allclose(table.TU - table.AU, table.EU, atol=1e-6)
+
+
+def test_sampled_predictions_have_no_bounds_and_no_set():
+    table = prediction_table(Predictive(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]])), ["a", "b"], {})
+    assert list(table.columns) == ["label", "probability_a", "probability_b", "AU", "EU", "TU"]
+    np.testing.assert_allclose(table.probability_a, [0.7], atol=1e-6)
+
+
+def test_round_trip(run, model, wine, tmp_path):
+    out = tmp_path / "p.csv"
+    done = run("predict", model, wine[1], "--out", out)
+    assert done.code == 0, done.err
+    assert f"wrote {out}: 54 rows" in done.out
+    predicted, truth = pd.read_csv(out), pd.read_csv(wine[1])
+    assert predicted.row.tolist() == list(range(1, 55))
+    assert (predicted.label == truth.kind).mean() > 0.9
+    lower = predicted.filter(like="lower_").to_numpy()
+    upper = predicted.filter(like="upper_").to_numpy()
+    assert (lower <= upper).all()
+    assert (lower.sum(1) <= 1 + 1e-5).all()
+    assert (upper.sum(1) >= 1 - 1e-5).all()
+    assert all(label in names.split("|") for label, names in zip(predicted.label, predicted.set, strict=True))
+    options = yaml.safe_load((tmp_path / "p.yaml").read_text())
+    assert options["rule"] == "maximality"
+    assert options["model"] == str(model)
+
+
+def test_rule_and_batch_size(run, model, wine, tmp_path):
+    for rule in ("dominance", "e-admissibility"):
+        assert (
+            run("predict", model, wine[1], "--out", tmp_path / f"{rule}.csv", "--rule", rule, "--batch-size", "7").code
+            == 0
+        )
+    wide, narrow = (pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("dominance", "e-admissibility"))
+    np.testing.assert_allclose(wide.TU, narrow.TU, atol=1e-5)
+    assert all(set(n.split("|")) <= set(w.split("|")) for n, w in zip(narrow.set, wide.set, strict=True))
+
+
+def test_new_tables_with_gaps_and_strange_columns(run, model, wine, tmp_path):
+    frame = pd.read_csv(wine[1]).drop(columns="kind").astype(object)
+    frame.loc[2, "alcohol"] = "?"
+    frame["extra"] = 1
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    refused = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert refused.code == 1
+    assert f"{tmp_path / 'new.csv'} row 3, column 'alcohol': '?' is not a number." in refused.err
+    assert list(tmp_path.iterdir()) == [tmp_path / "new.csv"]
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--missing", "?")
+    assert done.code == 0
+    assert "column 'alcohol': 1 missing value, for which values of the training table are tried" in done.out
+    assert "not used, for the training table has no such column: extra" in done.out
+    frame.drop(columns="alcohol").to_csv(tmp_path / "less.csv", index=False)
+    done = run("predict", model, tmp_path / "less.csv", "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "less.csv has no column 'alcohol', which the model was trained with" in done.err
+
+
+def test_numbers_beyond_all_measure_are_refused(run, model, wine, tmp_path):
+    frame = pd.read_csv(wine[1])
+    frame.loc[1, "alcohol"] = 1e300
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "new.csv row 2 holds a number far beyond those of the training table" in done.err
+
+
+@pytest.mark.parametrize("place", ["absent", "empty", "foreign", "truncated"])
+def test_directories_that_are_no_models(run, model, wine, tmp_path, place):
+    folder = tmp_path / place
+    if place != "absent":
+        folder.mkdir()
+    if place == "foreign":
+        (folder / "config.json").write_text("{}")
+    if place == "truncated":
+        (folder / "config.json").write_bytes((model / "config.json").read_bytes())
+        (folder / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:500])
+    done = run("predict", folder, wine[1], "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    expected = {
+        "absent": "There is no model directory",
+        "empty": "There is no saved model in",
+        "foreign": "is not part of a model saved by creinn",
+        "truncated": "is truncated",
+    }
+    assert expected[place] in done.err
+
+
+def test_output_that_cannot_be_written(run, model, wine, tmp_path):
+    (tmp_path / "p.csv").mkdir()
+    done = run("predict", model, wine[1], "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "p.csv is a directory. Name a file to write." in done.err
+
+
+def contents(*folders):
+    return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
+    data, kept = tmp_path / "data.csv", tmp_path / "model"
+    data.write_bytes(wine[1].read_bytes())
+    shutil.copytree(model, kept)
+    (tmp_path / "link.csv").symlink_to(data)
+    before = contents(tmp_path)
+    for out in (data, tmp_path / "link.csv", kept / "config.json", kept / "model.safetensors", kept / "train.csv"):
+        done = run("predict", kept, data, "--out", out, "--force")
+        assert done.code == 1
+        assert "is an input of this command, or part of one. Name another file to write." in done.err
+        assert contents(tmp_path) == before
+    done = run("evaluate", kept, data, "--out", tmp_path / "e.json", "--report", data, "--force")
+    assert f"{data} is an input" in done.err
+    assert contents(tmp_path) == before
+    done = run("predict", kept, data, "--out", tmp_path / "p.yaml")
+    assert "p.yaml is where the options are kept. Give the result another suffix." in done.err
+
+
+def test_files_of_others_are_replaced_by_force_alone(run, model, wine, tmp_path):
+    out, options = tmp_path / "p.csv", tmp_path / "p.yaml"
+    for mine in (out, options):
+        mine.write_text("mine")
+        done = run("predict", model, wine[1], "--out", out)
+        assert done.code == 1
+        assert f"{mine} is there already, and creinn predict did not write it. Name another file, or" in done.err
+        assert contents(tmp_path) == {mine: b"mine"}
+        mine.unlink()
+    out.write_text("mine")
+    done = run("predict", model, wine[1], "--out", out, "--force")
+    assert done.code == 0, done.err
+    assert f"note: {out} is there already and will be replaced" in done.out
+    assert run("predict", model, wine[1], "--out", out).code == 0  # now it is ours
+    assert run("evaluate", model, wine[1], "--out", out).code == 1  # but not of this command
+    assert run("predict", model, out, "--out", out).code == 1  # and not if it is the input
+
+
+def test_columns_are_kept(run, model, interval_model, wine, tmp_path):
+    frame = pd.read_csv(wine[1])
+    frame.insert(0, "id", [f"00{i}" for i in range(len(frame))])
+    frame.insert(3, "name", ["", *["Łódź, 1.0"] * (len(frame) - 1)])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--keep", "id,name,kind")
+    assert done.code == 0, done.err
+    predicted = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert list(predicted.columns)[:5] == ["row", "id", "name", "kind", "label"]
+    assert predicted.id.tolist() == frame.id.tolist()
+    assert predicted.name.tolist() == frame.name.tolist()
+    pair = ("--lower", tmp_path / "new.csv", "--upper", tmp_path / "new.csv")
+    assert run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", "--keep", "id").code == 0
+    for column, message in (("key", "has no column 'key'; its columns are id"), ("row", "'row' cannot be kept")):
+        done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", column)
+        assert done.code == 1
+        assert message in done.err
+    frame.rename(columns={"id": "label"}).to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", "label")
+    assert "The column 'label' cannot be kept: the predictions have a column of that name." in done.err
+
+
+def test_one_row_is_one_row(run, model, wine, tmp_path):
+    pd.read_csv(wine[1])[:1].to_csv(tmp_path / "new.csv", index=False)
+    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    assert done.out.endswith("p.csv: 1 row\n")
+    done = run("evaluate", model, tmp_path / "new.csv", "--ood", tmp_path / "new.csv", "--out", tmp_path / "e.json")
+    assert done.out.startswith("1 row of ")
+    assert "OOD: 1 row of " in done.out

@@ -1,0 +1,181 @@
+"""``creinn train --from``: a trained model becomes credal, or goes on."""
+
+import json
+from functools import partial
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from creinn import CreINN, Ensemble, load, models
+from creinn.cli.saved import read_saved
+from creinn.cli.sources import Source, read_rows
+from creinn.rivals import SNN, create
+from creinn.saving import save
+from creinn.training.start import credal
+
+FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
+
+
+def rows(model, path):
+    saved = read_saved(model, "cpu")
+    return read_rows(Source(path), saved.preprocessing, saved.classes)
+
+
+def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreign, tmp_path):
+    out = tmp_path / "m"
+    done = run("train", wine[0], "--from", ordinary, "--out", out)
+    assert done.code == 0, done.err
+    assert "scale of the distance: " in done.out
+    assert "note: No row is held out, for the model to start from may have seen it" in done.out
+    assert "trained" not in done.out
+    before, after = load(ordinary), load(out)
+    assert type(after) is CreINN
+    assert not after.is_interval
+    for name, value in before.network.state_dict().items():  # not trained
+        assert torch.equal(value, after.network.state_dict()[name])
+    test = rows(ordinary, wine[1])
+    assert torch.equal(before.predict(test.x).label, after.predict(test.x).label)
+    expected = CreINN(before.network, logit_norm=False, distance=True)
+    train = rows(ordinary, wine[0])
+    expected.fit_distance(train.x, train.labels)
+    torch.testing.assert_close(after.predict(test.x).upper, expected.predict(test.x).upper)
+    # and it serves like any other model
+    report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
+    done = run("evaluate", out, wine[1], "--ood", foreign, *report)
+    assert done.code == 0, done.err
+    record = json.loads((tmp_path / "e.json").read_text())
+    assert record["ood"]["auroc"]["EU"] > 0.99
+    assert record["sets"]["coverage"] > 0.95
+    assert run("predict", out, foreign, "--out", tmp_path / "p.csv").code == 0
+    assert pd.read_csv(tmp_path / "p.csv").EU.mean() > 1
+
+
+def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path):
+    arguments = ("train", wine[0], "--from", ordinary, "--distance", "0.5", "--target", "kind", "--missing", "?")
+    assert run(*arguments, "--out", tmp_path / "m").code == 0
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["from"], kept["train"], kept["members"]) == (str(ordinary), "nothing", 1)
+    assert run("train", "--config", tmp_path / "m" / "train.yaml", "--out", tmp_path / "n").code == 0
+    first, again = load(tmp_path / "m"), load(tmp_path / "n")
+    assert float(first.distance_radius.scale) == 0.5
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
+    saved = read_saved(tmp_path / "m", "cpu")
+    assert saved.preprocessing["marks"] == ["?"]
+    assert saved.preprocessing["columns"] == read_saved(ordinary, "cpu").preprocessing["columns"]
+    assert saved.classes == ["class_0", "class_1", "class_2"]
+
+
+@pytest.mark.parametrize("method", ["creinn", "creinn-d"])
+def test_radii_alone_are_trained(run, ordinary, wine, tmp_path, method):
+    done = run("train", wine[0], "--from", ordinary, "--method", method, "--train", "radii", *FEW, "--out", tmp_path)
+    assert done.code == 0, done.err
+    assert "trained 1 network, epochs: 3" in done.out
+    before, after = load(ordinary), load(tmp_path)
+    assert after.is_interval
+    assert (after.distance_radius is not None) == (method == "creinn-d")
+    fresh = credal(load(ordinary), FORM, needs_radii=True).network
+    state = after.network.state_dict()
+    for name, value in before.network.state_dict().items():
+        if name.endswith("weight") and value.ndim == 2:
+            assert torch.equal(value, state[name])  # centres stay
+            assert not torch.equal(fresh.state_dict()[f"{name}_radius"], state[f"{name}_radius"])  # radii do not
+    x = rows(ordinary, wine[1]).x
+    assert (before.predict(x).label == after.predict(x).label).float().mean() > 0.95
+
+
+FEW = ("--epochs", "3")
+
+
+def test_radii_are_the_default_of_creinn(run, ordinary, wine, bounds_of, tmp_path):
+    assert run("train", wine[0], "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "m").code == 0
+    assert yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())["train"] == "radii"
+    # an interval twin takes intervals, and can learn its radii from them
+    pair = bounds_of(wine[0])
+    done = run("train", *pair, "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "n")
+    assert done.code == 0, done.err
+    assert run("predict", tmp_path / "n", *pair, "--out", tmp_path / "p.csv").code == 0
+    done = run("train", *pair, "--from", ordinary, "--out", tmp_path / "o")
+    assert done.code == 1
+    assert "The method 'creinn-d' takes no intervals; take --method creinn." in done.err
+
+
+@pytest.fixture
+def bounds_of(tmp_path):
+    def write(path):
+        frame = pd.read_csv(path)
+        paths = [tmp_path / f"{path.stem}-{side}.csv" for side in ("lower", "upper")]
+        for where, sign in zip(paths, (-1, 1), strict=True):
+            (frame.drop(columns="kind") + sign * 0.01).assign(kind=frame.kind).to_csv(where, index=False)
+        return "--lower", paths[0], "--upper", paths[1]
+
+    return write
+
+
+def test_training_goes_on(run, model, wine, tmp_path):
+    done = run("train", wine[0], "--from", model, "--train", "all", "--epochs", "2", "--out", tmp_path)
+    assert done.code == 0, done.err
+    assert "trained 1 network, epochs: 2" in done.out
+    before, after = load(model), load(tmp_path)
+    assert after.logit_norm
+    assert not torch.equal(before.norm.weight, after.norm.weight)
+    assert (before.norm.weight - after.norm.weight).abs().max() < 0.1  # it did not start anew
+    assert bool(after.distance_radius.fitted)
+
+
+def test_interval_network_gets_a_distance(run, interval_model, wine, tmp_path):
+    assert run("train", wine[0], "--from", interval_model, "--out", tmp_path / "m").code == 0
+    before, after = load(interval_model), load(tmp_path / "m")
+    assert after.is_interval
+    x = rows(interval_model, wine[1]).x
+    narrow, wide = before.predict(x), after.predict(x)
+    assert bool((wide.lower <= narrow.lower + 1e-6).all())
+    assert wide.width.mean() > narrow.width.mean()
+    done = run("train", wine[0], "--from", interval_model, "--mode", "scaled", "--out", tmp_path / "n")
+    assert done.code == 1
+    assert "The model to start from was trained in mode 'paper': give --mode paper." in done.err
+
+
+def test_ensembles_keep_their_members(run, wine, train_wine, tmp_path):
+    start = train_wine("deep", "--method", "deep-ensemble", "--members", "2", "--epochs", "2")
+    done = run("train", wine[0], "--from", start, "--combine", "envelope", "--out", tmp_path / "m")
+    assert done.code == 0, done.err
+    before, after = load(start), load(tmp_path / "m")
+    assert type(after) is Ensemble
+    assert after.combine == "envelope"
+    assert len(after.members) == 2
+    for old, new in zip(before.members, after.members, strict=True):
+        assert torch.equal(old.network.head.weight, new.network.head.weight)
+    done = run("train", wine[0], "--from", start, "--members", "3", "--out", tmp_path / "n")
+    assert done.code == 1
+    assert "--members is 3, but the model to start from has 2." in done.err
+
+
+def test_other_targets_and_other_kinds_are_refused(run, ordinary, wine, train_wine, tmp_path):
+    done = run("train", wine[0], "--from", ordinary, "--target", "alcohol", "--out", tmp_path / "m")
+    assert done.code == 1
+    assert "--target is 'alcohol', but the model to start from was trained for 'kind'." in done.err
+    bayesian = train_wine("bayesian", "--method", "bnn-r", "--epochs", "1")
+    done = run("train", wine[0], "--from", bayesian, "--out", tmp_path / "m")
+    assert done.code == 1
+    assert "holds a model of kind BNN, which nothing can start from" in done.err
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("logit_norm", [False, True])
+def test_the_centres_of_a_converted_model_predict_as_before(logit_norm, tmp_path):
+    torch.manual_seed(0)
+    x = torch.randn(40, 3)
+    architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(8,))
+    model = create("snn", architecture, logit_norm=logit_norm)
+    assert isinstance(model, SNN)
+    model.train()(x)  # statistics of their own
+    model.eval()
+    made = credal(model, FORM, needs_radii=True)
+    expected = model.norm(model.network(x))
+    torch.testing.assert_close(made.network(x).center, expected, atol=5e-3, rtol=0)  # but for ReLU near 0
+    with_distance = credal(model, FORM | {"distance": True}, needs_radii=False)
+    torch.testing.assert_close(with_distance.norm(with_distance.network(x)), expected)
+    save(made.eval(), tmp_path)
+    torch.testing.assert_close(load(tmp_path)(x).upper, made(x).upper)

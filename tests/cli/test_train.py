@@ -1,0 +1,411 @@
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from creinn import CreINN, Ensemble, load
+from creinn.cli import train
+from creinn.cli.heldout import divided
+from creinn.cli.methods import METHODS
+from creinn.cli.saved import read_saved
+from creinn.cli.sources import Rows, Source, Training, read_rows
+from creinn.rivals import SNN, DeepEnsemble
+from creinn.saving import read_config, save
+from creinn.training import loop
+
+FEW = ("--hidden", "8", "--epochs", "2")
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A small table with every difficulty: texts, missing values, a constant and an empty column, a key."""
+    rng = np.random.default_rng(0)
+    n = 60
+    y = np.arange(n) % 3
+    frame = pd.DataFrame(
+        {
+            "key": [f"k{i}" for i in range(n)],
+            "size": y + rng.normal(scale=0.3, size=n).round(3),
+            "colour": np.array(["red", "green", "blue"])[y],
+            "constant": 1,
+            "empty": None,
+            "y": y,
+        }
+    )
+    frame.loc[[3, 4], "size"] = None
+    frame.loc[5, "colour"] = None
+    path = tmp_path / "data.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_what_was_done_is_said_and_kept(run, table, tmp_path):
+    out = tmp_path / "model"
+    done = run("train", table, "--target", "y", "--drop", "key", "--out", out, *FEW, "--validation-fraction", "0.2")
+    assert done.code == 0, done.err
+    assert f"note: {table}, column 'size': 2 missing values, for which values of the training" in done.out
+    assert f"note: {table}, column 'colour': 1 missing value, for which" in done.out
+    assert f"note: {table}, column 'constant': it is 1 in all rows, so it is left out" in done.out
+    assert f"note: {table}, column 'empty': it is empty, so it is left out" in done.out
+    assert "60 rows of 4 numbers; 3 classes: 0 (20), 1 (20), 2 (20)" in done.out
+    assert "validation accuracy" in done.out
+    assert "of 12 rows)" in done.out
+    config = read_config(out)
+    assert config["classes"] == ["0", "1", "2"]
+    assert [c["name"] for c in config["preprocessing"]["columns"]] == ["size", "colour"]
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors", "train.yaml"]
+    options = yaml.safe_load((out / "train.yaml").read_text())
+    assert options["members"] == 1
+    assert options["learning_rate"] == 0.001
+    assert options["drop"] == ["key"]
+
+
+def test_texts_for_missing_values_are_remembered(run, table, tmp_path):
+    table.write_text(table.read_text().replace("k7,", "k7,?").replace("k8,", "k8,?"))
+    lines = [line.split(",") for line in table.read_text().splitlines()]
+    for line in lines:
+        line[1] = "?" if line[1].startswith("?") else line[1]
+    table.write_text("\n".join(",".join(line) for line in lines))
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--missing", "?,-")
+    assert done.code == 0, done.err
+    assert "column 'size': 4 missing values, for which" in done.out
+    done = run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
+    assert done.code == 0, done.err
+    assert "column 'size': 4 missing values, for which" in done.out
+
+
+def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert run("train", table, "--target", "y", "--out", first, *FEW, "--seed", "3").code == 0
+    assert run("train", "--config", first / "train.yaml", "--out", again).code == 0
+    assert run("train", "--config", first / "train.yaml", "--out", tmp_path / "other", "--seed", "4").code == 0
+    a, b, c = (load(path).state_dict() for path in (first, again, tmp_path / "other"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not all(torch.equal(a[name], c[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "members"),
+    [
+        ((), CreINN, None),
+        (("--method", "creinn"), CreINN, None),
+        (("--members", "2", "--combine", "envelope"), Ensemble, 2),
+        (("--method", "creinn", "--members", "2", "--mode", "sound"), Ensemble, 2),
+        (("--method", "snn"), SNN, None),
+        (("--method", "deep-ensemble"), DeepEnsemble, 5),
+        (("--method", "snn", "--members", "2"), DeepEnsemble, 2),
+    ],
+)
+def test_methods(run, table, tmp_path, options, kind, members):
+    assert run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, *options).code == 0
+    model = load(tmp_path / "m")
+    assert type(model) is kind
+    if members:
+        assert len(model.members) == members
+        x = torch.randn(5, read_features(model))
+        assert not torch.equal(model.members[0](x).probabilities, model.members[1](x).probabilities)
+    if "sound" in options:
+        assert model.members[0].mode == "sound"
+    if kind is Ensemble:
+        assert model.combine == ("envelope" if "envelope" in options else "average")
+
+
+def read_features(model) -> int:
+    return next(model.parameters()).shape[1]
+
+
+def test_default_is_the_recommended_form(run, wine, tmp_path):
+    arguments = ("train", wine[0], "--target", "kind", *FEW)
+    done = run(*arguments, "--out", tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (False, True, "paper", True)
+    assert f"scale of the distance: {float(model.distance_radius.scale):.3g}\n" in done.out
+    assert "width" not in done.out
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["method"], kept["distance"], kept["train"], kept["from"]) == ("creinn-d", True, "all", None)
+
+
+def test_options_of_credal_methods(run, wine, tmp_path):
+    arguments = ("train", wine[0], "--target", "kind", *FEW, "--out", tmp_path / "m")
+    assert run(*arguments, "--distance", "0.25", "--loss", "bounds").code == 0
+    model = load(tmp_path / "m")
+    assert (model.is_interval, model.options()["loss"]) == (False, "bounds")
+    assert float(model.distance_radius.scale) == 0.25
+    assert run(*arguments, "--method", "creinn", "--distance", "--mode", "scaled").code == 0
+    model = load(tmp_path / "m")
+    assert (model.is_interval, model.distance, model.mode, bool(model.distance_radius.fitted)) == (
+        *(True, True, "scaled", True),
+    )
+    assert run(*arguments, "--method", "creinn").code == 0
+    assert load(tmp_path / "m").distance_radius is None
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monkeypatch, start):
+    seen = []
+    fit_distance = CreINN.fit_distance
+
+    def spy(self, x, y, held_out=None):
+        held_out = list(held_out) if held_out is not None else None
+        rows = [y] if held_out is None else [held_out[1]] if start else [labels for _, labels in held_out]
+        seen.append((len(y), sum(map(len, rows))))
+        return fit_distance(self, x, y, held_out)
+
+    monkeypatch.setattr(CreINN, "fit_distance", spy)
+    arguments = ("--from", ordinary) if start else ("--target", "kind", *FEW)
+    done = run("train", wine[0], *arguments, "--validation-fraction", "0.25", "--out", tmp_path / "m")
+    assert done.code == 0, done.err
+    assert "of 31 rows" in done.out
+    assert seen == [(93, 31)]
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"}))
+def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)
+    assert done.code == 0, done.err
+    for name in ("a.csv", "b.csv"):
+        assert run("predict", tmp_path / "m", table, "--out", tmp_path / name).code == 0
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
+    assert run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
+    assert load(tmp_path / "m").logits == 1
+
+
+def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypatch):
+    arguments = ("train", wine[0], "--target", "kind", *FEW, "--method", "creinn")
+    done = run(*arguments, "--out", tmp_path / "m")
+    assert "mean width of the probability intervals in training: 0." in done.out
+    assert "hardly more than points" not in done.out
+    monkeypatch.setattr(train, "NEARLY_POINTS", 1.0)
+    assert "hardly more than points" in run(*arguments, "--out", tmp_path / "m").out
+    done = run(*arguments, "--out", tmp_path / "m", "--distance")
+    assert "mean width" in done.out  # but the distance gives epistemic uncertainty all the same
+    assert "hardly more than points" not in done.out
+    assert "width" not in run(*arguments[:-1], "snn", "--out", tmp_path / "n").out
+
+
+def test_early_stopping_keeps_the_best(run, wine, tmp_path):
+    options = ("--patience", "2", "--validation-fraction", "0.3", "--class-weight", "balanced")
+    done = run(
+        *("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--hidden", "8", "--epochs", "300"),
+        *("--learning-rate", "0.05", *options),
+    )
+    assert done.code == 0
+    epochs = int(done.out.split("epochs: ")[1].split()[0])
+    assert 3 <= epochs < 300
+
+
+def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
+    arguments = ("train", wine[0], "--target", "kind", "--hidden", "8", "--learning-rate", "0.05", "--epochs", "300")
+    done = run(*arguments, "--out", tmp_path / "m")
+    assert done.code == 0, done.err
+    last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
+    assert last == best + 10 < 300
+    saved = read_saved(tmp_path / "m", "cpu")
+    rows = read_rows(Source(wine[0]), saved.preprocessing, saved.classes)
+    (_, trained), (x, y) = divided(Training(rows, saved.classes, {}), None, seed=0, is_new=True)
+    assert (len(y), len(trained)) == (21, 103)
+    sets = saved.model.predict(x)
+    sizes, covered = sets.classes("maximality").sum(1), sets.classes("maximality")[torch.arange(21), y]
+    loss = -sets.intersection[torch.arange(21), y].log().mean()
+    assert f"validation accuracy {(sets.label == y).double().mean():.4f} (" in done.out
+    assert f"validation log loss {loss:.4f}\n" in done.out
+    assert (
+        f"the true class is in {covered.double().mean():.4f} of them, mean size {sizes.double().mean():.2f}" in done.out
+    )
+    assert "these rows have chosen the epoch and the scale of the distance too" in done.out
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["validation_fraction"], kept["patience"]) == (1 / 6, 10)
+    done = run(*arguments[:-1], "15", "--out", tmp_path / "n", "--patience", "0", "--distance", "1")
+    assert "trained 1 network, epochs: 15\n" in done.out
+    assert "validation accuracy" in done.out
+    assert "have chosen" not in done.out
+    done = run(*arguments[:-1], "2", "--out", tmp_path / "n", "--validation-fraction", "0")
+    assert "validation" not in done.out
+
+
+def test_few_rows_are_not_held_out(run, table, tmp_path):
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([*lines[:58], "k,0.5,red,1,,rare"]))  # 58 rows
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
+    assert done.code == 0, done.err
+    assert "note: 58 rows are too few to hold some out: no accuracy is measured. --validation-fraction" in done.out
+    assert "validation accuracy" not in done.out
+    kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
+    assert (kept["validation_fraction"], kept["patience"]) == (0, 0)
+
+
+def test_classes_keep_a_row_to_train_on(capsys):
+    labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
+    data = Training(Rows(torch.arange(120.0)[:, None], labels, {}, []), list("abcdefg"), {})
+    (x, y), (x_val, y_val) = divided(data, None, seed=0, is_new=True)
+    assert sorted(torch.cat([x, x_val])[:, 0].tolist()) == list(range(120))
+    assert set(y.tolist()) == set(range(7))
+    assert y_val.tolist() == [6] * 19
+    assert "no row is held out of classes that would have none left: 1 name (a)" in capsys.readouterr().out
+    singles = Training(Rows(torch.zeros(100, 1), torch.arange(100), {}, []), [str(i) for i in range(100)], {})
+    assert divided(singles, None, 0, is_new=True)[1] is None
+    assert "no row is held out of classes that would have none left: 17 names (" in capsys.readouterr().out
+
+
+def test_checkpoints_let_a_training_go_on(run, table, tmp_path):
+    arguments = ("train", table, "--target", "y", "--hidden", "8", "--members", "2")
+    checkpoints = ("--checkpoints", tmp_path / "c")
+    assert run(*arguments, "--epochs", "4", "--out", tmp_path / "whole").code == 0
+    assert run(*arguments, "--epochs", "2", "--out", tmp_path / "half", *checkpoints).code == 0
+    assert run(*arguments, "--epochs", "4", "--out", tmp_path / "resumed", *checkpoints).code == 0
+    whole, resumed = load(tmp_path / "whole").state_dict(), load(tmp_path / "resumed").state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_interruption_writes_no_model(run, table, tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "_epoch", interrupt)
+    done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
+    assert done.code == 130
+    assert "stopped; no model was written" in done.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_failure_leaves_the_old_model(run, table, tmp_path):
+    out = tmp_path / "m"
+    assert run("train", table, "--target", "y", "--out", out, *FEW).code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    done = run("train", table, "--target", "y", "--out", out, "--epochs", "2", "--hidden", "0")
+    assert done.code == 1
+    assert "must be at least 1, got 0" in done.err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent.csv", "--target", "y"], "There is no file or folder absent.csv."),
+        (["{table}"], "--target is needed: the column of the classes, one of key, size, colour"),
+        (
+            ["{table}", "--target", "z"],
+            "{table} has no column 'z'; its columns are key, size, colour, constant, empty, y.",
+        ),
+        (["{table}", "--target", "constant"], "{table} has one class only, '1'."),
+        (["--target", "y"], "Data are one table or folder, or --lower and --upper, but neither is given."),
+        (["--target", "y", "--lower", "{table}"], "two halves of a pair, but only one is given"),
+        (["{table}", "--target", "y", "--lower", "{table}", "--upper", "{table}"], "but both are."),
+        (["{table}", "--target", "y", "--method", "magic"], "There is no method 'magic'; there are creinn-d, creinn,"),
+        (["{table}", "--target", "y", "--members", "0"], "--members must be at least 1, got 0."),
+        (["{table}", "--target", "y", "--epochs", "0"], "epochs must be at least 1, got 0."),
+        (
+            ["{table}", "--target", "y", "--patience", "3", "--validation-fraction", "0"],
+            "--patience needs --validation-fraction",
+        ),
+        (["{table}", "--target", "y", "--validation-fraction", "1"], "--validation-fraction must be at least 0"),
+        (["{table}", "--target", "y", "--device", "abacus"], "The device 'abacus' cannot be used"),
+        (["{table}", "--target", "y", "--augment"], "--augment is for images, but the data are a table."),
+        (["{table}", "--target", "y", "--separator", ";"], "has no column 'y'; its columns are key,size,colour"),
+        (
+            ["--lower", "{table}", "--upper", "{table}", "--target", "y", "--method", "snn"],
+            "The method 'snn' takes no intervals; take --method creinn.",
+        ),
+        (
+            ["--lower", "{table}", "--upper", "{table}", "--target", "y"],
+            "The method 'creinn-d' takes no intervals; take --method creinn.",
+        ),
+        (
+            ["{table}", "--target", "y", "--method", "snn", "--mode", "sound"],
+            "--mode is for creinn-d and creinn, not for snn.",
+        ),
+        (
+            ["{table}", "--target", "y", "--method", "bnn-r", "--from", "m"],
+            "--from is for creinn-d and creinn, not for bnn-r.",
+        ),
+        (["{table}", "--target", "y", "--distance", "false"], "creinn-d is nothing without a distance"),
+        (["{table}", "--target", "y", "--distance", "-1"], "distance must be a finite number >= 0"),
+        (["{table}", "--target", "y", "--train", "radii"], "--train radii needs --from"),
+        (["{table}", "--target", "y", "--train", "nothing"], "--train nothing needs --from"),
+        (["{table}", "--from", "absent"], "There is no model directory absent."),
+        (["{table}", "--from", "absent", "--hidden", "4"], "--hidden cannot be chosen with --from"),
+    ],
+)
+def test_user_errors_are_one_line_and_leave_nothing(run, table, tmp_path, arguments, message):
+    filled = [argument.replace("{table}", str(table)) for argument in arguments]
+    few = [] if "--epochs" in filled else FEW[2:]
+    done = run("train", *filled, "--out", tmp_path / "m", *([] if "--from" in filled else FEW[:2]), *few)
+    assert done.code == 1
+    assert done.err.startswith("creinn train: ")
+    assert message.replace("{table}", str(table)) in done.err
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_places_where_no_model_can_be(run, table, tmp_path):
+    (tmp_path / "file").write_text("x")
+    done = run("train", table, "--target", "y", "--out", tmp_path / "file", *FEW)
+    assert done.code == 1
+    assert "is a file. Name a directory for the model." in done.err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps({"mine": 1}))
+    done = run("train", table, "--target", "y", "--out", tmp_path / "other", *FEW)
+    assert done.code == 1
+    assert "that is no model of ours" in done.err
+    assert json.loads((tmp_path / "other" / "config.json").read_text()) == {"mine": 1}
+
+
+# Pairs of tables.
+
+
+@pytest.fixture(scope="module")
+def bounds(wine, tmp_path_factory):
+    """The wines as intervals: lower and upper tables for training, and for testing."""
+    folder = tmp_path_factory.mktemp("bounds")
+    paths = []
+    for part, path in zip(("train", "test"), wine, strict=True):
+        frame = pd.read_csv(path)
+        numbers = frame.drop(columns="kind")
+        for side, sign in (("lower", -1), ("upper", 1)):
+            shifted = numbers + sign * 0.1 * numbers.std()
+            paths.append(folder / f"{part}-{side}.csv")
+            shifted.assign(kind=frame.kind, place="x").assign(place=frame.kind.str[-1]).to_csv(paths[-1], index=False)
+    return paths
+
+
+def test_pair_round_trip(run, bounds, tmp_path):
+    lower, upper, test_lower, test_upper = bounds
+    m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
+    done = run(
+        *("train", "--lower", lower, "--upper", upper, "--target", "kind", "--drop", "place", "--out", m),
+        *("--method", "creinn", "--hidden", "16", "--epochs", "30", "--learning-rate", "0.01"),
+    )
+    assert done.code == 0, done.err
+    assert "124 rows of 13 intervals" in done.out
+    assert run("predict", m, "--lower", test_lower, "--upper", test_upper, "--out", p).code == 0
+    predicted = pd.read_csv(p)
+    assert (predicted.label == pd.read_csv(test_lower).kind).mean() > 0.9
+    assert run("evaluate", m, "--lower", test_lower, "--upper", test_upper, "--out", e).code == 0
+    assert json.loads(e.read_text())["accuracy"] == pytest.approx(
+        (predicted.label == pd.read_csv(test_lower).kind).mean()
+    )
+    swapped = run("predict", m, "--lower", test_upper, "--upper", test_lower, "--out", tmp_path / "q.csv")
+    assert swapped.code == 1
+    assert "row 1, column 'alcohol' is" in swapped.err
+    assert "Are the tables swapped?" in swapped.err
+    assert not (tmp_path / "q.csv").exists()
+
+
+def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
+    (tmp_path / "folder").mkdir()
+    done = run("predict", model, tmp_path / "folder", "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "the model was trained on a table, but this is an image, folder or archive" in done.err
+    bare = load(model)
+    bare.preprocessing = None
+    save(bare, tmp_path / "bare")
+    done = run("predict", tmp_path / "bare", wine[1], "--out", tmp_path / "p.csv")
+    assert done.code == 1
+    assert "it was not saved by creinn train" in done.err

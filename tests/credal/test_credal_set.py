@@ -1,0 +1,396 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from torch import tensor
+from torch.utils import _pytree as pytree
+
+import credal_cases
+import reference_credal
+from creinn import CreINN, Interval, models
+from creinn import nn as inn
+from creinn.classifier.creinn import credal_set
+from creinn.credal.credal_set import CredalSet, cross_entropy
+from creinn.credal.entropy import lower_entropy, upper_entropy
+from creinn.credal.probability import interval_softmax, reachable
+from creinn.credal.uncertainty import entropy_uncertainty
+
+
+def by_hand():
+    return CredalSet(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]))
+
+
+def random_sets(count=20, classes=5, seed=0):
+    return CredalSet(*credal_cases.boxes(count, classes, seed, share=1.0))
+
+
+def test_one_set_by_hand():
+    s = by_hand()
+    assert s.intersection.tolist() == pytest.approx([2 / 15, 8 / 15, 1 / 3])  # alpha = .4 / .6
+    assert torch.equal(s.probabilities, s.intersection)
+    assert s.label.item() == 1
+    assert s.width.tolist() == pytest.approx([0.2, 0.2, 0.2])
+    assert s.shape == (3,)
+    assert s.num_classes == 3
+    assert [x.item() for x in (s.total, s.aleatoric, s.epistemic)] == pytest.approx(
+        [1.52193, 0.97095, 0.55098], abs=1e-5
+    )
+    assert s.upper_entropy(return_distribution=True)[1].tolist() == pytest.approx([0.2, 0.4, 0.4])
+    assert s.lower_entropy(return_distribution=True)[1].tolist() == pytest.approx([0, 0.6, 0.4])
+    torch.testing.assert_close(s.upper_entropy(), s.total)
+    torch.testing.assert_close(s.lower_entropy(), s.aleatoric)
+
+
+def test_bounds_are_made_reachable():
+    s = CredalSet(tensor([0.1, 0.2, 0.3]), tensor([0.4, 0.5, 0.9]))
+    assert s.upper.tolist() == pytest.approx([0.4, 0.5, 0.7])
+
+
+def test_measures_by_name():
+    s = random_sets()
+    for got, expected in zip(s.uncertainty("entropy"), entropy_uncertainty(s.lower, s.upper), strict=True):
+        assert torch.equal(got, expected)
+    assert torch.equal(s.total, s.uncertainty("entropy").total)
+    with pytest.raises(ValueError, match="defined for 2 classes, found 5"):
+        s.uncertainty("interval")
+    with pytest.raises(ValueError, match="measure must be 'entropy' or 'interval', found 'variance'"):
+        s.uncertainty("variance")
+
+
+def test_two_classes_use_the_binary_measures():
+    s = CredalSet.binary(tensor([0.1, 0.5]), tensor([0.6, 0.5]))
+    torch.testing.assert_close(s.lower, tensor([[0.4, 0.1], [0.5, 0.5]]))
+    torch.testing.assert_close(s.upper, tensor([[0.9, 0.6], [0.5, 0.5]]))
+    torch.testing.assert_close(s.total, tensor([0.6, 0.5]))
+    torch.testing.assert_close(s.aleatoric, tensor([0.1, 0.5]))
+    torch.testing.assert_close(s.epistemic, tensor([0.5, 0.0]))
+    assert s.uncertainty("entropy").total.tolist() == pytest.approx([1.0, 1.0])
+    torch.testing.assert_close(CredalSet._binary(tensor([0.1, 0.5]), tensor([0.6, 0.5])).lower, s.lower)
+
+
+def test_classes_by_rule():
+    s = CredalSet(tensor([0.2, 0.2, 0.2]), tensor([0.6, 0.6, 0.31]))
+    assert s.classes("dominance").tolist() == [True, True, True]
+    assert s.classes("maximality").tolist() == [True, True, True]
+    assert s.classes("e-admissibility").tolist() == [True, True, False]
+    with pytest.raises(ValueError, match="one of 'dominance', 'maximality', 'e-admissibility'; found 'all'"):
+        s.classes("all")
+
+
+def test_uncertainties_are_computed_once(monkeypatch):
+    s = random_sets()
+    total = s.total
+    monkeypatch.setattr("creinn.credal.credal_set.entropy_uncertainty", lambda *_: pytest.fail("computed again"))
+    assert s.total is total
+    assert s.aleatoric is not None
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.ones(3), ValueError, r"must have one shape, found \(2, 3\) and \(3,\)"),
+        (torch.zeros(5, 1), torch.ones(5, 1), ValueError, r"K >= 2 classes, found shape \(5, 1\)\. For the.*binary"),
+        (tensor(0.1), tensor(0.2), ValueError, r"K >= 2 classes, found shape \(\)"),
+        (torch.zeros(3), torch.ones(3).double(), TypeError, "one floating dtype, found torch.float32 and"),
+        (torch.zeros(3).int(), torch.ones(3).int(), TypeError, "found torch.int32 and torch.int32"),
+        (torch.zeros(3).half(), torch.ones(3), TypeError, "found torch.float16 and torch.float32"),
+        (torch.full((3,), 0.35).bfloat16(), torch.ones(3).bfloat16(), ValueError, r"lower bounds sum to 1\.0\d+ > 1"),
+        (torch.zeros(3), torch.ones(3, device="meta"), ValueError, "one device, found cpu and meta"),
+        (
+            tensor([[0.1, 0.2], [0.3, float("nan")]]),
+            torch.ones(2, 2),
+            ValueError,
+            r"must be finite, found \[nan, 1\] at index \(1, 1\) of bounds \(2, 2\)",
+        ),
+        (torch.zeros(3), tensor([1.0, float("inf"), 1.0]), ValueError, r"finite, found \[0, inf\] at index \(1,\)"),
+        (tensor([-2.0, 0.1]), tensor([3.0, 0.5]), ValueError, r"lie in \[0, 1\], found \[-2, 3\].*Were logits passed"),
+        (tensor([0.1, 0.1]), tensor([0.5, 1.5]), ValueError, r"lie in \[0, 1\], found \[0\.1, 1\.5\] at index \(1,\)"),
+        (tensor([0.1, 0.6]), tensor([0.9, 0.4]), ValueError, r"exceeds its upper bound, found \[0\.6, 0\.4\]"),
+        (torch.full((4, 3), 0.4), torch.full((4, 3), 0.5), ValueError, r"sum to 1\.2 > 1 at index \(0,\) of"),
+        (torch.full((3,), 0.1), torch.full((3,), 0.2), ValueError, r"upper bounds sum to 0\.6 < 1\."),
+    ],
+)  # fmt: skip
+def test_invalid_bounds_are_refused_with_the_first_offender(lower, upper, error, message):
+    with pytest.raises(error, match=message):
+        CredalSet(lower, upper)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_noise_is_repaired(dtype):
+    q = tensor([0.2, 0.3, 0.5], dtype=dtype)
+    noise = 1e-7
+    for lower, upper in ((q + noise, q + noise), (q - noise, q - noise), (q + noise, q - noise)):
+        s = CredalSet(lower, upper)
+        assert (s.lower <= s.upper).all()
+        assert s.lower.sum() <= 1 + 1e-7
+        assert s.upper.sum() >= 1 - 1e-7
+        torch.testing.assert_close(s.intersection, q, rtol=0, atol=1e-6)
+    s = CredalSet(tensor([-noise, 0.0], dtype=dtype), tensor([0.5, 1 + noise], dtype=dtype))
+    assert s.lower.min() >= 0
+    assert s.upper.max() <= 1
+
+
+def test_arrays_and_lists_are_taken():
+    assert CredalSet(np.array([0.2, 0.3]), np.array([0.7, 0.8])).lower.dtype == torch.float64
+    assert CredalSet([0.2, 0.3], [0.7, 0.8]).shape == (2,)
+
+
+def test_trusted_construction_never_looks_at_the_data():
+    lower, upper = torch.rand(2, 4, 3, device="meta")
+    s = CredalSet._trusted(lower, upper)
+    assert s.intersection.shape == (4, 3)
+    assert s.label.shape == (4,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("classes", [3, 10, 1000])
+def test_half_precision_is_held_in_single(dtype, classes):
+    """Rounded to half precision, points sum to 1 only by an epsilon: no member is lost, and sets stay non-empty."""
+    q = torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1).to(dtype)
+    for lower, upper in ((q, q), (q * 0.9, (q * 1.1).clamp_max(1))):
+        s = CredalSet(lower, upper)
+        assert s.lower.dtype == s.total.dtype == s.intersection.dtype == torch.float32
+        assert (s.lower.sum(-1) <= 1 + 1e-5).all()
+        assert (s.upper.sum(-1) >= 1 - 1e-5).all()
+        torch.testing.assert_close(s.intersection, q.float(), rtol=0, atol=2 * torch.finfo(dtype).eps)
+    assert CredalSet.binary(q[:, 0], q[:, 0]).lower.dtype == torch.float32
+    assert CredalSet._trusted(q, q).lower.dtype == torch.float32
+
+
+@pytest.mark.parametrize("mode", ["paper", "sound", "scaled"])
+@pytest.mark.parametrize("classes", [1, 4])
+def test_models_in_half_precision_give_single_precision_sets(mode, classes):
+    torch.manual_seed(0)
+    model = CreINN(models.mlp(8, hidden=(16,), num_classes=classes, layers=inn), mode=mode).eval()
+    x = torch.randn(50, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [model(x)]
+    found.append(model.to(torch.bfloat16)(x.bfloat16()))
+    found.append(credal_set(Interval.point(x[:, :classes].bfloat16()), mode))
+    for s in found:
+        assert s.lower.dtype == s.upper.dtype == torch.float32
+        again = CredalSet(s.lower, s.upper)  # accepted, by the rule of single precision
+        torch.testing.assert_close(again.intersection, s.intersection)
+    half = Interval(x[:, :classes].bfloat16() - 1, x[:, :classes].bfloat16() + 1)
+    single = Interval(half.lower.float(), half.upper.float())
+    torch.testing.assert_close(credal_set(half, mode).upper, credal_set(single, mode).upper)  # no digits are lost
+
+
+def test_averages_of_reachable_sets_are_reachable():
+    sets = [random_sets(50, 4, seed) for seed in range(3)]
+    mean = CredalSet.average(sets)
+    torch.testing.assert_close(mean.lower, sum(s.lower for s in sets) / 3)
+    torch.testing.assert_close(mean.upper, sum(s.upper for s in sets) / 3)
+    for got, expected in zip(reachable(mean.lower, mean.upper), (mean.lower, mean.upper), strict=True):
+        torch.testing.assert_close(got, expected)
+    low, high = mean.lower[0].numpy(), mean.upper[0].numpy()
+    for k, unit in enumerate(np.eye(4)):
+        assert reference_credal.minimum(unit, low, high) == pytest.approx(low[k], abs=1e-9)
+        assert -reference_credal.minimum(-unit, low, high) == pytest.approx(high[k], abs=1e-9)
+
+
+def test_average_and_concatenate_refuse_what_does_not_fit():
+    with pytest.raises(ValueError, match="nothing to average"):
+        CredalSet.average([])
+    with pytest.raises(
+        ValueError, match=r"to average do not fit: shape \(20, 5\) at position 0, \(20, 4\) at position 1"
+    ):
+        CredalSet.average([random_sets(), random_sets(classes=4)])
+    with pytest.raises(ValueError, match=r"to concatenate do not fit.*\(20, 4\) at position 1"):
+        CredalSet.concatenate([random_sets(), random_sets(classes=4)])
+    with pytest.raises(ValueError, match="needs batches, found single sets"):
+        CredalSet.concatenate([by_hand(), by_hand()])
+
+
+def test_concatenate_undoes_slicing():
+    s = random_sets()
+    again = CredalSet.concatenate([s[:7], s[7:8], s[8:]])
+    assert torch.equal(again.lower, s.lower)
+    assert torch.equal(again.upper, s.upper)
+
+
+def test_indexing_is_over_the_batch():
+    s = random_sets(6)
+    grid = CredalSet._wrap(s.lower.view(2, 3, 5), s.upper.view(2, 3, 5))
+    assert s[2].shape == (5,)
+    assert torch.equal(grid[1, 2].lower, s.lower[5])
+    assert grid[..., 0].shape == (2, 5)
+    assert grid[None].shape == (1, 2, 3, 5)
+    assert s[s.label == s.label[0]].shape[1:] == (5,)
+    assert len(s) == 6
+    assert len(list(s)) == 6
+    with pytest.raises(IndexError):
+        s[0, 0]
+    with pytest.raises(TypeError, match="no length; num_classes"):
+        len(s[0])
+
+
+def test_moves_and_detaching():
+    s = random_sets()
+    assert s.to(torch.float32).lower.dtype == torch.float32
+    assert s.to("meta").upper.device.type == "meta"
+    with pytest.raises(TypeError, match=r"holds float32 or float64, it cannot be made torch\.float16"):
+        s.to(torch.float16)
+    lower = s.lower.clone().requires_grad_()
+    assert CredalSet(lower, s.upper).lower.requires_grad
+    assert not CredalSet(lower, s.upper).detach().lower.requires_grad
+
+
+def test_repr_is_short():
+    assert repr(by_hand()) == "CredalSet([0, 0.2], [0.4, 0.6], [0.2, 0.4])"
+    assert repr(random_sets(2)) == "CredalSet(shape=(2, 5), dtype=torch.float64, device=cpu)"
+
+
+def test_vertices_by_hand():
+    expected = tensor([[0.0, 0.6, 0.4], [0.2, 0.4, 0.4], [0.2, 0.6, 0.2]])
+    torch.testing.assert_close(by_hand().vertices(), expected)
+    assert CredalSet(torch.zeros(4), torch.ones(4)).vertices().tolist() == torch.eye(4).flip(0).tolist()
+    assert CredalSet(tensor([0.3, 0.7]), tensor([0.3, 0.7])).vertices().tolist() == [pytest.approx([0.3, 0.7])]
+
+
+@credal_cases.seeded(100)
+@given(credal_cases.credal_bounds())
+def test_vertices_match_enumeration(bounds):
+    s = CredalSet(*bounds)
+    found = s.vertices().numpy()
+    expected = reference_credal.vertices(s.lower.numpy(), s.upper.numpy())
+    distance = np.abs(found[:, None] - expected[None]).max(-1)
+    assert distance.min(0).max() < 1e-11  # every one is found
+    assert distance.min(1).max() < 1e-11  # nothing else is
+    apart = np.abs(found[:, None] - found[None]).max(-1) + np.eye(len(found))
+    assert apart.min() > 0
+
+
+@pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
+def test_entropy_over_vertices_is_the_lower_entropy(case):
+    s = CredalSet(*case.bounds())
+    assert reference_credal.entropy(s.vertices().numpy()).min() == pytest.approx(s.lower_entropy().item(), abs=1e-10)
+
+
+def test_vertices_of_many_fixed_classes():
+    q = torch.full((100,), 0.01, dtype=torch.float64)
+    width = torch.zeros_like(q).index_fill(0, tensor([3, 50]), 0.005)
+    assert CredalSet(q - width, q + width).vertices().shape == (2, 100)
+
+
+def test_vertices_refuses_batches_and_too_many_classes():
+    with pytest.raises(ValueError, match=r"for one set, found a batch of shape \(20,\)\. Index it"):
+        random_sets().vertices()
+    with pytest.raises(ValueError, match=r"at most 16 classes.*found 17"):
+        random_sets(1, 17)[0].vertices()
+
+
+def test_contains():
+    s = by_hand()
+    assert s.contains(s.intersection)
+    assert s.contains(s.vertices()).all()
+    outside = tensor([[0.3, 0.4, 0.3], [0.1, 0.5, 0.3], [0.0, 0.6, 0.41]])  # a bound, the sum, both
+    assert s.contains(outside).tolist() == [False, False, False]
+    assert s.contains(outside, tolerance=0.2).all()
+    assert s.contains([0.2, 0.4, 0.4])
+    batch = random_sets()
+    assert batch.contains(batch.intersection).all()
+    assert batch.contains(reference_credal.members(batch.lower[0], batch.upper[0], 50, seed=0)[:, None])[:, 0].all()
+
+
+def test_cross_entropy_by_hand():
+    s = CredalSet(tensor([[0.1, 0.2, 0.3]] * 2), tensor([[0.4, 0.5, 0.7]] * 2))  # intersection .22, .32, .46
+    assert cross_entropy(s, tensor([2, 0])).item() == pytest.approx((0.776529 + 1.514128) / 2, abs=1e-5)
+    weighted = cross_entropy(s, tensor([2, 0]), tensor([3.0, 0.0, 1.0]))
+    assert weighted.item() == pytest.approx((0.776529 + 3 * 1.514128) / 4, abs=1e-5)
+
+
+def test_cross_entropy_is_torchs_on_the_intersection():
+    s, weight = random_sets(), torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    target = torch.arange(20) % 5
+    for w in (None, weight):
+        expected = torch.nn.functional.nll_loss(s.intersection.log(), target, w)
+        torch.testing.assert_close(cross_entropy(s, target, w), expected)
+    grid = CredalSet._wrap(s.lower.view(4, 5, 5), s.upper.view(4, 5, 5))
+    torch.testing.assert_close(cross_entropy(grid, target.view(4, 5), weight), cross_entropy(s, target, weight))
+
+
+@pytest.mark.parametrize("mode", ["paper", "sound"])
+def test_cross_entropy_gradients(mode):
+    generator = torch.Generator().manual_seed(2)
+    center = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    radius = torch.rand(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+
+    def loss(c, r):
+        return cross_entropy(CredalSet._trusted(*interval_softmax(c - r, c + r, mode)), tensor([0, 1, 2, 0]))
+
+    assert torch.autograd.gradcheck(loss, (center, radius))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gap", [50.0, 90.0, 110.0, 1e4])
+def test_cross_entropy_is_finite_where_the_true_class_underflows(dtype, gap):
+    logits = tensor([[0.0, gap, -gap]], dtype=dtype, requires_grad=True)
+    loss = cross_entropy(CredalSet._trusted(*interval_softmax(logits - 0.5, logits + 0.5)), tensor([2]))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert loss > 40
+    assert torch.isfinite(logits.grad).all()
+    assert logits.grad.abs().max() <= 2
+
+
+def test_cross_entropy_refuses_bad_targets():
+    s = random_sets(4, 3)
+    with pytest.raises(TypeError, match=r"class indices \(integers\), found torch.float32"):
+        cross_entropy(s, torch.zeros(4))
+    with pytest.raises(ValueError, match=r"batch's shape \(4,\), found \(4, 1\)"):
+        cross_entropy(s, torch.zeros(4, 1, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"Target 3 at index \(2,\) is not a class: there are 3"):
+        cross_entropy(s, tensor([0, 1, 3, -1]))
+    with pytest.raises(ValueError, match="batch is empty"):
+        cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"one entry per class \(3\), found shape \(2,\)"):
+        cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))
+
+
+def test_gradients_flow_through_construction_and_measures():
+    lower, upper = (x.clone().requires_grad_() for x in credal_cases.boxes(5, 4, seed=3, share=1.0))
+    s = CredalSet(lower, upper)
+    (s.epistemic.sum() + s.intersection.square().sum()).backward()
+    assert lower.grad.abs().sum() > 0
+    assert upper.grad.abs().sum() > 0
+
+
+def test_credal_sets_are_pytrees():
+    s = random_sets()
+    leaves, structure = pytree.tree_flatten(s)
+    assert torch.equal(pytree.tree_unflatten(leaves, structure).upper, s.upper)
+    mapped = torch.func.vmap(lambda a, b: CredalSet._trusted(a, b))(s.lower, s.upper)
+    torch.testing.assert_close(mapped.lower, s.lower)
+
+
+def test_entropies_are_those_of_the_functions():
+    s = random_sets()
+    assert torch.equal(s.upper_entropy(), upper_entropy(s.lower, s.upper))
+    assert torch.equal(s.lower_entropy(), lower_entropy(s.lower, s.upper))
+
+
+def test_the_label_of_an_almost_vacuous_set_is_not_decided_by_rounding():
+    """Bounds of logits (0, 0, 9, 0) ± 40: the intersection probabilities agree in float32, the lower ones do not."""
+    center = torch.tensor([[0.0, 0.0, 9.0, 0.0]])
+    lower, upper = interval_softmax(center - 40, center + 40)
+    found = CredalSet(lower, upper)
+    assert found.intersection.unique().numel() == 1
+    assert found.label.tolist() == [2]
+
+
+def test_a_label_that_a_model_gave_stays_with_its_set():
+    bounds = random_sets(6)
+    given = (bounds.label + 1) % 5
+    s = CredalSet._wrap(bounds.lower, bounds.upper, given)
+    assert s.label is given
+    for again in (s.detach(), s.to(torch.float32), pytree.tree_map(torch.clone, s), s[...], s[None][0]):
+        assert again.label.tolist() == given.tolist()
+    assert s.to(torch.float32).label.dtype == torch.int64
+    assert s.to("meta").label.device.type == "meta"
+    assert s[2].label == given[2]
+    assert s[given > 1].label.tolist() == given[given > 1].tolist()
+    mixed = CredalSet.concatenate([s[:4], bounds[4:]])
+    assert mixed.label.tolist() == [*given[:4].tolist(), *bounds.label[4:].tolist()]
+    for combine in (CredalSet.average, CredalSet.envelope):
+        assert combine([s, s]).label.tolist() == bounds.label.tolist()  # of its own bounds

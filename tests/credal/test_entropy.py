@@ -1,0 +1,298 @@
+import pytest
+import torch
+from hypothesis import given
+from torch import tensor
+
+import credal_cases
+import creinn.credal.entropy
+import reference_credal
+from creinn.credal import entropy_nodes, entropy_search
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.entropy import EntropyGapWarning, lower_entropy, upper_entropy
+from creinn.credal.probability import interval_softmax, reachable
+from creinn.numerics import entropy
+
+ENTROPIES = [lower_entropy, upper_entropy]
+SMALL = [(family, classes) for family in credal_cases.FAMILIES for classes in range(2, 9)]
+
+
+def enumerated(lower, upper):
+    """Least and largest entropy of every row, by the oracles."""
+    rows = list(zip(lower.numpy(), upper.numpy(), strict=True))
+    least = [reference_credal.lower_entropy(low, high) for low, high in rows]
+    largest = [reference_credal.upper_entropy(low, high) for low, high in rows]
+    return tensor(least, dtype=torch.float64), tensor(largest, dtype=torch.float64)
+
+
+def assert_members(q, lower, upper, slack=1e-13):
+    assert ((q >= lower - slack) & (q <= upper + slack)).all()
+    torch.testing.assert_close(q.sum(-1), torch.ones_like(q[..., 0]), rtol=0, atol=slack)
+
+
+def test_lower_entropy_by_hand():
+    # vertices (0, .6, .4), (.2, .4, .4), (.2, .6, .2); the first has the least entropy
+    value, q = lower_entropy(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]), return_distribution=True)
+    assert value.item() == pytest.approx(0.97095, abs=1e-5)  # -.6 log2 .6 - .4 log2 .4
+    assert q.tolist() == pytest.approx([0, 0.6, 0.4])
+
+
+def test_upper_entropy_by_hand():
+    # level .4: the first class stays at .5, the second at .1
+    value, q = upper_entropy(tensor([0.5, 0.0, 0.1]), tensor([0.8, 0.1, 0.6]), return_distribution=True)
+    assert value.item() == pytest.approx(1.36096, abs=1e-5)  # .5 + .1 log2 10 + .4 log2 2.5
+    assert q.tolist() == pytest.approx([0.5, 0.1, 0.4])
+
+
+@pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
+def test_named_cases_match_enumeration(case):
+    lower, upper = case.bounds()
+    least, largest = enumerated(lower[None], upper[None])
+    for function, expected in ((lower_entropy, least), (upper_entropy, largest)):
+        value, q = function(lower, upper, return_distribution=True)
+        assert value.item() == pytest.approx(expected.item(), abs=1e-12)
+        assert entropy(q).item() == pytest.approx(value.item(), abs=1e-14)
+        assert_members(q, lower, upper)
+
+
+@pytest.mark.parametrize(("family", "classes"), SMALL, ids=str)
+def test_random_sets_match_enumeration(family, classes):
+    lower, upper = credal_cases.FAMILIES[family](100, classes, seed=classes)
+    least, largest = enumerated(lower, upper)
+    torch.testing.assert_close(lower_entropy(lower, upper), least, rtol=0, atol=1e-12)
+    torch.testing.assert_close(upper_entropy(lower, upper), largest, rtol=0, atol=1e-12)
+
+
+@credal_cases.seeded(500)
+@given(credal_cases.credal_bounds())
+def test_adversarial_sets_match_enumeration(bounds):
+    lower, upper = bounds
+    least, largest = enumerated(lower[None], upper[None])
+    assert lower_entropy(lower, upper).item() == pytest.approx(least.item(), abs=1e-10)
+    assert upper_entropy(lower, upper).item() == pytest.approx(largest.item(), abs=1e-10)
+
+
+@pytest.mark.parametrize("family", [f for f in credal_cases.FAMILIES if f != "concentric"])
+@pytest.mark.parametrize(("classes", "count"), [(10, 500), (100, 50), (1000, 4)])
+def test_random_sets_are_proven_and_attained(family, classes, count):
+    lower, upper = credal_cases.FAMILIES[family](count, classes, seed=classes)
+    value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
+    assert gap.eq(0).all()
+    torch.testing.assert_close(entropy(q), value, rtol=0, atol=1e-12)
+    assert_members(q, lower, upper)
+    assert_members(upper_entropy(lower, upper, return_distribution=True)[1], lower, upper)
+
+
+def stop_early(monkeypatch, budget):
+    """Search every set alone, and no more of it than the budget allows."""
+    monkeypatch.setattr(entropy_search, "BUDGET", budget)
+    monkeypatch.setattr(entropy_search, "_FEW", 0)
+    monkeypatch.setattr(entropy_search, "_PIECE", 32)
+
+
+def assert_gap_is_honest(lower, upper, slack=1e-11):
+    least, _ = enumerated(lower, upper)
+    value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
+    assert gap.isfinite().all()
+    assert ((value - gap <= least + slack) & (least <= value + slack)).all()
+    assert_members(q, lower, upper)
+    return gap
+
+
+@pytest.mark.parametrize("budget", [1, 2**14])
+@pytest.mark.parametrize("family", credal_cases.FAMILIES | credal_cases.HARD)
+def test_gap_is_honest_when_the_search_stops_early(family, budget, monkeypatch):
+    stop_early(monkeypatch, budget)
+    gap = assert_gap_is_honest(*(credal_cases.FAMILIES | credal_cases.HARD)[family](50, 9, 3))
+    if budget == 1 and family in ("equal slopes", "concentric", "independent"):
+        assert gap.max() > 1e-4
+
+
+@credal_cases.seeded(100)
+@given(credal_cases.credal_bounds())
+def test_gap_of_adversarial_sets_is_honest(bounds):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        stop_early(monkeypatch, 1)
+        assert_gap_is_honest(*(x[None] for x in bounds), slack=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("family", "classes"),
+    [("softmax", 60), ("softmax, wide", 60), ("boxes", 40), ("independent", 30), ("concentric", 12), ("lattice", 24)],
+)
+def test_lower_entropy_matches_plain_search(family, classes):
+    lower, upper = reachable(*credal_cases.FAMILIES[family](6, classes, seed=1))
+    expected = [
+        reference_credal.lower_entropy_by_search(*row) for row in zip(lower.numpy(), upper.numpy(), strict=True)
+    ]
+    assert lower_entropy(lower, upper).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_many_concentric_intervals_are_solved():
+    assert lower_entropy(*credal_cases.concentric(2, 60, seed=0), return_gap=True)[1].eq(0).all()
+
+
+@pytest.mark.parametrize("kind", credal_cases.HARD)
+@pytest.mark.parametrize("classes", [20, 30, 200, 1000])
+def test_hard_sets_end_with_a_small_gap(kind, classes):
+    lower, upper = credal_cases.HARD[kind](2, classes, 0)
+    value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
+    assert (gap < 3e-3).all()
+    assert_members(q, *reachable(lower, upper))
+    torch.testing.assert_close(entropy(q), value)
+    for row in range(len(lower)):
+        inside = entropy(reference_credal.members(lower[row], upper[row], 200, seed=0))
+        assert inside.min() >= value[row] - gap[row] - 1e-12
+
+
+def test_unproven_values_are_said_and_can_be_read():
+    lower, upper = credal_cases.HARD["equal slopes"](2, 30, 0)
+    with pytest.warns(EntropyGapWarning, match="not proven to be the least; ask for return_gap=True"):
+        value = lower_entropy(lower, upper)
+    s = CredalSet(lower, upper)
+    again, gap = s.lower_entropy(return_gap=True)
+    torch.testing.assert_close(again, value)
+    assert ((gap > 0) & (gap < 1e-4)).all()
+    with pytest.warns(EntropyGapWarning):
+        assert s.aleatoric is not None
+
+
+def test_core_by_hand():
+    """Only the free class of a better vertex can be outside; one of greater lower bound and room enough replaces it."""
+    lower = tensor([[0.1, 0.2, 0.15, 0.12, 0.11]], dtype=torch.float64)
+    width = tensor([[0.1, 0.01, 0.1, 0.1, 0.01]], dtype=torch.float64)
+    off_slope = tensor([[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64)  # may move by all, .001, .02, .02, all
+    nodes = entropy_nodes.Nodes.start(lower, lower + width)
+    solved = entropy_nodes.relax(lower, lower + width)._replace(
+        filled=torch.zeros_like(lower), fractional=tensor([[0]]), slope=off_slope, bound=tensor([1.0]).double()
+    )
+    best = entropy_nodes.Best.start(lower)._replace(attained=tensor([1.1]).double())
+    found = entropy_search._core(nodes, solved, entropy_search._reach(nodes, solved, best))
+    assert found.tolist() == [[True, True, True, False, True]]  # class 3 by class 2, which class 1 has no room for
+
+
+def test_equal_intervals_are_interchangeable():
+    """Two nested kinds, 500 of each: a vertex is how many of each kind are at the top, and the kind of the free one."""
+    low, high = tensor([0.0006, 0.0002], dtype=torch.float64), tensor([0.0013, 0.0019], dtype=torch.float64)
+    value, gap = lower_entropy(low.repeat_interleave(500), high.repeat_interleave(500), return_gap=True)
+    h_low, h_high = (entropy(x.unsqueeze(-1)) for x in (low, high))
+    best = []
+    for free in range(2):
+        count = tensor([500, 500]).index_fill(0, tensor(free), 499)
+        top = torch.cartesian_prod(torch.arange(count[0] + 1), torch.arange(count[1] + 1)).double()
+        rest = 1 - ((count - top) * low + top * high).sum(-1)
+        fits = (rest >= low[free] - 1e-12) & (rest <= high[free] + 1e-12)
+        bits = ((count - top) * h_low + top * h_high).sum(-1) + entropy(rest.clamp_min(0).unsqueeze(-1))
+        best.append(bits[fits].min().item())
+    assert gap == 0
+    assert value.item() == pytest.approx(min(best), abs=1e-10)
+
+
+@pytest.mark.parametrize("classes", [3, 50, 1000])
+def test_no_member_has_less_or_more_entropy(classes):
+    for seed in range(3):
+        lower, upper = (x[0] for x in credal_cases.boxes(1, classes, seed, share=1.0))
+        inside = entropy(reference_credal.members(lower, upper, 200, seed))
+        assert inside.min() >= lower_entropy(lower, upper) - 1e-12
+        assert inside.max() <= upper_entropy(lower, upper) + 1e-12
+
+
+def test_bounds_ordered_alike_need_no_branching(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    lower, upper = torch.rand(2, 50, 200, generator=generator, dtype=torch.float64).sort(-1).values / 200
+    expected = lower_entropy(lower, upper * 3)
+    branch = entropy_search.branch
+
+    def childless(*args):
+        children = branch(*args)
+        assert len(children.row) == 0, "a set with bounds ordered alike was branched on"
+        return children
+
+    monkeypatch.setattr(entropy_search, "branch", childless)
+    torch.testing.assert_close(lower_entropy(lower, upper * 3), expected)
+    with pytest.raises(AssertionError, match="branched on"):
+        lower_entropy(*credal_cases.concentric(5, 9, seed=0))
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+def test_entropies_do_not_depend_on_the_order_of_classes(function):
+    lower, upper = credal_cases.boxes(100, 9, seed=2, share=1.0)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
+    value, q = function(lower, upper, return_distribution=True)
+    value_of_permuted, q_of_permuted = function(lower[:, order], upper[:, order], return_distribution=True)
+    torch.testing.assert_close(value_of_permuted, value)
+    torch.testing.assert_close(q_of_permuted, q[:, order])
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+def test_wider_sets_have_wider_entropies(function):
+    lower, upper = credal_cases.boxes(200, 6, seed=4, share=0.5)
+    inner, outer = function(lower, upper), function(lower * 0.9, (upper * 1.1).clamp_max(1))
+    assert ((outer <= inner + 1e-12) if function is lower_entropy else (outer >= inner - 1e-12)).all()
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+def test_batch_shapes(function):
+    lower, upper = credal_cases.boxes(24, 5, seed=5, share=1.0)
+    flat, flat_q = function(lower, upper, return_distribution=True)
+    value, q = function(lower.view(2, 3, 4, 5), upper.view(2, 3, 4, 5), return_distribution=True)
+    torch.testing.assert_close(value, flat.view(2, 3, 4))
+    torch.testing.assert_close(q, flat_q.view(2, 3, 4, 5))
+    assert function(lower[0], upper[0]).shape == ()
+    assert function(lower[:0], upper[:0]).shape == (0,)
+
+
+def test_rows_do_not_depend_on_their_chunk(monkeypatch):
+    lower, upper = credal_cases.independent(300, 6, seed=6)
+    expected = lower_entropy(lower, upper), upper_entropy(lower, upper)
+    monkeypatch.setattr(entropy_search, "_CHUNK", 40)
+    torch.testing.assert_close(lower_entropy(lower, upper), expected[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(upper_entropy(lower, upper), expected[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+def test_float32_in_float32_out(function):
+    lower, upper = (x.float() for x in credal_cases.softmax_sets(200, 20, seed=7, width=1.0))
+    value, q = function(lower, upper, return_distribution=True)
+    assert value.dtype == q.dtype == torch.float32
+    torch.testing.assert_close(value.double(), function(lower.double(), upper.double()), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+def test_single_precision_search_where_the_device_has_no_double(function, monkeypatch):
+    monkeypatch.setattr(creinn.credal.entropy, "widen", lambda x: x)
+    lower, upper = (x.float() for x in credal_cases.boxes(300, 8, seed=8, share=1.0))
+    expected = function(lower.double(), upper.double())
+    torch.testing.assert_close(function(lower, upper).double(), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+@pytest.mark.parametrize("scale", [1.0, 100.0, 1e4])
+def test_saturated_float32_softmax_sets(function, scale):
+    generator = torch.Generator().manual_seed(9)
+    center, radius = scale * torch.randn(200, 10, generator=generator), torch.rand(200, 10, generator=generator)
+    lower, upper = interval_softmax(center - radius, center + radius)
+    value, q = function(lower, upper, return_distribution=True)
+    assert torch.isfinite(value).all()
+    assert (value >= 0).all()
+    assert_members(q, lower, upper, slack=1e-6)
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+def test_gradients_match_differences(function):
+    lower, upper = (x.clone().requires_grad_() for x in credal_cases.boxes(6, 5, seed=10, share=1.0))
+    assert torch.autograd.gradcheck(function, (lower * 0.99, upper * 1.01))
+
+
+@pytest.mark.parametrize("function", ENTROPIES)
+@pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
+def test_gradients_are_finite(function, case):
+    lower, upper = (x.requires_grad_() for x in case.bounds())
+    function(lower, upper).backward()
+    assert torch.isfinite(lower.grad).all()
+    assert torch.isfinite(upper.grad).all()
+
+
+def test_greedy_in_index_order_is_not_the_minimum():
+    # filling class 0 first gives (.2, .6, .2): 1.371 bits; the minimum is .971
+    greedy = entropy(tensor([0.2, 0.6, 0.2]))
+    assert lower_entropy(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])) < greedy - 0.39

@@ -1,0 +1,152 @@
+import gzip
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from creinn.data.tables import Reading, is_packed_table, read_table
+
+
+def write(folder: Path, text: str, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_cells_stay_texts_and_missing_ones_are_none(tmp_path):
+    table = read_table(write(tmp_path, "a, b ,c\n1, x y ,NA\n2.0,,007\n\n-3,?,1e3\n"), Reading(("NA", "?")))
+    assert table.columns == ["a", "b", "c"]
+    assert table.texts("a").tolist() == ["1", "2", None, "-3"]  # a blank line is a row too, unless the last
+    assert table.texts("b").tolist() == ["x y", None, None, None]
+    assert table.texts("b", known=["?"]).tolist() == ["x y", None, None, "?"]
+    assert table.texts("c").tolist() == [None, "007", None, "1e3"]
+    np.testing.assert_array_equal(table.numbers("c"), [np.nan, 7.0, np.nan, 1000.0])
+
+
+def test_separator_byte_order_mark_quotes_and_short_rows(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes('\ufeffname;value\n"a;b";1\nc\n'.encode())
+    table = read_table(path)
+    assert table.notes == (f"{path}: cells are parted by ';'",)
+    assert read_table(path, Reading(separator=";")).notes == ()
+    assert table.texts("name").tolist() == ["a;b", "c"]
+    assert table.texts("value").tolist() == ["1", None]
+
+
+def test_column_named_like_a_missing_value(tmp_path):
+    assert read_table(write(tmp_path, "NA,b\n1,2\n")).columns == ["NA", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"t\.csv is empty"),
+        ("a,b\n", r"t\.csv has a header line, but no rows"),
+        ("a,b,a\n1,2,3\n", r"columns 1 and 3 have the same name 'a'"),
+        ("a,,b\n1,2,3\n", r"column 2 of 3 has no name"),
+        ("a,b\n1,2\n3,4,5\n", r"not a table with ',' between cells: .*Expected 2 fields in line 3, saw 3"),
+        ("a,b\n1,2,3\n3,4,5\n", r"not a table with ',' between cells: .*Expected 2 fields in line 2, saw 3"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_table(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"), [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le"), ("utf-16-be",) * 2]
+)
+def test_other_encodings_are_found_and_said(tmp_path, encoding, said):
+    path = tmp_path / "t.csv"
+    path.write_bytes("größe,preis\n1,5 €\n".encode(encoding))
+    table = read_table(path)
+    assert table.columns == ["größe", "preis"]
+    assert table.texts("preis").tolist() == ["5 €"]
+    assert table.notes == (
+        f"{path} is not in UTF-8 and is read as {said}; name another --encoding if letters are wrong",
+    )
+    assert read_table(path, Reading(encoding=encoding)).columns == ["größe", "preis"]
+    assert read_table(path, Reading(encoding=encoding)).notes == ()
+
+
+def test_encodings_that_do_not_fit(tmp_path):
+    path = tmp_path / "latin.csv"
+    path.write_bytes("größe\n1\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"latin\.csv is not a text in utf-8: .* Name another --encoding"):
+        read_table(path, Reading(encoding="utf-8"))
+    with pytest.raises(ValueError, match="There is no encoding 'klingon'"):
+        read_table(path, Reading(encoding="klingon"))
+    path.write_bytes(b"PK\x03\0\0" + bytes(range(256)))
+    with pytest.raises(ValueError, match=r"latin\.csv is not a text in UTF-8 or UTF-16. Name its --encoding"):
+        read_table(path)
+
+
+def test_absent_files_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no file .*absent\.csv"):
+        read_table(tmp_path / "absent.csv")
+
+
+def test_a_cell_that_is_no_number_is_named(tmp_path):
+    table = read_table(write(tmp_path, "age,size\n3,1\n,2\nabc,inf\n", "new.csv"))
+    with pytest.raises(ValueError, match=r"new\.csv row 3, column 'age': 'abc' is not a number"):
+        table.numbers("age")
+    with pytest.raises(ValueError, match=r"new\.csv row 3, column 'size': 'inf' is not a finite number"):
+        table.numbers("size")
+    with pytest.raises(ValueError, match=r"new\.csv has no column 'weight'; its columns are age, size"):
+        table.numbers("weight")
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("a;b\n1,5;2,5\n3,5;4,5\n", ";"),
+        ("a\tb\n1,5\t2\n", "\t"),
+        ("a|b|c\n1|2|x,y\n", "|"),
+        ('a,b\n"x;y",1\n"z;w",2\n', ","),
+        ("a,b\n1,2\n3,4,5\n", ","),
+        ("Doe\n1\n", ","),
+    ],
+)
+def test_separators_are_found(tmp_path, text, separator):
+    path = write(tmp_path, text)
+    if "4,5\n" in text and separator == ",":
+        with pytest.raises(ValueError, match="between cells"):
+            read_table(path)
+    else:
+        assert read_table(path).reading.separator == separator
+
+
+def test_every_line_of_one_column_is_a_row(tmp_path):
+    table = read_table(write(tmp_path, "a\n1\n\n3\n\n\n"))
+    np.testing.assert_array_equal(table.numbers("a"), [1, np.nan, 3, np.nan, np.nan])
+    assert len(read_table(write(tmp_path, "a,b\n1,2\n\n3,4\n\n\n"))) == 3  # the last lines are no rows here
+
+
+def test_a_column_that_numbers_the_rows_is_left_out(tmp_path):
+    table = read_table(write(tmp_path, ",a\n0,5\n1,6\n7,6\n"))
+    assert table.columns == ["a"]
+    assert table.notes == (f"{table.name}: the first column has no name and numbers the rows, so it is left out",)
+    for text in (",a\n0,5\n0,6\n", ",a\nx,5\ny,6\n", "a,\n5,0\n6,1\n"):
+        with pytest.raises(ValueError, match="has no name in the header line"):
+            read_table(write(tmp_path, text))
+
+
+def test_packed_tables(tmp_path):
+    text = b"a,b\n1,2\n"
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("__MACOSX/._t.csv", b"junk")
+        archive.writestr("folder/t.csv", text)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text))
+    for name in ("t.zip", "t.csv.gz"):
+        assert read_table(tmp_path / name).texts("b").tolist() == ["2"]
+    assert is_packed_table(tmp_path / "t.zip")
+    with zipfile.ZipFile(tmp_path / "t.zip", "a") as archive:
+        archive.writestr("u.csv", text)
+    with pytest.raises(ValueError, match=r"t\.zip holds 2 tables \(folder/t\.csv, u\.csv\), but one is needed"):
+        read_table(tmp_path / "t.zip")
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        archive.writestr("a.png", b"")
+    assert not is_packed_table(tmp_path / "images.zip")
+    (tmp_path / "broken.zip").write_bytes(b"junk")
+    assert not is_packed_table(tmp_path / "broken.zip")

@@ -1,0 +1,394 @@
+"""The compiled form of a model: the same credal sets, whatever the network, its mode and its inputs."""
+
+import copy
+
+import pytest
+import torch
+from torch import fx
+
+from creinn import CredalSet, CreINN, Ensemble, Interval, convert, diagnose, models
+from creinn import nn as inn
+from creinn.classifier.base import Classifier
+from creinn.graph import compile as inference
+from creinn.graph.compile import Compiled, compile
+from creinn.graph.trace import GraphError
+from creinn.rivals import SNN
+
+IMAGES = (24, 3, 16, 16)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(6)  # networks are drawn before they are trained
+
+
+def trained(network, shape=IMAGES, steps=5, radii=1.0, **options):
+    """A CreINN after a few optimiser steps, with running statistics of its own; in sound mode centres alone learn.
+
+    It learns in float64, so that every processor gives the same network up to the rounding of float32.
+    """
+    torch.manual_seed(0)
+    model = CreINN(network.double(), **options)
+    inn.scale_radii_(model, radii)
+    for layer in model.modules():
+        if hasattr(layer, "momentum"):
+            layer.momentum = 0.5
+    x, y = torch.randn(shape, dtype=torch.float64), torch.randint(0, model.num_classes, shape[:1])
+    learning = [p for name, p in model.named_parameters() if model.mode != "sound" or "radius" not in name]
+    optimiser = torch.optim.Adam(learning, 1e-3)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        model.loss(model(x), y).backward()
+        optimiser.step()
+        model.after_step()
+    if model.distance_radius is not None:
+        model.fit_distance(x, y)
+    return model.float().eval()
+
+
+def inputs(shape=IMAGES, seed=1, width=0.1):
+    """Points, intervals of any sign, and intervals known to be non-negative."""
+    generator = torch.Generator().manual_seed(seed)
+    x, w = torch.randn(shape, generator=generator), width * torch.rand(shape, generator=generator)
+    return {"points": x, "signed": Interval(x - w, x + w), "nonnegative": Interval(x.abs(), x.abs() + w)}
+
+
+def assert_same(got, expected, tolerance=1e-5):
+    assert type(got) is CredalSet
+    assert got.lower.dtype == expected.lower.dtype
+    torch.testing.assert_close(got.lower, expected.lower, rtol=0, atol=tolerance)
+    torch.testing.assert_close(got.upper, expected.upper, rtol=0, atol=tolerance)
+
+
+def assert_same_everywhere(model, shape=IMAGES, tolerance=1e-5, dtype=torch.float32, width=0.1):
+    """On every kind of input, and not because the sets are all of the simplex or single points.
+
+    The forms are the same in float64. In float32 they differ by rounding: by as much as the tolerance, or ten times as
+    much as the model itself differs from float64.
+    """
+    fast, exact = compile(model), copy.deepcopy(model).double()
+    fast_exact = compile(exact)
+    for x in inputs(shape, width=width).values():
+        expected, true = model(x.to(dtype)), exact(x.to(torch.float64))
+        assert_same(fast_exact(x.to(torch.float64)), true, 1e-9)
+        own = max((getattr(expected, b).double() - getattr(true, b)).abs().max().item() for b in ("lower", "upper"))
+        assert_same(fast(x.to(dtype)), expected, max(tolerance, 10 * own))
+        assert 1e-4 < expected.width.mean() < 0.95
+        assert expected.lower.std(0).max() > 1e-4
+
+
+NETWORKS = {
+    "resnet8": lambda: models.resnet8(4, width=8),
+    "resnet18": lambda: models.resnet18(4, width=8),
+    "resnet18 imagenet": lambda: models.resnet18(4, "imagenet", width=8),
+    "resnet50": lambda: models.resnet50(4, width=4),
+    "resnet50 imagenet": lambda: models.resnet50(4, "imagenet", width=4),
+    "relative": lambda: models.resnet8(4, width=8, layers="relative"),
+    "converted": lambda: convert(models.resnet8(4, width=8, layers=torch.nn)),
+    "one logit": lambda: models.resnet8(1, width=8),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_images_give_the_same_sets(name):
+    with torch.enable_grad():
+        model = trained(NETWORKS[name]())
+    assert_same_everywhere(model)
+
+
+@pytest.mark.parametrize("layers", ["interval", "relative"])
+@torch.no_grad()
+def test_scaled_mode_gives_the_same_sets(layers):
+    with torch.enable_grad():
+        model = trained(models.resnet8(4, width=8, layers=layers), mode="scaled")
+    assert_same_everywhere(model)
+
+
+@pytest.mark.parametrize("layers", ["interval", "relative"])
+@torch.no_grad()
+def test_sound_mode_gives_the_same_sets(layers):
+    with torch.enable_grad():
+        model = trained(models.resnet8(4, width=8, layers=layers), radii=1e-7, mode="sound")
+    # Radii this small are close to the rounding errors of float32; the compiled form has them better than the model.
+    fast, exact = compile(model), model.double()
+    for kind, x in inputs(width=1e-7).items():
+        if kind != "signed":
+            assert_same(fast(x).to(torch.float64), exact(x.to(torch.float64)), 1e-5)
+    assert_same_everywhere(exact, tolerance=1e-9, dtype=torch.float64, width=1e-7)
+
+
+@pytest.mark.parametrize("options", [{}, {"logit_norm": False}, {"mode": "scaled"}, {"distance": 0.5}])
+@torch.no_grad()
+def test_mlps_give_the_same_sets(options):
+    with torch.enable_grad():
+        model = trained(models.mlp(5, 3, hidden=(16, 12)), (40, 5), radii=0.1, **options)
+    assert_same_everywhere(model, (40, 5))
+
+
+@torch.no_grad()
+def test_float64_agrees_to_its_own_precision():
+    with torch.enable_grad():
+        model = trained(models.resnet18(4, width=8)).double()
+    assert_same_everywhere(model, tolerance=1e-12, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("combine", ["average", "envelope"])
+@torch.no_grad()
+def test_ensembles_give_the_same_sets(combine):
+    with torch.enable_grad():
+        members = [trained(models.mlp(5, 3, hidden=(16,)), (40, 5)), trained(models.mlp(5, 3, hidden=(8,)), (40, 5))]
+    assert_same_everywhere(Ensemble(members, combine=combine), (40, 5))
+
+
+@pytest.mark.parametrize("layers", ["ordinary", "interval"])
+@torch.no_grad()
+def test_a_distance_is_kept(layers):
+    with torch.enable_grad():
+        model = trained(models.resnet8(4, width=8, layers=layers), distance=0.3)
+        converted = trained(convert(models.resnet8(4, width=8, layers=torch.nn)), distance=0.3)
+    x = 3 * inputs()["points"]
+    near, fast = copy.deepcopy(model), compile(model)
+    near.distance_radius.reset()
+    assert (model(x).width - near(x).width).mean() > 1e-3
+    assert_same(fast(x), model(x))
+    assert_same(compile(converted)(x), converted(x))
+
+
+def test_an_unfitted_distance_is_refused_as_by_the_model():
+    fast = compile(CreINN(models.mlp(5, 3), distance=True).eval())
+    with pytest.raises(RuntimeError, match="not fitted"):
+        fast.predict(torch.zeros(2, 5))
+
+
+def test_an_ordinary_network_refuses_intervals_as_before():
+    fast = compile(trained(models.mlp(5, 3, layers="ordinary"), (40, 5), radii=1.0, distance=0.5))
+    with pytest.raises(TypeError, match="ordinary network"):
+        fast(inputs((4, 5))["signed"])
+
+
+@torch.no_grad()
+def test_it_is_a_classifier_that_predicts_in_batches():
+    with torch.enable_grad():
+        model = trained(models.mlp(5, 3), (40, 5))
+    fast, x = compile(model), torch.randn(30, 5)
+    assert isinstance(fast, Compiled)
+    assert isinstance(fast, Classifier)
+    assert fast.num_classes == 3
+    assert_same(fast.predict(x, batch_size=7), model.predict(x))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(30)), batch_size=8)
+    assert_same(fast.predict(loader), model.predict(x))
+
+
+def test_the_model_stays_as_it_is_and_trainable():
+    model = trained(models.resnet8(3, width=4), (8, 3, 16, 16)).train()
+    model.network.bn1.eval()
+    before = copy.deepcopy(model.state_dict())
+    modes = {name: part.training for name, part in model.named_modules()}
+    x = inputs((4, 3, 16, 16))["points"]
+    fast = compile(model, x)
+    expected = fast(x)
+    assert {name: part.training for name, part in model.named_modules()} == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    ours = {parameter.data_ptr() for parameter in model.parameters()}
+    assert ours.isdisjoint(tensor.data_ptr() for tensor in [*fast.parameters(), *fast.buffers()])
+    model.loss(model(x), torch.zeros(4, dtype=torch.long)).backward()
+    torch.optim.SGD(model.parameters(), 1.0).step()
+    for kind in inputs((4, 3, 16, 16)).values():
+        assert fast(kind).lower.isfinite().all()
+    assert_same(fast(x), expected, 0)
+
+
+def test_gradients_do_not_pass():
+    fast = compile(CreINN(models.mlp(5, 3)).eval())
+    x = torch.randn(4, 5, requires_grad=True)
+    assert not fast(x).lower.requires_grad
+    assert not any(parameter.requires_grad for parameter in fast.parameters())
+    assert x.grad is None
+
+
+def test_inputs_are_not_changed():
+    fast = compile(CreINN(models.resnet8(3, width=4)).eval())
+    for x in inputs((2, 3, 16, 16)).values():
+        before = copy.deepcopy(x)
+        fast(x)
+        pairs = [(x, before)] if isinstance(x, torch.Tensor) else [(x.lower, before.lower), (x.upper, before.upper)]
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("size", [8, 16])
+@torch.no_grad()
+def test_an_example_prepares_for_its_size_and_other_sizes_are_right_too(size):
+    with torch.enable_grad():
+        model = trained(models.resnet18(4, "imagenet", width=8), (24, 3, 32, 32))
+    prepared = compile(model, torch.zeros(1, 3, 32, 32))
+    cropped = [part for part in prepared.modules() if getattr(part, "cropped", None) is not None]
+    assert len(cropped) == 4  # the 3x3 convolutions of the last stage
+    for other in (size, 32):
+        x = inputs((6, 3, other, other))["signed"]
+        assert_same(prepared(x), model(x))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last, "auto"])
+@torch.no_grad()
+def test_memory_formats_give_the_same_sets(memory_format):
+    with torch.enable_grad():
+        model = trained(models.resnet8(4, width=8))
+    fast = compile(model, memory_format=memory_format)
+    strided = memory_format == torch.channels_last
+    kernels = [p for p in fast.parameters() if p.ndim == 4 and p.shape[1] > 1 and p.shape[2] > 1]
+    assert all(p.is_contiguous(memory_format=torch.channels_last) == strided for p in kernels)
+    for x in inputs().values():
+        assert_same(fast(x), model(x))
+
+
+@pytest.mark.parametrize("faster", [torch.contiguous_format, torch.channels_last])
+def test_the_memory_format_is_chosen_by_measurement(faster, monkeypatch):
+    class Timer:
+        def __init__(self, statement, globals, num_threads):
+            self.model = globals["model"]
+
+        def timeit(self, calls):
+            self.mean = 1.0 if self.model.memory_format == faster else 2.0
+            return self
+
+    monkeypatch.setattr(inference, "Timer", Timer)
+    assert compile(CreINN(models.resnet8(3, width=4)), torch.zeros(1, 3, 8, 8)).memory_format == faster
+
+
+def test_measuring_is_real():
+    fast = compile(CreINN(models.resnet8(3, width=4)), torch.zeros(1, 3, 8, 8))
+    assert fast.memory_format in (torch.contiguous_format, torch.channels_last)
+
+
+def test_it_can_be_cast_after_compiling():
+    model = trained(models.resnet8(4, width=8))
+    x = inputs()["points"].double()
+    fast = compile(model, x.float()).double()
+    with torch.no_grad():
+        assert_same(fast(x), model.double()(x), 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["points", "signed"])
+def test_it_can_be_exported(kind):
+    model = trained(models.resnet8(3, width=4), (8, 3, 16, 16))
+    x, fast = inputs((5, 3, 16, 16))[kind], compile(model)
+    dynamic = {"x": {0: torch.export.Dim("rows")}} if kind == "points" else None
+    program = torch.export.export(fast, (x,), dynamic_shapes=dynamic)
+    y = inputs((7 if dynamic else 5, 3, 16, 16), seed=2)[kind]
+    assert_same(program.module()(y), fast(y), 1e-6)
+    with torch.no_grad():
+        assert_same(program.module()(y), model(y))
+
+
+def test_torch_compile_sees_one_graph(monkeypatch):
+    model = trained(models.resnet8(3, width=4), (8, 3, 16, 16))
+    original, seen = fx.GraphModule.compile, []
+
+    def without_a_compiler(self):
+        original(self, backend=lambda graph, _: seen.append(graph) or graph.forward, fullgraph=True)
+
+    monkeypatch.setattr(fx.GraphModule, "compile", without_a_compiler)
+    fast, x = compile(model, torch_compile=True), inputs((8, 3, 16, 16))["points"]
+    with torch.no_grad():
+        assert_same(fast(x), model(x))
+    assert len(seen) == 1
+
+
+def test_training_is_refused():
+    fast = compile(CreINN(models.mlp(5, 3)))
+    assert not any(part.training for part in fast.modules())
+    with pytest.raises(ValueError, match=r"cannot be trained\. Train the model it came from"):
+        fast.train()
+    assert fast.eval() is fast
+
+
+def test_saving_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"cannot be saved\. Save the model it came from"):
+        compile(CreINN(models.mlp(5, 3))).save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_models_are_refused():
+    with pytest.raises(TypeError, match="takes a CreINN or an Ensemble, got SNN"):
+        compile(SNN(models.mlp(5, 3, layers=torch.nn)))
+
+
+def test_unknown_memory_formats_are_refused():
+    with pytest.raises(ValueError, match="Unknown memory format 'fast'"):
+        compile(CreINN(models.mlp(5, 3)), memory_format="fast")
+
+
+def test_a_network_that_is_not_a_graph_is_refused():
+    class Doubled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = inn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.layer(x) if x.sum().lower > 0 else self.layer(-x)
+
+    with pytest.raises(GraphError, match="Doubled"):
+        compile(CreINN(Doubled()))
+
+
+def test_something_else_than_inputs_is_refused():
+    with pytest.raises(TypeError, match="Expected an Interval or a tensor"):
+        compile(CreINN(models.mlp(5, 3)))([1.0])
+
+
+def overflowing(family, **options):
+    """A model whose weights let numbers of about 1e9 overflow, and leave numbers of about 1e-30 alone."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("logits", 3)))
+    with torch.no_grad():
+        network[0].weight.mul_(1e30)
+    return CreINN(network, **options)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        *((inn, {"mode": mode}) for mode in ("paper", "scaled", "sound")),
+        (inn, {"logits": 1, "mode": "sound"}),
+        (inn, {"logit_norm": False}),
+        (inn, {"distance": 1.0}),
+        (torch.nn, {"distance": 1.0}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:In training mode the distance is left out")
+@torch.no_grad()
+def test_a_row_that_overflows_gets_the_vacuous_set_and_leaves_others_alone(family, options):
+    model = overflowing(family, **options)
+    x = torch.tensor([[1e-30, -2e-30], [1e9, -1e9], [3e-30, 0.0]])
+    if "distance" in options:
+        model.fit_distance(torch.rand(12, 2) * 1e-30, torch.arange(12) % 3)
+    for found in (model.eval(), compile(model)):
+        for data in (x, Interval(x, x)) if family is inn else (x,):
+            sets, alone = found(data), found(data[[0, 2]])
+            assert (sets.lower[1].tolist(), sets.upper[1].tolist()) == (
+                [0.0] * sets.num_classes,
+                [1.0] * sets.num_classes,
+            )
+            torch.testing.assert_close(sets.lower[[0, 2]], alone.lower)
+            torch.testing.assert_close(sets.upper[[0, 2]], alone.upper)
+            assert bool((alone.width < 1).any())
+    if family is inn:
+        assert bool(model.train()(x).lower.isnan().any())  # for training to stop at
+
+
+@torch.no_grad()
+def test_a_sound_resnet_that_overflows_says_so_and_where():
+    torch.manual_seed(0)
+    model = CreINN(models.resnet50(10, width=16), mode="sound").eval()
+    x = torch.rand(2, 3, 16, 16)
+    for found in (model, compile(model)):
+        sets = found(x)
+        assert bool((sets.lower == 0).all())
+        assert bool((sets.upper == 1).all())
+        assert bool(sets.classes("maximality").all())
+    calls = {layer.path: layer.nonfinite for layer in diagnose(model, x).layers}
+    first = next(path for path, count in calls.items() if count)
+    assert f"first in {first}: in eval mode such rows get the vacuous set" in diagnose(model, x).verdict
+    assert first.startswith("network.layer")

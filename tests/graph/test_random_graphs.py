@@ -1,0 +1,98 @@
+"""Random networks of everything that tracing accepts: compiled against eager, and both against their members."""
+
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graph_cases
+import reference
+from creinn import convert, interval
+from creinn.graph.fold import fold
+from creinn.graph.targets import METHODS, TARGETS
+from creinn.graph.trace import _trace_in
+from creinn.interval import Interval
+from creinn.nn import functional as functions
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.families import LAYERS
+from graph_cases import COUNT, SHAPE, Network, Step
+
+steps = st.builds(
+    Step, st.integers(0, COUNT - 1), st.integers(0, 3), st.integers(0, 3), st.sampled_from(graph_cases.CONSTANTS)
+)
+RELU, CONVOLUTION = 1, len(graph_cases.FUNCTIONS)
+
+
+def randomise(network: torch.nn.Module, seed: int) -> torch.nn.Module:
+    """An ordinary network whose norms are not neutral."""
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in network.double().state_dict().values():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype) - 0.4)
+    for layer in network.modules():
+        if getattr(layer, "running_var", None) is not None:
+            layer.running_var.abs_().add_(0.3)
+    return network.eval()
+
+
+def inputs(seed: int) -> list[Interval]:
+    """A point, and intervals of any sign and >= 0."""
+    generator = torch.Generator().manual_seed(seed)
+    x, width = (torch.rand(SHAPE, generator=generator, dtype=torch.float64) for _ in range(2))
+    return [Interval._of_point(x - 0.5), Interval(x - 0.5, x - 0.5 + width / 5), Interval(x, x + width / 5)]
+
+
+def assert_close(got: Interval, expected: Interval) -> None:
+    scale = torch.maximum(expected.lower.abs(), expected.upper.abs()).max().item()
+    torch.testing.assert_close(got.lower, expected.lower, rtol=1e-8, atol=1e-8 * scale)
+    torch.testing.assert_close(got.upper, expected.upper, rtol=1e-8, atol=1e-8 * scale)
+
+
+@torch.no_grad()
+def check(network: Network, mode: str, family: str, seed: int) -> None:
+    """Compiled is eager; in sound mode no member leaves the bounds of either."""
+    randomise(network, seed)
+    twin = convert(network, 0.1, mode, family)
+    if mode != "sound":
+        for norm in twin.modules():
+            if isinstance(norm, IntervalBatchNorm) and norm.affine:
+                norm.bias[norm.num_features :] = -0.1
+    folded = fold(twin)
+    for x in inputs(seed):
+        bounds, compiled = twin(x), folded(x)
+        assert_close(compiled, bounds)
+        if mode == "sound":
+            for output in reference.member_outputs(twin, network, x, torch.Generator().manual_seed(seed), 4):
+                reference.assert_contains(bounds, output)
+                reference.assert_contains(compiled, output)
+
+
+@given(
+    st.lists(steps, min_size=1, max_size=6),
+    st.sampled_from(["sound", "sound", "paper", "scaled"]),
+    st.sampled_from(["interval", "interval", "relative"]),
+    st.integers(0, 99),
+)
+@settings(max_examples=20)
+def test_random_networks(drawn, mode, family, seed):
+    check(Network([*drawn, Step(CONVOLUTION, 0, 0, 0.0)]), mode, family, seed)
+
+
+@pytest.mark.parametrize("kind", range(COUNT))
+def test_every_step_between_a_relu_and_a_layer(kind):
+    parts = [Step(RELU, 0, 0, 0.0), Step(kind, 0, 0, -0.3), Step(CONVOLUTION + 1, 0, 0, 0.0)]
+    check(Network(parts), "sound", "interval" if kind % 4 else "relative", kind)
+
+
+def test_all_that_tracing_accepts_is_drawn():
+    network = Network([Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)])
+    nodes = _trace_in(network, False, ("ordinary",))
+    used = {node.target for node in nodes}
+    ours = {*functions.FUNCTIONS.values(), interval.cat, interval.stack}
+    renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # recorded as methods, and as floordiv
+    assert set(TARGETS) - ours - renamed - used == set()
+    assert set(METHODS) - used == set()
+    assert set(LAYERS) - {type(module).__name__ for module in network.modules()} == set()

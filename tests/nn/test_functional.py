@@ -1,0 +1,114 @@
+"""Functions on intervals and tensors: on a tensor they are torch's, on an interval they enclose every member."""
+
+import operator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from creinn.graph.targets import METHODS, TARGETS
+from creinn.interval import Interval
+from creinn.nn.functional import FUNCTIONS
+
+CASES = {
+    "relu": (F.relu, ()),
+    "relu6": (F.relu6, ()),
+    "leaky_relu": (F.leaky_relu, (0.2,)),
+    "elu": (F.elu, (0.5,)),
+    "selu": (F.selu, ()),
+    "softplus": (F.softplus, (2.0, 10.0)),
+    "sigmoid": (torch.sigmoid, ()),
+    "tanh": (torch.tanh, ()),
+    "hardtanh": (F.hardtanh, (-0.5, 0.25)),
+    "gelu": (F.gelu, ()),
+    "silu": (F.silu, ()),
+    "mish": (F.mish, ()),
+    "hardswish": (F.hardswish, ()),
+    "dropout": (F.dropout, (0.5, False)),
+    "max_pool1d": (lambda x, *a: F.max_pool1d(x[0], *a), (2,)),
+    "max_pool2d": (F.max_pool2d, (2, 1, 1)),
+    "avg_pool1d": (lambda x, *a: F.avg_pool1d(x[0], *a), (2,)),
+    "avg_pool2d": (F.avg_pool2d, (2, 1, 1, False, False, 3)),
+    "adaptive_avg_pool1d": (lambda x, *a: F.adaptive_avg_pool1d(x[0], *a), (2,)),
+    "adaptive_avg_pool2d": (F.adaptive_avg_pool2d, (2,)),
+    "adaptive_max_pool1d": (lambda x, *a: F.adaptive_max_pool1d(x[0], *a), (2,)),
+    "adaptive_max_pool2d": (F.adaptive_max_pool2d, (2,)),
+    "flatten": (torch.flatten, (1,)),
+    "reshape": (torch.Tensor.reshape, (2, -1)),
+    "unsqueeze": (torch.unsqueeze, (1,)),
+    "squeeze": (torch.squeeze, (0,)),
+    "permute": (torch.Tensor.permute, (0, 2, 3, 1)),
+    "transpose": (torch.transpose, (1, 2)),
+    "contiguous": (torch.Tensor.contiguous, ()),
+    "pad": (F.pad, ((1, 2), "constant", -1.0)),
+    "cat": (lambda x: torch.cat([x, x], 1), ()),
+    "stack": (lambda x: torch.stack([x, x], 1), ()),
+    "getitem": (operator.getitem, ((slice(None), 0, Ellipsis),)),
+    "size": (torch.Tensor.size, (1,)),
+    "ndim": (torch.Tensor.dim, ()),
+    "add": (torch.add, (2.5,)),
+    "sub": (torch.sub, (2.5,)),
+    "mul": (torch.mul, (-2.5,)),
+    "truediv": (torch.div, (-2.5,)),
+    "neg": (torch.neg, ()),
+    "mean": (torch.mean, ((2, 3), True)),
+    "sum": (torch.sum, ((2, 3),)),
+}
+
+
+def call(name: str, x: object, arguments: tuple[object, ...]) -> object:
+    if name.endswith("pool1d"):
+        x = x[0]
+    return FUNCTIONS[name]([x, x], 1) if name in ("cat", "stack") else FUNCTIONS[name](x, *arguments)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_torch_on_tensors_and_enclosure_on_intervals(name: str) -> None:
+    torch.manual_seed(0)
+    reference, arguments = CASES[name]
+    lower = 2 * torch.randn(2, 3, 5, 5, dtype=torch.float64)
+    upper = lower + torch.rand_like(lower)
+    expected = reference(lower, *arguments)
+    result = call(name, lower, arguments)
+    interval = call(name, Interval(lower, upper), arguments)
+    if isinstance(expected, int):
+        assert result == expected == interval
+        return
+    assert isinstance(result, torch.Tensor)
+    torch.testing.assert_close(result, expected)
+    assert isinstance(interval, Interval)
+    for _ in range(20):
+        member = reference(lower + torch.rand_like(lower) * (upper - lower), *arguments)
+        assert bool((interval.lower <= member + 1e-12).all())
+        assert bool((member <= interval.upper + 1e-12).all())
+
+
+def test_every_function_has_a_case_and_every_target_a_function() -> None:
+    assert set(CASES) == set(FUNCTIONS) - {"floordiv"}
+    assert set(TARGETS.values()) | set(METHODS.values()) <= set(FUNCTIONS)
+
+
+def test_floordiv_by_hand() -> None:
+    assert FUNCTIONS["floordiv"](7, 2) == 3
+
+
+def test_padding_with_a_negative_number_is_not_nonnegative() -> None:
+    x = F.relu(torch.tensor([[1.0, 2.0]]))
+    interval = FUNCTIONS["relu"](Interval(x, x + 1))
+    assert interval.nonnegative
+    assert FUNCTIONS["pad"](interval, (1, 1)).nonnegative
+    assert not FUNCTIONS["pad"](interval, (1, 1), value=-1.0).nonnegative
+
+
+def test_tensors_among_intervals_are_points() -> None:
+    x, y = torch.tensor([[1.0]]), Interval(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+    assert FUNCTIONS["add"](x, y).upper.item() == 3
+    assert FUNCTIONS["sub"](1, y).lower.item() == -1
+    assert FUNCTIONS["cat"]([x, y], 1).lower.tolist() == [[1.0, 0.0]]
+
+
+def test_functional_dropout_drops_the_same_units_of_both_bounds() -> None:
+    torch.manual_seed(0)
+    y = FUNCTIONS["dropout"](Interval(torch.ones(1, 1000), 2 * torch.ones(1, 1000)), 0.5)
+    assert set(y.lower.unique().tolist()) == {0.0, 2.0}
+    torch.testing.assert_close(y.upper, 2 * y.lower)
