@@ -221,9 +221,9 @@ HEADINGS = (
 
 
 def _script():
-    from creinn.report.theme import script
+    from plotly.offline import get_plotlyjs
 
-    return script()
+    return get_plotlyjs()
 
 
 def test_an_unusable_folder_is_found_before_the_work(tmp_path, monkeypatch):
@@ -236,7 +236,7 @@ def test_an_unusable_folder_is_found_before_the_work(tmp_path, monkeypatch):
 
 def test_missing_plotly_is_found_before_the_work(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(ImportError, match=r"needs plotly.*pip install creinn\[report,images\]"):
+    with pytest.raises(ImportError, match=r"needs plotly.*pip install creinn\[report\]"):
         command.run(command.DemoOptions())
 
 

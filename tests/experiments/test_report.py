@@ -55,7 +55,7 @@ def test_report_holds_tables_and_figures(studied):
         "Relative increase of uncertainty of CreINN, noise",
         "Accuracy-rejection curves of CreINN, brightness",
         "Budget",
-        "A credal set, by the paper&#x27;s example",
+        "A credal set, by the paper&#39;s example",
     ):
         assert heading in html
     assert "10 of 10 pieces are recorded" in text

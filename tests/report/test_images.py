@@ -1,12 +1,13 @@
 import base64
 import io
 import re
+import sys
 
 import numpy as np
 import pytest
 import torch
+from markupsafe import Markup
 
-from creinn.report.html import Html
 from creinn.report.images import data_uri, image_grid, interval_bars
 
 Image = pytest.importorskip("PIL.Image")
@@ -42,7 +43,7 @@ def test_normalised_pixels_are_refused():
 
 def test_image_grid_shows_each_image_with_its_caption():
     images = [np.zeros((2, 2)), np.ones((2, 2))]
-    grid = image_grid(images, ["a < b", Html("<b>c</b>")], [Html("<svg>1</svg>"), Html("<svg>2</svg>")])
+    grid = image_grid(images, ["a < b", Markup("<b>c</b>")], [Markup("<svg>1</svg>"), Markup("<svg>2</svg>")])
     assert re.findall(r'src="([^"]+)"', grid) == [data_uri(image) for image in images]
     assert re.findall("<figcaption>(.*?)</figcaption>", grid) == ["a &lt; b", "<b>c</b>"]
     assert grid.index("<svg>1</svg>") < grid.index("a &lt; b") < grid.index("<svg>2</svg>")
@@ -54,7 +55,7 @@ def test_image_grid_refuses_nothing_and_wrong_lengths():
     with pytest.raises(ValueError, match="1 images, 2 captions and 0 details"):
         image_grid([np.zeros((2, 2))], ["a", "b"])
     with pytest.raises(ValueError, match="1 images, 1 captions and 2 details"):
-        image_grid([np.zeros((2, 2))], ["a"], [Html(""), Html("")])
+        image_grid([np.zeros((2, 2))], ["a"], [Markup(""), Markup("")])
 
 
 def test_interval_bars_by_hand():
@@ -70,3 +71,12 @@ def test_interval_bars_refuse_wrong_lengths():
         interval_bars([0.1, 0.4], [0.6], [0.35, 0.65], ["a", "b"])
     with pytest.raises(ValueError, match="for 0 classes"):
         interval_bars([], [], [], [])
+
+
+def test_without_pillow_it_is_said_what_to_install(monkeypatch):
+    import creinn.report
+
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "creinn.report.images")
+    with pytest.raises(ImportError, match=r"need Pillow.*pip install creinn\[report\]"):
+        creinn.report.image_grid  # noqa: B018

@@ -71,7 +71,7 @@ def test_html_table_escapes_and_marks_columns():
 def test_cells_of_a_wide_html_table_know_their_column():
     table = html_table([{"a": 1, "b": 2, "c": Spread(0.5, 0.25), 'e "f"': 5}])
     assert "<table class=wide>" in table
-    assert '<td class="number" data-column="e &quot;f&quot;">5</td>' in table
+    assert '<td class="number" data-column="e &#34;f&#34;">5</td>' in table
     assert ">0.500 ±&nbsp;0.250<" in table
     assert "wide" not in html_table([{"a": 1, "b": 2, "c": 3}])
 

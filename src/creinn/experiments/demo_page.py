@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from markupsafe import Markup
 from torch import Tensor
 
 from creinn.experiments import demo_text as text
@@ -22,7 +23,6 @@ from creinn.experiments.demo import (
     measures_of,
 )
 from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
-from creinn.report.html import Html
 from creinn.report.images import image_grid, interval_bars
 from creinn.report.page import Section, Side, write_page
 from creinn.report.provenance import provenance_rows
@@ -76,10 +76,10 @@ def _detection(result: DemoResult) -> Section:
     return Section(
         "Images unlike those of the training",
         [
-            Html("<h3>Epistemic uncertainty</h3>"),
+            Markup("<h3>Epistemic uncertainty</h3>"),
             score_histograms(scores("epistemic"), "epistemic uncertainty (bits)"),
             text.EPISTEMIC,
-            Html("<h3>Total uncertainty</h3>"),
+            Markup("<h3>Total uncertainty</h3>"),
             score_histograms(scores("total"), "total uncertainty (bits)"),
             text.TOTAL,
         ],
@@ -103,7 +103,7 @@ def _triangles(result: DemoResult) -> Section:
         triangle = simplex(
             coarsen(found, first, second), [f"digit {first}", f"digit {second}", "any other"], height=360
         )
-        drawn.append(Side([Html(f"<h3>{title}</h3>{picture}"), triangle], width=460))
+        drawn.append(Side([Markup(f"<h3>{title}</h3>{picture}"), triangle], width=460))
     return Section("Credal sets in the simplex", [text.SIMPLEX, Side(drawn, width=460)])
 
 
@@ -111,11 +111,11 @@ def _gallery(result: DemoResult) -> Section:
     predictions = result.predictions[D_ENSEMBLE_NAME]
     names = [str(digit) for digit in range(result.config.known)]
 
-    def row(title: str, group: str, chosen: Tensor) -> Html:
+    def row(title: str, group: str, chosen: Tensor) -> Markup:
         found = predictions[group]
         bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in chosen]
         captions = [_caption(result, D_ENSEMBLE_NAME, group, i) for i in chosen]
-        return Html(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in chosen], captions, bars)}")
+        return Markup(f"<h3>{title}</h3>{image_grid([result.data.groups[group][i] for i in chosen], captions, bars)}")
 
     rows = []
     for group in GROUPS:
@@ -139,11 +139,11 @@ def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return order[:count], order.flip(0)[:count]
 
 
-def _caption(result: DemoResult, model: str, group: str, index: Any) -> Html:
+def _caption(result: DemoResult, model: str, group: str, index: Any) -> Markup:
     found = result.predictions[model][group]
     truth = f"a {int(result.data.test.labels[index])}, " if group == TEST else ""
     kept = " ".join(str(k) for k in found.classes(RULE)[index].nonzero().flatten().tolist())
-    return Html(
+    return Markup(
         f"{truth}predicted <b>{int(found.label[index])}</b><br>not ruled out: {kept}<br>"
         f"TU {float(found.total[index]):.2f}, AU {float(found.aleatoric[index]):.2f}, "
         f"EU {float(found.epistemic[index]):.2f} bits"

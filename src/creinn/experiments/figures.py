@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from markupsafe import Markup
 
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.probability import interval_softmax
@@ -16,7 +17,7 @@ from creinn.experiments.names import is_ensemble
 from creinn.experiments.records import decode_image
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.experiments.tables import SHORT, sets_of
-from creinn.report import Html, Side, Spread, heat_map, image_grid, increase_chart, interval_bars
+from creinn.report import Side, Spread, heat_map, image_grid, increase_chart, interval_bars
 from creinn.report import rejection_curves as draw_rejection
 from creinn.report import training_curves as draw_training
 from creinn.report.ternary import coarsen, simplex
@@ -95,7 +96,7 @@ def radii_map(study: Study, arm: str) -> tuple[str, Figure] | None:
     return text, heat_map(radii["matrix"], x_title="column", y_title="row")
 
 
-def examples(study: Study, arm: str) -> tuple[Html, list[Figure]] | None:
+def examples(study: Study, arm: str) -> tuple[Markup, list[Figure]] | None:
     """Predictions of the first CreINN run: images with probability intervals, and credal sets."""
     found = next((r["examples"] for r in study.records("creinn", arm) if "examples" in r), None)
     if found is None:
@@ -121,7 +122,7 @@ def worked_example() -> Figure:
     return simplex(CredalSet(*given), ["A", "B", "D"], given)
 
 
-def sample_images(study: Study, kind: Any) -> Html:
+def sample_images(study: Study, kind: Any) -> Markup:
     """One test image at each level of noise or brightness."""
     pixels = decode_image(study.manifest["sample"])
     x = torch.from_numpy(pixels.copy())[None].float() / 255

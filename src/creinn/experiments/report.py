@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from markupsafe import Markup
+
 from creinn.experiments import figures, tables
 from creinn.experiments.measures import POINTS
 from creinn.experiments.names import TIMES, is_deep, is_ensemble
 from creinn.experiments.study import Record, Study, lookup, read_studies
 from creinn.files import write_bytes
-from creinn.report import Html, Section, Side, html_table, markdown_table, write_page
-from creinn.report.html import markup
+from creinn.report import Section, Side, html_table, markdown_table, write_page
 from creinn.report.tables import Row
 from creinn.report.theme import Figure
 
@@ -48,7 +49,7 @@ class Table:
     rows: Sequence[Row]
 
 
-Block: TypeAlias = tuple[str, str | Html | Figure | Side | Table]  # heading, which may be empty, and content
+Block: TypeAlias = tuple[str, str | Figure | Side | Table]  # heading, which may be empty, and content
 
 
 def write_report(directory: str | Path) -> list[Path]:
@@ -166,12 +167,12 @@ def _markdown(block: Block) -> str:
     title = f"### {heading}\n\n" if heading else ""
     if isinstance(content, Table):
         return f"{title}{markdown_table(content.rows, tables.digits(content.rows))}\n"
-    if isinstance(content, str) and not isinstance(content, Html):
+    if isinstance(content, str) and not isinstance(content, Markup):
         return f"{title}{content}\n"
     return ""
 
 
 def _parts(block: Block) -> list[str | Figure | Side]:
     heading, content = block
-    parts: list[str | Figure | Side] = [Html(f"<h3>{markup(heading)}</h3>")] if heading else []
+    parts: list[str | Figure | Side] = [Markup("<h3>{}</h3>").format(heading)] if heading else []
     return [*parts, html_table(content.rows, tables.digits(content.rows)) if isinstance(content, Table) else content]

@@ -1,13 +1,12 @@
-"""Tables, figures and the HTML page.
+"""Tables, figures and the HTML page, which is a jinja2 template.
 
-Tables need nothing but Python; the rest needs plotly (``pip install creinn[report]``) and is loaded when first asked
-for.
+Tables need nothing more than torch brings; the rest needs plotly, and Pillow for images (``pip install
+creinn[report]``), and is loaded when first asked for.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from creinn.report.html import Html
 from creinn.report.tables import Spread, html_table, markdown_table, text_table, with_published
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from creinn.report.ternary import coarsen, simplex
 
 __all__ = [
-    "Html",
     "Section",
     "Side",
     "Spread",

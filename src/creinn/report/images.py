@@ -1,29 +1,36 @@
 """Small pictures inside a page: images as data URIs, and probability intervals as bars.
 
-In: arrays. Out: :class:`Html`, without any file beside the page.
+In: arrays. Out: :class:`markupsafe.Markup`, without any file beside the page.
 """
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from creinn.evaluation.checks import as_numpy
-from creinn.report.html import Html, markup
+from creinn.report.templating import render
 from creinn.report.theme import FAINT, GRID, PALETTE
 
+try:
+    from PIL import Image
+except ImportError as error:
+    raise ImportError(
+        "Images on a page need Pillow, which is not installed. Install it with: pip install creinn[report]"
+    ) from error
 
-def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[Html] = (), size: int = 88) -> Html:
+
+def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88) -> Markup:
     """Images side by side, each with a caption under it and, if given, a detail beside it.
 
     Args:
         images: Arrays or tensors ``(height, width)``, ``(1, height, width)`` or ``(3, height, width)``; bytes, or
             numbers in [0, 1]. Pixels stay sharp when enlarged.
-        captions: A line or more for each image; an :class:`Html` goes in as it is.
+        captions: A line or more for each image; a :class:`markupsafe.Markup` goes in as it is.
         details: Markup for each image, such as :func:`interval_bars`.
         size: Width of an image in CSS pixels.
 
@@ -37,18 +44,11 @@ def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence
             f"There must be one caption, and one detail or none, per image, but there are {len(images)} images, "
             f"{len(captions)} captions and {len(details)} details."
         )
-    cells = []
-    for index, image in enumerate(images):
-        picture = f'<img src="{data_uri(image)}" alt="image {index + 1}" width="{size}">'
-        detail = details[index] if details else ""
-        cells.append(
-            f'<figure class="cell"><div class="pair">{picture}{detail}</div>'
-            f"<figcaption>{markup(captions[index])}</figcaption></figure>"
-        )
-    return Html(f'<div class="images">{"".join(cells)}</div>')
+    cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
+    return render("images.html", cells=cells, size=size)
 
 
-def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Html:
+def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Markup:
     """Probability intervals of one prediction as bars from lower to upper, with a mark at ``point``.
 
     Args:
@@ -66,28 +66,8 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> H
             f"Bars need one lower bound, upper bound and point per class, but the shapes are "
             f"{', '.join(str(values.shape) for values in bounds)} for {len(names)} classes."
         )
-    step, left, length = 11, 8 * max(map(len, names)) + 6, 130
-    marks = []
-    for row, (name, low, high, middle) in enumerate(zip(names, *bounds, strict=True)):
-        y = row * step
-        marks.append(
-            f'<text x="{left - 5}" y="{y + 9}" text-anchor="end" font-size="9.5">{markup(name)}</text>'
-            f'<rect x="{left}" y="{y + 2}" width="{length}" height="7" fill="{GRID}"/>'
-            f'<rect x="{left + length * low:.2f}" y="{y + 2}" width="{max(length * (high - low), 0.8):.2f}" height="7" '
-            f'fill="{PALETTE[0]}"><title>{markup(name)}: {low:.3f} to {high:.3f}</title></rect>'
-            f'<rect x="{left + length * middle - 1:.2f}" y="{y + 0.5}" width="2" height="10" fill="{PALETTE[1]}"/>'
-        )
-    bottom = len(names) * step
-    scale = "".join(
-        f'<text x="{left + length * at}" y="{bottom + 10}" text-anchor="middle" font-size="9" fill="{FAINT}">'
-        f"{at:g}</text>"
-        for at in (0, 0.5, 1)
-    )
-    width, height = left + length + 10, bottom + 13
-    return Html(
-        f'<svg class="bars" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="probability intervals">{"".join(marks)}{scale}</svg>'
-    )
+    rows = list(zip(names, *bounds, strict=True))
+    return render("bars.html", rows=rows, FAINT=FAINT, GRID=GRID, PALETTE=PALETTE)
 
 
 def data_uri(image: Any) -> str:
@@ -96,8 +76,9 @@ def data_uri(image: Any) -> str:
     Raises:
         ValueError: If the shape is none of those of :func:`image_grid`, or a number is outside [0, 1].
     """
-    pixels = _pixels(as_numpy(image))
-    return "data:image/png;base64," + base64.b64encode(_png(pixels)).decode("ascii")
+    png = io.BytesIO()
+    Image.fromarray(_pixels(as_numpy(image))).save(png, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode("ascii")
 
 
 def _pixels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -116,17 +97,3 @@ def _pixels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
             )
         image = (image * 255).round().astype(np.uint8)
     return image[0] if image.shape[0] == 1 else image.transpose(1, 2, 0)
-
-
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Encode without filtering, by the PNG specification (ISO/IEC 15948)."""
-    height, width = pixels.shape[:2]
-    color_type = 0 if pixels.ndim == 2 else 2  # grey, or red-green-blue
-    lines = np.ascontiguousarray(pixels).reshape(height, -1)
-    raw = b"".join(b"\0" + line.tobytes() for line in lines)
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")

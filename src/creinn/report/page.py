@@ -5,16 +5,17 @@ forbids the browser to load anything from elsewhere.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from markupsafe import Markup
 
 from creinn.files import write_bytes
-from creinn.report.html import Html, markup
-from creinn.report.legend import legend
-from creinn.report.style import STYLE
-from creinn.report.theme import Figure, script
+from creinn.report.templating import render
+from creinn.report.theme import FONT, GRID, Figure, get_plotlyjs
 
 Part: TypeAlias = str | Figure
 
@@ -36,7 +37,8 @@ class Section:
 
     Args:
         heading: Text of the heading.
-        parts: Plain text (a paragraph), :class:`Html` (tables, image grids), plotly figures, or :class:`Side`.
+        parts: Plain text (a paragraph), :class:`markupsafe.Markup` (tables, image grids), plotly figures, or
+            :class:`Side`.
     """
 
     heading: str
@@ -68,95 +70,57 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
 def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
     """The page as text; see :func:`write_page`."""
     _check(title, sections)
-    writer = _Writer()
-    body, links = [], []
-    for section in sections:
-        anchor = writer.anchor(section.heading)
-        links.append(f'<a href="#{anchor}">{markup(section.heading)}</a>')
-        parts = "\n".join(writer.part(part, section.heading) for part in section.parts)
-        body.append(f'<section id="{anchor}">\n<h2>{markup(section.heading)}</h2>\n{parts}\n</section>')
-    inlined, last = (f"<script>{text}</script>" if writer.figures else "" for text in (script(), _SCRIPT))
-    opening = f'<p class="lead">{markup(lead.strip())}</p>' if lead else ""
-    navigation = f"<nav>{''.join(links)}</nav>" if len(links) > 1 else ""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{markup(title)}</title>\n<style>{STYLE}</style>\n{inlined}\n</head>\n"
-        f"<body>\n<header>\n<h1>{markup(title)}</h1>\n{opening}\n{navigation}\n</header>\n"
-        f"<main>\n{chr(10).join(body)}\n</main>\n{last}</body>\n</html>\n"
-    )
+    anchors = _anchors([section.heading for section in sections])
+    shown = [
+        (anchor, section.heading, [(part, _figures(part, section.heading)) for part in section.parts])
+        for anchor, section in zip(anchors, sections, strict=True)
+    ]
+    has_figures = any(figures for _, _, parts in shown for _, figures in parts)
+    numbers = count(1)
+
+    def draw(figure: Figure) -> Markup:
+        bare = Figure(figure).update_layout(showlegend=False)
+        name, config = f"figure-{next(numbers)}", {"displayModeBar": False, "responsive": True}
+        return Markup(bare.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name))
+
+    plotly = Markup(get_plotlyjs()) if has_figures else ""
+    how = {"draw": draw, "legend": _legend, "plotly": plotly, "FONT": FONT, "GRID": GRID}
+    page = render("page.html", title=title, lead=lead, sections=shown, **how)
+    return f"{page}\n"
 
 
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-_CONFIG = {"displayModeBar": False, "responsive": True}
-_SCRIPT = """
-document.addEventListener("click", ({ target }) => {
-  const entry = target.closest(".legend button");
-  if (!entry) return;
-  const shown = entry.getAttribute("aria-pressed") === "false";
-  entry.setAttribute("aria-pressed", shown);
-  for (const plot of entry.closest(".drawn").querySelectorAll(".js-plotly-plot")) {
-    const places = [...plot.data.keys()].filter((i) => plot.data[i].name === entry.textContent);
-    if (places.length) Plotly.restyle(plot, { visible: shown }, places);
-  }
-});
-const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => Plotly.Plots.resize(target)));
-for (const plot of document.querySelectorAll(".js-plotly-plot")) {
-  resized.observe(plot);  // a row of figures gets narrower with each that joins it
-  if (matchMedia("(pointer: coarse)").matches) Plotly.relayout(plot, { dragmode: false });  // a finger scrolls
-}
-"""
-
-
-class _Writer:
-    """Turns parts into markup and numbers the figures and anchors."""
-
-    def __init__(self) -> None:
-        self.figures = 0
-        self.anchors: set[str] = set()
-
-    def anchor(self, heading: str) -> str:
+def _anchors(headings: Sequence[str]) -> list[str]:
+    """Names of the sections in addresses, no two the same."""
+    anchors: list[str] = []
+    for heading in headings:
         base = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
-        name, number = base, 2
-        while name in self.anchors:
-            name, number = f"{base}-{number}", number + 1
-        self.anchors.add(name)
-        return name
+        further = (f"{base}-{number}" for number in count(2))
+        anchors.append(base if base not in anchors else next(name for name in further if name not in anchors))
+    return anchors
 
-    def part(self, part: Part | Side, heading: str) -> str:
-        """Markup of a part, with the legend of its figures below."""
-        drawn = list(_figures(part))
-        inner = self._inner(part, heading)
-        return f'<div class="drawn">\n{inner}\n{legend(drawn)}</div>' if drawn else inner
 
-    def _inner(self, part: Part | Side, heading: str) -> str:
-        if isinstance(part, Side):
-            if len(part.parts) == 0:
-                raise ValueError(f"Section {heading!r} has a row of parts that is empty.")
-            inner = "\n".join(f'<div class="item">{self._inner(one, heading)}</div>' for one in part.parts)
-            return f'<div class="side" style="--least: {part.width}px">\n{inner}\n</div>'
-        if isinstance(part, Html):
-            return part
-        if isinstance(part, str):
-            return f"<p>{markup(part.strip())}</p>"
-        if isinstance(part, Figure):
-            self.figures += 1
-            bare = Figure(part).update_layout(showlegend=False)
-            name = f"figure-{self.figures}"
-            return bare.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG, div_id=name)
+def _figures(part: Part | Side, heading: str) -> list[Figure]:
+    """Figures of a part; refuses what cannot be shown."""
+    if isinstance(part, Side):
+        if len(part.parts) == 0:
+            raise ValueError(f"Section {heading!r} has a row of parts that is empty.")
+        return [figure for one in part.parts for figure in _figures(one, heading)]
+    if not isinstance(part, str | Figure):
         raise TypeError(
-            f"Section {heading!r} has a part of type {type(part).__name__}; parts are text, Html, plotly figures "
+            f"Section {heading!r} has a part of type {type(part).__name__}; parts are text, Markup, plotly figures "
             "or Side."
         )
+    return [part] if isinstance(part, Figure) else []
 
 
-def _figures(part: Part | Side) -> Iterator[Figure]:
-    if isinstance(part, Figure):
-        yield part
-    elif isinstance(part, Side):
-        for one in part.parts:
-            yield from _figures(one)
+def _legend(figures: Sequence[Figure]) -> dict[str, Any]:
+    """What each name is drawn with, once per name; empty if there is one name only, and nothing to explain."""
+    found: dict[str, Any] = {}
+    for figure in figures:
+        for trace in figure.data:
+            if trace.name:
+                found.setdefault(trace.name, trace)
+    return found if len(found) > 1 or any(trace.hoverinfo == "skip" for trace in found.values()) else {}
 
 
 def _check(title: str, sections: Sequence[Section]) -> None:

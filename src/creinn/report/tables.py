@@ -6,12 +6,13 @@ beside ours with :func:`with_published`.
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from math import isfinite, sqrt
 from numbers import Integral, Real
 from typing import NamedTuple
 
-from creinn.report.html import Html
+from markupsafe import Markup
+
+from creinn.report.templating import render
 
 MISSING = "\N{EN DASH}"
 
@@ -147,7 +148,7 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     return "\n".join([line(columns), rule, *map(line, cells)])
 
 
-def html_table(rows: Sequence[Row], digits: Digits = 3, caption: str = "") -> Html:
+def html_table(rows: Sequence[Row], digits: Digits = 3, caption: str = "") -> Markup:
     """An HTML table for :func:`creinn.report.write_page`; published columns stand in grey.
 
     On a narrow window a table of more than three columns becomes a list of its rows, with the names of the columns.
@@ -156,35 +157,11 @@ def html_table(rows: Sequence[Row], digits: Digits = 3, caption: str = "") -> Ht
         ValueError: If there are no rows or no columns.
     """
     columns, cells, numeric = _grid(rows, digits)
-    is_wide = len(columns) > 3
-
-    def line(tag: str, row: Sequence[str]) -> str:
-        marked = [
-            f"<{tag}{_html_class(name, right)}{_html_name(name) * is_wide}>{_html_text(cell)}</{tag}>"
-            for name, cell, right in zip(columns, row, numeric, strict=True)
-        ]
-        return f"<tr>{''.join(marked)}</tr>"
-
-    title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    head, body = line("th", columns), "\n".join(line("td", row) for row in cells)
-    return Html(
-        f'<div class="table"><table{" class=wide" * is_wide}>{title}\n<thead>{head}</thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
-    )
-
-
-def _html_text(cell: str) -> str:
-    """Escaped; a line may break before a standard deviation, not inside."""
-    return escape(cell).replace("± ", "±&nbsp;")
-
-
-def _html_name(column: str) -> str:
-    return f' data-column="{escape(column)}"'
-
-
-def _html_class(column: str, numeric: bool) -> str:
-    names = ["number"] * numeric + ["published"] * column.endswith("(paper)")
-    return f' class="{" ".join(names)}"' if names else ""
+    classes = [
+        " ".join(["number"] * right + ["published"] * name.endswith("(paper)"))
+        for name, right in zip(columns, numeric, strict=True)
+    ]
+    return render("table.html", columns=columns, classes=classes, rows=cells, caption=caption)
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Sized
 try:
     import plotly.graph_objects as go
     from plotly.graph_objects import Figure
-    from plotly.offline import get_plotlyjs
+    from plotly.offline import get_plotlyjs as get_plotlyjs
 except ImportError as error:
     raise ImportError(
         "Reports need plotly, which is not installed. Install it with: pip install creinn[report]"
@@ -45,11 +45,6 @@ _TEMPLATE = go.layout.Template(
         "hoverlabel": {"font": {"family": FONT}},
     }
 )
-
-
-def script() -> str:
-    """Plotly's own script, about 5 MB, to be inlined once per page."""
-    return get_plotlyjs()
 
 
 def color(index: int) -> str:

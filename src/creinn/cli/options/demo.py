@@ -74,6 +74,6 @@ def _check_dependencies() -> None:
         import plotly
     except ImportError as error:
         raise ImportError(
-            f"The demo needs {error.name}, which is not installed. Install it with: pip install creinn[report,images]"
+            f"The demo needs {error.name}, which is not installed. Install it with: pip install creinn[report]"
         ) from error
     del PIL, plotly
