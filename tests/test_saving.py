@@ -61,8 +61,7 @@ MODELS = {
     "CreINN-D": lambda: creinn(distance=True).fit_distance(X, Y),
     "BNN": lambda: rival(BNN, local),
     "FSVI": lambda: rival(FSVI),
-    "full LaplaceBNN": lambda: rival(LaplaceBNN, structure="full"),
-    "kronecker LaplaceBNN": lambda: rival(LaplaceBNN, structure="kronecker"),
+    "LaplaceBNN": lambda: rival(LaplaceBNN),
 }
 
 
@@ -88,6 +87,24 @@ def test_round_trip(name, tmp_path):
         torch.manual_seed(0)
         torch.testing.assert_close(again(x).probabilities, expected)
     assert sorted(path.name for path in (tmp_path / "deep" / "model").iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "gone"),
+    [
+        ("FSVI", {"stochastic": "last", "prior": "independent"}, {"stochastic": "all"}),
+        ("LaplaceBNN", {"structure": "kronecker"}, {"structure": "full"}),
+    ],
+)
+def test_models_with_options_that_are_gone_load_if_they_had_the_default(name, kept, gone, tmp_path):
+    model = MODELS[name]()
+    save(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"options": config["options"] | kept}))
+    assert load(tmp_path).options() == model.options()
+    (tmp_path / "config.json").write_text(json.dumps(config | {"options": config["options"] | gone}))
+    with pytest.raises(ValueError, match=rf"describes a {name} with .*\. Load it with the version that saved it"):
+        load(tmp_path)
 
 
 def test_configuration_is_readable(tmp_path):

@@ -48,6 +48,12 @@ KINDS: dict[str, str] = {
 A constructor takes a network (an ensemble: its members), then what the method ``options`` gives, which must be JSON.
 """
 
+RETIRED: dict[str, dict[str, Any]] = {
+    "FSVI": {"stochastic": "last", "prior": "independent", "covariance": "full"},
+    "LaplaceBNN": {"structure": "kronecker"},
+}
+"""Options of models saved before, by class, with the one value that is still computed."""
+
 
 def save(
     model: Any,
@@ -206,6 +212,18 @@ def _describe(model: Any) -> dict[str, Any]:
         return description | {"network": None, "reason": str(error)}
 
 
+def _options(description: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Arguments of the constructor, without those that once were: of these only the default is left."""
+    options = dict(description["options"])
+    for name, default in RETIRED.get(description["kind"], {}).items():
+        if (value := options.pop(name, default)) != default:
+            raise ValueError(
+                f"{path} describes a {description['kind']} with {name}={value!r}, which this version cannot build. "
+                f"Load it with the version that saved it."
+            )
+    return options
+
+
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
     if name not in KINDS:
@@ -214,7 +232,7 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
     try:
         if "members" in description:
             members = [_build(member, copy.deepcopy(network), path) for member in description["members"]]
-            return kind(members, **description["options"])
+            return kind(members, **_options(description, path))
         if network is None:
             if description["network"] is None:
                 raise ValueError(
@@ -222,7 +240,7 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
                     f"Build the network and pass it: load(path, network=...)."
                 )
             network = architecture.build(description["network"])
-        return kind(network, **description["options"])
+        return kind(network, **_options(description, path))
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} does not describe a model that can be built: {error!r}.") from error
 

@@ -131,11 +131,11 @@ GIVEN = {
     "bnn-r": {"samples": 3, "prior_std": 0.5, "kl_weight": 0.1, "warmup": 0.0, "logit_norm": True},
     "bnn-f": {"samples": 3, "prior_std": 0.5, "kl_weight": 0.1, "warmup": 0.0},
     "fsvi": {
-        "samples": 3, "stochastic": "all", "context": "noise", "context_points": 7, "prior": "network",
-        "prior_std": 0.5, "covariance": "diagonal", "kl_weight": 0.1, "warmup": 0.0, "logit_norm": True,
+        "samples": 3, "context": None, "context_points": 7, "prior_std": 0.5, "kl_weight": 0.1, "warmup": 0.0,
+        "logit_norm": True,
     },
     "bnn-l": {
-        "samples": 3, "structure": "diagonal", "normalise": False, "prior_precision": 2.0, "logit_norm": True,
+        "samples": 3, "normalise": False, "prior_precision": 2.0, "logit_norm": True,
     },
 }  # fmt: skip
 

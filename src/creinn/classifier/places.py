@@ -46,10 +46,7 @@ def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Mod
     else:
         layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
     if not layers or not (hasattr(layers[-1], "in_features") and hasattr(layers[-1], "out_features")):
-        raise ValueError(
-            f"{type(network).__name__} has no linear layer, so there are no features before it to measure a distance "
-            f"with. {_ADVICE}"
-        )
+        raise ValueError(f"{type(network).__name__} has no linear layer, so there are no features before it. {_ADVICE}")
     return layers[-1]  # type: ignore[return-value]
 
 
@@ -71,6 +68,22 @@ def observe(
     seen = {call.module: call for call in calls}
     features = tuple(seen[place].output for place in places) if at else (seen[last[0]].input,)
     return features, logits if head is None else seen[last[0]].output
+
+
+def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """One forward pass of a network that ends in its head: the head's input ``(N, D)`` and the logits ``(N, K)``.
+
+    Raises:
+        ValueError: If the network's output is not that of its head.
+    """
+    head = find_head(network)
+    calls, logits = _calls(network, x, [head])
+    if len(calls) != 1 or calls[0].output is not logits:
+        raise ValueError(
+            f"The network's last Linear layer, {head}, should be the last thing that it does and be called once, "
+            "but its output is not the network's. End the network in a Linear layer."
+        )
+    return calls[0].input, logits
 
 
 def pooled(output: Interval | Tensor) -> Interval | Tensor:

@@ -6,7 +6,7 @@ from creinn.data.dataset import Dataset, resize, split, subset, to_grey, to_rgb
 from creinn.data.images import image_folder
 from creinn.data.intervals import brightness, noise, normalize
 from creinn.data.npz import npz
-from creinn.data.pairs import interval_folders, interval_tables
+from creinn.data.pairs import interval_folders
 
 __all__ = [
     "NAMES",
@@ -16,7 +16,6 @@ __all__ = [
     "brightness",
     "image_folder",
     "interval_folders",
-    "interval_tables",
     "load",
     "noise",
     "normalize",
