@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,6 +119,20 @@ def test_help_lists_the_commands_that_are_there(capsys):
     assert "--validation-fraction" in capsys.readouterr().out
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("creinn 0.")
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_notes(command, capsys):
+    def run(options: Options) -> int:
+        warnings.warn("the gap is not 0", stacklevel=2)
+        warnings.warn("old", DeprecationWarning, stacklevel=2)
+        return 0
+
+    command(run)
+    assert cli.main(["thing"]) == 0
+    printed = capsys.readouterr().err
+    assert printed.startswith("note: the gap is not 0\n")
+    assert "DeprecationWarning: old" in printed
 
 
 @pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name in cli.available()])

@@ -72,4 +72,4 @@ def say_held_out(prediction: Any, y: Tensor, chosen: Sequence[str]) -> None:
             f"validation sets of classes: the true class is in {sets.coverage:.4f} of them, mean size {sets.size:.2f}"
         )
     if chosen:
-        print(f"note: these rows have chosen {' and '.join(chosen)} too; new ones may fare a little worse")
+        print(f"note: these rows have chosen {' and '.join(chosen)} too; new ones may fare worse")

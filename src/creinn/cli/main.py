@@ -6,6 +6,7 @@ by Ctrl-C.
 
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if run is None:
             return OK
         keep_freed_memory()
-        return run(parse_options(_options_of(run), program, rest))
+        options: Any = parse_options(_options_of(run), program, rest)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say  # type: ignore[assignment]
+            return run(options)
     except SystemExit as exit_:  # --help of a command
         return int(exit_.code or 0)
     except (UsageError, ValueError, OSError, ImportError, FloatingPointError) as error:
@@ -98,6 +102,12 @@ def _listing(program: str, lines: dict[str, str]) -> str:
     listed = "\n".join(f"  {name:<{width}}  {text}" for name, text in lines.items())
     hint = f"{program} COMMAND --help says more. --debug shows where an error arose."
     return f"usage: {program} COMMAND ...\n\n{listed}\n\n{hint}"
+
+
+def _say(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    """A warning of ours as a note, any other with its place."""
+    ours = category.__module__.startswith("creinn") or category is UserWarning
+    print(f"note: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
 
 
 def _one_line(error: BaseException) -> str:
