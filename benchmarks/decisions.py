@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from creinn.classifier.methods import METHODS, base_method, find_method, is_ensemble, label
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.decision import RULES
 from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
 from creinn.experiments.measures import POINTS
 from creinn.experiments.methods import combine
-from creinn.experiments.names import SINGLE, base_method, is_credal, is_ensemble, label
 from creinn.experiments.plan import draw_members
 from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
 from creinn.files import write_bytes
@@ -86,7 +86,7 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
     reader = Reader(manifest, out / "work" / "predictions")
     rows: list[dict[str, Any]] = []
     for method in manifest["experiment"]["methods"]:
-        if not is_credal(base_method(method)):
+        if not find_method(method).is_credal:
             continue
         runs = reader.runs(method)
         if not runs:
@@ -134,7 +134,7 @@ class Reader:
         return label(method, self._size(base) if is_ensemble(method) and base in self._files else None)
 
     def _size(self, base: str) -> int:
-        size = self.settings["deep_members" if SINGLE[base].kind == "snn" else "members"]
+        size = self.settings["deep_members" if METHODS[base].kind == "snn" else "members"]
         return min(size, len(self._files[base]))
 
     def made_of(self, method: str, numbers: Sequence[int]) -> Run | None:

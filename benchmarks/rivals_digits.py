@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
 from creinn import models
-from creinn.rivals import METHODS, create
+from creinn.classifier.methods import METHODS, RIVALS
 from creinn.training import TrainConfig, fit
 
 COLUMNS = {"accuracy_%": 2, "nll": 4, "noise_auroc_%": 2, "parameters": 0, "training_s": 1, "prediction_s": 2}
@@ -53,7 +53,7 @@ def run(method: str, network: str, seed: int, epochs: int, options: dict[str, An
     x_train, x_test = (torch.tensor(part / 16, dtype=torch.float32).reshape(-1, *shape) for part in rows[:2])
     y_train, y_test = (torch.tensor(part) for part in rows[2:])
     torch.manual_seed(seed)
-    model = create(method, build, **options)
+    model = METHODS[method].build(build, **options)
     started = time.perf_counter()
     milestones = (epochs * 2 // 3,)
     fit(
@@ -82,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=list(RIVALS), choices=RIVALS)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument(
         "--option", nargs=2, action="append", default=[], metavar=("NAME", "NUMBER"), help="of the classifiers"

@@ -21,8 +21,8 @@ from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_jso
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
 from study_other import FILES, Files, by_members, decisions, places, read_files, speed_bars
 
+from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
 from creinn.experiments.measures import GRID, POINTS
-from creinn.experiments.names import SINGLE, TIMES, base_method, is_credal, is_ensemble
 from creinn.experiments.store import write_json
 from creinn.experiments.study import Record, Study, lookup, read_studies
 from creinn.experiments.tables import quality_table, sets_of
@@ -312,7 +312,7 @@ def draw_dots(studies: Studies) -> str:
     panels: dict[str, dict[str, Dot]] = {}
     colors: dict[str, str] = {}
     order = list(dict.fromkeys(m for name in STUDIES.values() if name in studies for m in studies[name].methods))
-    for method in sorted(order, key=lambda name: is_credal(base_method(name))):
+    for method in sorted(order, key=lambda name: find_method(name).is_credal):
         for data, ood in PAIRS:
             found = records(studies, data, method)
             eu, tu = (number(found, *auroc(ood, key)) for key in ("epistemic", "total"))
@@ -377,7 +377,7 @@ def members(record: Record) -> int:
 
 def is_snn(method: str) -> bool:
     """Whether a method predicts one distribution, which has no epistemic uncertainty."""
-    return method in SINGLE and SINGLE[method].kind == "snn"
+    return method in METHODS and METHODS[method].kind == "snn"
 
 
 def auroc(ood: str, key: str, kind: str = "running") -> tuple[str, ...]:

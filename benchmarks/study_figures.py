@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from creinn.experiments.names import SINGLE, base_method, is_credal
+from creinn.classifier.methods import METHODS, base_method
 from creinn.report.theme import FAINT, FONT, GRID, INK, PALETTE, require
 
 ROW, HEAD, FOOT, GAP = 17, 64, 44, 34
@@ -136,7 +136,7 @@ def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str
 
 def shade(method: str) -> str:
     """Grey for rivals, a colour for each form of CreINN."""
-    forms = sorted((name for name in SINGLE if is_credal(name)), key=lambda name: name != "creinn-d")
+    forms = sorted((name for name, method in METHODS.items() if method.is_credal), key=lambda name: name != "creinn-d")
     base = base_method(method)
     return PALETTE[forms.index(base) % (len(PALETTE) - 1)] if base in forms else FAINT  # the last colour is grey
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from study_cells import DATA, PAIRS, STUDIES, Entry, Least, Number, Rows, Table, bar, foreign, title
 
-from creinn.experiments.names import SINGLE
+from creinn.classifier.methods import METHODS
 from creinn.experiments.store import read_json
 
 FILES = {
@@ -55,7 +55,7 @@ def decisions(files: Files) -> list[Table]:
             if not chosen or (entry["opponent"], entry["way"]) != ("snn-norm", "threshold") or "other" not in entry:
                 continue
             own, other = entry["own"], entry["other"]
-            row: dict[str, Entry] = {"model": SINGLE[entry["method"]].label, "rule": entry["rule"]}
+            row: dict[str, Entry] = {"model": METHODS[entry["method"]].label, "rule": entry["rule"]}
             row["runs"] = entry["runs"]
             for name, column in (("size", "mean size"), ("coverage", "coverage")):
                 row |= {column: given(own, name), f"{column}, thresholds": given(other, name)}
@@ -64,7 +64,7 @@ def decisions(files: Files) -> list[Table]:
                 row[f"size on {foreign(data, ood)}, thresholds"] = given(other, f"size on {ood}")
             rows.append(row)
         if rows:
-            tables.append(Table(rows, f"{DATA[data]}; thresholds on {SINGLE['snn-norm'].label}, at equal mean size."))
+            tables.append(Table(rows, f"{DATA[data]}; thresholds on {METHODS['snn-norm'].label}, at equal mean size."))
     return tables
 
 
@@ -106,7 +106,7 @@ def by_members(files: Files) -> list[Table]:
         quantities |= {f"{ood} epistemic": f"AUROC (EU), {title(data, ood)}" for on, ood in PAIRS if on == data}
         for quantity, name in quantities.items():
             for method in ("snn-norm", "creinn-d"):
-                row: dict[str, Entry] = {"measure": name, "members": SINGLE[method].label}
+                row: dict[str, Entry] = {"measure": name, "members": METHODS[method].label}
                 for entry in found:
                     if (entry["experiment"], entry["method"]) == (experiment, method) and quantity in entry:
                         value = entry[quantity]

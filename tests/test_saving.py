@@ -8,9 +8,10 @@ from safetensors.torch import save_file
 from creinn import models
 from creinn import nn as inn
 from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.methods import CLASSES
 from creinn.files import read_tensors, write_tensors
 from creinn.rivals import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local
-from creinn.saving import FORMAT, KINDS, load, read_config, save
+from creinn.saving import FORMAT, load, read_config, save
 
 X, Y = torch.rand(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
 
@@ -322,4 +323,4 @@ def test_what_cannot_be_saved_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"Cannot save a model at .*file: there is a file of that name"):
         save(creinn(), tmp_path / "file")
-    assert set(KINDS) >= {"CreINN", "Ensemble", "SNN", "DeepEnsemble"}
+    assert set(CLASSES) >= {"CreINN", "Ensemble", "SNN", "DeepEnsemble"}

@@ -20,6 +20,7 @@ from torch import Tensor
 from creinn import rivals
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
+from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import Call
 from creinn.graph import compile as inference
@@ -61,15 +62,12 @@ SAMPLES = 10
 _SETTLED_ON = 16
 _FITTED_ON = 64
 _FORMAT_CHOSEN_ON = 8
-_FAMILIES: dict[str, Any] = {"creinn": "interval", "relative": "relative"}
 
 
 def new_classifier(name: str, architecture: Architecture) -> Classifier:
     """An untrained classifier of :data:`TRAINED`; its initial weights come from torch's global generator."""
-    if name in _FAMILIES:
-        return CreINN(architecture.build(_FAMILIES[name]))
     options = {"samples": SAMPLES} if name.startswith("bnn") else {}
-    return rivals.create(name, architecture.build, **options)
+    return METHODS["creinn-relative" if name == "relative" else name].build(architecture.build, **options)
 
 
 class Contenders:

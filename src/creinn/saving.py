@@ -2,7 +2,8 @@
 
 In: a classifier, the names of its classes, how its inputs are prepared. Out: a directory, and from it the same
 classifier on any device. ``config.json`` says what the model is made of; networks come back through
-:mod:`creinn.graph.describe`, classifiers through the table :data:`KINDS`. Nothing else that a file names is ever built.
+:mod:`creinn.graph.describe`, classifiers through :data:`creinn.classifier.methods.CLASSES`. Nothing else that a file
+names is ever built.
 
 Each file is replaced as a whole, and the weights carry a copy of the configuration they belong to: a save that was
 killed half-way leaves the model that was there before, or the new one, never a mixture.
@@ -14,7 +15,6 @@ import platform
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from creinn.classifier.distance import Distance
+from creinn.classifier.methods import CLASSES, find_class
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import describe as architecture
 from creinn.nn.families import family_of
@@ -32,21 +33,6 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1
 ESTIMATOR = "estimator"  # the kind of preprocessing that a CreINNClassifier does
 _WHAT = "creinn model"
-
-
-KINDS: dict[str, str] = {
-    "CreINN": "creinn.classifier.creinn",
-    "Ensemble": "creinn.classifier.creinn",
-    "SNN": "creinn.rivals.snn",
-    "BNN": "creinn.rivals.bnn",
-    "FSVI": "creinn.rivals.fsvi",
-    "LaplaceBNN": "creinn.rivals.laplace",
-    "DeepEnsemble": "creinn.rivals.ensemble",
-}
-"""What can be saved: class names and the modules that define them.
-
-A constructor takes a network (an ensemble: its members), then what the method ``options`` gives, which must be JSON.
-"""
 
 RETIRED: dict[str, dict[str, Any]] = {
     "FSVI": {"stochastic": "last", "prior": "independent", "covariance": "full"},
@@ -67,7 +53,7 @@ def save(
     to :func:`load`.
 
     Args:
-        model: A classifier of one of :data:`KINDS`.
+        model: A classifier of one of :data:`creinn.classifier.methods.CLASSES`.
         directory: Made if it does not exist.
         classes: Names of the classes, in order; ``model.class_names`` if ``None``.
         preprocessing: What was done to the inputs: anything that can be written as JSON; ``model.preprocessing`` if
@@ -191,8 +177,8 @@ def _check_header(config: Any, path: Path) -> None:
 
 def _describe(model: Any) -> dict[str, Any]:
     name = type(model).__name__
-    if name not in KINDS or type(model).__module__ != KINDS[name]:
-        raise TypeError(f"{name} cannot be saved; {', '.join(KINDS)} can. See creinn.saving.KINDS.")
+    if name not in CLASSES or type(model).__module__ != CLASSES[name]:
+        raise TypeError(f"{name} cannot be saved; {', '.join(CLASSES)} can. See creinn.classifier.methods.CLASSES.")
     description: dict[str, Any] = {"kind": name, "options": model.options()}
     if hasattr(model, "members"):
         return description | {"members": [_describe(member) for member in model.members]}
@@ -226,9 +212,9 @@ def _options(description: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
-    if name not in KINDS:
-        raise ValueError(f"{path} describes a {name!r}, which is not known; known are {', '.join(KINDS)}.")
-    kind = getattr(import_module(KINDS[name]), name)
+    if name not in CLASSES:
+        raise ValueError(f"{path} describes a {name!r}, which is not known; known are {', '.join(CLASSES)}.")
+    kind = find_class(name)
     try:
         if "members" in description:
             members = [_build(member, copy.deepcopy(network), path) for member in description["members"]]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from creinn.experiments.names import TIMES
+from creinn.classifier.methods import TIMES
 from creinn.experiments.store import write_arrays, write_packed
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "decisions.py"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from creinn.classifier.methods import TIMES
 from creinn.experiments.measures import GRID
-from creinn.experiments.names import TIMES
 from creinn.experiments.store import read_packed, write_json, write_packed
 from creinn.report.tables import MISSING
 

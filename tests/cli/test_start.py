@@ -9,9 +9,10 @@ import torch
 import yaml
 
 from creinn import CreINN, Ensemble, load, models
+from creinn.classifier.methods import METHODS
 from creinn.cli.saved import read_saved
 from creinn.cli.sources import Source, read_rows
-from creinn.rivals import SNN, create
+from creinn.rivals import SNN
 from creinn.saving import save
 from creinn.training.start import credal
 
@@ -168,7 +169,7 @@ def test_the_centres_of_a_converted_model_predict_as_before(logit_norm, tmp_path
     torch.manual_seed(0)
     x = torch.randn(40, 3)
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(8,))
-    model = create("snn", architecture, logit_norm=logit_norm)
+    model = METHODS["snn"].build(architecture, logit_norm=logit_norm)
     assert isinstance(model, SNN)
     model.train()(x)  # statistics of their own
     model.eval()

@@ -10,7 +10,6 @@ import yaml
 from creinn import CreINN, Ensemble, load
 from creinn.cli import train
 from creinn.cli.heldout import divided
-from creinn.cli.methods import METHODS
 from creinn.cli.saved import read_saved
 from creinn.cli.sources import Rows, Source, Training, read_rows
 from creinn.rivals import SNN, DeepEnsemble
@@ -163,7 +162,7 @@ def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monke
     assert seen == [(93, 31)]
 
 
-@pytest.mark.parametrize("method", sorted(set(METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"}))
+@pytest.mark.parametrize("method", sorted(set(train.METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"}))
 def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)
     assert done.code == 0, done.err

@@ -8,11 +8,11 @@ from torch import nan
 
 from creinn import CredalSet, CreINN, Ensemble, fit, models
 from creinn import nn as inn
+from creinn.classifier.methods import METHODS
 from creinn.data.missing import FILLS, PLAUSIBLE, Missing, predict
 from creinn.evaluation import set_decisions
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.training import TrainConfig
-from creinn.training.members import untrained_creinn
 
 X = torch.tensor([[3.0, 1.0, 0.0], [nan, 0.0, 1.0], [1.0, nan, nan], [5.0, 1.0, 0.0]])
 
@@ -73,7 +73,7 @@ def model(form: str):
         return Ensemble([model("paper"), model("paper")], "envelope")
     if form == "creinn-d":
         return CreINN(network(form), distance=1.0).fit_distance(torch.randn(60, 5), torch.arange(60) % 3)
-    return untrained_creinn(network(form), mode=form).eval()
+    return METHODS["creinn"].build(lambda layers: network(form), mode=form).eval()
 
 
 @pytest.mark.parametrize("form", ["creinn-d", "paper", "scaled", "sound", "ensemble", "snn", "deep-ensemble"])

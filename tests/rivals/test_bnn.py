@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from creinn.rivals import BNN, SNN, create, flipout, local
+from creinn.classifier.methods import METHODS
+from creinn.rivals import BNN, SNN, flipout, local
 from creinn.rivals.gaussian import network_kl
 from creinn.rivals.schedule import KLSchedule
 from creinn.training import TrainConfig, fit
@@ -133,7 +134,7 @@ def test_rivals_learn_resume_and_load(method, tmp_path, monkeypatch):
 
     def train(directory: str, interrupt_at: int = -1) -> SNN:
         torch.manual_seed(0)
-        model = create(method, definition)
+        model = METHODS[method].build(definition)
         count, after_step = 0, model.after_step
 
         def interrupted_step() -> None:
@@ -155,7 +156,7 @@ def test_rivals_learn_resume_and_load(method, tmp_path, monkeypatch):
     train("parts", interrupt_at=18)
     resumed = train("parts").state_dict()
     assert all(torch.equal(value, resumed[name]) for name, value in model.state_dict().items())
-    copy = create(method, definition)
+    copy = METHODS[method].build(definition)
     copy.load_state_dict(resumed)
     torch.manual_seed(1)
     torch.testing.assert_close(copy.predict(test_x).samples, prediction.samples)

@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 
+from creinn.classifier.methods import METHODS, RIVALS
 from creinn.interval import Interval
 from creinn.models import resnet8
 from creinn.nn.families import arguments, build_layer, family_of
-from creinn.rivals import BNN, METHODS, SNN, DeepEnsemble, LaplaceBNN, Predictive, create, flipout, local
+from creinn.rivals import BNN, SNN, DeepEnsemble, LaplaceBNN, Predictive, flipout, local
 from creinn.rivals.snn import points, predict_logits
 
 
@@ -85,7 +86,7 @@ def test_logit_norm_normalises_the_logits():
 def test_ensembles_of_any_rival_pool_the_samples(method):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
-    members = [create(method, lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval() for _ in range(3)]
+    members = [METHODS[method].build(lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval() for _ in range(3)]
     for member in members:
         member.after_training(x, y)
     ensemble = DeepEnsemble(members).eval()
@@ -106,15 +107,13 @@ def test_ensembles_refuse_members_that_do_not_fit():
         DeepEnsemble([])
 
 
-def test_create_builds_each_method_from_one_definition():
+def test_the_table_builds_each_method_from_one_definition():
     definition = lambda layers: torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))  # noqa: E731
-    assert type(create("snn", definition)) is SNN
-    assert isinstance(create("bnn-r", definition, samples=4).network[0], local.Linear)
-    assert create("bnn-f", definition, samples=4).samples == 4
-    assert isinstance(create("bnn-f", definition), BNN)
-    assert isinstance(create("bnn-l", definition), LaplaceBNN)
-    with pytest.raises(ValueError, match="Unknown method 'bnn'; choose one of snn, bnn-r"):
-        create("bnn", definition)
+    assert type(METHODS["snn"].build(definition)) is SNN
+    assert isinstance(METHODS["bnn-r"].build(definition, samples=4).network[0], local.Linear)
+    assert METHODS["bnn-f"].build(definition, samples=4).samples == 4
+    assert isinstance(METHODS["bnn-f"].build(definition), BNN)
+    assert isinstance(METHODS["bnn-l"].build(definition), LaplaceBNN)
 
 
 def test_training_on_intervals_is_refused():
@@ -140,27 +139,27 @@ GIVEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RIVALS)
 def test_options_are_those_given_and_plain(method):
-    options = create(method, definition, **GIVEN[method]).options()
+    options = METHODS[method].build(definition, **GIVEN[method]).options()
     assert json.loads(json.dumps(options)) == options
     assert options.items() >= GIVEN[method].items()
-    assert create(method, definition, **options).options() == options
+    assert METHODS[method].build(definition, **options).options() == options
 
 
 def test_context_points_are_no_option_of_a_saved_model():
-    options = create("fsvi", definition, context=torch.zeros(5, 4)).options()
+    options = METHODS["fsvi"].build(definition, context=torch.zeros(5, 4)).options()
     assert options["context"] is None
     with pytest.raises(RuntimeError, match="no source of context points"):
-        create("fsvi", definition, **options).draw_context()
+        METHODS["fsvi"].build(definition, **options).draw_context()
 
 
 @pytest.mark.parametrize("logit_norm", [False, True])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", RIVALS)
 def test_half_precision_training_gives_finite_losses_and_gradients(method, logit_norm):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
-    model = create(method, definition, logit_norm=logit_norm)
+    model = METHODS[method].build(definition, logit_norm=logit_norm)
     model.before_training(x, y, steps=1)
     with torch.autocast("cpu", torch.bfloat16):
         loss = model.loss(model(x), y)
@@ -174,4 +173,4 @@ def test_families_are_known_by_name(name, family):
     assert family_of(family.Conv2d(1, 2, 3)) == name
     assert build_layer(name, "Conv2d", arguments(family.Conv2d(1, 2, 3, bias=False))).bias is None
     network = resnet8(num_classes=3, in_channels=1, width=2, layers=name)
-    assert create("bnn-r", lambda layers: network).eval()(torch.zeros(2, 1, 8, 8)).samples.shape == (10, 2, 3)
+    assert METHODS["bnn-r"].build(lambda layers: network).eval()(torch.zeros(2, 1, 8, 8)).samples.shape == (10, 2, 3)

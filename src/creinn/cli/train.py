@@ -15,8 +15,8 @@ from torch import Tensor
 from creinn import models
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.creinn import CreINN
+from creinn.classifier.methods import RIVALS, Method, find_method, is_ensemble
 from creinn.cli.heldout import A_SIXTH, Labelled, divided, say_held_out
-from creinn.cli.methods import METHODS, Form, Method, find_method
 from creinn.cli.options.train import TrainOptions
 from creinn.cli.outputs import OPTIONS
 from creinn.cli.parsing import options_yaml
@@ -33,6 +33,10 @@ from creinn.training import History, TrainConfig
 from creinn.training.members import fit_members
 from creinn.training.start import credal
 
+METHODS = {name: find_method(name) for name in ("creinn-d", "creinn", *RIVALS, "deep-ensemble")}
+"""What ``--method`` takes."""
+
+MEMBERS = 5  # of an ensemble, unless asked otherwise
 PATIENCE = 10
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
@@ -47,12 +51,14 @@ def train(options: TrainOptions) -> int:
         ValueError: If data or options are not as they must be.
         OSError: If a file cannot be read or written.
     """
-    method = find_method(options.method)
+    if options.method not in METHODS:
+        raise ValueError(f"There is no method {options.method!r}; there are {', '.join(METHODS)}.")
+    method = METHODS[options.method]
     inputs = (options.data, options.lower, options.upper)
     source = Source(*inputs, _reading(options), size=options.size, strict=options.strict)
     source.check()
     options = _resolved(options, method)
-    form = {"distance": options.distance, "mode": options.mode, "loss": options.loss}
+    form = {name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal}
     config = _train_config(options)
     _check_directory(options.out)
     started: list[CreINN] = []
@@ -63,7 +69,7 @@ def train(options: TrainOptions) -> int:
         needs_radii = options.method == "creinn" or options.train == "radii"
         started = [credal(part, form, needs_radii) for part in parts(start.model)]
         data = read_again(source, start, options.target)
-    members = _count(options, method, started)
+    members = _count(options, started)
     _check_kind(data, options, takes_intervals(started[0]) if started else method.takes_intervals)
     _say_what(data)
     kept, apart = divided(data, options.validation_fraction, options.seed, options.from_ is None)
@@ -109,19 +115,19 @@ def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
         )
     if options.from_ is None and options.train in ("radii", "nothing"):
         raise ValueError(f"--train {options.train} needs --from, for the centres of a new network have learnt nothing.")
-    train = options.train
+    train, has_distance = options.train, method.options.get("distance", False)
     if train == "auto":
-        train = "all" if options.from_ is None else "nothing" if method.distance else "radii"
+        train = "all" if options.from_ is None else "nothing" if has_distance else "radii"
     if not method.is_credal:
         return replace(options, train=train)
-    distance = method.distance if options.distance is None else options.distance
-    if method.distance and distance is False:
+    distance = has_distance if options.distance is None else options.distance
+    if has_distance and distance is False:
         raise ValueError(f"{options.method} is nothing without a distance: leave out --distance false, or take creinn.")
     return replace(options, train=train, distance=distance)
 
 
-def _count(options: TrainOptions, method: Method, started: list[CreINN]) -> int:
-    members = len(started) or method.members
+def _count(options: TrainOptions, started: list[CreINN]) -> int:
+    members = len(started) or (MEMBERS if is_ensemble(options.method) else 1)
     if options.members is None:
         return members
     if options.members < 1:
@@ -205,12 +211,12 @@ def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | Non
     return RandomCropFlip(padding=max(1, data.rows.x.shape[-1] // 8))
 
 
-def _builder(options: TrainOptions, method: Method, form: Form, data: Training) -> Callable[[], Classifier]:
+def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: Training) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.preprocessing["kind"] == "table":
         assert data.rows.missing is not None
         table = partial(models.mlp, data.rows.missing.num_features, logits, hidden=options.hidden)
-        return lambda: method.build(table, form)
+        return lambda: method.build(table, **form)
     networks = sorted(set(models.BUILDERS) - {"mlp"})
     if options.network not in networks:
         raise ValueError(f"There is no network {options.network!r} for images; there are {', '.join(networks)}.")
@@ -221,7 +227,7 @@ def _builder(options: TrainOptions, method: Method, form: Form, data: Training) 
         arguments["stem"] = options.stem
     elif options.stem != "cifar":
         raise ValueError(f"{options.network} is for small images and has no stem {options.stem!r}.")
-    return lambda: method.build(partial(build, **arguments), form)
+    return lambda: method.build(partial(build, **arguments), **form)
 
 
 def _say_what(data: Training) -> None:

@@ -12,9 +12,11 @@ subsets keep the proportion of CIFAR-10 to SVHN, and so the base rate of the OOD
 
 from dataclasses import replace
 
+from creinn.classifier.methods import find_method
 from creinn.experiments.definition import (
     CIFAR_MEAN,
     CIFAR_STD,
+    TABLE,
     Arm,
     Experiment,
     Images,
@@ -23,7 +25,18 @@ from creinn.experiments.definition import (
     Timing,
     Training,
 )
-from creinn.experiments.names import SINGLE, STUDY, TABLE, base_method
+
+STUDY = (
+    *("snn", "snn-norm", "bnn-r", "bnn-r-norm", "bnn-f", "bnn-f-norm", "fsvi", "fsvi-norm", "bnn-l", "bnn-l-norm"),
+    *("creinn", "creinn-relative", "creinn-scaled", "creinn-bounds", "creinn-scaled-bounds"),
+    *("creinn-radii", "creinn-d"),
+    *("deep-ensemble", "deep-ensemble-norm", "bnn-r-ensemble", "bnn-r-norm-ensemble", "bnn-f-ensemble"),
+    *("bnn-f-norm-ensemble", "fsvi-ensemble", "fsvi-norm-ensemble", "bnn-l-ensemble", "bnn-l-norm-ensemble"),
+    *("creinn-ensemble", "creinn-envelope"),
+    *("creinn-relative-ensemble", "creinn-scaled-ensemble", "creinn-bounds-ensemble", "creinn-scaled-bounds-ensemble"),
+    *("creinn-scaled-bounds-envelope", "creinn-d-ensemble", "creinn-d-envelope", "creinn-d-deep"),
+)
+"""Rivals with and without batch norm on the logits, and the forms of CreINN, each alone and as an ensemble."""
 
 _NOISE_TESTS = ((0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2))
 _BRIGHTNESS_TESTS = ((0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3))
@@ -62,7 +75,7 @@ _CHEST = Experiment(
     test=Images(name="chest-xray", size=128, channels=1, shuffled=True),
     network=Network(builder="resnet18", width=64, stem="imagenet"),
     training=Training(epochs=50, milestones=(25,)),
-    methods=tuple(method for method in TABLE if SINGLE[base_method(method)].kind != "bnn-l"),
+    methods=tuple(method for method in TABLE if find_method(method).kind != "bnn-l"),
     logits=1,
     options=_TEMPERED,
 )
@@ -127,7 +140,7 @@ def _from_points(base: Experiment, name: str, title: str) -> Experiment:
 def _study(base: Experiment, *ood: Images) -> Experiment:
     """The trainings of a small experiment, those of our own forms and of rivals with a norm, and more OOD sets."""
     binary = base.logits < 3
-    methods = tuple(method for method in STUDY if not (binary and SINGLE[base_method(method)].kind == "bnn-l"))
+    methods = tuple(method for method in STUDY if not (binary and find_method(method).kind == "bnn-l"))
     name = f"study-{base.name.removesuffix('-small')}"
     title = f"Forms of CreINN and its rivals: {base.title}"
     return replace(base, name=name, title=title, methods=methods, ood=base.ood + ood, paper=None)

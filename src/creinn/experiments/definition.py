@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from creinn.experiments.names import SINGLE, TABLE, base_method, is_deep, label, takes_intervals
+from creinn.classifier.methods import METHODS, base_method, find_method, is_deep, label
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+TABLE = (
+    *("snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "creinn"),
+    *("deep-ensemble", "bnn-r-ensemble", "bnn-f-ensemble", "fsvi-ensemble", "bnn-l-ensemble", "creinn-ensemble"),
+)
+"""The twelve rows of the paper's table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +148,7 @@ class Experiment:
         network: Architecture.
         training: How each network is trained.
         arms: Training and test sets; empty where nothing is trained.
-        methods: Names of methods, see :mod:`creinn.experiments.names`; the twelve rows of the paper's table by default.
+        methods: Names of methods, see :mod:`creinn.classifier.methods`; the twelve rows of the paper's by default.
         seeds: Number of runs of each method.
         snn_seeds: Number of SNN runs, if more are trained to fill the Deep Ensembles.
         members: Members of an ensemble.
@@ -180,12 +186,12 @@ class Experiment:
         if len(set(self.methods)) != len(self.methods) or not self.methods:
             raise ValueError(f"Methods must be named once each, and one at least; got {self.methods}.")
         for method in self.methods:
-            if not self.takes_points and not takes_intervals(method):
+            if not self.takes_points and not find_method(method).takes_intervals:
                 raise ValueError(
                     f"{self.name} has interval inputs, which {label(method)} cannot take; choose among creinn and "
                     f"creinn-ensemble."
                 )
-            if SINGLE[base_method(method)].kind == "bnn-l" and self.logits < 3:
+            if find_method(method).kind == "bnn-l" and self.logits < 3:
                 raise ValueError(f"{self.name} has two classes, and BNN-L is for three or more. Leave it out.")
         for name, value, least in (("seeds", self.seeds, 1), ("members", self.members, 1), ("draws", self.draws, 1)):
             if value < least:
@@ -198,7 +204,7 @@ class Experiment:
 
     def runs(self, method: str) -> int:
         """Number of runs of a single method; what is not trained comes upon all runs of the SNN."""
-        as_many = SINGLE[method].kind == "snn" or not SINGLE[method].trains
+        as_many = METHODS[method].kind == "snn" or not METHODS[method].trains
         return max(self.seeds, self.snn_seeds or 0) if as_many else self.seeds
 
     def ensemble_size(self, method: str) -> int:
@@ -207,4 +213,4 @@ class Experiment:
 
     def options_of(self, method: str) -> dict[str, Any]:
         """Arguments of a single method's classifier: its own, and over them the experiment's."""
-        return {**SINGLE[method].options, **self.options.get(method, {})}
+        return {**METHODS[method].options, **self.options.get(method, {})}

@@ -12,6 +12,7 @@ training images apart, and choose the scale of their distance on these.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
@@ -23,14 +24,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from creinn import models
-from creinn import nn as inn
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.data import Dataset, split
 from creinn.evaluation import AccuracyRejection, accuracy_rejection, auarc, ood_detection
 from creinn.report.tables import Cell, Spread
-from creinn.rivals import SNN, DeepEnsemble
+from creinn.rivals import DeepEnsemble
 from creinn.training import History, TrainConfig, fit
 
 SNN_NAME, DE_NAME, CREINN_NAME, CREINN_ENSEMBLE_NAME, D_NAME, D_ENSEMBLE_NAME = MODELS = (
@@ -226,9 +227,8 @@ def train_member(kind: Kind, member: int, config: DemoConfig, train: Dataset) ->
     seed = 1000 * config.seed + member
     with one_thread(), torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        layers = inn if kind == "CreINN" else torch.nn
-        network = models.resnet8(config.known, in_channels=1, width=config.width, layers=layers)
-        model: Classifier = SNN(network) if kind == "SNN" else CreINN(network, distance=kind == "CreINN-D")
+        network = partial(models.resnet8, config.known, in_channels=1, width=config.width)
+        model: Classifier = METHODS[kind.lower()].build(network)
         settings = TrainConfig(
             epochs=config.epochs,
             batch_size=config.batch_size,

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from markupsafe import Markup
 
+from creinn.classifier.methods import is_ensemble
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
 from creinn.experiments.definition import Shift
 from creinn.experiments.inputs import shifted
 from creinn.experiments.measures import GRID
-from creinn.experiments.names import is_ensemble
 from creinn.experiments.records import decode_image
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.experiments.tables import SHORT, sets_of

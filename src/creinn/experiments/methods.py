@@ -1,4 +1,4 @@
-"""Methods by name: classifiers to train, and predictions as arrays, from which ensembles are made without inference."""
+"""Classifiers of an experiment, and predictions as arrays, from which ensembles are made without inference."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -7,12 +7,11 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from creinn import models, rivals
+from creinn import models
 from creinn.classifier.base import Classifier
-from creinn.classifier.creinn import CreINN
+from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.experiments.definition import Network
-from creinn.experiments.names import SINGLE
 from creinn.rivals import Predictive
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -34,10 +33,7 @@ def build(
     if network.stem is not None:
         arguments["stem"] = network.stem
     architecture = partial(models.BUILDERS[network.builder], **arguments)
-    kind, arguments = SINGLE[method].kind, dict(options or {})
-    if kind == "creinn":
-        return CreINN(architecture(layers=arguments.pop("layers", "interval")), **arguments)
-    return rivals.create(kind, architecture, **arguments)
+    return METHODS[method].build(architecture, **(options or {}))
 
 
 def count_parameters(model: torch.nn.Module) -> int:

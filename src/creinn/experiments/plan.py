@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from creinn.classifier.methods import METHODS, base_method, is_ensemble
 from creinn.experiments.definition import Arm, Experiment
-from creinn.experiments.names import SINGLE, base_method, is_ensemble
 
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of piece."""
@@ -141,11 +141,11 @@ def _training(experiment: Experiment, identities: Identities, arm: Arm, method: 
         "options": experiment.options_of(method),
         "seed": seed,
     }
-    start = SINGLE[method].start
+    start = METHODS[method].start
     if start is None:
         return Piece("train", method, seed, _plain(settings))
     needed = _training(experiment, identities, arm, start, seed)
-    settings["radii_epochs"] = RADII_EPOCHS if SINGLE[method].trains else 0
+    settings["radii_epochs"] = RADII_EPOCHS if METHODS[method].trains else 0
     return Piece("train", method, seed, _plain(settings), (needed,))
 
 

@@ -22,10 +22,10 @@ from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
 from creinn.allocation import keep_freed_memory
+from creinn.classifier.methods import METHODS
 from creinn.experiments import pieces
 from creinn.experiments.definition import Arm, Experiment
 from creinn.experiments.inputs import prepare_all
-from creinn.experiments.names import SINGLE
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import Piece, Plan, make_plan
 from creinn.experiments.records import encode_image
@@ -93,7 +93,7 @@ def run_experiment(
     about = manifest(shop, plan)
     store.pack(about, plan.pieces)
     runs = outstanding_runs(plan, store)
-    runs.sort(key=lambda piece: -COSTS.get(SINGLE[piece.method].kind, 1))
+    runs.sort(key=lambda piece: -COSTS.get(METHODS[piece.method].kind, 1))
     results: list[Result] = []
     try:
         results += _work(_do_run, shop, plan, runs, jobs, progress)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from creinn.experiments.names import is_ensemble, label
+from creinn.classifier.methods import is_ensemble, label
 from creinn.experiments.store import PACKED, Record, packed_files, read_packed
 from creinn.report.tables import Spread
 

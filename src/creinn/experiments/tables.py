@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, label
 from creinn.experiments.measures import POINTS
-from creinn.experiments.names import SINGLE, TIMES, base_method, is_ensemble, label
 from creinn.experiments.published import COLUMNS, INFERENCE_TIME, PUBLISHED
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.report.tables import Cell, Row, Spread, with_published
@@ -136,7 +136,7 @@ def _qualities(records: Sequence[Record], method: str, statistics: str, ood: str
         for measure, column in (("auroc", "AUROC"), ("auprc", "AUPRC")):
             for key in ("epistemic", "total"):
                 cells[f"{column} {SHORT[key]}"] = spread(records, *at, "ood", ood, key, measure)
-    if method in SINGLE and SINGLE[method].kind == "snn":  # one distribution: no epistemic uncertainty
+    if method in METHODS and METHODS[method].kind == "snn":  # one distribution: no epistemic uncertainty
         cells |= {name: None for name in cells if name.endswith("EU")}
     return {name: cells[name] for name in COLUMNS if name in cells}
 

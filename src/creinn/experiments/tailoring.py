@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from creinn.classifier.methods import METHODS
 from creinn.experiments.definition import Experiment, Images
-from creinn.experiments.names import SINGLE
 
 STEPS_TEST_IMAGES = 64
 
@@ -50,8 +50,8 @@ def tailor(
             raise ValueError(f"{name} must be at least 1, got {value}.")
     if options:
         for method in options:
-            if method not in SINGLE:
-                raise ValueError(f"Options are for single methods, {', '.join(SINGLE)}; {method!r} is none of them.")
+            if method not in METHODS:
+                raise ValueError(f"Options are for single methods, {', '.join(METHODS)}; {method!r} is none of them.")
         experiment = replace(experiment, options={**experiment.options, **options})
     if methods:
         experiment = replace(experiment, methods=tuple(methods))

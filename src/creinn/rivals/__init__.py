@@ -10,7 +10,6 @@ from creinn.rivals import flipout, local
 from creinn.rivals.bnn import BNN
 from creinn.rivals.dirichlet import DirichletPredictive
 from creinn.rivals.ensemble import DeepEnsemble
-from creinn.rivals.factory import METHODS, create
 from creinn.rivals.fsvi import FSVI
 from creinn.rivals.laplace import LaplaceBNN
 from creinn.rivals.prediction import Predictive
@@ -19,13 +18,11 @@ from creinn.rivals.snn import SNN
 __all__ = [
     "BNN",
     "FSVI",
-    "METHODS",
     "SNN",
     "DeepEnsemble",
     "DirichletPredictive",
     "LaplaceBNN",
     "Predictive",
-    "create",
     "flipout",
     "local",
 ]

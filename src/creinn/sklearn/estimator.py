@@ -12,6 +12,7 @@ the distance from the training data.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
@@ -24,15 +25,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
 from creinn import models
-from creinn import nn as inn
 from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
+from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
 from creinn.sklearn.files import load_estimator, save_estimator
 from creinn.sklearn.preparation import Array, Preparation, as_numbers
 from creinn.sklearn.settings import check_settings
 from creinn.training import TrainConfig
-from creinn.training.members import fit_members, untrained_creinn
+from creinn.training.members import fit_members
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
 
@@ -274,8 +275,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
         logits = 1 if len(masses) == 2 else len(masses)
         features, widths = self._preparation.missing.num_features, [int(width) for width in self.hidden]
-        network = models.mlp(features, logits, widths, layers=torch.nn if ordinary else inn)
-        model = untrained_creinn(network, mode=self.mode, distance=self._distance())
+        network = partial(models.mlp, features, logits, widths)
+        form = {"layers": "ordinary" if ordinary else "interval", "mode": self.mode, "distance": self._distance()}
+        model: CreINN = METHODS["creinn"].build(network, **form)
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
         bias = model.norm.get_parameter("bias")

@@ -8,16 +8,10 @@ from typing import Any, TypeVar
 import torch
 
 from creinn.classifier.base import Classifier
-from creinn.classifier.creinn import CreINN
-from creinn.nn.parameters import scale_radii_
 from creinn.training import History, TrainConfig, fit
 from creinn.training.seeding import derived_seed
 
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
-
-SOUND_RADII = (
-    0.01  # of the usual ones at the start: the sets of a wide sound network are all of the simplex, and stay so
-)
 
 
 def fit_members(
@@ -54,10 +48,3 @@ def fit_members(
         if history.interrupted:
             break
     return members, histories
-
-
-def untrained_creinn(network: torch.nn.Module, **options: Any) -> CreINN:
-    """A CreINN with options as its constructor's, which can be trained in any mode: in sound mode radii start small."""
-    if options.get("mode") == "sound":
-        scale_radii_(network, SOUND_RADII)
-    return CreINN(network, **options)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from creinn.classifier.methods import label
 from creinn.cli.parsing import POSITIONAL, options_yaml
 from creinn.experiments.catalogue import EXPERIMENTS, experiment
 from creinn.experiments.definition import Experiment
-from creinn.experiments.names import label
 from creinn.experiments.tailoring import few_steps, tailor
 
 

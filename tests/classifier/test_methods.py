@@ -1,38 +1,34 @@
+"""The table of methods: each can be built, trained and put into an ensemble."""
+
 from functools import partial
 
 import pytest
 import torch
 
 from creinn import models
-from creinn.cli.methods import METHODS, find_method
+from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig
 from creinn.training.members import fit_members
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_makes_classifiers_and_ensembles(name):
-    method = find_method(name)
+    method = METHODS[name]
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     y = torch.arange(12) % 3
-    form = {"mode": "paper", "loss": "intersection", "distance": method.distance}
     config = TrainConfig(epochs=2, progress=False)
-    members, _ = fit_members(lambda: method.build(architecture, form), 2, (x, y), None, config)
+    members, _ = fit_members(lambda: method.build(architecture), 2, (x, y), None, config)
     torch.manual_seed(0)
     prediction = method.ensemble(members).eval()(x)
     assert prediction.probabilities.shape == (12, 3)
     assert hasattr(prediction, "lower") == method.is_credal
     if method.is_credal:
         assert members[0].is_interval == method.takes_intervals
-        assert (members[0].distance_radius is not None) == method.distance
-    if name in ("snn", "deep-ensemble"):
+        assert (members[0].distance_radius is not None) == (name == "creinn-d")
+    if name == "snn":
         expected = torch.stack([member(x).probabilities for member in members]).mean(0)
         torch.testing.assert_close(prediction.probabilities, expected)
     if name.startswith("creinn"):
         expected = torch.stack([member(x).lower for member in members]).mean(0)
         torch.testing.assert_close(prediction.lower, expected)
-
-
-def test_unknown_method():
-    with pytest.raises(ValueError, match=r"no method 'magic'; there are creinn-d, creinn, snn, .*deep-ensemble"):
-        find_method("magic")

@@ -1,0 +1,185 @@
+"""Every method by name, in one table that saving, commands, experiments, benchmarks and the demo read.
+
+``snn-norm`` is the SNN with batch norm on its logits; ``creinn-d`` the CreINN whose radii come from distances;
+``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets;
+Deep Ensembles are those of ``snn``, and ``creinn-d-deep`` has as many members as these. Importing this does not load
+torch: a class is imported when it is first built.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+CLASSES: dict[str, str] = {
+    "CreINN": "creinn.classifier.creinn",
+    "Ensemble": "creinn.classifier.creinn",
+    "SNN": "creinn.rivals.snn",
+    "BNN": "creinn.rivals.bnn",
+    "FSVI": "creinn.rivals.fsvi",
+    "LaplaceBNN": "creinn.rivals.laplace",
+    "DeepEnsemble": "creinn.rivals.ensemble",
+}
+"""Classifiers and the modules that define them: what can be saved.
+
+A constructor takes a network (an ensemble: its members), then what the method ``options`` gives, which must be JSON.
+"""
+
+TIMES = "\u00d7"
+SOUND_RADII = 0.01  # of the usual at the start: the sets of a wide sound network are all of the simplex, and stay so
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to learn and predict with one network.
+
+    Args:
+        kind: The plain method that it is a variant of, or itself.
+        label: Its name in tables.
+        classifier: Its class, of :data:`CLASSES`.
+        layers: The layer family of its network.
+        options: Arguments of the classifier that make it a variant; ``layers`` stands for the layer family.
+        start: A method whose trained network is the start in experiments: its weights stay, as centres if the layers
+            are intervals. Only radii are learnt, or the distance from the training data is fitted.
+    """
+
+    kind: str
+    label: str
+    classifier: str
+    layers: str = "ordinary"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    start: str | None = None
+
+    @property
+    def is_credal(self) -> bool:
+        """Whether it predicts credal sets."""
+        return self.classifier == "CreINN"
+
+    @property
+    def takes_intervals(self) -> bool:
+        """Whether inputs may be intervals."""
+        return self.options.get("layers", self.layers) in ("interval", "relative")
+
+    @property
+    def trains(self) -> bool:
+        """Whether experiments train anything; a distance on top of a trained network is fitted in one pass."""
+        return self.start is None or self.takes_intervals
+
+    def build(self, architecture: Callable[..., Any], **options: Any) -> Any:
+        """An untrained classifier; its initial weights come from torch's global generator.
+
+        Args:
+            architecture: Builds the network when called with ``layers``, the family that the method needs, such as
+                ``functools.partial(creinn.models.resnet18, num_classes=10)``.
+            **options: Arguments of the classifier, over those of the variant. In sound mode radii start small.
+
+        Example:
+            >>> def network(layers):
+            ...     return layers.Sequential(layers.Linear(2, 8), layers.ReLU(), layers.Linear(8, 3))
+            >>> type(METHODS["creinn"].build(network)).__name__
+            'CreINN'
+        """
+        options = {"layers": self.layers, **self.options, **options}
+        create = find_class(self.classifier)
+        network = architecture(layers=import_module("creinn.nn.families").family(options.pop("layers")))
+        if options.get("mode") == "sound":
+            import_module("creinn.nn.parameters").scale_radii_(network, SOUND_RADII)
+        return create(network, **options)
+
+    def ensemble(self, members: Any, **options: Any) -> Any:
+        """One classifier of several."""
+        return find_class("Ensemble" if self.is_credal else "DeepEnsemble")(members, **options)
+
+
+_PLAIN = {
+    "snn": Method("snn", "SNN", "SNN"),
+    "bnn-r": Method("bnn-r", "BNN-R", "BNN", "local"),
+    "bnn-f": Method("bnn-f", "BNN-F", "BNN", "flipout"),
+    "fsvi": Method("fsvi", "FSVI", "FSVI"),
+    "bnn-l": Method("bnn-l", "BNN-L", "LaplaceBNN"),
+}
+_CREINN = Method("creinn", "CreINN", "CreINN", "interval")
+
+
+def _creinn(label: str, options: Mapping[str, Any], start: str | None = None) -> Method:
+    return replace(_CREINN, label=f"CreINN{label}", options=options, start=start)
+
+
+METHODS: dict[str, Method] = {
+    **_PLAIN,
+    "creinn": _CREINN,
+    **{
+        f"{name}-norm": replace(plain, label=f"{plain.label}, logit norm", options={"logit_norm": True})
+        for name, plain in _PLAIN.items()
+    },
+    "creinn-relative": _creinn(", relative radii", {"layers": "relative"}),
+    "creinn-scaled": _creinn(", scaled norm", {"mode": "scaled"}),
+    "creinn-bounds": _creinn(", bounds", {"loss": "bounds"}),
+    "creinn-scaled-bounds": _creinn(", scaled norm, bounds", {"mode": "scaled", "loss": "bounds"}),
+    "creinn-radii": _creinn(", frozen centres", {"mode": "scaled", "loss": "bounds"}, "snn-norm"),
+    "creinn-d": _creinn("-D", {"layers": "ordinary", "distance": True}, "snn-norm"),
+}
+"""Every single method by name."""
+
+RIVALS = tuple(_PLAIN)
+"""The methods that CreINN is measured against."""
+
+_DEEP = {"deep-ensemble": "snn", "deep-ensemble-norm": "snn-norm", "creinn-d-deep": "creinn-d"}
+
+
+def find_class(name: str) -> Any:
+    """The class of that name in :data:`CLASSES`."""
+    return getattr(import_module(CLASSES[name]), name)
+
+
+def base_method(method: str) -> str:
+    """The single method that a method is, or is an ensemble of.
+
+    Raises:
+        ValueError: If there is no such method.
+
+    Example:
+        >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
+        ('snn', 'bnn-r', 'creinn')
+    """
+    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix("-envelope")
+    found = METHODS.get(base)
+    deep = found is not None and method not in METHODS and method not in _DEEP and found.kind == "snn"
+    if found is None or deep or (method.endswith("-envelope") and not found.is_credal):
+        raise ValueError(
+            f"There is no method {method!r}. Known are {', '.join((*METHODS, *_DEEP))}; others than snn and snn-norm "
+            f"also with -ensemble behind, and those of creinn with -envelope."
+        )
+    return base
+
+
+def find_method(method: str) -> Method:
+    """The single method that a method is, or is an ensemble of; see :func:`base_method`."""
+    return METHODS[base_method(method)]
+
+
+def is_ensemble(method: str) -> bool:
+    """Whether the method combines several runs of another."""
+    return method in _DEEP or method.endswith(("-ensemble", "-envelope"))
+
+
+def is_deep(method: str) -> bool:
+    """Whether the method is an ensemble with as many members as Deep Ensembles."""
+    return method in _DEEP
+
+
+def label(method: str, size: int | None = None) -> str:
+    """A method as tables name it; ``size`` is the number of members.
+
+    Example:
+        >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10), label("creinn-d-envelope", 5)
+        ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)', 'CreINN-D ×5, envelope')
+    """
+    found = find_method(method)
+    if method in _DEEP and not found.is_credal:
+        count = "" if size is None else f" ({size})"
+        return f"Deep Ensembles{count}{found.label.removeprefix('SNN')}"
+    if not is_ensemble(method):
+        return found.label
+    many = f"{found.label} Ensemble" if size is None else f"{found.label} {TIMES}{size}"
+    return f"{many}, envelope" if method.endswith("-envelope") else many
