@@ -8,7 +8,6 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from creinn.experiments import demo_text as text
 from creinn.experiments.demo import (
     D_ENSEMBLE_NAME,
     D_NAME,
@@ -24,9 +23,10 @@ from creinn.experiments.demo import (
 )
 from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
 from creinn.report.images import image_grid, interval_bars
-from creinn.report.page import Section, Side, write_page
+from creinn.report.page import Part, Section, Side, write_page
 from creinn.report.provenance import provenance_rows
 from creinn.report.tables import html_table
+from creinn.report.templating import texts
 from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import color
 
@@ -35,58 +35,53 @@ SHOWN = 4  # images per row of the gallery
 
 def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
     """Write the report of the demo; ``origin`` is what :func:`creinn.report.provenance.provenance` gives."""
-    sections = [
-        _numbers(result),
-        _rejection(result),
-        _detection(result),
-        _triangles(result),
-        _gallery(result),
-        _training(result),
-        _origin(result, origin),
-    ]
-    data = result.data
+    data, members = result.data, result.config.members
     sizes = {"train": len(data.train), "test": len(data.test), "near": len(data.near), "far": len(data.far)}
-    lead = text.LEAD.format(last=result.config.known - 1, **sizes)
-    return write_page(path, "CreINN on handwritten digits", sections, lead)
-
-
-def _numbers(result: DemoResult) -> Section:
-    members, data = result.config.members, result.data
-    chance = len(data.near) / (len(data.near) + len(data.test))
-    models = text.MODELS.format(snns=2 * members, creinns=members)
-    return Section("Results", [html_table(result.table()), models, text.NUMBERS.format(chance=chance, rule=RULE)])
-
-
-def _rejection(result: DemoResult) -> Section:
-    curves = {
-        model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
-        for model, found in result.curves().items()
+    models = {"snns": 2 * members, "creinns": members, "last": result.config.known - 1, "rule": RULE}
+    text = texts("demo.txt", chance=sizes["near"] / (sizes["near"] + sizes["test"]), **sizes, **models)
+    radii = result.creinn.network.get_parameter("fc.weight_radius")
+    added = {
+        "settings": ", ".join(f"{name} {value}" for name, value in vars(result.config).items()),
+        "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
     }
-    return Section("Accuracy when uncertain images are rejected", [rejection_curves(curves), text.REJECTION])
+    detection: list[Part | Side] = []
+    for measure in ("epistemic", "total"):
+        title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
+        detection += [title, _scores(result, measure), text[measure]]
+    sections = [
+        Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
+        Section("Accuracy when uncertain images are rejected", [_rejection(result), text["rejection"]]),
+        Section("Images unlike those of the training", detection),
+        Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
+        Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
+        Section(
+            "Training and learned radii",
+            [_training(result), text["training"], heat_map(radii, "feature", "class", "radius"), text["radii"]],
+        ),
+        Section("How this was made", [html_table(provenance_rows({**origin, **added})), text["origin"]]),
+    ]
+    return write_page(path, "CreINN on handwritten digits", sections, text["lead"])
 
 
-def _detection(result: DemoResult) -> Section:
-    def scores(measure: str) -> dict[str, dict[str, Any]]:
-        return {
-            model: {group: getattr(groups[group], measure) for group in GROUPS}
-            for model, groups in result.predictions.items()
-            if measure in measures_of(model)
+def _rejection(result: DemoResult) -> Side:
+    return rejection_curves(
+        {
+            model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
+            for model, found in result.curves().items()
         }
-
-    return Section(
-        "Images unlike those of the training",
-        [
-            Markup("<h3>Epistemic uncertainty</h3>"),
-            score_histograms(scores("epistemic"), "epistemic uncertainty (bits)"),
-            text.EPISTEMIC,
-            Markup("<h3>Total uncertainty</h3>"),
-            score_histograms(scores("total"), "total uncertainty (bits)"),
-            text.TOTAL,
-        ],
     )
 
 
-def _triangles(result: DemoResult) -> Section:
+def _scores(result: DemoResult, measure: str) -> Side:
+    scores = {
+        model: {group: getattr(groups[group], measure) for group in GROUPS}
+        for model, groups in result.predictions.items()
+        if measure in measures_of(model)
+    }
+    return score_histograms(scores, f"{measure} uncertainty (bits)")
+
+
+def _triangles(result: DemoResult) -> Side:
     predictions = result.predictions[D_NAME]
     order = {group: predictions[group].epistemic.argsort(stable=True) for group in GROUPS}
     chosen = [
@@ -104,10 +99,10 @@ def _triangles(result: DemoResult) -> Section:
             coarsen(found, first, second), [f"digit {first}", f"digit {second}", "any other"], height=360
         )
         drawn.append(Side([Markup(f"<h3>{title}</h3>{picture}"), triangle], width=460))
-    return Section("Credal sets in the simplex", [text.SIMPLEX, Side(drawn, width=460)])
+    return Side(drawn, width=460)
 
 
-def _gallery(result: DemoResult) -> Section:
+def _gallery(result: DemoResult) -> list[Markup]:
     predictions = result.predictions[D_ENSEMBLE_NAME]
     names = [str(digit) for digit in range(result.config.known)]
 
@@ -122,7 +117,7 @@ def _gallery(result: DemoResult) -> Section:
         most, least = extremes(predictions[group].total, SHOWN)
         name = group.capitalize()
         rows += [row(f"{name}, most certain", group, most), row(f"{name}, least certain", group, least)]
-    return Section("Most and least certain images", [text.GALLERY, *rows])
+    return rows
 
 
 def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -150,24 +145,6 @@ def _caption(result: DemoResult, model: str, group: str, index: Any) -> Markup:
     )
 
 
-def _training(result: DemoResult) -> Section:
-    radii = result.creinn.network.get_parameter("fc.weight_radius")
+def _training(result: DemoResult) -> Side:
     colors = {model: color(MODELS.index(model)) for model in result.histories}  # as in the other figures
-    histories = {model: history.rows for model, history in result.histories.items()}
-    return Section(
-        "Training and learned radii",
-        [
-            training_curves(histories, colors=colors),
-            text.TRAINING,
-            heat_map(radii, "feature", "class", "radius"),
-            text.RADII,
-        ],
-    )
-
-
-def _origin(result: DemoResult, origin: Mapping[str, Any]) -> Section:
-    added = {
-        "settings": ", ".join(f"{name} {value}" for name, value in vars(result.config).items()),
-        "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
-    }
-    return Section("How this was made", [html_table(provenance_rows({**origin, **added})), text.ORIGIN])
+    return training_curves({model: history.rows for model, history in result.histories.items()}, colors=colors)
