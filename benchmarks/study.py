@@ -1,14 +1,14 @@
 """The tables and figures of docs/study.md from recorded experiments, so that no number there is typed by hand.
 
 In: the folder of `creinn experiment run`, and the files of study_other.py that are there. Out: the page with all that
-stands between `<!-- begin: NAME -->` and `<!-- end: NAME -->` rewritten, two figures, and summary.json: the numbers
-shown, and the commits of the records they rest on. Rows without records are left out. No network is run.
+stands between `<!-- begin: NAME -->` and `<!-- end: NAME -->` rewritten, two figures, report.md with all other tables,
+and summary.json: the numbers of both, and the commits of the records they rest on. Rows without records are left out.
+No network is run.
 
     python benchmarks/study.py --results results/experiments --page docs/study.md
 """
 
 import argparse
-import re
 import statistics
 import sys
 from collections import Counter
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, render, title
+from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, foreign, render, title
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
 from study_other import FILES, Files, by_members, decisions, places, read_files, speed_bars
+from study_pages import replace_blocks, report
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
 from creinn.experiments.measures import GRID, POINTS
@@ -39,6 +40,8 @@ OPENING = {
     "creinn-d-ensemble": f"CreINN-D {TIMES}{{}}",
     "creinn-d-deep": f"CreINN-D {TIMES}{{}}",
 }
+MAIN = ("snn-norm", "bnn-f-norm", "fsvi-norm", "bnn-l-norm", "creinn", "creinn-d")
+MAIN += ("deep-ensemble-norm", "creinn-d-ensemble")
 STATISTICS: tuple[str, ...] = ("snn", "snn-norm", "deep-ensemble", "deep-ensemble-norm")
 STATISTICS += ("creinn", "creinn-ensemble", "creinn-d", "creinn-d-ensemble")
 COMBINED = ("creinn", "creinn-scaled-bounds", "creinn-d")
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--figures", type=Path, default=Path("docs/figures"), help="folder of ood.svg and rejection.svg"
     )
-    parser.add_argument("--to", type=Path, default=Path("results/study"), help="folder of summary.json")
+    parser.add_argument("--to", type=Path, default=Path("results/study"), help="folder of report.md and summary.json")
     for name, path in FILES.items():
         parser.add_argument(
             f"--{name}", type=Path, default=path, help=f"used if it is there; {path} unless told otherwise"
@@ -77,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         studies = {study.name: study for study in read_studies(options.results)}
         files = read_files({name: getattr(options, name) for name in FILES})
-        blocks = make_blocks(studies, files)
-        page = replace_blocks(options.page.read_text(encoding="utf-8"), {k: render(v) for k, v in blocks.items()})
+        shown, others = page_blocks(studies, files), report_blocks(studies, files)
+        page = replace_blocks(options.page.read_text(encoding="utf-8"), {k: render(v) for k, v in shown.items()})
         curves = rejection_curves(studies)
         figures = {"ood": draw_dots(studies), "rejection": draw_curves(curves)}
     except (ValueError, OSError) as error:
@@ -89,25 +92,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         **provenance(command),
         "records": {name: rests_on(study) for name, study in studies.items() if name in USED},
         **{name: {key: found.get(key) for key in ("commit", "command")} for name, found in files.items()},
-        "tables": {name: [as_json(table) for table in tables] for name, tables in blocks.items()},
+        "tables": {name: [as_json(table) for table in tables] for name, tables in (shown | others).items()},
         "curves": curves,
     }
     for name, picture in figures.items():
         write_bytes(options.figures / f"{name}.svg", picture.encode())
+    write_bytes(options.to / "report.md", report({name: render(tables) for name, tables in others.items()}).encode())
     write_json(options.to / "summary.json", summary)
     write_bytes(options.page, page.encode())
     return 0
 
 
-def make_blocks(studies: Studies, files: Files) -> Blocks:
+def page_blocks(studies: Studies, files: Files) -> Blocks:
     """Every block of the page by name."""
-    blocks: Blocks = {"opening": [opening(studies)], "bars": [bars(studies, files)]}
-    for data in DATA:
-        blocks[data] = qualities(studies, data)
-        blocks[f"{data}-cost"] = [cost(studies, data)]
+    return {"opening": [opening(studies)], "bars": [bars(studies, files)], "main": main_rows(studies)}
+
+
+def report_blocks(studies: Studies, files: Files) -> Blocks:
+    """Every table of the report by the name of its section."""
+    blocks: Blocks = {data: qualities(studies, data) for data in DATA}
     blocks |= {"places": places(files), "statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
-    blocks["members"] = by_members(files)
-    return blocks | {"decisions": decisions(files), "intervals": intervals(studies)}
+    blocks |= {"members": by_members(files), "decisions": decisions(files), "intervals": intervals(studies)}
+    return blocks | {f"{data}-cost": [cost(studies, data)] for data in DATA}
 
 
 def opening(studies: Studies) -> Table:
@@ -149,6 +155,24 @@ def bars(studies: Studies, files: Files) -> Table:
         what = f"{versus[data]}: AUARC (TU), {DATA[data]}"
         rows += bar(what, difference(studies, data, *rivals, AUARC), "≥", 0)
     return Table(rows, places=4)
+
+
+def main_rows(studies: Studies) -> list[Table]:
+    """A table per data set: accuracy, AUARC by TU, and AUROC of every OOD set, of the methods one would choose from."""
+    tables = []
+    for data in DATA:
+        rows: Rows = []
+        for method in MAIN:
+            found = records(studies, data, method)
+            row: dict[str, Entry] = {"model": name_of(studies, data, method), "runs": len(found)}
+            row |= {"accuracy %": number(found, *ACCURACY, factor=100), "AUARC TU": number(found, *AUARC)}
+            for ood in [of for on, of in PAIRS if on == data]:
+                for key, short in (("epistemic", "EU"), ("total", "TU")):
+                    has = key == "total" or not is_snn(method)
+                    row[f"AUROC {short}, {foreign(data, ood)}"] = number(found, *auroc(ood, key)) if has else None
+            rows += [row] if found else []
+        tables.append(Table(rows, f"{DATA[data]}:"))
+    return tables
 
 
 def qualities(studies: Studies, data: str) -> list[Table]:
@@ -242,39 +266,6 @@ def intervals(studies: Studies) -> list[Table]:
         if rows:
             tables.append(Table(rows, caption))
     return tables
-
-
-def replace_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """The page with new text between its markers; all else stays.
-
-    Raises:
-        ValueError: If a marker is unknown, stands twice, or has no partner.
-    """
-    marker = re.compile(r"^<!-- (begin|end): (\S+) -->$", re.MULTILINE)
-    parts, done, opened, position = [], set[str](), "", 0
-    for found in marker.finditer(page):
-        kind, name = found.groups()
-        line = page.count("\n", 0, found.start()) + 1
-        if name not in blocks:
-            raise ValueError(f"Line {line} of the page has a marker of {name!r}. Known are {', '.join(blocks)}.")
-        if kind == "begin" and opened:
-            raise ValueError(f"Line {line} of the page begins {name!r}, but {opened!r} has not ended. Add its end.")
-        if kind == "end" and name != opened:
-            raise ValueError(
-                f"Line {line} of the page ends {name!r}, which has not begun. Add its begin, or remove it."
-            )
-        if kind == "begin" and name in done:
-            raise ValueError(f"Line {line} of the page begins {name!r} for the second time. Remove one of the two.")
-        if kind == "begin":
-            parts.append(page[position : found.end()])
-        else:
-            parts.append(f"\n{blocks[name]}\n")
-            done.add(name)
-            position = found.start()
-        opened = name if kind == "begin" else ""
-    if opened:
-        raise ValueError(f"The page begins {opened!r} and never ends it. Add <!-- end: {opened} -->.")
-    return "".join([*parts, page[position:]])
 
 
 def rejection_curves(studies: Studies) -> dict[str, dict[str, Any]]:
