@@ -20,9 +20,9 @@ from creinn.classifier.methods import METHODS, base_method, find_method, is_ense
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.decision import RULES
 from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
-from creinn.experiments.measures import POINTS
 from creinn.experiments.methods import combine
 from creinn.experiments.plan import draw_members
+from creinn.experiments.records import POINTS
 from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance

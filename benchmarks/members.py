@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from decisions import EXPERIMENTS, Reader, Run
 
-from creinn.experiments.measures import POINTS, Scores, measure_ood, measure_test
 from creinn.experiments.plan import draw_members
+from creinn.experiments.records import POINTS, measure_ood, measure_test
 from creinn.experiments.store import PACKED, read_packed, write_json
 from creinn.report.provenance import provenance
 from creinn.report.tables import Spread
@@ -64,12 +63,12 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
 
 def measured(run: Run) -> dict[str, float]:
     """Accuracy, AUARC by TU, and AUROC by EU and TU on every foreign set."""
-    inside = Scores.of(run.predictions[POINTS])
-    test = measure_test(inside, torch.from_numpy(run.labels))
+    inside = run.predictions[POINTS]
+    test = measure_test(inside, run.labels)
     found = {"accuracy": test["accuracy"], "auarc": test["auarc"]["total"]}
-    for name, prediction in run.predictions.items():
+    for name, outside in run.predictions.items():
         if name != POINTS:
-            detection = measure_ood(inside, Scores.of(prediction))
+            detection = measure_ood(inside, outside)
             found |= {f"{name} {kind}": detection[kind]["auroc"] for kind in ("epistemic", "total")}
     return found
 

@@ -12,7 +12,7 @@ from creinn.experiments.report import write_report
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import packed_files, read_packed, write_packed
 from creinn.experiments.study import lookup, read_studies, spread
-from creinn.experiments.tables import quality_table, statistics_table, time_table
+from creinn.experiments.tables import SCORES, quality_table, statistics_table, time_table
 from creinn.report.tables import Spread
 
 
@@ -75,12 +75,23 @@ def test_numbers_in_the_table_are_those_of_the_records(studied):
     assert row["accuracy %"].mean == pytest.approx(
         50 * sum(f["running"]["sets"]["points"]["accuracy"] for f in found if f["running"]["ood"])
     )
+    points = [f["running"]["sets"]["points"] for f in found if f["running"]["ood"]]
+    assert row["log loss"] == Spread.of([p["log_loss"] for p in points])
     batch = next(r for r in statistics_table(study, "mnist") if r["model"] == "CreINN")
     assert batch["AUROC EU, test batch"] == Spread.of(
         [f["batch"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if f["batch"]["ood"]]
     )
     snn = quality_table(study, "running", "mnist")[0]
     assert (snn["AUARC EU"], snn["AUROC EU"]) == (None, None)
+
+
+def test_records_without_scores_get_no_columns_of_them(finished):
+    (study,) = read_studies(finished[0])
+    for entry in study.entries:
+        if entry.kind in ("evaluate", "ensemble"):
+            for key in SCORES.values():
+                del entry.record["metrics"]["running"]["sets"]["points"][key]
+    assert not {name for row in quality_table(study, "running", "mnist") for name in row} & set(SCORES)
 
 
 def test_published_numbers_stand_beside_ours(finished):

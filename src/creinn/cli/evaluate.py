@@ -1,7 +1,7 @@
 """``creinn evaluate``: how good classes, probabilities, sets of classes and uncertainties are; the numbers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,9 @@ from creinn.cli.outputs import check_outputs
 from creinn.cli.parsing import command_line, options_yaml
 from creinn.cli.saved import read_saved
 from creinn.cli.sources import Source, reading_of
-from creinn.credal.credal_set import CredalSet
-from creinn.evaluation import (
-    AccuracyRejection,
-    accuracy_rejection,
-    auarc,
-    brier,
-    confusion,
-    expected_calibration_error,
-    log_loss,
-    ood_detection,
-    reliability,
-    set_decisions,
-)
+from creinn.evaluation import AccuracyRejection, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
+from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 
@@ -55,26 +44,24 @@ def evaluate(options: EvaluateOptions) -> int:
         foreign.check()
     rows, prediction = saved.ask(source, labelled=True, batch_size=options.batch_size)
     assert rows.labels is not None
-    is_credal = isinstance(prediction, CredalSet)
-    correct = as_numpy(prediction.label == rows.labels)
-    scores = _scores(prediction)
+    curves = _short(summary.rejection(prediction, rows.labels))
+    sets = summary.sets(prediction, rows.labels, options.rule)
+    scores = _short(summary.uncertainties(prediction))
     foreign_scores = None
-    if has_foreign:
-        foreign_scores = _scores(saved.ask(foreign, labelled=False, batch_size=options.batch_size)[1])
-    curves = {name: accuracy_rejection(score, correct) for name, score in scores.items()}
     record: dict[str, Any] = {
         "model": str(options.model),
         "data": source.name,
-        "rows": len(correct),
+        "rows": len(rows.labels),
         **_quality(prediction, as_numpy(rows.labels), saved.classes),
-        "unit": "probability" if is_credal and prediction.num_classes == 2 else "bits",
-        "auarc": {name: auarc(score, correct) for name, score in scores.items()},
+        "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
+        "auarc": {name: curve.area for name, curve in curves.items()},
     }
-    if is_credal:
-        sets = set_decisions(prediction.classes(options.rule), rows.labels)
+    if sets is not None:
         record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
-    if foreign_scores is not None:
-        found = {name: ood_detection(scores[name], foreign_scores[name]) for name in scores}
+    if has_foreign:
+        outside = saved.ask(foreign, labelled=False, batch_size=options.batch_size)[1]
+        foreign_scores = _short(summary.uncertainties(outside))
+        found = _short(summary.detection(prediction, outside))
         record["ood"] = {
             "data": foreign.name,
             "rows": len(foreign_scores["TU"]),
@@ -100,26 +87,22 @@ def evaluate(options: EvaluateOptions) -> int:
 
 
 def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> dict[str, Any]:
-    """Classes and probabilities against the truth; the probabilities of a credal set are the intersection's."""
-    p, predicted = as_numpy(prediction.probabilities), as_numpy(prediction.label)
+    """Classes and probabilities against the truth, all together and class by class."""
+    predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
-    bins = reliability(p, labels, predicted=predicted)._asdict()
+    bins = reliability(prediction.probabilities, labels, predicted=predicted)._asdict()
     right, rows = counts.diagonal().tolist(), counts.sum(1).tolist()
     return {
         "classes": list(classes),
-        "accuracy": float((predicted == labels).mean()),
-        "log_loss": log_loss(p, labels),
-        "brier": brier(p, labels),
-        "expected_calibration_error": expected_calibration_error(p, labels, predicted=predicted),
+        **summary.quality(prediction, labels),
         "reliability": {name: [None if np.isnan(v) else v for v in values.tolist()] for name, values in bins.items()},
         "recall": {name: r / n if n else None for name, r, n in zip(classes, right, rows, strict=True)},
         "confusion": counts.tolist(),
     }
 
 
-def _scores(prediction: Any) -> dict[str, Any]:
-    measures = {"AU": prediction.aleatoric, "EU": prediction.epistemic, "TU": prediction.total}
-    return {name: as_numpy(values) for name, values in measures.items()}
+def _short(by_measure: Mapping[str, Any]) -> dict[str, Any]:
+    return {MEASURES[name]: value for name, value in by_measure.items()}
 
 
 def _points(curve: AccuracyRejection) -> dict[str, list[float]]:

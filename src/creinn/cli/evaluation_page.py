@@ -8,6 +8,7 @@ import numpy as np
 
 from creinn.cli import evaluation_text as text
 from creinn.evaluation import AccuracyRejection, Reliability
+from creinn.evaluation.summary import MEASURES
 from creinn.report import (
     Section,
     Side,
@@ -20,7 +21,7 @@ from creinn.report import (
 )
 from creinn.report.provenance import provenance_rows
 
-_NAMES = {"AU": "aleatoric uncertainty", "EU": "epistemic uncertainty", "TU": "total uncertainty"}
+_NAMES = {short: f"{name} uncertainty" for name, short in MEASURES.items()}
 _CALIBRATION = """
 Of rows whose predicted class gets a probability of 80 %, four in five should be right: bars below the dashed line
 are too confident, bars above it too careful. Bins with few rows, which the second picture shows, say little.

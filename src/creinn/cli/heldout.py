@@ -8,11 +8,10 @@ from torch import Tensor
 
 from creinn.classifier.base import Inputs
 from creinn.cli.sources import Training
-from creinn.credal.credal_set import CredalSet
 from creinn.data.dataset import Dataset, split
 from creinn.data.decoding import listed
 from creinn.data.tables.columns import counted
-from creinn.evaluation import log_loss, set_decisions
+from creinn.evaluation import summary
 
 A_SIXTH = 1 / 6
 FEWEST = 10  # on fewer rows accuracy says little, and when to stop would be chance
@@ -63,11 +62,11 @@ def divided(data: Training, fraction: float | None, seed: int, is_new: bool) -> 
 
 def say_held_out(prediction: Any, y: Tensor, chosen: Sequence[str]) -> None:
     """Print how good a prediction of rows held out is, of classes ``y``; ``chosen`` is what was chosen by them."""
-    correct = int((prediction.label == y).sum())
-    print(f"validation accuracy {correct / len(y):.4f} ({correct} of {counted(len(y), 'row')})")
-    print(f"validation log loss {log_loss(prediction.probabilities, y):.4f}")
-    if isinstance(prediction, CredalSet):
-        sets = set_decisions(prediction.classes("maximality"), y)
+    found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
+    correct = round(found["accuracy"] * len(y))
+    print(f"validation accuracy {found['accuracy']:.4f} ({correct} of {counted(len(y), 'row')})")
+    print(f"validation log loss {found['log_loss']:.4f}")
+    if sets is not None:
         print(
             f"validation sets of classes: the true class is in {sets.coverage:.4f} of them, mean size {sets.size:.2f}"
         )

@@ -15,6 +15,7 @@ from creinn.cli.saved import read_saved
 from creinn.cli.sources import Source, reading_of
 from creinn.credal.credal_set import CredalSet
 from creinn.data.tables.columns import counted
+from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 
 BETWEEN = "|"  # between the names in a set of classes
@@ -64,8 +65,7 @@ def prediction_table(
     bounds |= {"lower": prediction.lower, "upper": prediction.upper} if is_credal else {}
     for k, name in enumerate(classes):
         columns |= {f"{bound}_{name}": _numpy(values)[:, k] for bound, values in bounds.items()}
-    measures = {"AU": prediction.aleatoric, "EU": prediction.epistemic, "TU": prediction.total}
-    columns |= {measure: _numpy(values) for measure, values in measures.items()}
+    columns |= {short: _numpy(getattr(prediction, name)) for name, short in MEASURES.items()}
     if is_credal:
         columns["set"] = [BETWEEN.join(named[row]) for row in _numpy(prediction.classes(rule))]
     for name in names:

@@ -23,6 +23,11 @@ class AccuracyRejection(NamedTuple):
     rejection: npt.NDArray[np.float64]
     accuracy: npt.NDArray[np.float64]
 
+    @property
+    def area(self) -> float:
+        """Mean accuracy over all numbers kept."""
+        return float(self.accuracy.mean())
+
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     r"""Accuracy among the kept, for every number kept.
@@ -67,7 +72,7 @@ def auarc(score: Any, correct: Any) -> float:
         >>> auarc([0.1, 0.9], [True, False])
         0.75
     """
-    return float(accuracy_rejection(score, correct).accuracy.mean())
+    return accuracy_rejection(score, correct).area
 
 
 def _checked(score: Any, correct: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

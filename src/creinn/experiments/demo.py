@@ -27,9 +27,9 @@ from creinn import models
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.methods import METHODS
-from creinn.credal.credal_set import CredalSet
 from creinn.data import Dataset, split
-from creinn.evaluation import AccuracyRejection, accuracy_rejection, auarc, ood_detection
+from creinn.evaluation import AccuracyRejection, summary
+from creinn.evaluation.summary import MEASURES
 from creinn.report.tables import Cell, Spread
 from creinn.rivals import DeepEnsemble
 from creinn.training import History, TrainConfig, fit
@@ -38,7 +38,6 @@ SNN_NAME, DE_NAME, CREINN_NAME, CREINN_ENSEMBLE_NAME, D_NAME, D_ENSEMBLE_NAME = 
     *("SNN", "Deep Ensemble", "CreINN", "CreINN ensemble", "CreINN-D", "CreINN-D ensemble"),
 )
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
-MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
 RULE = "maximality"
 APART = 1 / 6  # of the training images, for the scale of CreINN-D
 
@@ -133,14 +132,8 @@ class DemoResult:
 
     def curves(self) -> dict[str, dict[str, AccuracyRejection]]:
         """Accuracy-rejection curves on the test digits, by model and measure; a constant measure has none."""
-        labels = self.data.test.labels
-        found: dict[str, dict[str, AccuracyRejection]] = {}
-        for model, groups in self.predictions.items():
-            correct = groups[TEST].label == labels
-            found[model] = {
-                measure: accuracy_rejection(getattr(groups[TEST], measure), correct) for measure in measures_of(model)
-            }
-        return found
+        curves = {name: summary.rejection(of[TEST], self.data.test.labels) for name, of in self.predictions.items()}
+        return {name: {measure: found[measure] for measure in measures_of(name)} for name, found in curves.items()}
 
 
 def measures_of(model: str) -> list[str]:
@@ -246,25 +239,20 @@ def train_member(kind: Kind, member: int, config: DemoConfig, train: Dataset) ->
 
 def evaluate(model: str, predictions: Mapping[str, Prediction], labels: Tensor) -> dict[str, float | None]:
     """Every number of the table for one model; ``None`` where it does not apply."""
-    test = predictions[TEST]
-    correct = test.label == labels
-    numbers: dict[str, float | None] = {"accuracy": correct.float().mean().item()}
-    applies = measures_of(model)
-    for measure, short in MEASURES.items():
-        score = getattr(test, measure)
-        numbers[f"AUARC, {short}"] = auarc(score, correct) if measure in applies else None
+    test, applies = predictions[TEST], measures_of(model)
+    numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}
+    for measure, curve in summary.rejection(test, labels).items():
+        numbers[f"AUARC, {MEASURES[measure]}"] = curve.area if measure in applies else None
     for group in (NEAR, FAR):
+        found = summary.detection(test, predictions[group])
         for quantity in ("auroc", "auprc"):
             for measure in ("epistemic", "total"):
                 name = f"{quantity.upper()} {group}, {MEASURES[measure]}"
-                detection = ood_detection(getattr(test, measure), getattr(predictions[group], measure))
-                numbers[name] = getattr(detection, quantity) if measure in applies else None
-    credal = isinstance(test, CredalSet)
+                numbers[name] = getattr(found[measure], quantity) if measure in applies else None
     for group in GROUPS:
-        sizes = predictions[group].classes(RULE).sum(-1) if credal else None
-        numbers[f"classes in the set, {group}"] = None if sizes is None else sizes.float().mean().item()
-    kept = test.classes(RULE).gather(-1, labels[:, None]) if credal else None
-    numbers["coverage of the set"] = None if kept is None else kept.float().mean().item()
+        numbers[f"classes in the set, {group}"] = summary.set_size(predictions[group], RULE)
+    sets = summary.sets(test, labels, RULE)
+    numbers["coverage of the set"] = None if sets is None else sets.coverage
     return numbers
 
 

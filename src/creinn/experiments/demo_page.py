@@ -8,12 +8,12 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from creinn.evaluation.summary import MEASURES
 from creinn.experiments.demo import (
     D_ENSEMBLE_NAME,
     D_NAME,
     FAR,
     GROUPS,
-    MEASURES,
     MODELS,
     NEAR,
     RULE,

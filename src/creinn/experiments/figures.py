@@ -11,12 +11,12 @@ from creinn.classifier.methods import is_ensemble
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
+from creinn.evaluation.summary import MEASURES
 from creinn.experiments.definition import Shift
 from creinn.experiments.inputs import shifted
-from creinn.experiments.measures import GRID
-from creinn.experiments.records import decode_image
+from creinn.experiments.records import GRID, decode_image
 from creinn.experiments.study import Record, Study, lookup, spread
-from creinn.experiments.tables import SHORT, sets_of
+from creinn.experiments.tables import sets_of
 from creinn.report import Side, Spread, heat_map, image_grid, increase_chart, interval_bars
 from creinn.report import rejection_curves as draw_rejection
 from creinn.report import training_curves as draw_training
@@ -71,7 +71,7 @@ def increases(study: Study, arm: str, kind: str, method: str = "creinn") -> Figu
     """Relative increase of each uncertainty on the test sets of a kind of shift (Relative increase)."""
     records = study.records(method, arm)
     values: dict[str, dict[str, float | Spread]] = {}
-    for key, short in SHORT.items():
+    for key, short in MEASURES.items():
         found = {
             name: spread(records, "metrics", "running", "sets", name, "increase", key, "mean")
             for name in sets_of(records)
@@ -135,7 +135,7 @@ def sample_images(study: Study, kind: Any) -> Markup:
 def _curves(records: Sequence[Record], test_set: str, statistics: str, only_one: bool) -> dict[str, AccuracyRejection]:
     """Mean curves by measure; of one distribution per image only the first measure says anything."""
     curves = {}
-    for key, short in SHORT.items():
+    for key, short in MEASURES.items():
         found = [lookup(r, "metrics", statistics, "sets", test_set, "curves", key) for r in records]
         if found and None not in found and not (only_one and key != "aleatoric"):
             curves[short] = AccuracyRejection(np.array(GRID), np.mean(found, axis=0))

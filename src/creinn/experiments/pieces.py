@@ -17,9 +17,8 @@ from creinn.experiments import inputs, methods
 from creinn.experiments.batch_statistics import has_batch_norm, predict_by_batch
 from creinn.experiments.definition import Arm, Experiment
 from creinn.experiments.inputs import Normalisation, Sources
-from creinn.experiments.measures import measure_all, set_name
 from creinn.experiments.plan import Piece
-from creinn.experiments.records import describe_examples, describe_radii, record_of, rounded
+from creinn.experiments.records import describe_examples, describe_radii, measure_all, record_of, rounded, set_name
 from creinn.experiments.store import Store
 from creinn.files import read_tensors, write_tensors
 from creinn.training import TrainConfig, fit

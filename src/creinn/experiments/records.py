@@ -1,7 +1,7 @@
-"""What records hold besides metrics: where a result comes from, radii, examples and images, all as plain JSON."""
+"""What records hold, all as plain JSON: where a result comes from, its numbers, radii, examples and images."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,8 +10,16 @@ import numpy.typing as npt
 import torch
 
 from creinn.data import Dataset
+from creinn.evaluation import summary
+from creinn.experiments.definition import Shift
 from creinn.experiments.plan import VERSIONS, Piece
 from creinn.nn.parameters import IntervalParameters
+
+POINTS = "points"
+"""Name of the test set that is not shifted."""
+
+GRID = tuple(round(i / 100, 2) for i in range(100))
+"""Rejection rates at which accuracy-rejection curves are recorded."""
 
 TILES = 16
 """Most kernels of the first layer whose radii are recorded."""
@@ -36,6 +44,55 @@ def record_of(piece: Piece, origin: Mapping[str, Any], results: Mapping[str, Any
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     return {**head, **origin, **results}
+
+
+def set_name(shift: Shift | None) -> str:
+    """Name of a test set in records."""
+    return POINTS if shift is None else str(shift)
+
+
+def measure_all(
+    tests: Mapping[str, Any], labels: torch.Tensor, ood: Mapping[str, Any], shifts: Sequence[Shift | None]
+) -> dict[str, Any]:
+    """All numbers of a prediction.
+
+    Args:
+        tests: Predictions of the test images by the name of the shift, :data:`POINTS` for none; in the order of
+            ``shifts``.
+        labels: Their classes.
+        ood: Predictions of out-of-distribution sets, by name; they are told from the first of ``tests``.
+        shifts: The shifts of ``tests``; uncertainties increase over the first shift of each kind.
+    """
+    bases: dict[str, Any] = {}
+    sets: dict[str, Any] = {}
+    for (name, prediction), shift in zip(tests.items(), shifts, strict=True):
+        sets[name] = measure_test(prediction, labels)
+        if shift is not None:
+            increases = summary.increase(prediction, bases.setdefault(shift.kind, prediction))
+            sets[name]["increase"] = {
+                measure: {"mean": None, "excluded": len(labels)} if found is None else _numbers(found._asdict())
+                for measure, found in increases.items()
+            }
+    inside = next(iter(tests.values()))
+    return {"sets": sets, "ood": {name: measure_ood(inside, outside) for name, outside in ood.items()}}
+
+
+def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
+    """Accuracy and scores, AUARC and accuracy-rejection curve by each measure, mean uncertainties."""
+    curves = summary.rejection(prediction, labels)
+    at = np.minimum(np.round(np.array(GRID) * len(labels)).astype(int), len(labels) - 1)
+    return {
+        **_numbers(summary.quality(prediction, labels)),
+        "auarc": _numbers({name: curve.area for name, curve in curves.items()}),
+        "curves": {name: [round(a, 5) for a in curve.accuracy[at].tolist()] for name, curve in curves.items()},
+        "means": _numbers(summary.means(prediction)),
+    }
+
+
+def measure_ood(inside: Any, outside: Any) -> dict[str, Any]:
+    """AUROC, AUPRC and base rate by each measure, and mean uncertainties of the outside set."""
+    found = {name: _numbers(value._asdict()) for name, value in summary.detection(inside, outside).items()}
+    return {**found, "means": _numbers(summary.means(outside))}
 
 
 def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
@@ -98,3 +155,7 @@ def decode_image(image: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
 def rounded(value: Any) -> float | None:
     """A number with seven digits; ``None`` stays."""
     return None if value is None else float(f"{float(value):.7g}")
+
+
+def _numbers(found: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in found.items()}

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from creinn.classifier.methods import TIMES, is_deep, is_ensemble
 from creinn.experiments import figures, tables
-from creinn.experiments.measures import POINTS
+from creinn.experiments.records import POINTS
 from creinn.experiments.study import Record, Study, lookup, read_studies
 from creinn.files import write_bytes
 from creinn.report import Section, Side, html_table, markdown_table, write_page

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, label
-from creinn.experiments.measures import POINTS
+from creinn.evaluation.summary import MEASURES
 from creinn.experiments.published import COLUMNS, INFERENCE_TIME, PUBLISHED
+from creinn.experiments.records import POINTS
 from creinn.experiments.study import Record, Study, lookup, spread
 from creinn.report.tables import Cell, Row, Spread, with_published
 
-SHORT = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
+SCORES = {"log loss": "log_loss", "Brier score": "brier", "calibration error": "expected_calibration_error"}
 STATISTICS = {"running": "running statistics", "batch": "statistics of the test batch"}
 
 
 def quality_table(study: Study, statistics: str = "running", ood: str | None = None) -> list[dict[str, Cell]]:
-    """Accuracy, AUARC and, against one OOD set, AUROC and AUPRC of every method; mean ± standard deviation of runs.
+    """Accuracy, AUARC, scores and, against one OOD set, AUROC and AUPRC of every method; mean ± deviation of runs.
 
     Args:
         study: The experiment.
@@ -64,10 +65,12 @@ def shift_table(study: Study, arm: str, statistics: str = "running") -> list[dic
             at = ("metrics", statistics, "sets", name)
             row: dict[str, Cell] = {"model": study.label(method), "test set": name}
             row["accuracy %"] = _percent(spread(records, *at, "accuracy"))
-            row |= {f"AUARC {short}": spread(records, *at, "auarc", key) for key, short in SHORT.items()}
-            row |= {f"mean {short}": spread(records, *at, "means", key) for key, short in SHORT.items()}
-            row |= {f"increase {short}": spread(records, *at, "increase", key, "mean") for key, short in SHORT.items()}
-            for key, short in SHORT.items():
+            row |= {f"AUARC {short}": spread(records, *at, "auarc", key) for key, short in MEASURES.items()}
+            row |= {f"mean {short}": spread(records, *at, "means", key) for key, short in MEASURES.items()}
+            row |= {
+                f"increase {short}": spread(records, *at, "increase", key, "mean") for key, short in MEASURES.items()
+            }
+            for key, short in MEASURES.items():
                 left_out = [lookup(record, *at, "increase", key, "excluded") or 0 for record in records]
                 row[f"{short} base 0"] = sum(left_out)
             rows.append(row)
@@ -130,15 +133,16 @@ def sets_of(records: Sequence[Record], statistics: str = "running") -> list[str]
 def _qualities(records: Sequence[Record], method: str, statistics: str, ood: str | None) -> dict[str, Cell]:
     at = ("metrics", statistics)
     cells: dict[str, Cell] = {"accuracy %": _percent(spread(records, *at, "sets", POINTS, "accuracy"))}
-    for key, short in SHORT.items():
+    for key, short in MEASURES.items():
         cells[f"AUARC {short}"] = spread(records, *at, "sets", POINTS, "auarc", key)
     if ood is not None:
         for measure, column in (("auroc", "AUROC"), ("auprc", "AUPRC")):
             for key in ("epistemic", "total"):
-                cells[f"{column} {SHORT[key]}"] = spread(records, *at, "ood", ood, key, measure)
+                cells[f"{column} {MEASURES[key]}"] = spread(records, *at, "ood", ood, key, measure)
     if method in METHODS and METHODS[method].kind == "snn":  # one distribution: no epistemic uncertainty
         cells |= {name: None for name in cells if name.endswith("EU")}
-    return {name: cells[name] for name in COLUMNS if name in cells}
+    scores = {name: spread(records, *at, "sets", POINTS, key) for name, key in SCORES.items()}  # not in old records
+    return {name: cells[name] for name in COLUMNS if name in cells} | {name: s for name, s in scores.items() if s}
 
 
 def _percent(value: Spread | None) -> Spread | None:

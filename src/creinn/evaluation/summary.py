@@ -1,0 +1,80 @@
+"""The one evaluator: predictions and true classes in, numbers by name out; knows no model.
+
+A prediction is anything with ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and ``total``; a credal set has
+sets of classes too. What exists for each uncertainty is given as a mapping by the names of :data:`MEASURES`.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from creinn.credal.credal_set import CredalSet
+from creinn.evaluation.checks import as_numpy
+from creinn.evaluation.ood import OODDetection, ood_detection
+from creinn.evaluation.rejection import AccuracyRejection, accuracy_rejection
+from creinn.evaluation.scores import brier, expected_calibration_error, log_loss
+from creinn.evaluation.sets import SetDecisions, set_decisions
+from creinn.evaluation.shift import RelativeIncrease, relative_increase
+
+MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
+"""Uncertainties, and their names in tables."""
+
+RESOLUTION = 1e-6
+"""Uncertainties below it are rounding errors, and count as 0 where ratios are taken."""
+
+
+def quality(prediction: Any, labels: Any) -> dict[str, float]:
+    """Accuracy, log loss, Brier score and calibration error; the probabilities of a credal set are the intersection."""
+    p, predicted, truth = as_numpy(prediction.probabilities), as_numpy(prediction.label), as_numpy(labels)
+    return {
+        "accuracy": float((predicted == truth).mean()),
+        "log_loss": log_loss(p, truth),
+        "brier": brier(p, truth),
+        "expected_calibration_error": expected_calibration_error(p, truth, predicted=predicted),
+    }
+
+
+def uncertainties(prediction: Any) -> dict[str, npt.NDArray[np.float64]]:
+    """Each uncertainty, a number per row."""
+    return {name: as_numpy(getattr(prediction, name)) for name in MEASURES}
+
+
+def means(prediction: Any) -> dict[str, float]:
+    """Mean of each uncertainty, and of credal sets the mean ``width`` of their probability intervals."""
+    found = {name: float(values.mean()) for name, values in uncertainties(prediction).items()}
+    if isinstance(prediction, CredalSet):
+        found["width"] = float((prediction.upper - prediction.lower).mean())
+    return found
+
+
+def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
+    """Accuracy-rejection curve by each uncertainty; the ``area`` of a curve is the AUARC."""
+    correct = as_numpy(prediction.label) == as_numpy(labels)
+    return {name: accuracy_rejection(values, correct) for name, values in uncertainties(prediction).items()}
+
+
+def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
+    """How well each uncertainty tells the rows of ``outside``, out of distribution, from those of ``inside``."""
+    foreign = uncertainties(outside)
+    return {name: ood_detection(values, foreign[name]) for name, values in uncertainties(inside).items()}
+
+
+def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
+    """Relative increase of each uncertainty over that of ``base``, the same rows; ``None`` if that is 0 for all."""
+    found: dict[str, RelativeIncrease | None] = {}
+    shifted = uncertainties(prediction)
+    for name, values in uncertainties(base).items():
+        reference = np.where(values < RESOLUTION, 0, values)
+        found[name] = relative_increase(shifted[name], reference) if reference.any() else None
+    return found
+
+
+def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
+    """Coverage, size and accuracy of the sets of classes by a rule; ``None`` if they are no credal sets."""
+    return set_decisions(prediction.classes(rule), labels) if isinstance(prediction, CredalSet) else None
+
+
+def set_size(prediction: Any, rule: str) -> float | None:
+    """Mean number of classes in a set, which needs no labels; ``None`` if they are no credal sets."""
+    return float(prediction.classes(rule).sum(-1).double().mean()) if isinstance(prediction, CredalSet) else None
