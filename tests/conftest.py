@@ -1,10 +1,24 @@
-"""Settings of the whole test run: one thread per process, properties drawn alike in every run, tests that compute."""
+"""Settings of the whole test run: threads, properties drawn alike in every run, checked shapes, tests that compute."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from jaxtyping import config, install_import_hook
+
+# The shapes that annotations promise, checked in every module that has any; an int will do for a float.
+SOURCES = Path(__file__).parents[1] / "src"
+install_import_hook(
+    [
+        ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+        for path in SOURCES.rglob("*.py")
+        if "from jaxtyping import" in path.read_text(encoding="utf-8")
+    ],
+    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
+)
 
 # pytest-xdist runs one process per core
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
@@ -21,6 +35,14 @@ WITHOUT_NUMBERS = (
     *("test_allocation.py", "cli/test_main.py", "graph/test_refusals.py", "test_files.py"),
 )
 """Tests that read, write or draw, but compute nothing that a processor could round in another way."""
+
+
+@pytest.fixture
+def unchecked_shapes() -> Iterator[None]:
+    """Shapes are not checked before the function itself can say what is wrong with its input."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

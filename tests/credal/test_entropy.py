@@ -1,6 +1,7 @@
 import pytest
 import torch
 from hypothesis import given
+from jaxtyping import TypeCheckError
 from torch import tensor
 
 import credal_cases
@@ -296,3 +297,8 @@ def test_greedy_in_index_order_is_not_the_minimum():
     # filling class 0 first gives (.2, .6, .2): 1.371 bits; the minimum is .971
     greedy = entropy(tensor([0.2, 0.6, 0.2]))
     assert lower_entropy(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])) < greedy - 0.39
+
+
+def test_shapes_are_checked_in_tests():
+    with pytest.raises(TypeCheckError, match="upper"):
+        upper_entropy(torch.zeros(2, 3), torch.ones(2, 4))

@@ -112,6 +112,7 @@ def test_normalising_by_hand_and_for_tables():
     assert point.is_point
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_errors_name_the_cause():
     x = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(TypeError, match=r"Images must be floating, in \[0, 1\], but are torch\.uint8"):

@@ -132,7 +132,7 @@ def fit_statistics(
 
 
 def ledoit_wolf(
-    residuals: Iterable[Float[Tensor, "rows features"]],
+    residuals: Iterable[Float[Tensor, "_ features"]],
 ) -> tuple[Float[Tensor, "features features"], float]:
     r"""Covariance of centred rows, given in blocks, and the share by which to shrink it towards its mean variance.
 
