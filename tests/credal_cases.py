@@ -1,4 +1,4 @@
-"""Named, seeded credal sets: by hand, adversarial, and random families; and a hypothesis strategy."""
+"""Named, seeded credal sets: by hand, adversarial, and random families; and hypothesis strategies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from creinn import CreINN, models
 from creinn import nn as inn
+from creinn.credal.credal_set import CredalSet
 from creinn.credal.probability import interval_softmax, reachable
 
 Bounds = tuple[Tensor, Tensor]
@@ -76,6 +77,10 @@ def boxes(count: int, classes: int, seed: int, share: float) -> Bounds:
     point = point / point.sum(-1, keepdim=True)
     down, up = torch.rand(2, count, classes, generator=generator, dtype=torch.float64)
     return reachable(point * (1 - share * down), (point * (1 + 3 * share * up)).clamp_max(1))
+
+
+def random_sets(count: int = 20, classes: int = 5, seed: int = 0) -> CredalSet:
+    return CredalSet(*boxes(count, classes, seed, share=1.0))
 
 
 def independent(count: int, classes: int, seed: int) -> Bounds:
@@ -162,3 +167,11 @@ def credal_bounds(draw: st.DrawFn, most_classes: int = 6) -> Bounds:
     point = weights / weights.sum()
     down, up = (np.array(draw(st.lists(_margins, min_size=classes, max_size=classes))) for _ in range(2))
     return torch.from_numpy(point * (1 - down)), torch.from_numpy(np.minimum(point + (1 - point) * up, 1.0))
+
+
+@st.composite
+def distributions(draw: st.DrawFn, most: int = 8) -> np.ndarray:
+    """Up to ``most`` rows of sixteenths, exact in binary: many ties within and between rows, and zeros."""
+    classes = draw(st.integers(2, 5))
+    cuts = st.lists(st.integers(0, 16), min_size=classes - 1, max_size=classes - 1).map(sorted)
+    return np.array([np.diff([0, *row, 16]) / 16 for row in draw(st.lists(cuts, min_size=1, max_size=most))])

@@ -57,6 +57,17 @@ def conv_bounds(x: Interval, layer: torch.nn.Module) -> tuple[Tensor, Tensor]:
     return total[0], total[1]
 
 
+def affine_bounds(layer: torch.nn.Module, x: Interval) -> tuple[Tensor, Tensor]:
+    """Exact bounds of a linear or convolutional layer, element by element; of a convolution, of one image too."""
+    if isinstance(layer, torch.nn.Linear):
+        weight = Interval(layer.weight - layer.weight_radius, layer.weight + layer.weight_radius)
+        bias = None if layer.bias is None else Interval(layer.bias - layer.bias_radius, layer.bias + layer.bias_radius)
+        return linear_bounds(x, weight, bias)
+    batch = x if x.ndim == layer.weight.ndim else x.unsqueeze(0)
+    lower, upper = conv_bounds(batch, layer)
+    return (lower, upper) if x.ndim == layer.weight.ndim else (lower[0], upper[0])
+
+
 def members(x: Interval, generator: torch.Generator, count: int) -> Iterator[Tensor]:
     """Members of an interval: both ends, random corners, random inner points."""
     yield x.lower

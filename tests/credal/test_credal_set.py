@@ -7,10 +7,11 @@ from torch.utils import _pytree as pytree
 
 import credal_cases
 import reference_credal
+from credal_cases import random_sets
 from creinn import CreINN, Interval, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
-from creinn.credal.credal_set import CredalSet, cross_entropy
+from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
 from creinn.credal.entropy import lower_entropy, upper_entropy
 from creinn.credal.probability import interval_softmax, reachable
 from creinn.credal.uncertainty import entropy_uncertainty
@@ -18,10 +19,6 @@ from creinn.credal.uncertainty import entropy_uncertainty
 
 def by_hand():
     return CredalSet(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]))
-
-
-def random_sets(count=20, classes=5, seed=0):
-    return CredalSet(*credal_cases.boxes(count, classes, seed, share=1.0))
 
 
 def test_one_set_by_hand():
@@ -310,28 +307,30 @@ def test_cross_entropy_is_torchs_on_the_intersection():
     torch.testing.assert_close(cross_entropy(grid, target.view(4, 5), weight), cross_entropy(s, target, weight))
 
 
+@pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])
 @pytest.mark.parametrize("mode", ["paper", "sound"])
-def test_cross_entropy_gradients(mode):
+def test_cross_entropy_gradients(loss, mode):
     generator = torch.Generator().manual_seed(2)
     center = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
     radius = torch.rand(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
 
-    def loss(c, r):
-        return cross_entropy(CredalSet._trusted(*interval_softmax(c - r, c + r, mode)), tensor([0, 1, 2, 0]))
+    def of(c, r):
+        return loss(CredalSet._trusted(*interval_softmax(c - r, c + r, mode)), tensor([0, 1, 2, 0]))
 
-    assert torch.autograd.gradcheck(loss, (center, radius))
+    assert torch.autograd.gradcheck(of, (center, radius))
 
 
+@pytest.mark.parametrize(("loss", "terms"), [(cross_entropy, 1), (bounds_cross_entropy, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("gap", [50.0, 90.0, 110.0, 1e4])
-def test_cross_entropy_is_finite_where_the_true_class_underflows(dtype, gap):
+def test_cross_entropy_is_finite_where_the_true_class_underflows(loss, terms, dtype, gap):
     logits = tensor([[0.0, gap, -gap]], dtype=dtype, requires_grad=True)
-    loss = cross_entropy(CredalSet._trusted(*interval_softmax(logits - 0.5, logits + 0.5)), tensor([2]))
-    loss.backward()
-    assert torch.isfinite(loss)
-    assert loss > 40
+    value = loss(CredalSet._trusted(*interval_softmax(logits - 0.5, logits + 0.5)), tensor([2]))
+    value.backward()
+    assert torch.isfinite(value)
+    assert value > 40 * terms
     assert torch.isfinite(logits.grad).all()
-    assert logits.grad.abs().max() <= 2
+    assert logits.grad.abs().max() <= 2 * terms
 
 
 def test_cross_entropy_refuses_bad_targets():

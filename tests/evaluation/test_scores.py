@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from credal_cases import distributions
 from creinn import CredalSet
 from creinn.evaluation import brier, confusion, expected_calibration_error, log_loss, reliability
 
@@ -15,13 +16,9 @@ Y = [0, 1, 2, 2]
 
 @st.composite
 def predictions(draw):
-    """Sixteenths, exact in binary, so that confidences fall on the edges of 4, 8 and 16 bins; and true classes."""
-    rows, classes = draw(st.integers(1, 8)), draw(st.integers(2, 5))
-    p = []
-    for _ in range(rows):
-        cuts = sorted(draw(st.lists(st.integers(0, 16), min_size=classes - 1, max_size=classes - 1)))
-        p.append(np.diff([0, *cuts, 16]) / 16)
-    return np.array(p), draw(st.lists(st.integers(0, classes - 1), min_size=rows, max_size=rows))
+    """Distributions whose confidences fall on the edges of 4, 8 and 16 bins; and true classes."""
+    p = draw(distributions())
+    return p, draw(st.lists(st.integers(0, p.shape[1] - 1), min_size=len(p), max_size=len(p)))
 
 
 def slow_calibration_error(p, labels, bins):

@@ -114,7 +114,7 @@ def test_affine_bounds_are_exact_where_weight_or_input_keeps_its_sign(case: Laye
     if sign == "any":  # inputs straddle zero: weights may not
         interval.weight_radius.data.copy_(interval.weight.abs() * 0.9)
     x = case.input(5, sign)
-    lower, upper = exact(interval, x)
+    lower, upper = reference.affine_bounds(interval, x)
     result = interval(x)
     torch.testing.assert_close(result.lower, lower)
     torch.testing.assert_close(result.upper, upper)
@@ -124,7 +124,7 @@ def test_affine_bounds_are_exact_where_weight_or_input_keeps_its_sign(case: Laye
 def test_affine_bounds_are_exact_for_points_of_any_sign(case: LayerCase) -> None:
     interval, _ = pair(case, 6)
     x = case.point(6)
-    lower, upper = exact(interval, Interval(x, x))
+    lower, upper = reference.affine_bounds(interval, Interval(x, x))
     for argument in (x, Interval(x, x)):
         result = interval(argument)
         torch.testing.assert_close(result.lower, lower)
@@ -135,7 +135,7 @@ def test_affine_bounds_are_exact_for_points_of_any_sign(case: LayerCase) -> None
 def test_affine_bounds_enclose_the_exact_ones_and_are_at_most_twice_as_wide(case: LayerCase) -> None:
     interval, _ = pair(case, 7)
     x = case.input(7)
-    lower, upper = exact(interval, x)
+    lower, upper = reference.affine_bounds(interval, x)
     result = interval(x)
     assert bool((result.lower <= lower + 1e-9).all())
     assert bool((upper <= result.upper + 1e-9).all())
@@ -156,17 +156,3 @@ def test_intervals_in_the_input_alone_give_ordinary_bound_propagation() -> None:
         result = interval(x)
         torch.testing.assert_close(result.lower, mid - rad)
         torch.testing.assert_close(result.upper, mid + rad)
-
-
-def exact(layer: torch.nn.Module, x: Interval) -> tuple[torch.Tensor, torch.Tensor]:
-    """The element-by-element oracle for the layer's kind."""
-    if isinstance(layer, torch.nn.Linear):
-        bias = None
-        if layer.bias is not None:
-            bias = Interval.from_center_radius(layer.bias.detach(), layer.bias_radius.detach())
-        return reference.linear_bounds(
-            x, Interval.from_center_radius(layer.weight.detach(), layer.weight_radius.detach()), bias
-        )
-    batch = x if x.ndim == layer.weight.ndim else x.unsqueeze(0)
-    lower, upper = reference.conv_bounds(batch, layer)
-    return (lower, upper) if x.ndim == layer.weight.ndim else (lower[0], upper[0])

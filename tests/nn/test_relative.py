@@ -41,17 +41,6 @@ def make(case: LayerCase, seed: int, largest: float = LARGEST) -> torch.nn.Modul
     return layer.requires_grad_(False)
 
 
-def exact(layer: torch.nn.Module, x: Interval) -> tuple[torch.Tensor, torch.Tensor]:
-    """Four products for every weight, before the sum."""
-    if isinstance(layer, torch.nn.Linear):
-        weight = Interval(layer.weight - layer.weight_radius, layer.weight + layer.weight_radius)
-        bias = None if layer.bias is None else Interval(layer.bias - layer.bias_radius, layer.bias + layer.bias_radius)
-        return reference.linear_bounds(x, weight, bias)
-    batch = x if x.ndim == layer.weight.ndim else x.unsqueeze(0)
-    lower, upper = reference.conv_bounds(batch, layer)
-    return (lower, upper) if x.ndim == layer.weight.ndim else (lower[0], upper[0])
-
-
 @pytest.mark.parametrize("case", RELATIVE, ids=lambda c: c.name)
 @pytest.mark.parametrize("sign", ["any", "nonnegative", "one-signed", "point", "forgotten sign"])
 def test_bounds_are_exact_whatever_the_sign(case: LayerCase, sign: str) -> None:
@@ -63,7 +52,7 @@ def test_bounds_are_exact_whatever_the_sign(case: LayerCase, sign: str) -> None:
             x = case.input(seed, "nonnegative").each(lambda t: t, nonnegative=False)
         else:
             x = case.input(seed, sign)
-        lower, upper = exact(layer, x)
+        lower, upper = reference.affine_bounds(layer, x)
         result = layer(x)
         torch.testing.assert_close(result.lower, lower)
         torch.testing.assert_close(result.upper, upper)
@@ -203,7 +192,7 @@ def test_gradients_are_those_of_the_exact_bounds() -> None:
     (y.lower.sum() + 2 * y.upper.square().sum()).backward()
     got = {name: p.grad.clone() for name, p in layer.named_parameters()}
     layer.zero_grad()
-    lower, upper = exact(layer, x)
+    lower, upper = reference.affine_bounds(layer, x)
     (lower.sum() + 2 * upper.square().sum()).backward()
     for name, p in layer.named_parameters():
         torch.testing.assert_close(got[name], p.grad, msg=lambda text, name=name: f"{name}: {text}")
