@@ -252,12 +252,6 @@ def _checksum(weights: Mapping[str, Tensor]) -> str:
     return f"{code:08x}"
 
 
-def _attribute(model: Any, path: str) -> Any:
-    for name in path.split("."):
-        model = getattr(model, name)
-    return model
-
-
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -62,7 +62,6 @@ def test_two_classes_use_the_binary_measures():
     torch.testing.assert_close(s.aleatoric, tensor([0.1, 0.5]))
     torch.testing.assert_close(s.epistemic, tensor([0.5, 0.0]))
     assert s.uncertainty("entropy").total.tolist() == pytest.approx([1.0, 1.0])
-    torch.testing.assert_close(CredalSet._binary(tensor([0.1, 0.5]), tensor([0.6, 0.5])).lower, s.lower)
 
 
 def test_classes_by_rule():

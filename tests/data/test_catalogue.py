@@ -87,6 +87,13 @@ def test_cifar10_sheets(tmp_path):
         load("cifar10", tmp_path, complete=False)
     with pytest.raises(ValueError, match=r"labels\.npz must hold labels 'test' as a vector of bytes; .* keys train"):
         load("cifar10", tmp_path, "test", complete=False)
+    path = tmp_path / "cifar10" / "labels.npz"
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ValueError, match=r"labels\.npz cannot be read as a NumPy archive: .* truncated or damaged"):
+        load("cifar10", tmp_path, complete=False)
+    np.savez(path, train=np.array([{}] * 20, dtype=object))
+    with pytest.raises(ValueError, match="Object arrays cannot be loaded when allow_pickle=False"):
+        load("cifar10", tmp_path, complete=False)
 
 
 def test_svhn_in_both_forms(tmp_path):

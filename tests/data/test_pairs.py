@@ -3,7 +3,6 @@ import pytest
 import torch
 from PIL import Image
 
-from creinn.data import interval_folders
 from creinn.data.pairs import read_pair
 from creinn.interval import Interval
 
@@ -20,30 +19,30 @@ def folders(tmp_path):
 
 
 def test_files_of_one_name_are_the_bounds_of_one_image(folders):
-    data = interval_folders(*folders, split="train")
-    assert isinstance(data.inputs, Interval)
-    assert data.inputs.shape == (3, 3, 8, 6)
-    assert (data.classes, data.labels.tolist(), data.name, data.split) == (("a", "b"), [0, 0, 1], "low", "train")
+    x, lower, upper = read_pair(*folders)
+    assert isinstance(x, Interval)
+    assert x.shape == (3, 3, 8, 6)
+    assert lower.files == upper.files == ["a/0.png", "a/1.png", "b/0.png"]
     for i in range(3):
-        torch.testing.assert_close(data.inputs.width[i], torch.full((3, 8, 6), 20 * i / 255))
+        torch.testing.assert_close(x.width[i], torch.full((3, 8, 6), 20 * i / 255))
     stored = np.array(Image.open(folders[0] / "b" / "0.png"))
-    torch.testing.assert_close(data.inputs.lower[2], torch.from_numpy(stored).permute(2, 0, 1) / 255)
+    torch.testing.assert_close(x.lower[2], torch.from_numpy(stored).permute(2, 0, 1) / 255)
 
 
 def test_stretching_and_grey_keep_order(folders):
-    data = interval_folders(*folders, size=5, channels=1)
-    assert data.inputs.shape == (3, 1, 5, 5)
-    assert bool((data.inputs.lower <= data.inputs.upper).all())
+    x, _, _ = read_pair(*folders, size=5, channels=1)
+    assert x.shape == (3, 1, 5, 5)
+    assert bool((x.lower <= x.upper).all())
 
 
 def test_first_mismatch_is_named(folders):
     low, high = folders
     (high / "a" / "1.png").rename(high / "a" / "2.png")
     with pytest.raises(ValueError, match=r"low has a/1\.png, but .*high has not\. Both must hold the same file names"):
-        interval_folders(low, high)
+        read_pair(low, high)
     (low / "a" / "1.png").unlink()
     with pytest.raises(ValueError, match=r"high has a/2\.png, but .*low has not"):
-        interval_folders(low, high)
+        read_pair(low, high)
 
 
 def test_swapped_folders_are_named(folders):
@@ -51,14 +50,14 @@ def test_swapped_folders_are_named(folders):
         r"out of order in a/1\.png: at channel 0, row 0, column 0 the lower one is \d+, the upper one \d+\. Were the"
     )
     with pytest.raises(ValueError, match=message):
-        interval_folders(*reversed(folders))
+        read_pair(*reversed(folders))
 
 
 def test_other_sizes_are_named(folders):
     for file in folders[1].rglob("*.png"):
         Image.new("RGB", (3, 2)).save(file)
     with pytest.raises(ValueError, match=r"low has images of 6 x 8 pixels, but .*high of 3 x 2\. Give a size"):
-        interval_folders(*folders)
+        read_pair(*folders)
 
 
 def test_a_bound_that_cannot_be_read_takes_the_other_with_it(folders):

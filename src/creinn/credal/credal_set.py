@@ -87,11 +87,6 @@ class CredalSet:
         return cls(*_both_classes(at_least_single(low), at_least_single(high)))
 
     @classmethod
-    def _binary(cls, q_lower: Tensor, q_upper: Tensor) -> "CredalSet":
-        """The same for a model's output, unchecked; from logits, one_logit_softmax keeps more digits of class 0."""
-        return cls._trusted(*_both_classes(at_least_single(q_lower), at_least_single(q_upper)))
-
-    @classmethod
     def average(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         """Ensemble: the mean of the members' reachable bounds, which is reachable again; Eq. (ensemble of CreINN)."""
         _check_alike(sets, "average", lambda s: tuple(s.shape))

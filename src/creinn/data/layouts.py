@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,6 @@ from creinn.data.decoding import tile_sheet
 from creinn.data.idx import read_idx
 from creinn.data.images import image_folder, is_stray, labels_of, open_tree, read_classes
 from creinn.data.mat import read_mat, svhn_labels
-from creinn.data.npz import read_npz
 
 Arrays = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
@@ -105,10 +105,22 @@ def _svhn_sheet(paths: list[Path]) -> Arrays:
 
 
 def _stored(path: Path, key: str) -> npt.NDArray[np.uint8]:
-    stored = read_npz(path)
+    stored = _read_npz(path)
     if key not in stored or stored[key].dtype != np.uint8 or stored[key].ndim != 1:
         raise ValueError(f"{path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}.")
     return stored[key]
+
+
+def _read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of an archive by name; pickled objects are refused."""
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                return {key: archive[key] for key in archive.files}
+        except Exception as error:  # a damaged file can raise anything, a lone array has no keys
+            raise ValueError(
+                f"{path} cannot be read as a NumPy archive: {error}. It is truncated or damaged."
+            ) from error
 
 
 def _chest(base: str, split: str, size: int, channels: int) -> list[Layout]:

@@ -1,47 +1,14 @@
-"""Measured intervals: two image folders, one of lower and one of upper bounds, in; a data set out."""
+"""Measured intervals: two image folders, one of lower and one of upper bounds, in; intervals out."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from creinn.data.dataset import Dataset
 from creinn.data.decoding import Images, Size, decode_all
-from creinn.data.images import class_files, class_order, image_files, labels_of, open_tree
+from creinn.data.images import image_files, open_tree
 from creinn.interval import Interval
-
-
-def interval_folders(
-    lower: str | Path,
-    upper: str | Path,
-    *,
-    size: int | None = None,
-    channels: int = 3,
-    classes: Sequence[str] | None = None,
-    name: str | None = None,
-    split: str = "",
-) -> Dataset:
-    """Read two image folders by class, whose files of the same name are the two bounds of an interval.
-
-    Args:
-        lower: Folder or zip archive of lower bounds, one folder per class in it.
-        upper: Folder or zip archive of upper bounds, with the same files.
-        size: Side in pixels to which images are stretched; by default they must agree already.
-        channels: 3 for RGB, 1 for grey.
-        classes: Names and order of the classes; by default the folders found, sorted.
-        name: Name of the data set; by default that of the folder of lower bounds.
-        split: Part of the data set that this is.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: As :func:`read_pair`, or if a folder is none of the classes.
-    """
-    with open_tree(Path(lower)) as (names, _):
-        order = class_order(class_files(names, str(lower)), classes, str(lower))
-    inputs, low, _ = read_pair(lower, upper, size, channels)
-    return Dataset(name or Path(lower).stem, inputs, labels_of(low.files, order), order, split)
 
 
 def read_pair(
