@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from creinn.cli.evaluation_text import terminal_text
+from creinn.cli.evaluation_page import terminal_text, write_evaluation_page
 from creinn.cli.options.evaluate import EvaluateOptions
 from creinn.cli.outputs import check_outputs
 from creinn.cli.parsing import command_line, options_yaml
@@ -79,8 +79,6 @@ def evaluate(options: EvaluateOptions) -> int:
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        from creinn.cli.evaluation_page import write_evaluation_page
-
         write_evaluation_page(options.report, record, curves, scores, foreign_scores)
         print(f"wrote {options.report}")
     return 0
