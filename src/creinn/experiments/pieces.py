@@ -2,7 +2,7 @@
 
 A training that was killed goes on from its last checkpoint. Evaluation stores all predictions, so that ensembles need
 no second inference. Batch norms use running statistics; the numbers under ``"batch"`` are those with the statistics of
-the test batch, see :mod:`creinn.experiments.batch_statistics`.
+the test batch, see :mod:`creinn.experiments.methods`.
 """
 
 import time
@@ -14,7 +14,6 @@ import torch
 
 from creinn.classifier.base import Classifier
 from creinn.experiments import inputs, methods
-from creinn.experiments.batch_statistics import has_batch_norm, predict_by_batch
 from creinn.experiments.definition import Arm, Experiment
 from creinn.experiments.inputs import Normalisation, Sources
 from creinn.experiments.plan import Piece
@@ -139,7 +138,7 @@ def evaluate(shop: Workshop, piece: Piece, arm: Arm) -> None:
     test = shop.sources.test.read()
     groups = [("test", set_name(shift), test, shift) for shift in arm.tests]
     groups += [("ood", source.name, source.read(), None) for source in shop.sources.ood]
-    kinds = ("running", "batch") if has_batch_norm(model) else ("running",)
+    kinds = ("running", "batch") if methods.has_batch_norm(model) else ("running",)
     predictions: Predictions = {kind: {"test": {}, "ood": {}} for kind in kinds}
     seconds, images = 0.0, 0
     for group, name, data, shift in groups:
@@ -150,7 +149,7 @@ def evaluate(shop: Workshop, piece: Piece, arm: Arm) -> None:
                 torch.manual_seed(derived_seed(piece.number, 0))
                 by_batch = kind == "batch"
                 size = piece.settings["statistics_batch"]
-                prediction = predict_by_batch(model, x, size) if by_batch else model.predict(x)
+                prediction = methods.predict_by_batch(model, x, size) if by_batch else model.predict(x)
             predictions[kind][group][name] = prediction.to("cpu")
             seconds, images = seconds + time.perf_counter() - started, images + len(x)
     arrays = {

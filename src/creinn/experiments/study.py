@@ -16,7 +16,6 @@ class Entry:
 
     kind: str
     method: str
-    number: int
     arm: str | None
     record: Record | None
     training: Record | None
@@ -61,19 +60,11 @@ class Study:
 
     def records(self, method: str, arm: str | None = None) -> list[Record]:
         """Evaluations of a method, or ensembles, that are recorded."""
-        kind = "ensemble" if is_ensemble(method) else "evaluate"
-        return self._recorded(kind, method, arm)
+        return [entry.record for entry in self._entries_of(method, arm) if entry.record is not None]
 
     def trainings(self, method: str, arm: str | None = None) -> list[Record]:
         """Trainings of a single method that are recorded."""
-        return [
-            entry.training
-            for entry in self.entries
-            if entry.kind == "evaluate"
-            and entry.method == method
-            and arm in (None, entry.arm)
-            and entry.training is not None
-        ]
+        return [entry.training for entry in self._entries_of(method, arm) if entry.training is not None]
 
     def timing(self) -> Record | None:
         """The record of inference times, if there is one."""
@@ -84,12 +75,9 @@ class Study:
         sizes = [len(record["members"]) for record in self.records(method)] if is_ensemble(method) else []
         return label(method, sizes[0] if sizes else None)
 
-    def _recorded(self, kind: str, method: str, arm: str | None) -> list[Record]:
-        return [
-            entry.record
-            for entry in self.entries
-            if entry.kind == kind and entry.method == method and arm in (None, entry.arm) and entry.record is not None
-        ]
+    def _entries_of(self, method: str, arm: str | None) -> list[Entry]:
+        kind = "ensemble" if is_ensemble(method) else "evaluate"
+        return [e for e in self.entries if e.kind == kind and e.method == method and arm in (None, e.arm)]
 
 
 def read_studies(directory: Path) -> list[Study]:
@@ -125,7 +113,7 @@ def lookup(record: Any, *path: str) -> Any:
 def _study(manifest: Record, records: Mapping[str, Record]) -> Study:
     entries = [
         Entry(
-            *(piece["kind"], piece["method"], piece["number"], piece["arm"]),
+            *(piece["kind"], piece["method"], piece["arm"]),
             record=records.get(piece["name"]),
             training=records.get(piece["training"]),
         )

@@ -5,7 +5,7 @@ import torch
 
 from creinn import nn as inn
 from creinn.classifier.base import Classifier, evaluating
-from creinn.experiments.batch_statistics import batch_statistics, has_batch_norm, predict_by_batch
+from creinn.experiments.methods import batch_statistics, has_batch_norm, predict_by_batch
 from creinn.interval import Interval
 from creinn.rivals import SNN
 
