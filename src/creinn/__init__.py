@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     # intervals, layers, networks
-    "Interval": "creinn.interval",
+    "Interval": "creinn.nn.functional",  # which lets torch's functions take it
     "nn": "creinn.nn",
     "relative": "creinn.nn.relative",
     "project_": "creinn.nn.parameters",

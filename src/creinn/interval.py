@@ -24,6 +24,9 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from creinn.checks import as_floating, check_alike, check_bounds, check_radius
 
+ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
+"""What each function of torch does with intervals; :mod:`creinn.nn.functional` fills it."""
+
 
 class Interval:
     """A tensor of closed intervals.
@@ -81,6 +84,18 @@ class Interval:
         check_radius(radius)
         return cls(center - radius, center + radius)
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Torch's functions on intervals, and its operators with a tensor on the left.
+
+        Raises:
+            TypeError: If the range of the function is not known.
+        """
+        if func not in ON_INTERVALS:
+            known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
+            raise TypeError(f"torch's {func.__name__!r} has no interval version; these functions have: {known}.")
+        return ON_INTERVALS[func](*args, **(kwargs or {}))
+
     # Unchecked constructors, for code that knows what it holds.
 
     @classmethod
@@ -107,6 +122,12 @@ class Interval:
     @classmethod
     def _of_moments(cls, moments: Tensor, nonnegative: bool = False) -> "Interval":
         return cls._new(moments=moments, point=False, nonnegative=nonnegative)
+
+    def _become(self, other: "Interval") -> "Interval":
+        """Hold what ``other`` holds, as after a function in place; no tensor is changed."""
+        for name in Interval.__slots__:
+            setattr(self, name, getattr(other, name))
+        return self
 
     # The two packed forms.
 
@@ -281,6 +302,10 @@ class Interval:
     def transpose(self, dim0: int, dim1: int) -> "Interval":
         """As ``Tensor.transpose``."""
         return self.each(lambda t: t.transpose(dim0, dim1))
+
+    def contiguous(self) -> "Interval":
+        """As ``Tensor.contiguous``."""
+        return self.each(lambda t: t.contiguous())
 
     def sum(self, dim: Any = None, keepdim: bool = False) -> "Interval":
         """As ``Tensor.sum``."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from creinn import nn as inn
 from creinn.graph.convert import ConversionError, convert
+from creinn.graph.trace import trace
 
 
 def module(forward: Callable[..., object], **parts: object) -> nn.Module:
@@ -140,6 +141,13 @@ def test_refusals_name_the_place_and_the_reason(case: str) -> None:
     build, message = REFUSED[case]
     with pytest.raises(ConversionError, match=message):
         convert(build())
+
+
+def test_interval_networks_that_read_again_what_they_changed_are_refused() -> None:
+    source = module(inplace_reuse)
+    source[0], source[1].fc = inn.Linear(4, 4), inn.Linear(4, 4)
+    with pytest.raises(ValueError, match=r"relu \(relu\) changes its input in place"):
+        trace(source, ("interval",))
 
 
 def test_hooks_and_patched_forward_passes_are_refused() -> None:

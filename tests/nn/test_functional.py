@@ -1,14 +1,16 @@
 """Functions on intervals and tensors: on a tensor they are torch's, on an interval they enclose every member."""
 
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from creinn.graph.targets import METHODS, TARGETS
+from creinn import nn as inn
 from creinn.interval import Interval
-from creinn.nn.functional import FUNCTIONS
+from creinn.nn.functional import FUNCTIONS, METHODS, TARGETS
 
 CASES = {
     "relu": (F.relu, ()),
@@ -81,6 +83,91 @@ def test_torch_on_tensors_and_enclosure_on_intervals(name: str) -> None:
         member = reference(lower + torch.rand_like(lower) * (upper - lower), *arguments)
         assert bool((interval.lower <= member + 1e-12).all())
         assert bool((member <= interval.upper + 1e-12).all())
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_by_the_name_that_torch_has_for_it(name: str) -> None:
+    torch.manual_seed(0)
+    reference, arguments = CASES[name]
+    lower = 2 * torch.randn(2, 3, 5, 5, dtype=torch.float64)
+    x = Interval(lower, lower + torch.rand_like(lower))
+    is_method = type(reference) is type(torch.Tensor.reshape)  # Python gives it to tensors alone
+    result = getattr(x, reference.__name__)(*arguments) if is_method else reference(x, *arguments)
+    at_bounds = reference(x.lower, *arguments), reference(x.upper, *arguments)
+    if isinstance(result, int):
+        assert at_bounds == (result, result)
+        return
+    assert isinstance(result, Interval)
+    torch.testing.assert_close(result.upper, torch.maximum(*at_bounds))
+    if name in ("gelu", "silu", "mish", "hardswish"):  # their least value lies between
+        assert bool((result.lower <= torch.minimum(*at_bounds)).all())
+    else:
+        torch.testing.assert_close(result.lower, torch.minimum(*at_bounds))
+
+
+def test_functions_that_are_not_known_are_refused_by_name() -> None:
+    x = Interval([[-1.0]], [[2.0]])
+    with pytest.raises(TypeError, match=r"torch's 'softmax' has no interval version; .* add, .* relu, relu6"):
+        F.softmax(x, 1)
+    with pytest.raises(TypeError, match="torch's 'linear' has no"):
+        torch.nn.Linear(1, 1)(x)
+    with pytest.raises(TypeError, match="alpha"):
+        torch.add(x, x, alpha=2)
+
+
+def test_operators_with_a_tensor_on_the_left() -> None:
+    t, x = torch.tensor([1.0, -2.0]), Interval([0.0, 1.0], [2.0, 3.0])
+    for result, lower, upper in (
+        (t + x, [1.0, -1.0], [3.0, 1.0]),
+        (t - x, [-1.0, -5.0], [1.0, -3.0]),
+        (t * x, [0.0, -6.0], [2.0, -2.0]),
+    ):
+        assert result.lower.tolist() == lower
+        assert result.upper.tolist() == upper
+    with pytest.raises(TypeError, match="unsupported operand"):
+        t / x
+    with pytest.raises(TypeError, match="in place"):
+        t.add_(x)
+    t += x
+    assert isinstance(t, Interval)
+
+
+@pytest.mark.parametrize("change", [torch.relu_, lambda x: F.relu(x, inplace=True), lambda x: x.relu_()])
+def test_functions_in_place_change_the_interval_and_no_tensor(change: Callable[[Interval], Interval]) -> None:
+    x = Interval([-1.0], [2.0])
+    before, lower = x.clone(), x.lower
+    assert change(x) is x
+    assert (x.lower.item(), x.upper.item(), x.nonnegative) == (0.0, 2.0, True)
+    assert before.lower.item() == lower.item() == -1.0
+
+
+class Own(torch.nn.Module):
+    """A network whose forward pass is written for tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = inn.Conv2d(2, 3, 3, padding=1), inn.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = F.max_pool2d(F.relu(self.conv(x), inplace=True), 2)
+        x = torch.cat([x, 1 - x], 1).mean((2, 3))
+        x = torch.nn.GELU()(self.fc(x.view(x.shape[0], -1))).sigmoid()
+        return torch.ones(4) + torch.flatten(x, 1)
+
+
+def test_a_forward_for_tensors_under_vmap_export_and_compile() -> None:
+    torch.manual_seed(0)
+    network, x = Own(), Interval(-torch.rand(3, 2, 4, 4), torch.rand(3, 2, 4, 4))
+    with torch.no_grad():
+        expected = network(x)
+        forms = (
+            lambda x: torch.func.vmap(lambda row: network(row.unsqueeze(0)).squeeze(0))(x),
+            torch.export.export(network, (x,)).module(),
+            torch.compile(network, backend="eager", fullgraph=True),
+        )
+        for form in forms:
+            torch.testing.assert_close(form(x).lower, expected.lower)
+            torch.testing.assert_close(form(x).upper, expected.upper)
 
 
 def test_every_function_has_a_case_and_every_target_a_function() -> None:

@@ -1,4 +1,4 @@
-"""May a graph call this function with these arguments?
+"""May a graph call this function with these arguments? If it is not known, why?
 
 Asked when a network is traced, and again when a saved graph is built. A node of a graph holds a value (an interval or
 a tensor) or a size (a shape, or an integer from one). A function of :data:`creinn.nn.functional.FUNCTIONS` takes values
@@ -14,6 +14,33 @@ from torch import fx
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 
 Kind = Literal["value", "size"]
+
+ATTRIBUTES: dict[str, str] = {"shape": "size", "ndim": "ndim"}
+"""Attributes of a tensor or an interval that a forward pass may read."""
+
+VIEWS: frozenset[str] = frozenset(
+    {
+        *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous", "getitem", "dropout"),
+        *("Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
+    }
+)
+"""Functions and layers whose result may share its memory with their argument."""
+
+_LOGITS = "CreINN applies Interval SoftMax itself; let the network return logits"
+_SAMPLE_NORM = "it normalises with statistics of the sample itself, for which no interval version is known here"
+_ATTENTION = "it multiplies activations by a softmax of activations, for which no interval version is known here"
+_RECURRENT = "recurrent layers have no interval version"
+
+_REASONS: dict[str, str] = {
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Softmax2d", "softmax", "log_softmax"), _LOGITS),
+    **dict.fromkeys(
+        ("LayerNorm", "GroupNorm", "RMSNorm", "LocalResponseNorm", "InstanceNorm1d", "InstanceNorm2d"), _SAMPLE_NORM
+    ),
+    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm", "local_response_norm", "instance_norm"), _SAMPLE_NORM),
+    **dict.fromkeys(("MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer"), _ATTENTION),
+    **dict.fromkeys(("TransformerDecoder", "TransformerDecoderLayer", "scaled_dot_product_attention"), _ATTENTION),
+    **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), _RECURRENT),
+}
 
 
 def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Mapping[fx.Node, Kind]) -> Kind:
@@ -88,3 +115,13 @@ def _nodes(arguments: Any) -> list[fx.Node]:
     found: list[fx.Node] = []
     fx.node.map_arg(arguments, found.append)
     return found
+
+
+def reason(name: str) -> str:
+    """Why the layer or function of this name is not known.
+
+    Example:
+        >>> reason("LSTM")
+        'recurrent layers have no interval version'
+    """
+    return _REASONS.get(name, "it is not among the known ones, whose range over intervals is known")

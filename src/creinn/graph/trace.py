@@ -24,11 +24,10 @@ from torch import fx
 
 from creinn import interval
 from creinn import nn as inn
-from creinn.graph.calls import Kind, check_call
-from creinn.graph.targets import ATTRIBUTES, INPLACE, METHODS, TARGETS, VIEWS, reason
+from creinn.graph.calls import ATTRIBUTES, VIEWS, Kind, check_call, reason
 from creinn.nn import functional as functions
 from creinn.nn.families import INTERVAL_FAMILIES, family_of
-from creinn.nn.functional import FUNCTIONS
+from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
@@ -213,8 +212,7 @@ class _Translation:
 
     def run(self, training: list[fx.Node], evaluation: list[fx.Node]) -> tuple[fx.Graph, dict[str, torch.nn.Module]]:
         """Translate node by node; the nodes of eval mode serve to find what depends on the mode."""
-        if not self.interval:  # intervals are never changed in place
-            _check_inplace(training, self.layers)
+        _check_inplace(training, self.layers, INPLACE - REBOUND if self.interval else INPLACE)
         for node, other in _paired(training, evaluation):
             try:
                 self._translate(node, other)
@@ -321,7 +319,7 @@ def _training(node: fx.Node) -> Any:
     return inspect.signature(FUNCTIONS["dropout"]).bind(*node.args, **node.kwargs).arguments.get("training", True)
 
 
-def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) -> None:
+def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module], changing: Collection[Any]) -> None:
     """Refuse an operation in place on memory that is read again later: out of place it would give another result."""
     order = {node: index for index, node in enumerate(nodes)}
     memory: dict[fx.Node, fx.Node] = {}  # the first node that holds a node's memory
@@ -330,7 +328,7 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) 
         layer = layers.get(_path(str(node.target))) if node.op == "call_module" else None
         name = type(layer).__name__ if layer is not None else _known_name(node)
         flag = node.kwargs.get("inplace", False) or getattr(layer, "inplace", False)
-        inplace = bool(flag) or node.target in INPLACE
+        inplace = bool(flag) or node.target in changing
         shares = argument is not None and (inplace or name in VIEWS)
         memory[node] = memory[argument] if shares and argument is not None else node
         if not inplace:

@@ -2,6 +2,7 @@
 
 from torch.nn import Module, ModuleList, Sequential
 
+from creinn.nn import functional
 from creinn.nn.activation import (
     ELU,
     GELU,

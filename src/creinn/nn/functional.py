@@ -1,258 +1,130 @@
-"""Functions of a forward pass on intervals and on tensors, with the names and arguments they have in ``torch``.
+"""Torch's functions on intervals: the one table of what a forward pass may call beside its layers.
 
-In: an :class:`Interval` or a tensor. Out: the same kind. On intervals each gives the exact range that the layer of
-:mod:`creinn.nn` or the method of :class:`Interval` gives; on tensors it is torch's function. Converted and saved
-networks are graphs of layers and of these functions, and of nothing else: :data:`FUNCTIONS` is the white list. None
-of them works in place.
+In: an :class:`Interval` or a tensor. Out: the same kind. On intervals each function gives the exact range that the
+layer of :mod:`creinn.nn` or the method of :class:`Interval` gives; on tensors it is torch's. What torch calls them is
+in :data:`TARGETS` and :data:`METHODS`: so ``torch.relu(x)`` and ``x.relu()`` come here for an interval, and so tracing
+finds them. Converted and saved networks are graphs of layers and of these functions, and of nothing else:
+:data:`FUNCTIONS` is the white list.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from creinn import nn as inn
-from creinn.interval import Interval
-from creinn.interval import cat as interval_cat
-from creinn.interval import stack as interval_stack
+from creinn import interval
+from creinn.interval import Interval, as_interval
+from creinn.nn import activation, pooling
+from creinn.nn.dropout import Dropout
 
 Value = Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
 
 
-def _layered(make: Callable[..., torch.nn.Module]) -> Callable[..., Value]:
+def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) -> Callable[..., Any]:
+    """``function`` under a name, with the signature ``input, parameters``."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"As torch's ``{name}``."
+    first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    function.__signature__ = inspect.Signature([first, *parameters])
+    return function
+
+
+def _layered(name: str, make: Callable[..., torch.nn.Module]) -> Callable[..., Any]:
     """From ``arguments -> interval layer`` to ``input, arguments -> output``.
 
     The maker stays at hand as ``.layer``, to check arguments with.
     """
 
-    @functools.wraps(make)
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
         output = make(*args, **kwargs)(input)
-        return output if isinstance(input, Interval) else output.lower  # the point that a tensor is
+        if not isinstance(input, Interval):
+            return output.lower  # the point that a tensor is
+        return input._become(output) if kwargs.get("inplace") else output
 
-    signature = inspect.signature(make)
-    first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *signature.parameters.values()], return_annotation=inspect.Signature.empty
-    )
     function.layer = make  # type: ignore[attr-defined]
-    return function
+    found = inspect.signature(getattr(torch.nn, make.__name__, make)).parameters.values()
+    return _named(name, function, [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD])
 
 
-# Activations. The arguments ``inplace`` are there because torch has them, and change nothing.
+def _method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """From a method that tensors have too to the function ``input, arguments -> output``."""
+
+    def function(input: Value, *args: Any, **kwargs: Any) -> Any:
+        return getattr(input, method.__name__)(*args, **kwargs)
+
+    return _named(name, function, list(inspect.signature(method).parameters.values())[1:])
 
 
-@_layered
-def relu(inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.relu``.
+# Activations.
 
-    Example:
-        >>> relu(Interval([-1.0], [2.0]))
-        Interval(lower=tensor([0.]), upper=tensor([2.]))
-    """
-    return inn.ReLU()
-
-
-@_layered
-def relu6(inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.relu6``."""
-    return inn.ReLU6()
-
-
-@_layered
-def leaky_relu(negative_slope: float = 0.01, inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.leaky_relu``."""
-    return inn.LeakyReLU(negative_slope)
+relu = _layered("relu", activation.ReLU)
+relu6 = _layered("relu6", activation.ReLU6)
+leaky_relu = _layered("leaky_relu", activation.LeakyReLU)
+elu = _layered("elu", activation.ELU)
+selu = _layered("selu", activation.SELU)
+softplus = _layered("softplus", activation.Softplus)
+sigmoid = _layered("sigmoid", activation.Sigmoid)
+tanh = _layered("tanh", activation.Tanh)
+hardtanh = _layered("hardtanh", activation.Hardtanh)
+gelu = _layered("gelu", activation.GELU)
+silu = _layered("silu", activation.SiLU)
+mish = _layered("mish", activation.Mish)
+hardswish = _layered("hardswish", activation.Hardswish)
 
 
-@_layered
-def elu(alpha: float = 1.0, inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.elu``."""
-    return inn.ELU(alpha)
+def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
+    return Dropout(p).train(training)
 
 
-@_layered
-def selu(inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.selu``."""
-    return inn.SELU()
-
-
-@_layered
-def softplus(beta: float = 1.0, threshold: float = 20.0) -> torch.nn.Module:
-    """As ``torch.nn.functional.softplus``."""
-    return inn.Softplus(beta, threshold)
-
-
-@_layered
-def sigmoid() -> torch.nn.Module:
-    """As ``torch.sigmoid``."""
-    return inn.Sigmoid()
-
-
-@_layered
-def tanh() -> torch.nn.Module:
-    """As ``torch.tanh``."""
-    return inn.Tanh()
-
-
-@_layered
-def hardtanh(min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.hardtanh``."""
-    return inn.Hardtanh(min_val, max_val)
-
-
-@_layered
-def gelu(approximate: str = "none") -> torch.nn.Module:
-    """As ``torch.nn.functional.gelu``."""
-    return inn.GELU(approximate)
-
-
-@_layered
-def silu(inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.silu``."""
-    return inn.SiLU()
-
-
-@_layered
-def mish(inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.mish``."""
-    return inn.Mish()
-
-
-@_layered
-def hardswish(inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.hardswish``."""
-    return inn.Hardswish()
-
-
-@_layered
-def dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.dropout``; one mask for both bounds."""
-    return inn.Dropout(p).train(training)
-
+dropout = _layered("dropout", _dropout)
 
 # Pooling.
 
 
-@_layered
-def max_pool1d(
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> torch.nn.Module:
-    """As ``torch.nn.functional.max_pool1d``."""
-    return inn.MaxPool1d(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+def _max_pool(layer: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.Module]:
+    def make(
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> torch.nn.Module:
+        return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)  # in another order
+
+    return make
 
 
-@_layered
-def max_pool2d(
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> torch.nn.Module:
-    """As ``torch.nn.functional.max_pool2d``."""
-    return inn.MaxPool2d(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
-
-
-@_layered
-def avg_pool1d(
-    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
-) -> torch.nn.Module:
-    """As ``torch.nn.functional.avg_pool1d``."""
-    return inn.AvgPool1d(kernel_size, stride, padding, ceil_mode, count_include_pad)
-
-
-@_layered
-def avg_pool2d(
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> torch.nn.Module:
-    """As ``torch.nn.functional.avg_pool2d``."""
-    return inn.AvgPool2d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@_layered
-def adaptive_avg_pool1d(output_size: Any) -> torch.nn.Module:
-    """As ``torch.nn.functional.adaptive_avg_pool1d``."""
-    return inn.AdaptiveAvgPool1d(output_size)
-
-
-@_layered
-def adaptive_avg_pool2d(output_size: Any) -> torch.nn.Module:
-    """As ``torch.nn.functional.adaptive_avg_pool2d``."""
-    return inn.AdaptiveAvgPool2d(output_size)
-
-
-@_layered
-def adaptive_max_pool1d(output_size: Any, return_indices: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.adaptive_max_pool1d``."""
-    return inn.AdaptiveMaxPool1d(output_size, return_indices)
-
-
-@_layered
-def adaptive_max_pool2d(output_size: Any, return_indices: bool = False) -> torch.nn.Module:
-    """As ``torch.nn.functional.adaptive_max_pool2d``."""
-    return inn.AdaptiveMaxPool2d(output_size, return_indices)
-
+max_pool1d = _layered("max_pool1d", _max_pool(pooling.MaxPool1d))
+max_pool2d = _layered("max_pool2d", _max_pool(pooling.MaxPool2d))
+avg_pool1d = _layered("avg_pool1d", pooling.AvgPool1d)
+avg_pool2d = _layered("avg_pool2d", pooling.AvgPool2d)
+adaptive_avg_pool1d = _layered("adaptive_avg_pool1d", pooling.AdaptiveAvgPool1d)
+adaptive_avg_pool2d = _layered("adaptive_avg_pool2d", pooling.AdaptiveAvgPool2d)
+adaptive_max_pool1d = _layered("adaptive_max_pool1d", pooling.AdaptiveMaxPool1d)
+adaptive_max_pool2d = _layered("adaptive_max_pool2d", pooling.AdaptiveMaxPool2d)
 
 # Shapes.
 
-
-def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
-    """As ``torch.flatten``."""
-    return input.flatten(start_dim, end_dim)
-
-
-def reshape(input: Value, *shape: Any) -> Value:
-    """As ``Tensor.reshape``; the shape as one tuple or as several integers."""
-    return input.reshape(*shape)
-
-
-def unsqueeze(input: Value, dim: int) -> Value:
-    """As ``torch.unsqueeze``."""
-    return input.unsqueeze(dim)
-
-
-def squeeze(input: Value, *dim: int) -> Value:
-    """As ``torch.squeeze``."""
-    return input.squeeze(*dim)
-
-
-def permute(input: Value, *dims: Any) -> Value:
-    """As ``Tensor.permute``; the dimensions as one tuple or as several integers."""
-    return input.permute(*dims)
-
-
-def transpose(input: Value, dim0: int, dim1: int) -> Value:
-    """As ``torch.transpose``."""
-    return input.transpose(dim0, dim1)
-
-
-def contiguous(input: Value) -> Value:
-    """As ``Tensor.contiguous``."""
-    return input.each(Tensor.contiguous) if isinstance(input, Interval) else input.contiguous()
+flatten = _method("flatten", Interval.flatten)
+reshape = _method("reshape", Interval.reshape)
+unsqueeze = _method("unsqueeze", Interval.unsqueeze)
+squeeze = _method("squeeze", Interval.squeeze)
+permute = _method("permute", Interval.permute)
+transpose = _method("transpose", Interval.transpose)
+contiguous = _method("contiguous", Interval.contiguous)
+size = _method("size", Interval.size)
+ndim = _method("ndim", Interval.dim)
 
 
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
     """As ``torch.nn.functional.pad``."""
-
-    def padded(bound: Tensor) -> Tensor:
-        return F.pad(bound, list(pad), mode, value)
-
+    padded = functools.partial(F.pad, pad=list(pad), mode=mode, value=value)
     if isinstance(input, Interval):
         return input.each(padded, input.nonnegative and (value is None or value >= 0))
     return padded(input)
@@ -260,12 +132,16 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float |
 
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.cat``; tensors among intervals are points."""
-    return interval_cat(tensors, dim) if _has_interval(tensors) else torch.cat(list(tensors), dim)
+    return interval.cat(tensors, dim) if _has_interval(tensors) else torch.cat(list(tensors), dim)
 
 
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.stack``; tensors among intervals are points."""
-    return interval_stack(tensors, dim) if _has_interval(tensors) else torch.stack(list(tensors), dim)
+    return interval.stack(tensors, dim) if _has_interval(tensors) else torch.stack(list(tensors), dim)
+
+
+def _has_interval(values: Sequence[Value]) -> bool:
+    return any(isinstance(value, Interval) for value in values)
 
 
 def getitem(input: Value, index: Any) -> Value:
@@ -273,37 +149,31 @@ def getitem(input: Value, index: Any) -> Value:
     return input[index]
 
 
-def size(input: Value, dim: int | None = None) -> Any:
-    """As ``Tensor.size``."""
-    return input.size() if dim is None else input.size(dim)
-
-
-def ndim(input: Value) -> int:
-    """As ``Tensor.dim``."""
-    return input.dim()
-
-
-# Arithmetic; also on entries of a shape.
+# Arithmetic; also on entries of a shape. A tensor beside an interval is a point.
 
 
 def add(input: Value, other: Value) -> Value:
     """Sum."""
-    return input + other
+    return _beside(input, other) + other
 
 
 def sub(input: Value, other: Value) -> Value:
     """Difference."""
-    return input - other
+    return _beside(input, other) - other
 
 
 def mul(input: Value, other: Value) -> Value:
     """Product; of two intervals, its range over independent factors."""
-    return input * other
+    return _beside(input, other) * other
 
 
-def truediv(input: Value, other: float) -> Value:
-    """Quotient by a number."""
-    return input / other
+def truediv(input: Value, other: Value) -> Value:
+    """Quotient by a number or a tensor."""
+    return _beside(input, other) / other
+
+
+def _beside(input: Value, other: Value) -> Value:
+    return as_interval(input) if isinstance(input, Tensor) and isinstance(other, Interval) else input
 
 
 def floordiv(input: int, other: int) -> int:
@@ -316,19 +186,8 @@ def neg(input: Value) -> Value:
     return -input
 
 
-def mean(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """As ``torch.mean``."""
-    return input.mean(dim, keepdim=keepdim)
-
-
-def sum(input: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """As ``torch.sum``."""
-    return input.sum(dim, keepdim=keepdim)
-
-
-def _has_interval(values: Sequence[Value]) -> bool:
-    return any(isinstance(value, Interval) for value in values)
-
+mean = _method("mean", Interval.mean)
+sum = _method("sum", Interval.sum)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -356,5 +215,60 @@ ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
 TO_SIZES = frozenset({"size", "ndim"})
 """Functions from a value to its shape."""
 
+# What torch calls them.
+
+_ALIASES = {"cat": ("concat", "concatenate"), "truediv": ("div", "true_divide"), "relu": ("relu_",)}
+_OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # take or give other things than those of torch.nn.functional
+_AUGMENTED = {own: getattr(operator, "i" + own) for own in ("add", "sub", "mul", "truediv", "floordiv")}
+
+TARGETS: dict[Callable[..., Any], str] = {
+    **{function: name for name, function in FUNCTIONS.items()},
+    **{
+        getattr(home, known): name
+        for name in FUNCTIONS
+        for home, names in ((torch, (name, *_ALIASES.get(name, ()))), *((m, (name,)) for m in (F, operator, interval)))
+        for known in names
+        if hasattr(home, known) and getattr(home, known) not in _OTHERS
+    },
+    **{function: name for name, function in _AUGMENTED.items()},
+}
+"""Functions that a forward pass may call."""
+
+METHODS: dict[str, str] = {
+    **{name: name for name in ("relu", "sigmoid", "tanh", "flatten", "reshape", "unsqueeze", "squeeze", "permute")},
+    **{name: name for name in ("transpose", "contiguous", "size", "add", "sub", "mul", "neg", "mean", "sum")},
+    **{"view": "reshape", "dim": "ndim", "div": "truediv"},
+    **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
+}
+"""Methods of a tensor or an interval that a forward pass may call."""
+
+REBOUND: frozenset[Any] = frozenset(_AUGMENTED.values())
+"""Operators in place, which give an interval its name anew and leave the old one as it was."""
+
+INPLACE: frozenset[Any] = frozenset({*(name for name in METHODS if name.endswith("_")), torch.relu_, *REBOUND})
+"""Functions and methods that change their first argument, beside those with ``inplace=True``."""
+
+
+def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
+    """The function of this name, as ``target`` does it: in place or not."""
+    in_place = target in INPLACE
+
+    @functools.wraps(FUNCTIONS[name])
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if in_place and not isinstance(args[0], Interval):
+            raise TypeError("A tensor cannot become an interval in place; write x = x + y instead of x.add_(y).")
+        output = FUNCTIONS[name](*args, **kwargs)  # looked up now: torch.compile follows no closures of methods
+        return args[0]._become(output) if in_place else output
+
+    return function
+
+
 for _name in FUNCTIONS:
     fx.wrap(_name)  # one node of a graph each, also where a forward pass calls them as ``functions.relu``
+interval.ON_INTERVALS.update(
+    {target: _on_intervals(target, name) for target, name in TARGETS.items() if OPERANDS[name]}
+)
+for _method_name, _name in METHODS.items():
+    interval.ON_INTERVALS[getattr(Tensor, _method_name)] = _on_intervals(_method_name, _name)
+    if not hasattr(Interval, _method_name):
+        setattr(Interval, _method_name, _on_intervals(_method_name, _name))
