@@ -1,3 +1,5 @@
+"""Freed memory is kept for the next step, where the allocator is known."""
+
 import platform
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""Files of tensors: the round trip, and a full disk leaves what was there."""
+
 import os
 
 import pytest

@@ -1,3 +1,5 @@
+"""Interval: arithmetic encloses every member, shapes behave as tensors', and it works under vmap and export."""
+
 import pytest
 import torch
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Saved models: they load as they were, replace older ones whole or not at all, and damaged ones are refused."""
+
 import json
 import os
 

@@ -1,3 +1,5 @@
+"""Contenders of the speed benchmark: those that must agree do, and each is timed at what its name says."""
+
 import pytest
 import torch
 from benchmarks.speed import four_products

@@ -1,3 +1,5 @@
+"""Tables of decisions beside ordinary rejection: by hand, run against run, and what is left out is said."""
+
 import importlib.util
 import json
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Counted memory: what lives at once, what a step keeps, nothing twice."""
+
 import torch
 from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
 

@@ -1,3 +1,5 @@
+"""The speed benchmark: cells, ratios, memory, tables, and settings that are refused."""
+
 import json
 import re
 

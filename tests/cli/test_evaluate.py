@@ -1,3 +1,5 @@
+"""``creinn evaluate``: numbers are those of the predictions, on the terminal, in the file and on the page."""
+
 import json
 import sys
 from datetime import datetime, timedelta, timezone

@@ -1,3 +1,5 @@
+"""The program: options reach their command, errors are one line, exit codes, and help without torch."""
+
 import subprocess
 import sys
 import warnings

@@ -1,3 +1,5 @@
+"""Options from the command line and from files: every kind, which goes first, and what is refused."""
+
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""``creinn predict``: columns by hand, the round trip from training, and files that are never replaced."""
+
 import shutil
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""``creinn train``: what it says and keeps, every method, held-out rows, interruption, errors of users."""
+
 import json
 import re
 

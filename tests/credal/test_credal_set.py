@@ -1,3 +1,5 @@
+"""CredalSet: construction, refusals, indexing, averages, vertices; and both losses' gradients."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Decision rules against linear programs, by hand, nested in each other, and at ties."""
+
 import pytest
 import torch
 from hypothesis import given

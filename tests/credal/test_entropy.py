@@ -1,3 +1,5 @@
+"""Lower and upper entropy against enumeration, gaps that are honest, gradients; and that shapes are checked."""
+
 import pytest
 import torch
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Interval softmax, reachable bounds and intersection probability against ball arithmetic and linear programs."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Measures of uncertainty by hand, their order and bounds, and gradients."""
+
 import pytest
 import torch
 from torch import tensor

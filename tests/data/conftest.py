@@ -1,3 +1,5 @@
+"""The folder of real data, where there is one."""
+
 import os
 from pathlib import Path
 

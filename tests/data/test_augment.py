@@ -1,3 +1,5 @@
+"""Random crops and flips: every outcome occurs, bounds are cut alike, seeds decide."""
+
 import pytest
 import torch
 

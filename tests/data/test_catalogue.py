@@ -1,3 +1,5 @@
+"""Data sets by name: every form of each gives the same images, and incomplete copies are refused."""
+
 import gzip
 import pickle
 import shutil

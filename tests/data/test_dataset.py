@@ -1,3 +1,5 @@
+"""Dataset: scaled, stratified draws and splits, grey and colour, and inconsistent data refused."""
+
 import numpy as np
 import pytest
 import torch

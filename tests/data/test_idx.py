@@ -1,3 +1,5 @@
+"""IDX files: read as written; damaged, truncated and foreign ones named."""
+
 import gzip
 import struct
 

@@ -1,3 +1,5 @@
+"""Folders, archives and sheets of images: pixels exact, strays skipped, damaged files named."""
+
 import sys
 import zipfile
 

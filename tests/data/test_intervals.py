@@ -1,3 +1,5 @@
+"""Interval images by noise and brightness against a second implementation; normalising keeps order."""
+
 import colorsys
 from itertools import pairwise
 

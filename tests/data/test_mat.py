@@ -1,3 +1,5 @@
+"""MATLAB files of SVHN: axes and labels, truncated and foreign files named."""
+
 import numpy as np
 import pytest
 from scipy.io import savemat

@@ -1,3 +1,5 @@
+"""Missing values filled by many values: rows by hand, and sets that grow with what is missing."""
+
 import json
 
 import pytest

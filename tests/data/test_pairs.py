@@ -1,3 +1,5 @@
+"""Lower and upper bounds in two folders or two tables: matched by name, mismatches named."""
+
 import numpy as np
 import pytest
 import torch

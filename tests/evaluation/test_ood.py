@@ -1,3 +1,5 @@
+"""Detection of foreign data against slow definitions and scikit-learn, ties included."""
+
 from itertools import pairwise, permutations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Accuracy-rejection curves against the mean over all orders of ties, by hand, and at their extremes."""
+
 from itertools import pairwise, permutations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Log loss, Brier score, calibration and confusion against their definitions, and by hand."""
+
 import math
 
 import numpy as np

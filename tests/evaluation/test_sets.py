@@ -1,3 +1,5 @@
+"""Sets of classes by threshold or tail, and their decisions, against slow definitions."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Relative increase of uncertainty under a shift against the slow definition, and by hand."""
+
 import numpy as np
 import pytest
 import torch

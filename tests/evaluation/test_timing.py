@@ -1,3 +1,5 @@
+"""The timing harness on a clock of its own: turns, limits, what is left out and why."""
+
 import pytest
 
 from creinn.evaluation.timing import Budget, Skipped, Timing, interleaved, ratios

@@ -1,3 +1,5 @@
+"""Tiny data sets on disk, a tiny experiment on them, and its finished run."""
+
 import gzip
 import struct
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""``creinn experiment``: list, run, report; missing data and failures are named."""
+
 import pytest
 
 from creinn.cli.main import main

@@ -1,3 +1,5 @@
+"""Definitions of experiments: the paper's settings, their small twins, methods by name, no torch needed."""
+
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""The demo: its data, its models, numbers that follow from the predictions, and its page."""
+
 import dataclasses
 import json
 import subprocess

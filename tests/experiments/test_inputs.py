@@ -1,3 +1,5 @@
+"""Inputs of experiments: prepared, divided, normalised, shifted and augmented as defined."""
+
 from dataclasses import replace
 
 import numpy as np

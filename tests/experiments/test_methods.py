@@ -1,3 +1,5 @@
+"""Prediction with the statistics of the batch: which norms use it, and that their state comes back."""
+
 import copy
 
 import pytest

@@ -1,3 +1,5 @@
+"""Plans: which pieces there are, and which of them a changed setting makes anew."""
+
 from dataclasses import replace
 
 import pytest

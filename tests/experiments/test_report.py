@@ -1,3 +1,5 @@
+"""Reports: numbers of the records beside the published ones, and unfinished experiments."""
+
 import re
 import shutil
 from dataclasses import replace

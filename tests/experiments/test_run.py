@@ -1,3 +1,5 @@
+"""Runs: every piece recorded, nothing done twice, failures and interruptions survived."""
+
 import contextlib
 import json
 import os

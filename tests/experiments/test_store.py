@@ -1,3 +1,5 @@
+"""The store of records: they come back, damaged ones are named, one process at a time."""
+
 import json
 import multiprocessing
 import time

@@ -1,3 +1,5 @@
+"""Experiments cut to size: only what is given changes."""
+
 import pytest
 
 from creinn.experiments import EXPERIMENTS, few_steps, tailor

@@ -1,3 +1,5 @@
+"""Batch norm in paper and sound mode: the paper's algorithm, running statistics, containment, refusals."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Numerical helpers against ball arithmetic, with finite gradients where naive formulas have none."""
+
 import math
 
 import flint

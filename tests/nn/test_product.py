@@ -1,3 +1,5 @@
+"""The product of intervals encloses the exact one for any sign, and the paper's errata by hand."""
+
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,3 +1,5 @@
+"""Figures hold the numbers given, and refuse what they cannot draw."""
+
 import subprocess
 import sys
 

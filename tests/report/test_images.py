@@ -1,3 +1,5 @@
+"""Images and interval bars in pages: by hand, read back, other shapes refused."""
+
 import base64
 import io
 import re

@@ -1,3 +1,5 @@
+"""Pages: complete in themselves, readable in both colour schemes, written whole or not at all."""
+
 import json
 import os
 import re

@@ -1,3 +1,5 @@
+"""Where results come from: versions, command, commit."""
+
 import subprocess
 
 import pytest

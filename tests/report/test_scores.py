@@ -1,3 +1,5 @@
+"""Reliability charts and confusion maps hold the counts given."""
+
 import numpy as np
 import pytest
 

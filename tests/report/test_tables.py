@@ -1,3 +1,5 @@
+"""Tables as Markdown, text and HTML by hand; means with spreads; published columns."""
+
 import re
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Credal sets of three classes drawn in the simplex: polygons by hand, and coarsened classes."""
+
 import itertools
 
 import numpy as np

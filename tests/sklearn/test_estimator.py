@@ -1,3 +1,5 @@
+"""The scikit-learn estimator: scikit-learn's own checks, weights, early stopping, saving, refusals."""
+
 import json
 import pickle
 from itertools import product

@@ -1,3 +1,5 @@
+"""TrainConfig: the paper's defaults, milestones, values that are refused, no torch needed."""
+
 import dataclasses
 import subprocess
 import sys

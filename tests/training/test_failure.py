@@ -1,3 +1,5 @@
+"""Training that fails names the row, layer, parameter or gradient, and keeps the weights before."""
+
 import pytest
 import torch
 

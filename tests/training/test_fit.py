@@ -1,3 +1,5 @@
+"""fit: it learns, the seed decides everything, weights of classes and rows, early stopping, files."""
+
 import json
 import random
 

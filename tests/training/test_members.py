@@ -1,3 +1,5 @@
+"""Members of an ensemble: they differ, and the seed decides them."""
+
 import torch
 
 from creinn.rivals import SNN

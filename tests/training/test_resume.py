@@ -1,3 +1,5 @@
+"""Resumed training ends as if never stopped; foreign and damaged checkpoints are refused."""
+
 import json
 import os
 

@@ -1,3 +1,5 @@
+"""Batches: every row once and never alone, in all forms of data alike."""
+
 import numpy as np
 import pytest
 import torch

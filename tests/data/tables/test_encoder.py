@@ -1,3 +1,5 @@
+"""Tables to numbers and back: columns by hand, saved as JSON, pairs of bounds, tables that do not fit."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""What is learnt of a table's columns, and said: missing values, decimal commas, dates, keys, rare categories."""
+
 import json
 import tracemalloc
 

@@ -1,3 +1,5 @@
+"""Numbers as people write them: styles found, named, told apart."""
+
 import numpy as np
 import pandas as pd
 import pytest

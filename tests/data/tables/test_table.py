@@ -1,3 +1,5 @@
+"""Reading tables: cells, separators, encodings, packed files, and what is no table."""
+
 import gzip
 import zipfile
 from pathlib import Path
