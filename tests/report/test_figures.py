@@ -156,11 +156,10 @@ def test_heat_map_refuses_what_is_no_matrix(bad):
         heat_map(bad)
 
 
-@pytest.mark.parametrize("kind", ["bar", "line"])
-def test_increase_chart_holds_the_values(kind):
-    figure = increase_chart({"EU": {"0": 1.0, ".1": Spread(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}}, kind)
+def test_increase_chart_holds_the_values():
+    figure = increase_chart({"EU": {"0": 1.0, ".1": Spread(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}})
     first, second = figure.data
-    assert first.type == {"bar": "bar", "line": "scatter"}[kind]
+    assert first.type == "bar"
     assert (list(first.x), list(first.y), list(first.error_y.array)) == (["0", ".1"], [1.0, 2.0], [0.0, 0.5])
     assert first.error_y.visible
     assert not second.error_y.visible
@@ -173,8 +172,6 @@ def test_increase_chart_refuses_nonsense():
         increase_chart({})
     with pytest.raises(ValueError, match=r"values\['A'\] is empty"):
         increase_chart({"A": {}})
-    with pytest.raises(ValueError, match="Unknown kind 'pie'"):
-        increase_chart({"A": {"0": 1.0}}, "pie")
 
 
 def test_without_plotly_the_tables_work_and_figures_say_what_is_missing():

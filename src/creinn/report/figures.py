@@ -5,7 +5,7 @@ shift. Credal sets are drawn by :mod:`creinn.report.ternary`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -169,50 +169,40 @@ def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label
     return drawing
 
 
-def increase_chart(
-    values: Mapping[str, Mapping[str, float | Spread]],
-    kind: Literal["bar", "line"] = "bar",
-    y_title: str = "uncertainty relative to the base",
-    reference: float | None = 1.0,
-) -> Figure:
-    """Numbers under growing shift: a series per model, a place on the axis per shift, standard deviations as whiskers.
+def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure:
+    """Uncertainty under growing shift: bars per model, a place on the axis per shift, standard deviations as whiskers.
 
     Args:
-        values: By model, then by shift in the order of drawing, for example ``values["EU"]["noise [0.12, 0.16]"]``.
-        kind: ``"bar"`` or ``"line"``.
-        y_title: What the numbers are.
-        reference: Where to draw a dotted line, which says that nothing changes; ``None`` for none.
+        values: By model, then by shift in the order of drawing, for example ``values["EU"]["noise [0.12, 0.16]"]``;
+            relative to the base, so that 1 is no change.
 
     Raises:
-        ValueError: If there are no values, or ``kind`` is unknown.
+        ValueError: If there are no values.
     """
     require(values, "values")
-    if kind not in ("bar", "line"):
-        raise ValueError(f"Unknown kind {kind!r}; choose 'bar' or 'line'.")
     drawing = figure()
     for number, (model, by_shift) in enumerate(values.items()):
         require(by_shift, f"values[{model!r}]")
         spreads = [value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values()]
-        common = {
-            "x": list(by_shift),
-            "y": [spread.mean for spread in spreads],
-            "name": model,
-            "error_y": {
-                "array": [spread.std or 0.0 for spread in spreads],
-                "visible": any(spread.std is not None for spread in spreads),
-                "thickness": 1,
-                "color": FAINT,
-            },
-            "hovertemplate": "%{x}: %{y:.3f}",
+        whiskers = {
+            "array": [spread.std or 0.0 for spread in spreads],
+            "visible": any(spread.std is not None for spread in spreads),
+            "thickness": 1,
+            "color": FAINT,
         }
-        if kind == "bar":
-            drawing.add_trace(go.Bar(marker={"color": color(number)}, **common))
-        else:
-            drawing.add_trace(go.Scatter(mode="lines+markers", line={"color": color(number)}, **common))
-    if reference is not None:
-        line = {"color": FAINT, "dash": "dot"}
-        drawing.add_hline(y=reference, line=line, annotation_text="no change", annotation_position="top left")
-    drawing.update_yaxes(title_text=y_title)
+        drawing.add_trace(
+            go.Bar(
+                x=list(by_shift),
+                y=[spread.mean for spread in spreads],
+                name=model,
+                error_y=whiskers,
+                hovertemplate="%{x}: %{y:.3f}",
+                marker={"color": color(number)},
+            )
+        )
+    line = {"color": FAINT, "dash": "dot"}
+    drawing.add_hline(y=1.0, line=line, annotation_text="no change", annotation_position="top left")
+    drawing.update_yaxes(title_text="uncertainty relative to the base")
     return drawing
 
 

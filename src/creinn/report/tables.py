@@ -148,7 +148,7 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     return "\n".join([line(columns), rule, *map(line, cells)])
 
 
-def html_table(rows: Sequence[Row], digits: Digits = 3, caption: str = "") -> Markup:
+def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
     """An HTML table for :func:`creinn.report.write_page`; published columns stand in grey.
 
     On a narrow window a table of more than three columns becomes a list of its rows, with the names of the columns.
@@ -161,7 +161,7 @@ def html_table(rows: Sequence[Row], digits: Digits = 3, caption: str = "") -> Ma
         " ".join(["number"] * right + ["published"] * name.endswith("(paper)"))
         for name, right in zip(columns, numeric, strict=True)
     ]
-    return render("table.html", columns=columns, classes=classes, rows=cells, caption=caption)
+    return render("table.html", columns=columns, classes=classes, rows=cells)
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
