@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from creinn import models
+from creinn.classifier.base import Prediction
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig
 from creinn.training.members import fit_members
@@ -32,3 +33,17 @@ def test_every_method_makes_classifiers_and_ensembles(name):
     if name.startswith("creinn"):
         expected = torch.stack([member(x).lower for member in members]).mean(0)
         torch.testing.assert_close(prediction.lower, expected)
+
+
+@pytest.mark.parametrize("name", ["creinn", "snn", "bnn-l"])
+def test_every_prediction_keeps_to_the_protocol(name):
+    architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    model = METHODS[name].build(architecture)
+    model.after_training(x, torch.arange(12) % 3)
+    prediction = model.predict(x)
+    parts = type(prediction).concatenate([prediction[:5], prediction[5:]]).to(torch.float64)
+    missing = [entry for entry in vars(Prediction) if not entry.startswith("_") and not hasattr(prediction, entry)]
+    assert (missing, len(parts)) == ([], 12)
+    for measure in ("label", "probabilities", "total", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(parts, measure), getattr(prediction, measure), check_dtype=False)

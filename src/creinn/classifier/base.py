@@ -1,7 +1,6 @@
 """What every classifier shares, interval network or rival: a forward pass, its loss, batched prediction.
 
-A prediction (:class:`creinn.CredalSet`, :class:`creinn.rivals.Predictive`) has ``label``, ``probabilities``, ``total``,
-``aleatoric`` and ``epistemic``, so that training, evaluation and reports treat every method alike.
+Each gives a :class:`Prediction`, so that training, evaluation and reports treat every method alike.
 """
 
 import inspect
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from os import PathLike
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,10 +21,45 @@ Inputs: TypeAlias = Any
 Missing = Literal["refuse", "vacuous"]
 
 
+class Prediction(Protocol):
+    """What a classifier says of a batch of rows; a credal one is a :class:`creinn.CredalSet`, which has bounds too."""
+
+    @property
+    def label(self) -> Tensor:
+        """Predicted class of each row."""
+
+    @property
+    def probabilities(self) -> Tensor:
+        """One distribution per row, ``(N, K)``."""
+
+    @property
+    def total(self) -> Tensor:
+        """Total uncertainty of each row."""
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Its aleatoric part."""
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Its epistemic part."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> "Prediction": ...
+
+    def to(self, *args: Any, **kwargs: Any) -> "Prediction":
+        """Move or cast, as ``Tensor.to``."""
+
+    @classmethod
+    def concatenate(cls, predictions: Sequence[Any], /) -> "Prediction":
+        """Join predictions of successive batches."""
+
+
 class Classifier(torch.nn.Module):
     """Base of all classifiers: ``model(x)`` gives a prediction of type :attr:`prediction_type`."""
 
-    prediction_type: Any
+    prediction_type: type[Prediction]
     num_classes: int
     class_names: Sequence[str | int] | None = None
     """Names of the classes, in order: kept by :func:`creinn.save`."""
@@ -56,7 +90,7 @@ class Classifier(torch.nn.Module):
     def after_step(self) -> None:
         """What to restore after each optimiser step, such as constraints on parameters."""
 
-    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> Any:
+    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> Prediction:
         """Predict in batches, in eval mode and without gradients; results stay on the model's device.
 
         Args:
@@ -77,7 +111,7 @@ class Classifier(torch.nn.Module):
         if missing not in ("refuse", "vacuous"):
             raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
         reference = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
-        parts: list[Any] = []
+        parts: list[Prediction] = []
         with evaluating(self), torch.no_grad():
             for batch in batches(x, batch_size):
                 batch = placed(batch, reference.device, reference.dtype)
@@ -94,7 +128,7 @@ class Classifier(torch.nn.Module):
             raise ValueError("Nothing to predict: the data are empty.")
         return self.prediction_type.concatenate(parts)
 
-    def _vacuous(self, prediction: Any, rows: Tensor) -> Any:
+    def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
             f"{type(self).__name__} predicts distributions, and none of them says that nothing is known. Only credal "
             "models take missing='vacuous'; impute or drop rows that hold NaN or infinite numbers."

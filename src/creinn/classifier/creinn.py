@@ -48,7 +48,8 @@ class _Credal(Classifier):
                 "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
-        prediction: CredalSet = super().predict(x, batch_size, missing)
+        prediction = super().predict(x, batch_size, missing)
+        assert isinstance(prediction, CredalSet)
         return prediction
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:

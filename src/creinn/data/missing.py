@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.base import Inputs
+from creinn.classifier.base import Inputs, Prediction
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
 
@@ -116,7 +116,7 @@ class Missing:
             raise ValueError(f"What missing values may be cannot be read from the saved model: {error!r}.") from error
 
 
-def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> Any:
+def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> Prediction:
     """Predict rows of which some cells may be missing (NaN); complete rows get their usual prediction.
 
     Args:

@@ -14,7 +14,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from creinn import models
-from creinn.classifier.base import Classifier, Inputs, evaluating
+from creinn.classifier.base import Classifier, Inputs, Prediction, evaluating
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.experiments.definition import Network
@@ -77,7 +77,7 @@ def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
             norm.training, norm.track_running_stats = training, tracking
 
 
-def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Any:
+def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Prediction:
     """Predict as ``model.predict`` does, but with the statistics of successive batches of ``batch_size`` rows.
 
     A last batch of a single row joins the one before it, for one row has no variance.
@@ -94,14 +94,15 @@ def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Any:
     return model.prediction_type.concatenate(parts)
 
 
-def to_arrays(prediction: Any) -> Arrays:
+def to_arrays(prediction: Prediction) -> Arrays:
     """A prediction as arrays: both bounds of a credal set, or samples."""
     if isinstance(prediction, CredalSet):
         return {"lower": prediction.lower.cpu().numpy(), "upper": prediction.upper.cpu().numpy()}
+    assert isinstance(prediction, Predictive)
     return {"samples": prediction.samples.cpu().numpy()}
 
 
-def combine(members: Sequence[Mapping[str, npt.NDArray[Any]]], envelope: bool = False) -> Any:
+def combine(members: Sequence[Mapping[str, npt.NDArray[Any]]], envelope: bool = False) -> Prediction:
     """The prediction of an ensemble from the arrays of its members: bounds averaged or enveloped, samples pooled."""
     if "lower" in members[0]:
         sets = [CredalSet(torch.from_numpy(m["lower"]), torch.from_numpy(m["upper"])) for m in members]

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from creinn.classifier.base import Classifier
+from creinn.classifier.base import Classifier, Prediction
+from creinn.credal.credal_set import CredalSet
 from creinn.experiments import inputs, methods
 from creinn.experiments.definition import Arm, Experiment
 from creinn.experiments.inputs import Normalisation, Sources
@@ -26,7 +27,7 @@ from creinn.training.loop import choose_device
 from creinn.training.seeding import derived_seed
 from creinn.training.start import credal
 
-Predictions = dict[str, dict[str, dict[str, Any]]]  # by statistics, then "test" or "ood", then name of the set
+Predictions = dict[str, dict[str, dict[str, Prediction]]]  # by statistics, then "test" or "ood", then name of the set
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def evaluate(shop: Workshop, piece: Piece, arm: Arm) -> None:
         "metrics": _measure(predictions, test.labels, arm),
     }
     first = next(iter(predictions["running"]["test"].values()))
-    if piece.number == 0 and hasattr(first, "lower"):
+    if piece.number == 0 and isinstance(first, CredalSet):
         results["examples"] = describe_examples(first, test)
     shop.record(piece, results)
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier.base import Classifier, Inputs
+from creinn.classifier.base import Classifier, Inputs, Prediction
 from creinn.classifier.logits import as_logits
 from creinn.rivals.prediction import Predictive
 
@@ -20,7 +20,7 @@ class SNN(Classifier):
         logit_norm: Whether to put batch norm on the logits, as CreINN does.
     """
 
-    prediction_type: Any = Predictive
+    prediction_type: type[Prediction] = Predictive
 
     def __init__(self, network: torch.nn.Module, logits: int | None = None, logit_norm: bool = False) -> None:
         super().__init__()

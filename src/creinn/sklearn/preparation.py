@@ -83,7 +83,8 @@ class Preparation:
         x = self.scaled(bounds, next(model.parameters()).dtype)
         if isinstance(x, Interval):
             x = self.missing.intervals(x.lower, x.upper)
-        prediction: CredalSet = predict(model, x, self.missing, batch_size)
+        prediction = predict(model, x, self.missing, batch_size)
+        assert isinstance(prediction, CredalSet)
         return prediction
 
     def to_json(self) -> dict[str, Any]:

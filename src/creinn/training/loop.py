@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from creinn.classifier.base import Classifier, Inputs, evaluating
+from creinn.classifier.base import Classifier, Inputs, Prediction, evaluating
 from creinn.classifier.inputs import placed
 from creinn.nn import BatchNorm1d
 from creinn.training.checkpoint import fingerprint
@@ -87,7 +87,7 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
     scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
 
-    def forward(x: Inputs, y: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
+    def forward(x: Inputs, y: Tensor, weight: Tensor | None) -> tuple[Prediction, Tensor]:
         with half if config.mixed_precision else nullcontext():
             prediction = model(x)
             return prediction, model.loss(prediction, y, weight)

@@ -1,10 +1,10 @@
 """Loss, accuracy and mean width over batches, summed on the device so that no step waits for a number."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from creinn.classifier.base import Prediction
+from creinn.credal.credal_set import CredalSet
 from creinn.numerics import weight_per_row
 
 
@@ -18,15 +18,15 @@ class Running:
         self._has_width = False
 
     @torch.no_grad()
-    def add(self, prediction: Any, loss: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    def add(self, prediction: Prediction, loss: Tensor, target: Tensor, weight: Tensor | None) -> None:
         """Add a batch; ``weight`` is that of the loss, whose mean is weighted by it."""
         rows = len(target)
         mass = torch.full_like(self._sums[0], rows) if weight is None else weight_per_row(weight, target).sum()
         correct = (prediction.label == target).sum()
         width = mass
-        if hasattr(prediction, "lower"):
+        if isinstance(prediction, CredalSet):
             self._has_width = True
-            width = rows * (prediction.upper - prediction.lower).mean()
+            width = rows * prediction.width.mean()
         self._sums += torch.stack([x.to(self._sums.dtype) for x in (mass, loss * mass, correct, width)])
         self._rows += rows
 
