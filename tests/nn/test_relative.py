@@ -210,7 +210,7 @@ def test_the_family_has_every_layer() -> None:
     assert layers.family_of(relative.ReLU()) == "interval"
     with pytest.raises(AttributeError, match="no attribute 'LayerNorm'"):
         _ = relative.LayerNorm
-    with pytest.raises(AttributeError, match=r"'creinn\.relative' has no attribute '_hidden'"):
+    with pytest.raises(AttributeError, match=r"'creinn\.nn\.relative' has no attribute '_hidden'"):
         _ = relative._hidden
 
 

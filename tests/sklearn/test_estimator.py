@@ -102,7 +102,8 @@ def test_single_precision_is_kept(wine, options):
     X, test = X.astype(np.float32), test.astype(np.float32)
     clf = quick(epochs=2, **options).fit(X, y)
     seen = []
-    with patch.object(type(clf.model_), "predict", lambda _, x, batch_size: seen.append(x)):
+    predict = type(clf.model_).predict
+    with patch.object(type(clf.model_), "predict", lambda self, x, size: (seen.append(x), predict(self, x, size))[1]):
         clf.credal_set(test)
     assert seen[0].dtype == torch.float32
     for rows in (test, test.astype(np.float64)):
