@@ -1,4 +1,4 @@
-"""Folders, archives and sheets of images: pixels exact, strays skipped, damaged files named."""
+"""Folders and archives of images, alone or as pairs of bounds: pixels exact, strays skipped, damaged files named."""
 
 import sys
 import zipfile
@@ -9,7 +9,9 @@ import torch
 from PIL import Image
 
 from creinn.data import image_folder
-from creinn.data.decoding import decode_all, tile_sheet
+from creinn.data.decoding import decode_all
+from creinn.data.images import read_pair
+from creinn.interval import Interval
 
 
 def picture(seed, mode="RGB", size=(6, 4)):
@@ -212,50 +214,10 @@ def test_missing_pillow_says_what_to_install(folder, monkeypatch):
         image_folder(folder)
 
 
-def sheet(path, rows, columns, tile=32):
-    pixels = np.random.default_rng(0).integers(0, 256, (rows * tile, columns * tile, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path, lossless=True)
-    return pixels
-
-
-def test_tiles_are_taken_row_by_row(tmp_path):
-    pixels = sheet(tmp_path / "a.webp", 2, 3)
-    tiles = tile_sheet(tmp_path / "a.webp", 5)
-    assert tiles.shape == (5, 3, 32, 32)
-    np.testing.assert_array_equal(tiles[4].transpose(1, 2, 0), pixels[32:64, 32:64])
-    sheet(tmp_path / "a.webp", 2, 1)
-    assert tile_sheet(tmp_path / "a.webp", 2).flags.writeable  # torch wants it so, also where no copy was needed
-
-
-def test_pixel_limit_of_pillow_is_lifted_for_the_sheet_only(tmp_path, monkeypatch):
-    sheet(tmp_path / "a.webp", 2, 3)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    assert len(tile_sheet(tmp_path / "a.webp", 6)) == 6
-    assert Image.MAX_IMAGE_PIXELS == 1000
-    with pytest.raises(ValueError, match="cannot be read as an image"):  # more than twice the limit: a bomb
-        tile_sheet(tmp_path / "a.webp", 1)
-    assert Image.MAX_IMAGE_PIXELS == 1000
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert len(tile_sheet(tmp_path / "a.webp", 6)) == 6
-    assert Image.MAX_IMAGE_PIXELS is None
-
-
 def test_bomb_in_a_folder_is_named(folder, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)
     with pytest.raises(ValueError, match=r"cat/0\.png cannot be read as an image: .*decompression bomb"):
         image_folder(folder)
-
-
-def test_truncated_and_wrong_sheets_are_named(tmp_path):
-    path = tmp_path / "test_batch.webp"
-    sheet(path, 2, 2)
-    with pytest.raises(ValueError, match=r"test_batch\.webp has 64 x 64 pixels, which do not hold 5 tiles of 32 x 32"):
-        tile_sheet(path, 5)
-    with pytest.raises(ValueError, match="do not hold 4 tiles of 30 x 30"):
-        tile_sheet(path, 4, tile=30)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"test_batch\.webp cannot be read as an image: .*truncated or damaged"):
-        tile_sheet(path, 4)
 
 
 def test_real_chest_samples_of_original_size(real_data):
@@ -263,3 +225,71 @@ def test_real_chest_samples_of_original_size(real_data):
     assert data.inputs.shape == (6, 1, 32, 32)
     assert data.counts == (3, 3)
     assert data.classes == ("NORMAL", "PNEUMONIA")
+
+
+@pytest.fixture
+def folders(tmp_path):
+    rng = np.random.default_rng(0)
+    for i, name in enumerate(["a/0.png", "a/1.png", "b/0.png"]):
+        low = rng.integers(0, 200, (8, 6, 3), dtype=np.uint8)
+        for side, pixels in (("low", low), ("high", low + np.uint8(20 * i))):
+            (tmp_path / side / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / side / name)
+    return tmp_path / "low", tmp_path / "high"
+
+
+def test_files_of_one_name_are_the_bounds_of_one_image(folders):
+    x, lower, upper = read_pair(*folders)
+    assert isinstance(x, Interval)
+    assert x.shape == (3, 3, 8, 6)
+    assert lower.files == upper.files == ["a/0.png", "a/1.png", "b/0.png"]
+    for i in range(3):
+        torch.testing.assert_close(x.width[i], torch.full((3, 8, 6), 20 * i / 255))
+    stored = np.array(Image.open(folders[0] / "b" / "0.png"))
+    torch.testing.assert_close(x.lower[2], torch.from_numpy(stored).permute(2, 0, 1) / 255)
+
+
+def test_stretching_and_grey_keep_order(folders):
+    x, _, _ = read_pair(*folders, size=5, channels=1)
+    assert x.shape == (3, 1, 5, 5)
+    assert bool((x.lower <= x.upper).all())
+
+
+def test_first_mismatch_is_named(folders):
+    low, high = folders
+    (high / "a" / "1.png").rename(high / "a" / "2.png")
+    with pytest.raises(ValueError, match=r"low has a/1\.png, but .*high has not\. Both must hold the same file names"):
+        read_pair(low, high)
+    (low / "a" / "1.png").unlink()
+    with pytest.raises(ValueError, match=r"high has a/2\.png, but .*low has not"):
+        read_pair(low, high)
+
+
+def test_swapped_folders_are_named(folders):
+    message = (
+        r"out of order in a/1\.png: at channel 0, row 0, column 0 the lower one is \d+, the upper one \d+\. Were the"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_pair(*reversed(folders))
+
+
+def test_other_sizes_are_named(folders):
+    for file in folders[1].rglob("*.png"):
+        Image.new("RGB", (3, 2)).save(file)
+    with pytest.raises(ValueError, match=r"low has images of 6 x 8 pixels, but .*high of 3 x 2\. Give a size"):
+        read_pair(*folders)
+
+
+def test_a_bound_that_cannot_be_read_takes_the_other_with_it(folders):
+    low, high = folders
+    (low / "a" / "0.png").write_bytes(b"x")
+    (high / "b" / "0.png").write_bytes(b"x")
+    x, lower, upper = read_pair(low, high, strict=False)
+    assert lower.files == upper.files == ["a/1.png"]
+    torch.testing.assert_close(x.width, torch.full((1, 3, 8, 6), 20 / 255))
+    assert len(lower.unreadable) == len(upper.unreadable) == 1
+    with pytest.raises(ValueError, match=r"low: a/0\.png cannot be read as an image"):
+        read_pair(low, high)
+    (low / "a" / "1.png").write_bytes(b"x")
+    with pytest.raises(ValueError, match="have no file of which both bounds can be read"):
+        read_pair(low, high, strict=False)

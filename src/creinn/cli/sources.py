@@ -16,13 +16,12 @@ from torch import Tensor
 
 from creinn.classifier.base import Inputs
 from creinn.data.decoding import Size, decode_all
-from creinn.data.images import class_files, class_order, image_files, is_image, labels_of, open_tree, other_files
-from creinn.data.intervals import normalize
+from creinn.data.images import is_image, labels_of, open_tree, read_pair
 from creinn.data.missing import Missing, predict
-from creinn.data.pairs import read_pair
 from creinn.data.tables import Reading, Table, TableEncoder, is_packed_table, read_table
 from creinn.data.tables.encoder import classes_of
 from creinn.data.tables.pair import check_same_texts
+from creinn.data.transforms import normalize
 from creinn.interval import Interval
 
 Notes = list[str]
@@ -262,13 +261,13 @@ def _images(
     """Images in [0, 1], points or intervals, and names of the classes; ``classes`` are those expected, if any."""
     first = source.data or source.lower
     assert first is not None
-    with open_tree(first) as (names, read):
+    with open_tree(first) as tree:
         if labelled and first.is_file() and is_image(first.name):
             raise ValueError(f"{first} is one image. Give a folder with one folder of images per class.")
-        order = class_order(class_files(names, str(first)), classes, str(first)) if labelled else ()
-        notes = other_files(names, str(first))
+        order = tree.classes(classes) if labelled else ()
+        notes = tree.notes
         if source.data is not None:
-            sides = [decode_all(image_files(names), read, str(first), size, channels, source.strict)]
+            sides = [decode_all(tree.images, tree.read, tree.where, size, channels, source.strict)]
             x: Inputs = torch.from_numpy(sides[0].pixels).float() / 255
     if source.lower is not None and source.upper is not None:
         x, *sides = read_pair(source.lower, source.upper, size, channels, source.strict)

@@ -23,7 +23,7 @@ from creinn.cli.parsing import options_yaml
 from creinn.cli.saved import parts, takes_intervals
 from creinn.cli.sources import Rows, Source, Training, learn_images, learn_tables, reading_of
 from creinn.cli.start import read_again, read_start
-from creinn.data.augment import RandomCropFlip
+from creinn.data import RandomCropFlip
 from creinn.data.tables import MISSING, Reading
 from creinn.data.tables.columns import counted
 from creinn.files import write_bytes

@@ -1,10 +1,13 @@
-"""Readers of the real formats, splits, and interval data."""
+"""Files in, labelled inputs out: readers of the real formats, splits, interval data, missing values.
 
-from creinn.data.augment import RandomCropFlip
+In reading order: ``dataset``; ``decoding``, ``images`` (folders, pairs of them), ``formats`` and ``catalogue`` (data
+sets by name); ``transforms`` (of batches: intervals, crops); ``tables`` (CSV to numbers), ``missing`` (unknown ones).
+"""
+
 from creinn.data.catalogue import NAMES, available, load
 from creinn.data.dataset import Dataset, resize, split, subset, to_grey, to_rgb
 from creinn.data.images import image_folder
-from creinn.data.intervals import brightness, noise, normalize
+from creinn.data.transforms import RandomCropFlip, brightness, noise, normalize
 
 __all__ = [
     "NAMES",

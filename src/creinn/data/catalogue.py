@@ -1,72 +1,28 @@
 """Data sets known by name: a name and a folder in, a checked :class:`~creinn.data.dataset.Dataset` out.
 
-What was read is compared with the published number of images of each class and, where pixels do not depend on a
-decoder, with a checksum of pixels and labels.
+``catalogue.json`` says of each its classes, the folders to look in, and of each part the editions there are: images of
+each class and, where pixels do not depend on a decoder, SHA-256 of pixels and labels. The first edition of chest X-rays
+keeps 16 training images apart as "val", the second does not; compact Fashion-MNIST has the first 20,000 to train on.
 """
 
 import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
+from creinn.data import formats
 from creinn.data.dataset import Dataset, resize, to_grey, to_rgb
-from creinn.data.layouts import CHEST_CLASSES, Layout, layouts
+from creinn.data.formats import Arrays
+from creinn.data.images import open_tree, read_classes
 
-_DIGITS = tuple("0123456789")
-_CLASSES: dict[str, tuple[str, ...]] = {
-    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    "svhn": _DIGITS,
-    "chest-xray": CHEST_CLASSES,
-    "mnist": _DIGITS,
-    "fashion-mnist": (
-        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-    ),
-}
-NAMES = tuple(_CLASSES)
-
-
-class Edition(NamedTuple):
-    """What a whole copy holds: images of each class; SHA-256 of pixels and labels, if the same in all copies."""
-
-    counts: tuple[int, ...]
-    sha256: str | None = None
-
-
-_EDITIONS: dict[tuple[str, str], tuple[Edition, ...]] = {
-    ("cifar10", "train"): (Edition((5000,) * 10, "1e91790dbaf241617ca1f29a9aba08eb9a62df84cc90676b47edd05ad2ab3c94"),),
-    ("cifar10", "test"): (Edition((1000,) * 10, "9a4c74f5c8b6f2c4e13d3a1dfb43a5a8cda8a9da515e99fd620d2013a1a6287a"),),
-    ("svhn", "train"): (Edition((4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659)),),
-    ("svhn", "test"): (Edition((1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595)),),
-    # The first edition keeps 16 training images apart as "val", the second does not.
-    ("chest-xray", "train"): (Edition((1341, 3875)), Edition((1349, 3883))),
-    ("chest-xray", "val"): (Edition((8, 8)),),
-    ("chest-xray", "test"): (Edition((234, 390)),),
-    ("mnist", "train"): (
-        Edition(
-            (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
-            "edc0d1098aa497be14ace79ddd5171e5a3dcf9c4d196c015389203eb3ba1f59b",
-        ),
-    ),
-    ("mnist", "test"): (
-        Edition(
-            (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
-            "c3f9adf9c66efb572b1f9326c3a511b45910c7173b97be66ceceeeeaef6b802b",
-        ),
-    ),
-    ("fashion-mnist", "train"): (
-        Edition((6000,) * 10),
-        Edition(
-            (1935, 2025, 1982, 2011, 1967, 2010, 2068, 2003, 1971, 2028),
-            "71bb7a4420f9a4dc329740bf41730a82bee233a37c812d5491970eefac21f596",
-        ),
-    ),
-    ("fashion-mnist", "test"): (
-        Edition((1000,) * 10, "9f1ec356a747bfe4ebab3cfb722d3694c9ca737e2570f6f90cf31d7b6fd689d4"),
-    ),
-}
+_KNOWN: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+NAMES = tuple(_KNOWN)
 
 
 def load(
@@ -93,61 +49,55 @@ def load(
         ValueError: If there is no such data set or split, a file is damaged, or the copy is not whole.
     """
     directory = Path(directory)
-    _check_request(name, split, channels)
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory} is not a folder, so {name} cannot be in it.")
-    candidates = layouts(name, split, size or 224, channels or 1)
-    for layout in candidates:
-        found = layout.find(directory)
-        if len(found) == len(layout.files) or (found and layout.divisible and not complete):
-            paths = list(found.values())
-            images, labels = layout.read(paths)
-            data = Dataset(name, torch.from_numpy(images), torch.from_numpy(labels), _CLASSES[name], split)
-            if complete:
-                _check_whole(data, paths[0])
-            return _as_asked(data, size, channels)
-    raise FileNotFoundError(_nothing_found(name, directory, split, candidates))
-
-
-def available(directory: str | Path) -> dict[str, tuple[str, ...]]:
-    """Known data sets below a folder, and which parts of each; judged by file names alone."""
-    found = {
-        name: tuple(
-            split
-            for split in _splits(name)
-            if any(len(layout.find(Path(directory))) == len(layout.files) for layout in layouts(name, split, 1, 1))
-        )
-        for name in NAMES
-    }
-    return {name: splits for name, splits in found.items() if splits}
-
-
-def _splits(name: str) -> tuple[str, ...]:
-    return tuple(split for key, split in _EDITIONS if key == name)
-
-
-def _check_request(name: str, split: str, channels: int | None) -> None:
     if name not in NAMES:
         raise ValueError(f"There is no data set {name!r}. Known are {', '.join(NAMES)}.")
-    if split not in _splits(name):
+    parts = _KNOWN[name]["editions"]
+    if split not in parts:
         raise ValueError(
-            f"{name} has the parts {', '.join(_splits(name))}, not {split!r}. "
+            f"{name} has the parts {', '.join(parts)}, not {split!r}. "
             f"A validation set can be divided off with creinn.data.split."
         )
     if channels not in (None, 1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory} is not a folder, so {name} cannot be in it.")
+    looked_for = [f"Found no {name} ({split}) in {directory}. Looked there for one of:"]
+    for layout in _layouts(name, split, size or 224, channels or 1):
+        found = layout.find(directory)
+        missing = [file for file in layout.files if file not in found]
+        if not missing or (found and layout.divisible and not complete):
+            paths = list(found.values())
+            images, labels = map(torch.from_numpy, layout.read(paths))
+            data = Dataset(name, images, labels, tuple(_KNOWN[name]["classes"]), split)
+            if complete:
+                _check_whole(data, paths[0])
+            if channels is not None:
+                data = to_grey(data) if channels == 1 else to_rgb(data)
+            return data if size is None else resize(data, size)
+        looked_for.append("  " + ", ".join(layout.files) + (f"  (missing: {', '.join(missing)})" if found else ""))
+    raise FileNotFoundError("\n".join(looked_for))
+
+
+def available(directory: str | Path) -> dict[str, tuple[str, ...]]:
+    """Known data sets below a folder, and which parts of each; judged by file names alone."""
+
+    def is_there(name: str, split: str) -> bool:
+        return any(len(layout.find(Path(directory))) == len(layout.files) for layout in _layouts(name, split, 1, 1))
+
+    found = {name: tuple(split for split in _KNOWN[name]["editions"] if is_there(name, split)) for name in NAMES}
+    return {name: splits for name, splits in found.items() if splits}
 
 
 def _check_whole(data: Dataset, path: Path) -> None:
-    editions = [e for e in _EDITIONS[data.name, data.split] if e.counts == data.counts]
+    published = _KNOWN[data.name]["editions"][data.split]
+    editions = [edition for edition in published if tuple(edition["counts"]) == data.counts]
     advice = "Pass complete=False to read it all the same."
     if not editions:
-        published = " or ".join(str(e.counts) for e in _EDITIONS[data.name, data.split])
         raise ValueError(
             f"{path}: not a whole copy of {data.name} ({data.split}). Images of each class are {data.counts}, "
-            f"published are {published}. {advice}"
+            f"published are {' or '.join(str(tuple(edition['counts'])) for edition in published)}. {advice}"
         )
-    checksums = [e.sha256 for e in editions]
+    checksums = [edition.get("sha256") for edition in editions]
     if None not in checksums and _checksum(data) not in checksums:
         raise ValueError(
             f"{path}: pixels or labels of {data.name} ({data.split}) differ from the published ones, by their "
@@ -161,18 +111,92 @@ def _checksum(data: Dataset) -> str:
     return digest.hexdigest()
 
 
-def _as_asked(data: Dataset, size: int | None, channels: int | None) -> Dataset:
-    if channels == 1:
-        data = to_grey(data)
-    elif channels == 3:
-        data = to_rgb(data)
-    return data if size is None else resize(data, size)
+@dataclass(frozen=True)
+class _Layout:
+    """One way in which a part of a data set may lie below a folder.
+
+    Args:
+        files: Files or folders that must be there, relative to the folder; a final ``[.gz]`` may be missing.
+        read: Reads them, given their paths.
+        divisible: Whether some of the files make sense without the others.
+    """
+
+    files: tuple[str, ...]
+    read: Callable[[list[Path]], Arrays]
+    divisible: bool = False
+
+    def find(self, directory: Path) -> dict[str, Path]:
+        """The files that are there."""
+        found = {}
+        for file in self.files:
+            for ending in (".gz", ""):  # if both are there, the plain one
+                path = directory / file.replace("[.gz]", ending)
+                if path.exists():
+                    found[file] = path
+        return found
 
 
-def _nothing_found(name: str, directory: Path, split: str, candidates: list[Layout]) -> str:
-    lines = [f"Found no {name} ({split}) in {directory}. Looked there for one of:"]
-    for layout in candidates:
-        found = layout.find(directory)
-        missing = [file for file in layout.files if file not in found]
-        lines.append("  " + ", ".join(layout.files) + (f"  (missing: {', '.join(missing)})" if found else ""))
-    return "\n".join(lines)
+def _layouts(name: str, split: str, size: int, channels: int) -> list[_Layout]:
+    """Where the part may lie, the likeliest places first; ``size`` and ``channels`` are for chest X-rays."""
+    of_one_place: dict[str, Callable[[str, str], list[_Layout]]] = {
+        "cifar10": _cifar10,
+        "svhn": _svhn,
+        "chest-xray": partial(_chest, size=size, channels=channels),
+        "mnist": _idx,
+        "fashion-mnist": partial(_idx, compact=True),
+    }
+    found = [layout for place in _KNOWN[name]["places"] for layout in of_one_place[name](place, split)]
+    return sorted(found, key=lambda layout: layout.files[0].endswith("archive.zip"))  # a name that says little: last
+
+
+def _cifar10(place: str, split: str) -> list[_Layout]:
+    names = ("test_batch",) if split == "test" else tuple(f"data_batch_{i}" for i in range(1, 6))
+    loose = tuple(f"{place}{name}" for name in names)
+    sheets = (*(f"{name}.webp" for name in loose), f"{place}labels.npz")
+    return [
+        _Layout(tuple(f"{place}cifar-10-batches-py/{name}" for name in names), formats.read_batches, divisible=True),
+        _Layout((f"{place}cifar-10-python.tar.gz",), lambda paths: formats.read_batches_archive(paths[0], names)),
+        _Layout(loose, formats.read_batches, divisible=True),
+        _Layout(sheets, partial(formats.read_cifar10_sheets, split=split)),
+    ]
+
+
+def _svhn(place: str, split: str) -> list[_Layout]:
+    return [
+        _Layout((f"{place}{split}_32x32.mat",), lambda paths: formats.read_mat(paths[0])),
+        _Layout((f"{place}{split}_32x32.webp", f"{place}{split}_labels.npz"), formats.read_svhn_sheet),
+    ]
+
+
+def _idx(place: str, split: str, compact: bool = False) -> list[_Layout]:
+    prefixes = ["t10k"] if split == "test" else ["train", "train20k"] if compact else ["train"]
+    return [
+        _Layout(
+            (f"{place}{prefix}-images-idx3-ubyte[.gz]", f"{place}{prefix}-labels-idx1-ubyte[.gz]"),
+            formats.read_idx_pair,
+        )
+        for prefix in prefixes
+    ]
+
+
+def _chest(place: str, split: str, size: int, channels: int) -> list[_Layout]:
+    archives = ("chest_xray", "chest-xray-pneumonia", "ChestXRay2017", "chest_xray_224_jpeg", "archive")
+    classes = _KNOWN["chest-xray"]["classes"]
+    read = partial(_read_chest, split=split, size=size, channels=channels)
+    folders = [tuple(f"{place}{root}{split}/{name}" for name in classes) for root in ("chest_xray/", "")]
+    return [_Layout(files, read) for files in (*folders, *((f"{place}{archive}.zip",) for archive in archives))]
+
+
+def _read_chest(paths: list[Path], split: str, size: int, channels: int) -> Arrays:
+    """Read two class folders that lie side by side, or an archive with such somewhere in it."""
+    classes = _KNOWN["chest-xray"]["classes"]
+    with open_tree(paths[0] if len(paths) == 1 else paths[0].parent) as tree:
+        if len(paths) == 1:
+            ends = [f"{split}/{name}/" for name in classes]
+            roots = [tree.roots(end) for end in ends]
+            if not (common := roots[0] & roots[1]):
+                raise ValueError(f"{paths[0]} holds no {ends[0]} with {ends[1]} beside it.")
+            # the archive may hold the whole tree twice, once deeper
+            tree = tree.below(f"{min(common, key=len)}{split}/")
+        pixels, labels, _ = read_classes(tree, size, channels, classes)
+    return pixels, labels.numpy()

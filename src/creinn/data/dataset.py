@@ -1,8 +1,4 @@
-"""A labelled data set in memory: what every reader gives, and how to draw from it.
-
-In: pixels or intervals, labels, class names. Out: :class:`Dataset`; stratified, seeded subsets and splits; grey and
-resized copies.
-"""
+"""A labelled data set in memory: what every reader gives; stratified, seeded draws from it; grey and resized copies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -102,12 +98,8 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
     """Divide into parts that share no sample and leave none out, each class in proportion.
 
-    The parts have ``round(fraction * N)`` samples, to within one. The same seed gives the same parts.
-
-    Args:
-        dataset: What to divide.
-        fractions: Sizes of the parts, summing to 1; one number ``f`` stands for ``(f, 1 - f)``.
-        seed: Seed of the draw.
+    The parts have ``round(fraction * N)`` samples, to within one; one fraction ``f`` stands for ``(f, 1 - f)``. The
+    same seed gives the same parts.
 
     Raises:
         ValueError: If fractions are not positive or do not sum to 1, or a part would be empty.
@@ -126,9 +118,7 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     for size in sizes[:-1]:
         drawn = _stratified(dataset.labels[rest], int(size), rng)
         indices.append(rest[drawn])
-        left = torch.ones(len(rest), dtype=torch.bool)
-        left[drawn] = False
-        rest = rest[left]
+        rest = torch.from_numpy(np.delete(rest.numpy(), drawn.numpy()))
     return tuple(dataset.take(index) for index in [*indices, rest])
 
 
@@ -142,12 +132,10 @@ def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
         TypeError: If the inputs are not images of bytes.
         ValueError: If there are neither one nor three channels.
     """
-    images = _bytes(dataset)
+    images = _bytes(dataset, "grey")
     if images.shape[1] == 3:
         red, green, blue = images.int().unbind(1)
         images = ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8).unsqueeze(1)
-    elif images.shape[1] != 1:
-        raise ValueError(f"Only images of 1 or 3 channels can be made grey; {_title(dataset)} has {images.shape[1]}.")
     grey = replace(dataset, inputs=images)
     return grey if size is None else resize(grey, size)
 
@@ -159,10 +147,7 @@ def to_rgb(dataset: Dataset) -> Dataset:
         TypeError: If the inputs are not images of bytes.
         ValueError: If there are neither one nor three channels.
     """
-    images = _bytes(dataset)
-    if images.shape[1] not in (1, 3):
-        raise ValueError(f"Only images of 1 or 3 channels can be made RGB; {_title(dataset)} has {images.shape[1]}.")
-    return replace(dataset, inputs=images.expand(-1, 3, -1, -1).contiguous())
+    return replace(dataset, inputs=_bytes(dataset, "RGB").expand(-1, 3, -1, -1).contiguous())
 
 
 def resize(dataset: Dataset, size: int) -> Dataset:
@@ -181,12 +166,18 @@ def resize(dataset: Dataset, size: int) -> Dataset:
     return replace(dataset, inputs=torch.cat([part.round().clamp(0, 255).to(torch.uint8) for part in parts]))
 
 
-def _bytes(dataset: Dataset) -> Tensor:
-    if isinstance(dataset.inputs, Interval) or dataset.inputs.dtype != torch.uint8:
+def _bytes(dataset: Dataset, colours: str = "") -> Tensor:
+    """The images, if these are such; of one or three channels, if they are to be made of other ``colours``."""
+    images = dataset.inputs
+    if isinstance(images, Interval) or images.dtype != torch.uint8:
         raise TypeError(
-            f"Only images of bytes can be changed so, but the inputs of {_title(dataset)} are {dataset.inputs.dtype}."
+            f"Only images of bytes can be changed so, but the inputs of {_title(dataset)} are {images.dtype}."
         )
-    return dataset.inputs
+    if colours and images.shape[1] not in (1, 3):
+        raise ValueError(
+            f"Only images of 1 or 3 channels can be made {colours}; {_title(dataset)} has {images.shape[1]}."
+        )
+    return images
 
 
 def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:

@@ -1,19 +1,16 @@
-"""Decoded images: files, all at once, and sheets of equal tiles.
+"""Decoded images: names of files and how to read them in, bytes ``(N, channels, height, width)`` out.
 
-In: names of files and how to read them. Out: bytes ``(N, channels, height, width)``. Images are turned as their EXIF
-data say, and what is transparent in them lies on white. Pillow is needed: ``pip install "creinn[images]"``.
+Images are turned as their EXIF data say, and what is transparent in them lies on white. Pillow is needed:
+``pip install "creinn[images]"``.
 """
 
 import io
 import os
 import re
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +60,7 @@ def decode_all(
     if not files:
         raise ValueError(f"{where} holds no images ({', '.join(SUFFIXES)}).")
 
-    def one(file: str) -> _Picture | ValueError:
+    def one(file: str) -> tuple[Bytes, str, bool] | ValueError:
         try:
             return _decode(read(file), sides, channels)
         except (ImportError, MemoryError):
@@ -79,78 +76,52 @@ def decode_all(
 
     pixels = np.empty(0, np.uint8)
     kept: list[str] = []
-    unreadable: list[str] = []
-    stretched: Counter[str] = Counter()
+    unreadable: dict[str, str] = {}
+    sizes: Counter[str] = Counter()
     transparent = 0
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for file, found in zip(files, pool.map(one, files), strict=True):
             if isinstance(found, ValueError):
-                unreadable.append(f"{found}")
+                unreadable[file] = f"{found}"
                 continue
+            picture, own_size, is_transparent = found
             if not kept:
-                pixels = np.empty((len(files), *found.pixels.shape), np.uint8)
-            if found.pixels.shape != pixels.shape[1:]:
+                pixels = np.empty((len(files), *picture.shape), np.uint8)
+            if picture.shape != pixels.shape[1:]:
                 raise ValueError(
-                    f"{where}: {file} has {found.size} pixels, but {kept[0]} has {_by(pixels.shape[2:])}. Give a size "
+                    f"{where}: {file} has {own_size} pixels, but {kept[0]} has {by(pixels.shape[2:])}. Give a size "
                     f"to stretch all images to."
                 )
-            pixels[len(kept)] = found.pixels
+            pixels[len(kept)] = picture
             kept.append(file)
-            transparent += found.is_transparent
-            if found.size != _by(pixels.shape[2:]):
-                stretched[found.size] += 1
+            transparent += is_transparent
+            sizes[own_size] += 1
     if not kept:
-        raise ValueError(f"{where}: no image can be read, {counted(len(files), 'file')} in all. {unreadable[0]}")
+        raise ValueError(f"{where}: no image can be read, {counted(len(files), 'file')} in all. {unreadable[files[0]]}")
     notes = []
-    if count := stretched.total():
-        sizes = [f"{n} of {name}" for name, n in stretched.most_common()]
-        sizes = sizes if len(sizes) <= _SHOWN else [*sizes[:_SHOWN], "..."]
-        notes.append(
-            f"{where}: {counted(count, 'image')} stretched to {_by(pixels.shape[2:])} pixels: {', '.join(sizes)}"
-        )
+    del sizes[by(pixels.shape[2:])]
+    if sizes:
+        shown = _shortened([f"{n} of {name}" for name, n in sizes.most_common()])
+        notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {by(pixels.shape[2:])} pixels: {shown}")
     if transparent:
         notes.append(f"{where}: {counted(transparent, 'image')} with transparency laid on white")
     if unreadable:
-        lost = sorted(set(files) - set(kept))
-        notes.append(f"{where}: {listed(lost, 'file')} left out, being unreadable")
-    return Images(pixels[: len(kept)], kept, notes, unreadable)
+        notes.append(f"{where}: {listed(sorted(unreadable), 'file')} left out, being unreadable")
+    return Images(pixels[: len(kept)], kept, notes, list(unreadable.values()))
 
 
 def listed(names: Sequence[str], noun: str) -> str:
     """How many, and the first names."""
-    more = ["..."] if len(names) > _SHOWN else []
-    return f"{counted(len(names), noun)} ({', '.join([*names[:_SHOWN], *more])})"
+    return f"{counted(len(names), noun)} ({_shortened(names)})"
 
 
-def tile_sheet(path: str | Path, n: int, tile: int = 32) -> Bytes:
-    """The first ``n`` tiles, row by row, of one large RGB image: ``(n, 3, tile, tile)``.
-
-    Raises:
-        ValueError: If the sheet is damaged, its sides are no multiples of ``tile``, or it has fewer than ``n`` tiles.
-    """
-    image_module = _pillow()
-    try:
-        with _pixel_limit(2 * n * tile * tile), image_module.open(path) as image:
-            sheet = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}. It is truncated or damaged.") from error
-    height, width, _ = sheet.shape
-    rows, columns = height // tile, width // tile
-    if height % tile or width % tile or rows * columns < n:
-        raise ValueError(f"{path} has {width} x {height} pixels, which do not hold {n} tiles of {tile} x {tile}.")
-    tiles = sheet.reshape(rows, tile, columns, tile, 3).transpose(0, 2, 4, 1, 3)
-    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, tile, tile)[:n])
+def _shortened(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
 
 
-@dataclass(frozen=True)
-class _Picture:
-    pixels: Bytes
-    size: str  # of the file
-    is_transparent: bool
-
-
-def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> _Picture:
-    image_module = _pillow()
+def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> tuple[Bytes, str, bool]:
+    """Pixels, what size the file has, and whether anything in it is transparent."""
+    image_module = pillow()
     from PIL import ImageOps
 
     with image_module.open(io.BytesIO(raw)) as image:
@@ -163,36 +134,24 @@ def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> _Picture:
             is_transparent = picture.getchannel("A").getextrema()[0] < 255
             picture = image_module.alpha_composite(image_module.new("RGBA", picture.size, "white"), picture)
         picture = picture.convert("L" if channels == 1 else "RGB")
-    size = _by(picture.size[::-1])
+    size = by((picture.height, picture.width))
     if sides is not None:
         picture = picture.resize((sides[1], sides[0]), image_module.Resampling.BILINEAR)
     pixels = np.asarray(picture)
-    return _Picture(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), size, is_transparent)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), size, is_transparent
 
 
-def _by(sides: Sequence[int]) -> str:
+def by(sides: Sequence[int]) -> str:
     """Height and width as they are usually said: width first."""
     return f"{sides[1]} x {sides[0]}"
 
 
-_limit_lock = threading.Lock()
+def pillow() -> Any:
+    """Pillow's module of images.
 
-
-@contextmanager
-def _pixel_limit(pixels: int) -> Iterator[None]:
-    """Let Pillow open an image of ``pixels``, and no decompression bomb; its own limit is put back afterwards."""
-    image_module = _pillow()
-    with _limit_lock:
-        before = image_module.MAX_IMAGE_PIXELS
-        if before is not None and before < pixels:
-            image_module.MAX_IMAGE_PIXELS = pixels
-        try:
-            yield
-        finally:
-            image_module.MAX_IMAGE_PIXELS = before
-
-
-def _pillow() -> Any:
+    Raises:
+        ImportError: If it is not installed; the message says how.
+    """
     try:
         from PIL import Image
     except ImportError as error:

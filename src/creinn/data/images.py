@@ -1,19 +1,24 @@
-"""Image files: one, or folders and zip archives with one folder per class.
+"""Images in a folder or zip archive, with or without one folder per class; in two of them, as intervals.
 
 In: paths. Out: bytes ``(N, channels, height, width)``; see :mod:`creinn.data.decoding`. Hidden files, ``__MACOSX`` and
 files that are not images by their suffix are skipped.
 """
 
 import os
+import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from creinn.data.dataset import Dataset
-from creinn.data.decoding import SUFFIXES, Images, decode_all, listed
+from creinn.data.decoding import SUFFIXES, Bytes, Images, Size, by, decode_all, listed
+from creinn.interval import Interval
 
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
@@ -43,64 +48,101 @@ def image_folder(
             another size.
     """
     path = Path(path)
-    with open_tree(path) as (names, read):
-        images, order = read_classes(names, read, str(path), size, channels, classes)
-    labels = labels_of(images.files, order)
-    return Dataset(name or path.stem, torch.from_numpy(images.pixels), labels, order, split)
+    with open_tree(path) as tree:
+        pixels, labels, order = read_classes(tree, size, channels, classes)
+    return Dataset(name or path.stem, torch.from_numpy(pixels), labels, order, split)
 
 
-def read_classes(
-    names: Sequence[str],
-    read: Callable[[str], bytes],
-    where: str,
-    size: int | None,
-    channels: int,
-    classes: Sequence[str] | None,
-) -> tuple[Images, tuple[str, ...]]:
-    """Images, sorted by class, and class names of the files of :func:`open_tree`; arguments as of :func:`image_folder`.
+@dataclass(frozen=True)
+class Tree:
+    """Files of a folder or zip archive; an image is a tree of one file.
 
-    Raises:
-        ValueError: As :func:`image_folder`.
+    Args:
+        where: What to call it.
+        names: Sorted names of the files, and of folders, with a final slash.
+        read: Gives the content of a file.
     """
-    found = class_files(names, where)
-    order = class_order(found, classes, where)
-    files = [file for folder in order for file in found.get(folder, [])]
-    return decode_all(files, read, where, size, channels), order
+
+    where: str
+    names: Sequence[str]
+    read: Callable[[str], bytes]
+
+    @property
+    def images(self) -> list[str]:
+        """The files that are images."""
+        return [name for name in self.names if is_image(name) and not _is_stray(name)]
+
+    @property
+    def notes(self) -> list[str]:
+        """A note on files that are no images; none if there are none."""
+        others = [name for name in self.names if not (is_image(name) or _is_stray(name) or name.endswith("/"))]
+        return [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"] if others else []
+
+    def roots(self, end: str) -> set[str]:
+        """What stands before ``end`` in the names that hold it: folders, each with a final slash, or nothing."""
+        found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names if not _is_stray(name))
+        return {match[1] for match in found if match}
+
+    def below(self, prefix: str) -> "Tree":
+        """The part with a prefix, which the names there do not have."""
+        inside = [name.removeprefix(prefix) for name in self.names if name.startswith(prefix) and name != prefix]
+        return Tree(f"{self.where}/{prefix}", inside, lambda name: self.read(prefix + name))
+
+    def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Names of the classes in order: those expected, or else the first folders of all names, sorted.
+
+        Raises:
+            ValueError: If there are no class folders, one holds no image or is not expected, or an image is in none.
+        """
+        for name in self.images:
+            if "/" not in name:
+                raise ValueError(
+                    f"{self.where}: {name} is in no class folder. Put each image into the folder of its class."
+                )
+        filled = {_class(name) for name in self.images}
+        found = filled | {_class(name) for name in self.names if name.endswith("/") and not _is_stray(name)}
+        if not found:
+            raise ValueError(f"{self.where} has no folders of images in it. One folder per class is needed.")
+        if set(map(str.lower, found)) <= _SPLITS:
+            raise ValueError(f"{self.where} is divided into {', '.join(sorted(found))}: choose one of these folders.")
+        order = tuple(sorted(found) if expected is None else expected)
+        for folder in sorted(found):
+            if folder not in filled:
+                raise ValueError(f"{self.where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)}).")
+            if folder not in order:
+                raise ValueError(
+                    f"{self.where} has a folder {folder!r}, which is none of the classes {', '.join(order)}."
+                )
+        return order
 
 
 @contextmanager
-def open_tree(path: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
-    """Sorted names of the files (and folders, with a final slash) of a folder or zip archive, and how to read a file.
-
-    An image is a tree of one file.
+def open_tree(path: Path) -> Iterator[Tree]:
+    """The files of a folder or zip archive, or one image.
 
     Raises:
         FileNotFoundError: If there is no such path.
         ValueError: If the archive is damaged.
     """
+    where = str(path)
     if path.is_dir():
         names = []
         for folder, folders, files in os.walk(path, followlinks=True):
             inside = Path(folder).relative_to(path)
             names += [(inside / file).as_posix() for file in files] + [f"{(inside / f).as_posix()}/" for f in folders]
-        yield sorted(names), lambda name: (path / name).read_bytes()
+        yield Tree(where, sorted(names), lambda name: (path / name).read_bytes())
         return
     if not path.is_file():
         raise FileNotFoundError(f"{path} is neither a folder nor a zip archive.")
     if is_image(path.name):
-        yield [path.name], lambda _: path.read_bytes()
+        yield Tree(where, [path.name], lambda _: path.read_bytes())
         return
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"{path} is not a whole zip archive: {error}. It is truncated or damaged.") from error
     with archive:
-        yield sorted(archive.namelist()), archive.read
-
-
-def is_stray(name: str) -> bool:
-    """Whether a file or folder is none of the data: hidden, or left behind by macOS."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+        yield Tree(where, sorted(archive.namelist()), archive.read)
 
 
 def is_image(name: str) -> bool:
@@ -108,57 +150,66 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def image_files(names: Sequence[str]) -> list[str]:
-    """The images among the files of :func:`open_tree`."""
-    return [name for name in names if is_image(name) and not is_stray(name)]
+def _is_stray(name: str) -> bool:
+    """Whether a file or folder is none of the data: hidden, or left behind by macOS."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
 
 
-def other_files(names: Sequence[str], where: str) -> list[str]:
-    """A note on files of :func:`open_tree` that are no images; none if there are none."""
-    others = [name for name in names if not (is_image(name) or is_stray(name) or name.endswith("/"))]
-    return [f"{where}: {listed(others, 'file')} left out, being no image by the suffix"] if others else []
-
-
-def labels_of(files: Iterable[str], order: Sequence[str]) -> torch.Tensor:
-    """Numbers of the classes of files: of the first folders of their names."""
-    return torch.tensor([order.index(PurePosixPath(file).parts[0]) for file in files], dtype=torch.int64)
-
-
-def class_order(found: Iterable[str], classes: Sequence[str] | None, where: str) -> tuple[str, ...]:
-    """Names of the classes in order: those given, or else the folders found, sorted.
+def read_classes(
+    tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
+) -> tuple[Bytes, Tensor, tuple[str, ...]]:
+    """Images sorted by class, their labels, and names of the classes; arguments as of :func:`image_folder`.
 
     Raises:
-        ValueError: If a folder is none of the classes given.
+        ValueError: As :func:`image_folder`.
     """
-    order = tuple(sorted(found) if classes is None else classes)
-    for folder in found:
-        if folder not in order:
-            raise ValueError(f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}.")
-    return order
+    order = tree.classes(classes)
+    files = sorted(tree.images, key=lambda file: order.index(_class(file)))
+    return decode_all(files, tree.read, tree.where, size, channels).pixels, labels_of(files, order), order
 
 
-def class_files(names: Sequence[str], where: str) -> dict[str, list[str]]:
-    """Image files by class, the first folder of their name.
+def labels_of(files: Sequence[str], order: Sequence[str]) -> Tensor:
+    """Numbers of the classes of files."""
+    return torch.tensor([order.index(_class(file)) for file in files], dtype=torch.int64)
+
+
+def _class(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def read_pair(
+    lower: str | Path, upper: str | Path, size: Size = None, channels: int = 3, strict: bool = True
+) -> tuple[Interval, Images, Images]:
+    """The images of two folders or zip archives as one interval; and lower and upper with their common file names.
+
+    Bounds are scaled to [0, 1]. Stretching keeps their order, since all its weights are positive. Lossy formats such as
+    JPEG may not keep it.
 
     Raises:
-        ValueError: If there are no class folders, one holds no image, or an image is in none.
+        FileNotFoundError: If there is no such folder.
+        ValueError: If a file has no partner, an image cannot be read (with ``strict``; else both of its bounds are left
+            out), sizes differ, or bounds are out of order.
     """
-    found: dict[str, list[str]] = {}
-    for name in names:
-        if is_stray(name):
-            continue
-        parts = PurePosixPath(name).parts
-        if is_image(name) and len(parts) == 1:
-            raise ValueError(f"{where}: {name} is in no class folder. Put each image into the folder of its class.")
-        if is_image(name) or name.endswith("/"):
-            found.setdefault(parts[0], [])
-        if is_image(name):
-            found[parts[0]].append(name)
-    if not found:
-        raise ValueError(f"{where} has no folders of images in it. One folder per class is needed.")
-    if set(map(str.lower, found)) <= _SPLITS:
-        raise ValueError(f"{where} is divided into {', '.join(sorted(found))}: choose one of these folders.")
-    for folder, files in found.items():
-        if not files:
-            raise ValueError(f"{where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)}).")
-    return found
+    with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
+        files = below.images
+        if unmatched := sorted(set(files).symmetric_difference(above.images)):
+            has, lacks = (lower, upper) if unmatched[0] in files else (upper, lower)
+            raise ValueError(f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names.")
+        sides = [decode_all(files, tree.read, tree.where, size, channels, strict) for tree in (below, above)]
+    kept = sorted(set(sides[0].files) & set(sides[1].files))
+    if not kept:
+        raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
+    found, other = (replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)]) for side in sides)
+    low, high = found.pixels, other.pixels
+    if low.shape != high.shape:
+        raise ValueError(
+            f"{lower} has images of {by(low.shape[2:])} pixels, but {upper} of {by(high.shape[2:])}. Give a size to "
+            f"stretch all images to."
+        )
+    if (low > high).any():
+        at = np.argwhere(low > high)[0]
+        raise ValueError(
+            f"Bounds are out of order in {kept[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]} the lower "
+            f"one is {low[tuple(at)]}, the upper one {high[tuple(at)]}. Were the folders swapped, or stored as JPEG?"
+        )
+    return Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high))), found, other

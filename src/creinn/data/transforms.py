@@ -1,22 +1,23 @@
-r"""Interval data from images, as in the interval experiments of Wang et al. (2025).
+r"""What is done to batches of images: interval data as in the interval experiments of Wang et al. (2025), and training.
 
-In: images. Out: :class:`~creinn.interval.Interval`, by noise or brightness of a range of strengths; and normalisation
-that keeps order.
-
-Both shifts are monotone in their strength, pixel by pixel and in floating point too: sums, quotients by a positive
-number, products with a non-negative one and clipping are monotone, and correct rounding keeps order. So the two ends of
-a range of strengths give the two bounds of the range of every pixel.
+In: images. Out: :class:`~creinn.interval.Interval`, by noise or brightness of a range of strengths; normalised, cropped
+and flipped copies, both bounds alike. Both shifts are monotone in their strength, pixel by pixel and in floating point
+too, since correct rounding keeps order: so the two ends of a range of strengths give the bounds of every pixel.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from creinn.interval import Interval
 
 Images = Float[Tensor, "n channels height width"]
+Batch = TypeVar("Batch", Tensor, Interval)
 
 
 def noise(x: Images, mu1: float, mu2: float) -> Interval:
@@ -46,10 +47,10 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
 
     Hue and saturation stay, so with :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)` all
     channels are multiplied by :math:`V' / V`; black, :math:`V = 0`, which has no hue, becomes the grey :math:`V'`. A
-    strength of 0 leaves the image exactly as it is. Grey images of one channel are taken too.
+    strength of 0 leaves the image exactly as it is.
 
     Args:
-        x: Images in [0, 1], of 1 or 3 channels.
+        x: Images in [0, 1], of 1 (grey) or 3 channels.
         beta1: Least increase.
         beta2: Greatest increase.
 
@@ -66,7 +67,15 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     if x.shape[1] not in (1, 3):
         raise ValueError(f"Brightness needs grey (1 channel) or RGB images (3), but these have {x.shape[1]} channels.")
     _check_range(beta1, beta2, "beta")
-    return Interval(_brightened(x, beta1), _brightened(x, beta2))
+    value = x.amax(dim=1, keepdim=True)
+    # Below the smallest normal number the quotient could overflow: there as for black, the increase is added.
+    black = value < torch.finfo(x.dtype).tiny
+
+    def brightened(beta: float) -> Tensor:
+        raised = (value + beta).clamp(0, 1)
+        return torch.where(black, x + (raised - value), x * (raised / value.masked_fill(black, 1))).clamp(0, 1)
+
+    return Interval(brightened(beta1), brightened(beta2))
 
 
 def normalize(
@@ -94,19 +103,65 @@ def normalize(
     return (x - shift) / scale
 
 
-def _brightened(x: Tensor, beta: float) -> Tensor:
-    value = x.amax(dim=1, keepdim=True)
-    raised = (value + beta).clamp(0, 1)
-    # Below the smallest normal number the quotient could overflow: there as for black, the increase is added.
-    black = value < torch.finfo(x.dtype).tiny
-    return torch.where(black, x + (raised - value), x * (raised / value.masked_fill(black, 1))).clamp(0, 1)
+@dataclass(frozen=True)
+class RandomCropFlip:
+    """Pad with zeros, cut out a window of the old size at a random place, and mirror every other image left to right.
+
+    Every image of a batch has a place and a side of its own; both bounds of an interval have the same. The border is
+    black if applied before normalisation, the mean colour if after.
+
+    Args:
+        padding: Width of the border.
+        flip: Whether to mirror, with probability one half.
+
+    Example:
+        >>> images = torch.arange(4.0).reshape(1, 1, 2, 2)
+        >>> RandomCropFlip(padding=1)(images, torch.Generator().manual_seed(0)).shape
+        torch.Size([1, 1, 2, 2])
+    """
+
+    padding: int = 4
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        if self.padding < 0:
+            raise ValueError(f"padding must be at least 0, but is {self.padding}.")
+
+    def __call__(self, x: Batch, generator: torch.Generator) -> Batch:
+        """Augment images ``(N, channels, height, width)`` of any dtype; ``generator`` may live on another device.
+
+        Raises:
+            ValueError: If ``x`` is not a batch of images.
+        """
+        _check_batch(x)
+        n, _, height, width = x.shape
+
+        def draw(high: int) -> Tensor:
+            return torch.randint(high, (n, 1), generator=generator, device=generator.device).to(x.device)
+
+        top, left = draw(2 * self.padding + 1), draw(2 * self.padding + 1)
+        rows = top + torch.arange(height, device=x.device)
+        columns = left + torch.arange(width, device=x.device)
+        if self.flip:
+            columns = torch.where(draw(2).bool(), columns.flip(1), columns)
+        place = (rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]).reshape(n, 1, height * width)
+
+        def cut(images: Tensor) -> Tensor:
+            padded = pad(images, [self.padding] * 4).flatten(2)
+            return padded.gather(2, place.expand(-1, images.shape[1], -1)).unflatten(2, (height, width))
+
+        return x.each(cut) if isinstance(x, Interval) else cut(x)
+
+
+def _check_batch(x: Tensor | Interval) -> None:
+    if x.ndim != 4:
+        raise ValueError(f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}.")
 
 
 def _check_images(x: Tensor) -> None:
     if not x.is_floating_point():
         raise TypeError(f"Images must be floating, in [0, 1], but are {x.dtype}. Divide bytes by 255 first.")
-    if x.ndim != 4:
-        raise ValueError(f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}.")
+    _check_batch(x)
     outside = ~((x >= 0) & (x <= 1))
     if bool(outside.any()):
         at = tuple(outside.nonzero()[0].tolist())
