@@ -12,7 +12,7 @@ from creinn.evaluation import AccuracyRejection, Reliability
 from creinn.evaluation.summary import MEASURES
 from creinn.report.provenance import provenance_rows
 from creinn.report.tables import html_table, text_table
-from creinn.report.templating import texts
+from creinn.report.theme import texts
 
 MOST_CLASSES = 10
 """Classes in the terminal's table; the page and the JSON file have all."""

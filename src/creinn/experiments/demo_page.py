@@ -22,13 +22,11 @@ from creinn.experiments.demo import (
     measures_of,
 )
 from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
-from creinn.report.images import image_grid, interval_bars
-from creinn.report.page import Part, Section, Side, write_page
+from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.provenance import provenance_rows
 from creinn.report.tables import html_table
-from creinn.report.templating import texts
 from creinn.report.ternary import coarsen, simplex
-from creinn.report.theme import color
+from creinn.report.theme import color, texts
 
 SHOWN = 4  # images per row of the gallery
 

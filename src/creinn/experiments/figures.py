@@ -20,8 +20,8 @@ from creinn.experiments.tables import sets_of
 from creinn.report import Side, Spread, heat_map, image_grid, increase_chart, interval_bars
 from creinn.report import rejection_curves as draw_rejection
 from creinn.report import training_curves as draw_training
+from creinn.report.page import Figure
 from creinn.report.ternary import coarsen, simplex
-from creinn.report.theme import Figure
 
 LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
 

@@ -15,9 +15,8 @@ from creinn.experiments import figures, tables
 from creinn.experiments.records import POINTS
 from creinn.experiments.study import Record, Study, lookup, read_studies
 from creinn.files import write_bytes
-from creinn.report import Section, Side, html_table, markdown_table, write_page
-from creinn.report.tables import Row
-from creinn.report.theme import Figure
+from creinn.report.page import Figure, Section, Side, write_page
+from creinn.report.tables import Row, html_table, markdown_table
 
 TITLE = "CreINN experiments"
 LEAD = (

@@ -1,7 +1,8 @@
-"""Tables, figures and the HTML page, which is a jinja2 template.
+"""Tables, figures and the HTML page: rows, curves and credal sets in, text, plotly figures and one file out.
 
-Tables need nothing more than torch brings; the rest needs plotly, and Pillow for images (``pip install
-creinn[report]``), and is loaded when first asked for.
+In reading order: ``tables``, ``theme`` (colours, templates), ``page`` (with images), ``figures``, ``ternary`` (credal
+sets), ``provenance``. Tables need nothing more than torch brings; the rest needs plotly, and Pillow for images
+(``pip install creinn[report]``), and is loaded when first asked for.
 """
 
 from importlib import import_module
@@ -10,46 +11,28 @@ from typing import TYPE_CHECKING, Any
 from creinn.report.tables import Spread, html_table, markdown_table, text_table, with_published
 
 if TYPE_CHECKING:
-    from creinn.report.figures import heat_map, increase_chart, rejection_curves, score_histograms, training_curves
-    from creinn.report.images import image_grid, interval_bars
-    from creinn.report.page import Section, Side, write_page
-    from creinn.report.scores import confusion_map, reliability_chart
+    from creinn.report.figures import (
+        confusion_map,
+        heat_map,
+        increase_chart,
+        rejection_curves,
+        reliability_chart,
+        score_histograms,
+        training_curves,
+    )
+    from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
     from creinn.report.ternary import coarsen, simplex
 
-__all__ = [
-    "Section",
-    "Side",
-    "Spread",
-    "coarsen",
-    "confusion_map",
-    "heat_map",
-    "html_table",
-    "image_grid",
-    "increase_chart",
-    "interval_bars",
-    "markdown_table",
-    "rejection_curves",
-    "reliability_chart",
-    "score_histograms",
-    "simplex",
-    "text_table",
-    "training_curves",
-    "with_published",
-    "write_page",
-]
-
-_MODULES = {
-    "figures": ("heat_map", "increase_chart", "rejection_curves", "score_histograms", "training_curves"),
-    "images": ("image_grid", "interval_bars"),
-    "page": ("Section", "Side", "write_page"),
-    "scores": ("confusion_map", "reliability_chart"),
-    "ternary": ("coarsen", "simplex"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = [  # noqa: RUF022 (in the order of the files)
+    "Spread", "html_table", "markdown_table", "text_table", "with_published",
+    "Section", "Side", "image_grid", "interval_bars", "write_page",
+    "confusion_map", "heat_map", "increase_chart", "rejection_curves", "reliability_chart", "score_histograms",
+    "training_curves", "coarsen", "simplex",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import_module(f"{__name__}.theme")  # says that plotly is missing before anything large is loaded
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in __all__:
+        modules = (import_module(f"{__name__}.{module}") for module in ("page", "figures", "ternary"))
+        return next(getattr(module, name) for module in modules if hasattr(module, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

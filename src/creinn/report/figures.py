@@ -1,30 +1,38 @@
 """Figures of results: numbers in, plotly figures out, one per panel; knows no model.
 
-Accuracy-rejection curves, score histograms, training curves, the radii of a layer, and how uncertainty grows under
-shift. Credal sets are drawn by :mod:`creinn.report.ternary`.
+Accuracy-rejection curves, score histograms, training curves, uncertainty under shift, calibration, and matrices in
+colours. Credal sets are drawn by :mod:`creinn.report.ternary`.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from plotly import graph_objects as go
 
-from creinn.evaluation import AccuracyRejection
+from creinn.evaluation import AccuracyRejection, Reliability
 from creinn.evaluation.checks import as_numpy, as_scores
-from creinn.report.page import Side
+from creinn.report.page import Figure, Side
 from creinn.report.tables import Spread
-from creinn.report.theme import FAINT, PALETTE, Figure, color, explained, figure, go, require, translucent
+from creinn.report.theme import FAINT, PALETTE, color, render, require, translucent
 
-MOST_POINTS = 500
-"""Longest curve that is drawn in full; longer ones are thinned evenly, both ends kept."""
+MOST_POINTS = 500  # of a curve; longer ones are thinned evenly, both ends kept
+MOST_NUMBERS = 12  # classes of a confusion matrix with the counts written into it
+
+_TEMPLATE = go.layout.Template(json.loads(render("figure.json")))
+
+
+def figure(title: str = "", height: int = 320, **layout: Any) -> Figure:
+    """An empty figure in the common style; further options are those of plotly's layout."""
+    return Figure(layout={"template": _TEMPLATE, "height": height, "title_text": title, **layout})
 
 
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
     """Accuracy of the kept samples against the share rejected: a panel per measure, a line per model.
 
-    Args:
-        curves: By model, then by measure, for example ``curves["CreINN"]["epistemic"]``. A model may lack a measure.
+    Curves are by model, then by measure: ``curves["CreINN"]["epistemic"]``. A model may lack a measure.
 
     Raises:
         ValueError: If there are no curves.
@@ -34,27 +42,18 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
     measures = list(dict.fromkeys(measure for by_measure in complete_first for measure in by_measure))
     require(measures, "the mapping of measures of every model in curves")
     every = [curve.accuracy for by_measure in curves.values() for curve in by_measure.values()]
-    common = _accuracy_range(np.concatenate(every))
+    x_axis = {"title_text": "rejected", "tickformat": ".0%", "range": [0, 1]}
+    y_axis = {"title_text": "accuracy of the kept", "range": _accuracy_range(np.concatenate(every))}
     drawings = []
     for measure in measures:
-        drawing = figure(measure)
+        drawing = figure(measure, xaxis=x_axis, yaxis=y_axis)
         for number, (model, by_measure) in enumerate(curves.items()):
-            if measure not in by_measure:
-                continue
-            curve = by_measure[measure]
-            kept = _thinned(len(curve.rejection))
-            drawing.add_trace(
-                go.Scatter(
-                    x=np.asarray(curve.rejection)[kept],
-                    y=np.asarray(curve.accuracy)[kept],
-                    name=model,
-                    mode="lines",
-                    line={"color": color(number), "width": 2},
-                    hovertemplate="%{x:.0%} rejected: accuracy %{y:.4f}",
-                )
-            )
-        drawing.update_xaxes(title_text="rejected", tickformat=".0%", range=[0, 1])
-        drawing.update_yaxes(title_text="accuracy of the kept", range=common)
+            if measure in by_measure:
+                curve = by_measure[measure]
+                points = len(curve.rejection)
+                kept = np.unique(np.linspace(0, points - 1, min(points, MOST_POINTS)).round().astype(np.intp))
+                x, y = np.asarray(curve.rejection)[kept], np.asarray(curve.accuracy)[kept]
+                drawing.add_trace(_line(model, x, y, color(number), "%{x:.0%} rejected: accuracy %{y:.4f}"))
         drawings.append(drawing)
     return Side(drawings)
 
@@ -64,39 +63,24 @@ def score_histograms(
 ) -> Side:
     """How scores are distributed over groups of samples: a panel per model, a histogram per group.
 
-    Each bar is the share of its group; the groups of a panel have common bins from the least score to the greatest.
-
-    Args:
-        scores: By model, then by group, for example ``scores["CreINN"]["in distribution"]``; one score per sample.
-        x_title: What the scores are.
-        bins: Number of bins.
+    Scores, one per sample, are by model, then by group: ``scores["CreINN"]["in distribution"]``. Each bar is the share
+    of its group; the groups of a panel have common bins from the least score to the greatest.
 
     Raises:
         ValueError: If there are no scores, or one is NaN or infinite.
     """
     require(scores, "scores")
     groups = list(dict.fromkeys(group for by_group in scores.values() for group in by_group))
+    y_axis = {"title_text": "share of samples", "tickformat": ".0%"}
     drawings = []
     for model, by_group in scores.items():
         require(by_group, f"scores[{model!r}]")
         values = {group: as_scores(value, f"scores[{model!r}][{group!r}]") for group, value in by_group.items()}
-        edges = _edges(np.concatenate(list(values.values())), bins)
-        drawing = figure(model)
-        drawing.update_layout(barmode="overlay", bargap=0)
+        edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins)
+        drawing = figure(model, barmode="overlay", bargap=0, xaxis={"title_text": x_title}, yaxis=y_axis)
         for group, value in values.items():
-            shade = color(groups.index(group))
-            drawing.add_trace(
-                go.Bar(
-                    x=(edges[:-1] + edges[1:]) / 2,
-                    y=np.histogram(value, edges)[0] / len(value),
-                    width=np.diff(edges),
-                    name=group,
-                    marker={"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}},
-                    hovertemplate="%{x:.3f}: %{y:.1%}",
-                )
-            )
-        drawing.update_xaxes(title_text=x_title)
-        drawing.update_yaxes(title_text="share of samples", tickformat=".0%")
+            share = np.histogram(value, edges)[0] / len(value)
+            drawing.add_trace(_bars(edges, share, color(groups.index(group)), "%{x:.3f}: %{y:.1%}", name=group))
         drawings.append(drawing)
     return Side(drawings)
 
@@ -110,8 +94,7 @@ def training_curves(
 
     Args:
         histories: By model, the rows of a :class:`creinn.training.History`.
-        measures: Columns of the rows; each is drawn with its ``val_`` counterpart. Columns without any number are left
-            out.
+        measures: Columns of the rows, each drawn with its ``val_`` counterpart; those without numbers are left out.
         colors: Colours by model, where they must agree with another figure.
 
     Raises:
@@ -123,24 +106,65 @@ def training_curves(
     require(shown, f"the list of columns with numbers, of {', '.join(measures)},")
     drawings = []
     for measure in shown:
-        drawing = figure(measure)
+        drawing = figure(measure, xaxis={"title_text": "epoch"}, yaxis={"rangemode": "nonnegative"})
         for number, (model, rows) in enumerate(histories.items()):
             shade = (colors or {}).get(model, color(number))
             for key, dash in ((measure, "solid"), (f"val_{measure}", "dash")):
                 points = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
                 if points:
                     x, y = zip(*points, strict=True)
-                    line = {"color": shade, "width": 2, "dash": dash}
-                    hover = f"{key} %{{y:.4f}}"
-                    drawing.add_trace(go.Scatter(x=x, y=y, name=model, mode="lines", line=line, hovertemplate=hover))
-        if f"val_{measure}" in filled:
-            drawing.add_trace(explained("dashed: validation", "dash"))
-        drawing.update_xaxes(title_text="epoch")
-        drawing.update_yaxes(rangemode="nonnegative")
+                    drawing.add_trace(_line(model, x, y, shade, f"{key} %{{y:.4f}}", dash))
         if measure == "accuracy":
-            lines = [trace.y for trace in drawing.data if trace.y[0] is not None]
-            drawing.update_yaxes(range=_accuracy_range(np.concatenate(lines)))
+            drawing.update_yaxes(range=_accuracy_range(np.concatenate([trace.y for trace in drawing.data])))
+        if f"val_{measure}" in filled:
+            drawing.add_trace(_explained("dashed: validation"))
         drawings.append(drawing)
+    return Side(drawings)
+
+
+def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure:
+    """Uncertainty under growing shift: bars per model, a place on the axis per shift, standard deviations as whiskers.
+
+    Values are by model, then by shift in the order of drawing: ``values["EU"]["noise [0.12, 0.16]"]``. They are
+    relative to the base, so that 1 is no change.
+
+    Raises:
+        ValueError: If there are no values.
+    """
+    require(values, "values")
+    drawing = figure(yaxis={"title_text": "uncertainty relative to the base"})
+    for number, (model, by_shift) in enumerate(values.items()):
+        require(by_shift, f"values[{model!r}]")
+        spreads = [value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values()]
+        whiskers = [spread.std or 0.0 for spread in spreads]
+        seen = any(spread.std is not None for spread in spreads)
+        drawing.add_bar(
+            x=list(by_shift),
+            y=[spread.mean for spread in spreads],
+            name=model,
+            error_y={"array": whiskers, "visible": seen, "thickness": 1, "color": FAINT},
+            hovertemplate="%{x}: %{y:.3f}",
+            marker={"color": color(number)},
+        )
+    line = {"color": FAINT, "dash": "dot"}
+    return drawing.add_hline(y=1.0, line=line, annotation_text="no change", annotation_position="top left")
+
+
+def reliability_chart(found: Reliability) -> Side:
+    """Accuracy against the probability of the predicted class, bin by bin, and the share of samples in each bin."""
+    x_axis = {"title_text": "probability of the predicted class", "range": [0, 1]}
+    seen = (
+        ("accuracy in the bin", found.accuracy, "probability %{customdata[1]:.3f}, accuracy %{y:.3f}"),
+        ("share of samples", found.rows / found.rows.sum(), "%{y:.1%}"),
+    )
+    drawings = []
+    for number, (title, y, hover) in enumerate(seen):
+        drawing = figure(title, xaxis=x_axis, yaxis={"tickformat": ".0%"})
+        behind = np.stack([found.rows, found.confidence], 1)
+        told = f"{hover}, %{{customdata[0]}} samples<extra></extra>"
+        drawings.append(drawing.add_trace(_bars(found.edges, y, color(number), told, customdata=behind)))
+    drawings[0].add_trace(_explained("dashed: accuracy equals probability", (0, 1)))
+    drawings[0].update_yaxes(range=[0, 1])
     return Side(drawings)
 
 
@@ -153,57 +177,69 @@ def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label
     values = as_numpy(matrix)
     if values.ndim != 2 or values.size == 0:
         raise ValueError(f"A heat map needs a matrix with entries, but the shape is {values.shape}.")
-    height = int(min(700, max(320, 120 + 480 * values.shape[0] / values.shape[1])))
-    drawing = figure(height=height)
-    drawing.add_trace(
-        go.Heatmap(
-            z=values,
-            colorscale=[[0.0, translucent(PALETTE[0], 0)], [1.0, PALETTE[0]]],
-            zmin=min(0.0, float(values.min())),
-            colorbar={"title": {"text": label}, "thickness": 10, "outlinewidth": 0},
-            hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>",
-        )
+    return _matrix(
+        x_title,
+        y_title,
+        height=int(np.clip(120 + 480 * values.shape[0] / values.shape[1], 320, 700)),
+        z=values,
+        colorscale=[[0.0, translucent(PALETTE[0], 0)], [1.0, PALETTE[0]]],
+        zmin=min(0.0, float(values.min())),
+        colorbar={"title": {"text": label}, "thickness": 10, "outlinewidth": 0},
+        hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>",
     )
-    drawing.update_xaxes(title_text=x_title, showgrid=False)
-    drawing.update_yaxes(title_text=y_title, showgrid=False, autorange="reversed")
-    return drawing
 
 
-def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure:
-    """Uncertainty under growing shift: bars per model, a place on the axis per shift, standard deviations as whiskers.
+def confusion_map(counts: Any, names: Sequence[str]) -> Figure:
+    """A confusion matrix in colours, true classes in rows; the colour is the share of the row.
 
-    Args:
-        values: By model, then by shift in the order of drawing, for example ``values["EU"]["noise [0.12, 0.16]"]``;
-            relative to the base, so that 1 is no change.
+    Counts are those of :func:`creinn.evaluation.confusion`, of shape ``(K, K)``.
 
     Raises:
-        ValueError: If there are no values.
+        ValueError: If the shape does not fit the names.
     """
-    require(values, "values")
-    drawing = figure()
-    for number, (model, by_shift) in enumerate(values.items()):
-        require(by_shift, f"values[{model!r}]")
-        spreads = [value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values()]
-        whiskers = {
-            "array": [spread.std or 0.0 for spread in spreads],
-            "visible": any(spread.std is not None for spread in spreads),
-            "thickness": 1,
-            "color": FAINT,
-        }
-        drawing.add_trace(
-            go.Bar(
-                x=list(by_shift),
-                y=[spread.mean for spread in spreads],
-                name=model,
-                error_y=whiskers,
-                hovertemplate="%{x}: %{y:.3f}",
-                marker={"color": color(number)},
-            )
-        )
-    line = {"color": FAINT, "dash": "dot"}
-    drawing.add_hline(y=1.0, line=line, annotation_text="no change", annotation_position="top left")
-    drawing.update_yaxes(title_text="uncertainty relative to the base")
-    return drawing
+    matrix = as_numpy(counts)
+    if matrix.shape != (len(names), len(names)):
+        raise ValueError(f"{len(names)} classes need a square matrix of counts, but the shape is {matrix.shape}.")
+    drawing = _matrix(
+        "predicted class",
+        "true class",
+        height=int(np.clip(120 + 36 * len(names), 280, 700)),
+        z=matrix / matrix.sum(1, keepdims=True).clip(1),
+        text=matrix,
+        texttemplate="%{text}" if len(names) <= MOST_NUMBERS else None,
+        colorscale=[[0.0, translucent(PALETTE[0], 0)], [1.0, translucent(PALETTE[0], 0.7)]],  # numbers stay legible
+        zmin=0,
+        zmax=1,
+        showscale=False,
+        hovertemplate="%{text} of true class %{y} predicted as %{x}: %{z:.1%}<extra></extra>",
+    )
+    short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+    places = {"tickvals": list(range(len(names))), "ticktext": short}
+    return drawing.update_xaxes(places).update_yaxes(places)
+
+
+def _line(name: str, x: Any, y: Any, shade: str, hover: str, dash: str = "solid") -> go.Scatter:
+    line = {"color": shade, "width": 2, "dash": dash}
+    return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hovertemplate=hover)
+
+
+def _bars(edges: npt.NDArray[np.float64], y: npt.NDArray[np.float64], shade: str, hover: str, **options: Any) -> go.Bar:
+    """Bars from edge to edge."""
+    marker = {"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
+    middle = (edges[:-1] + edges[1:]) / 2
+    return go.Bar(x=middle, y=y, width=np.diff(edges), marker=marker, hovertemplate=hover, **options)
+
+
+def _explained(name: str, x: Sequence[float | None] = (None,)) -> go.Scatter:
+    """What dashed lines mean, for the legend: a grey line through ``(x, x)``, or none."""
+    return go.Scatter(x=x, y=x, name=name, mode="lines", hoverinfo="skip", line={"color": FAINT, "dash": "dash"})
+
+
+def _matrix(x_title: str, y_title: str, height: int, **options: Any) -> Figure:
+    """A heat map whose first row is on top."""
+    x_axis = {"title_text": x_title, "showgrid": False}
+    y_axis = {"title_text": y_title, "showgrid": False, "autorange": "reversed"}
+    return figure(height=height, xaxis=x_axis, yaxis=y_axis).add_heatmap(**options)
 
 
 def _accuracy_range(values: npt.NDArray[np.float64]) -> list[float]:
@@ -213,13 +249,3 @@ def _accuracy_range(values: npt.NDArray[np.float64]) -> list[float]:
     high = max(high, low + 0.2)
     space = 0.04 * (high - low)
     return [low - space, high + space]
-
-
-def _thinned(count: int) -> npt.NDArray[np.intp]:
-    """Indices of at most ``MOST_POINTS`` of ``count`` points, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(np.intp))
-
-
-def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
-    low, high = float(values.min()), float(values.max())
-    return np.linspace(low, high, bins + 1) if high > low else np.linspace(low - 0.5, low + 0.5, bins + 1)

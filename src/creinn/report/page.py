@@ -1,21 +1,32 @@
-"""One self-contained HTML file of headings, text, tables and figures, which opens without a network.
+"""One self-contained HTML file of headings, text, tables, figures and images, which opens without a network.
 
 In: sections. Out: a file, written whole or not at all. Plotly's script is inlined once, and the page's own policy
-forbids the browser to load anything from elsewhere.
+forbids the browser to load anything from elsewhere. Without plotly, importing this module says how to get it.
 """
 
+import base64
+import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from markupsafe import Markup
 
+from creinn.evaluation.checks import as_numpy
 from creinn.files import write_bytes
-from creinn.report.templating import render
-from creinn.report.theme import FONT, GRID, Figure, get_plotlyjs
+from creinn.report.theme import render, require
+
+try:
+    from plotly.graph_objects import Figure
+    from plotly.offline import get_plotlyjs
+except ImportError as error:
+    raise ImportError(
+        "Reports need plotly, which is not installed. Install it with: pip install creinn[report]"
+    ) from error
 
 Part: TypeAlias = str | Figure
 
@@ -42,20 +53,17 @@ class Section:
     """
 
     heading: str
-    parts: Sequence[Part | Side] = field(default_factory=tuple)
+    parts: Sequence[Part | Side] = ()
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: str = "") -> Path:
-    """Write the page, replacing one that is there.
+    """Write the page, replacing one that is there; gives its path.
 
     Args:
         path: Name of the file; its folder is created.
         title: Title of the page.
         sections: What is on it, in order.
         lead: A paragraph under the title.
-
-    Returns:
-        Path of the file.
 
     Raises:
         ValueError: If there is no title, no section, or a section without heading or parts.
@@ -69,13 +77,21 @@ def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: 
 
 def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
     """The page as text; see :func:`write_page`."""
-    _check(title, sections)
-    anchors = _anchors([section.heading for section in sections])
-    shown = [
-        (anchor, section.heading, [(part, _figures(part, section.heading)) for part in section.parts])
-        for anchor, section in zip(anchors, sections, strict=True)
-    ]
-    has_figures = any(figures for _, _, parts in shown for _, figures in parts)
+    if not title:
+        raise ValueError("A page needs a title, but it is empty.")
+    if len(sections) == 0:
+        raise ValueError("A page needs at least one section, but there are none.")
+    shown: dict[str, tuple[str, list[tuple[Part | Side, list[Figure]]]]] = {}
+    for index, section in enumerate(sections):
+        if not section.heading:
+            raise ValueError(f"Section {index} has no heading.")
+        if len(section.parts) == 0:
+            raise ValueError(f"Section {section.heading!r} is empty: it has no text, table or figure.")
+        base = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
+        names = (base if number == 1 else f"{base}-{number}" for number in count(1))
+        anchor = next(name for name in names if name not in shown)
+        shown[anchor] = section.heading, [(part, _figures(part, section.heading)) for part in section.parts]
+    has_figures = any(figures for _, parts in shown.values() for _, figures in parts)
     numbers = count(1)
 
     def draw(figure: Figure) -> Markup:
@@ -84,19 +100,8 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         return Markup(bare.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name))
 
     plotly = Markup(get_plotlyjs()) if has_figures else ""
-    how = {"draw": draw, "legend": _legend, "plotly": plotly, "FONT": FONT, "GRID": GRID}
-    page = render("page.html", title=title, lead=lead, sections=shown, **how)
+    page = render("page.html", title=title, lead=lead, sections=shown, draw=draw, legend=_legend, plotly=plotly)
     return f"{page}\n"
-
-
-def _anchors(headings: Sequence[str]) -> list[str]:
-    """Names of the sections in addresses, no two the same."""
-    anchors: list[str] = []
-    for heading in headings:
-        base = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
-        further = (f"{base}-{number}" for number in count(2))
-        anchors.append(base if base not in anchors else next(name for name in further if name not in anchors))
-    return anchors
 
 
 def _figures(part: Part | Side, heading: str) -> list[Figure]:
@@ -116,20 +121,71 @@ def _figures(part: Part | Side, heading: str) -> list[Figure]:
 def _legend(figures: Sequence[Figure]) -> dict[str, Any]:
     """What each name is drawn with, once per name; empty if there is one name only, and nothing to explain."""
     found: dict[str, Any] = {}
-    for figure in figures:
-        for trace in figure.data:
-            if trace.name:
-                found.setdefault(trace.name, trace)
+    for trace in (trace for figure in figures for trace in figure.data if trace.name):
+        found.setdefault(trace.name, trace)
     return found if len(found) > 1 or any(trace.hoverinfo == "skip" for trace in found.values()) else {}
 
 
-def _check(title: str, sections: Sequence[Section]) -> None:
-    if not title:
-        raise ValueError("A page needs a title, but it is empty.")
-    if len(sections) == 0:
-        raise ValueError("A page needs at least one section, but there are none.")
-    for index, section in enumerate(sections):
-        if not section.heading:
-            raise ValueError(f"Section {index} has no heading.")
-        if len(section.parts) == 0:
-            raise ValueError(f"Section {section.heading!r} is empty: it has no text, table or figure.")
+def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88) -> Markup:
+    """Images side by side, each with a caption under it and, if given, a detail beside it; needs Pillow.
+
+    Args:
+        images: Arrays or tensors ``(height, width)``, ``(1, height, width)`` or ``(3, height, width)``; bytes, or
+            numbers in [0, 1]. Pixels stay sharp when enlarged.
+        captions: A line or more for each image; a :class:`markupsafe.Markup` goes in as it is.
+        details: Markup for each image, such as :func:`interval_bars`.
+        size: Width of an image in CSS pixels.
+
+    Raises:
+        ValueError: If there are no images, the lengths differ, or an image has another shape or range.
+    """
+    require(images, "images")
+    if len(captions) != len(images) or len(details) not in (0, len(images)):
+        raise ValueError(
+            f"There must be one caption, and one detail or none, per image, but there are {len(images)} images, "
+            f"{len(captions)} captions and {len(details)} details."
+        )
+    cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
+    return render("images.html", cells=cells, size=size)
+
+
+def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Markup:
+    """Probability intervals of one prediction, a bar per class, with marks at a distribution ``point`` within them.
+
+    Raises:
+        ValueError: If there are no classes, or the lengths differ.
+    """
+    bounds = [as_numpy(values).astype(float) for values in (lower, upper, point)]
+    if len(names) == 0 or any(values.shape != (len(names),) for values in bounds):
+        raise ValueError(
+            f"Bars need one lower bound, upper bound and point per class, but the shapes are "
+            f"{', '.join(str(values.shape) for values in bounds)} for {len(names)} classes."
+        )
+    return render("bars.html", rows=list(zip(names, *bounds, strict=True)))
+
+
+def data_uri(image: Any) -> str:
+    """An image as a ``data:`` address that holds a PNG; takes and refuses what :func:`image_grid` does."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(
+            "Images on a page need Pillow, which is not installed. Install it with: pip install creinn[report]"
+        ) from error
+    pixels = as_numpy(image)
+    if pixels.ndim == 3 and len(pixels) == 1:
+        pixels = pixels[0]
+    if (pixels.ndim != 2 and (pixels.ndim != 3 or len(pixels) != 3)) or pixels.size == 0:
+        raise ValueError(
+            f"An image must have shape (height, width), (1, height, width) or (3, height, width), not {pixels.shape}."
+        )
+    if pixels.dtype != np.uint8:
+        if not ((pixels >= 0) & (pixels <= 1)).all():
+            raise ValueError(
+                f"Pixels must be bytes or numbers in [0, 1], but run from {pixels.min():g} to {pixels.max():g}. "
+                "Undo the normalisation first."
+            )
+        pixels = (pixels * 255).round().astype(np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(pixels if pixels.ndim == 2 else pixels.transpose(1, 2, 0)).save(png, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode("ascii")

@@ -33,19 +33,17 @@ def commit(directory: Path) -> str | None:
 
     A directory that lies in a repository but is not tracked by it, such as an installed package, has no commit.
     """
-    if not _git(directory, "ls-files", "."):
-        return None
-    return _git(directory, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or None
 
-
-def _git(directory: Path, *arguments: str) -> str:
-    try:
+    def git(*arguments: str) -> str:
         done = subprocess.run(
             ["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True, timeout=10
         )
-    except (OSError, subprocess.SubprocessError):
-        return ""  # no git, no repository, or no commit yet
-    return done.stdout.strip()
+        return done.stdout.strip()
+
+    try:
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if git("ls-files", ".") else None
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, or no commit yet
+        return None
 
 
 def _version(package: str) -> str | None:

@@ -1,8 +1,7 @@
 """Rows of results -> aligned text, Markdown and HTML.
 
-In: one mapping per row, from column name to cell. Out: the same cells in three forms. A cell is text, a number, a
-:class:`Spread` (mean ± standard deviation), or ``None`` for what does not apply. Published numbers go into columns
-beside ours with :func:`with_published`.
+In: one mapping per row, from column name to cell: text, a number, a :class:`Spread` (mean ± standard deviation), or
+``None`` for what does not apply. Out: the same cells in three forms. Published numbers go into columns beside ours.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from creinn.report.templating import render
+from creinn.report.theme import render
 
 MISSING = "\N{EN DASH}"
 
@@ -38,9 +37,8 @@ class Spread(NamedTuple):
         if len(values) == 0:
             raise ValueError("A mean needs at least one value, but there are none.")
         mean = sum(values) / len(values)
-        if len(values) == 1:
-            return cls(float(mean))
-        return cls(float(mean), sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1)))
+        squares = sum((value - mean) ** 2 for value in values)
+        return cls(float(mean), sqrt(squares / (len(values) - 1)) if len(values) > 1 else None)
 
 
 Cell = str | int | float | Spread | None
@@ -68,13 +66,9 @@ def format_cell(cell: Cell, digits: int = 3) -> str:
 def with_published(
     rows: Sequence[Row], published: Mapping[str, Row], key: str, suffix: str = " (paper)"
 ) -> list[dict[str, Cell]]:
-    """Put a published column to the right of each of ours that has one.
+    """Put a published column, named with ``suffix``, to the right of each of our columns that has one.
 
-    Args:
-        rows: Our rows.
-        published: Published numbers by the value of the column ``key``; a row that is not among them gets dashes.
-        key: Column that names the row.
-        suffix: What is added to a column's name for the published one.
+    ``published`` holds rows by their value in the column ``key``; a row of ours that is not among them gets dashes.
 
     Raises:
         ValueError: If there are no rows, one lacks the column ``key``, or a published column is not among ours.
@@ -94,9 +88,7 @@ def with_published(
         theirs = published.get(str(row[key]), {})
         joined: dict[str, Cell] = {}
         for name in columns:
-            joined[name] = row.get(name)
-            if name in paired:
-                joined[name + suffix] = theirs.get(name)
+            joined |= {name: row.get(name)} | ({name + suffix: theirs.get(name)} if name in paired else {})
         result.append(joined)
     return result
 
@@ -116,22 +108,13 @@ def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """
     columns, cells, numeric = _grid(rows, digits)
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        padded = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        return "  ".join(padded).rstrip()
-
-    return "\n".join([line(columns), "  ".join("-" * width for width in widths), *map(line, cells)])
+    form = "  ".join(f"{{:{'>' if right else '<'}{width}}}" for width, right in zip(widths, numeric, strict=True))
+    lines = [columns, ["-" * width for width in widths], *cells]
+    return "\n".join(form.format(*line).rstrip() for line in lines)
 
 
 def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
-    """A Markdown table; pipes in cells are escaped.
-
-    Raises:
-        ValueError: If there are no rows or no columns.
+    """A Markdown table; pipes in cells are escaped. Refuses what :func:`text_table` does.
 
     Example:
         >>> print(markdown_table([{"model": "SNN", "acc": Spread(0.9, 0.01)}], digits=2))
@@ -140,28 +123,18 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
         | SNN | 0.90 ± 0.01 |
     """
     columns, cells, numeric = _grid(rows, digits)
-    rule = "|" + "|".join("---:" if right else "---" for right in numeric) + "|"
-
-    def line(row: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-
-    return "\n".join([line(columns), rule, *map(line, cells)])
+    rule = "|".join("---:" if right else "---" for right in numeric)
+    head, *body = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in [columns, *cells])
+    return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {line} |" for line in body)])
 
 
 def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
-    """An HTML table for :func:`creinn.report.write_page`; published columns stand in grey.
+    """An HTML table for a page; published columns stand in grey. Refuses what :func:`text_table` does.
 
     On a narrow window a table of more than three columns becomes a list of its rows, with the names of the columns.
-
-    Raises:
-        ValueError: If there are no rows or no columns.
     """
     columns, cells, numeric = _grid(rows, digits)
-    classes = [
-        " ".join(["number"] * right + ["published"] * name.endswith("(paper)"))
-        for name, right in zip(columns, numeric, strict=True)
-    ]
-    return render("table.html", columns=columns, classes=classes, rows=cells)
+    return render("table.html", columns=columns, numeric=numeric, rows=cells)
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

@@ -1,8 +1,8 @@
-r"""Credal sets drawn in the triangle of three probabilities.
+"""Credal sets drawn in the triangle of three probabilities.
 
-In: one credal set of three classes, or of more classes together with the two that get a corner of their own. Out: a
-plotly figure with the polygon of the set, the lines of its bounds and the intersection probability, as in the figure
-of the paper that shows redundant and reachable bounds.
+In: one credal set of three classes, or of more together with the two that get a corner of their own. Out: a figure
+with the polygon of the set, the lines of its bounds and the intersection probability, as in the paper's figure of
+redundant and reachable bounds.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,12 @@ import torch
 from torch import Tensor
 
 from creinn.credal.credal_set import CredalSet
-from creinn.report.theme import CLEAR, FAINT, GRID, PALETTE, Figure, figure, go, translucent
+from creinn.evaluation.checks import as_numpy
+from creinn.report.figures import figure
+from creinn.report.page import Figure
+from creinn.report.theme import FAINT, PALETTE, translucent
+
+Points = npt.NDArray[np.float64]
 
 
 def simplex(
@@ -38,47 +43,25 @@ def simplex(
             f"{tuple(credal_set.lower.shape)} and there are {len(names)} names. Pick one row, and merge classes with "
             f"coarsen()."
         )
-    lower, upper = _numbers(credal_set.lower), _numbers(credal_set.upper)
-    drawing = figure(height=height)
+    axes = {f"{axis}axis": {"title_text": name} for axis, name in zip("abc", names, strict=True)}
+    drawing = figure(height=height, ternary={"sum": 1, **axes}, margin={"l": 60, "r": 60, "t": 40, "b": 45})
+
+    def add(name: str, points: Points, mode: str, **options: Any) -> None:
+        """A trace through ``points`` of shape ``(n, 3)``; a row of NaN breaks the line."""
+        a, b, c = np.where(np.isnan(points), None, points).T
+        hover = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
+        drawing.add_scatterternary(a=a, b=b, c=c, name=name, mode=mode, hovertemplate=hover, **options)
+
     if given is not None:
-        drawing.add_trace(_lines("bounds as given", _bound_lines(*map(_numbers, given)), FAINT, "dot"))
-    drawing.add_trace(_lines("reachable bounds", _bound_lines(lower, upper), PALETTE[0], "dash"))
-    outline = _around(_numbers(credal_set.vertices()))
-    drawing.add_trace(
-        _ternary(
-            np.concatenate([outline, outline[:1]]),
-            name="credal set",
-            mode="lines+markers",
-            fill="toself",
-            fillcolor=translucent(PALETTE[0], 0.25),
-            line={"color": PALETTE[0], "width": 2},
-            marker={"size": 5},
-        )
-    )
-    drawing.add_trace(
-        _ternary(
-            _numbers(credal_set.intersection)[None],
-            name="intersection probability",
-            mode="markers",
-            marker={"color": PALETTE[1], "size": 10, "symbol": "diamond", "line": {"color": "white", "width": 1}},
-        )
-    )
-    axes = {
-        f"{axis}axis": {
-            "title": {"text": name, "font": {"size": 13}},
-            "min": 0,
-            "showline": True,
-            "linecolor": FAINT,
-            "gridcolor": GRID,
-            "tickfont": {"size": 10},
-            "tickvals": [0.25, 0.5, 0.75],
-        }
-        for axis, name in zip("abc", names, strict=True)
-    }
-    drawing.update_layout(
-        ternary={"sum": 1, "bgcolor": CLEAR, **axes},
-        margin={"l": 60, "r": 60, "t": 40, "b": 45},
-    )
+        line = {"color": FAINT, "width": 1, "dash": "dot"}
+        add("bounds as given", _bound_lines(*given), "lines", line=line, connectgaps=False)
+    line = {"color": PALETTE[0], "width": 1, "dash": "dash"}
+    add("reachable bounds", _bound_lines(credal_set.lower, credal_set.upper), "lines", line=line, connectgaps=False)
+    fill = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
+    line = {"color": PALETTE[0], "width": 2}
+    add("credal set", _outline(as_numpy(credal_set.vertices())), "lines+markers", line=line, **fill)
+    diamond = {"color": PALETTE[1], "size": 10, "symbol": "diamond", "line": {"color": "white", "width": 1}}
+    add("intersection probability", as_numpy(credal_set.intersection)[None], "markers", marker=diamond)
     return drawing
 
 
@@ -88,11 +71,6 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     For a set of probability intervals the sums over a group of classes fill
     :math:`[\sum \underline q_j, \sum \overline q_j]` as far as :math:`\sum q = 1` lets them, so that the image under
     merging classes is again a set of probability intervals; nothing is lost or added.
-
-    Args:
-        credal_set: One set of at least three classes.
-        first: A class.
-        second: Another class.
 
     Raises:
         ValueError: If the bounds are not a vector of at least three classes, or the classes are not two different ones.
@@ -117,27 +95,12 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     return CredalSet(merged(lower), merged(upper).clamp_max(1))
 
 
-def _numbers(values: Any) -> npt.NDArray[np.float64]:
-    return torch.as_tensor(values).detach().cpu().double().numpy()
-
-
-def _ternary(points: npt.NDArray[np.float64], **options: Any) -> go.Scatterternary:
-    """A trace through ``points`` of shape ``(n, 3)``; a row of NaN breaks the line."""
-    a, b, c = ([None if np.isnan(value) else float(value) for value in column] for column in points.T)
-    return go.Scatterternary(a=a, b=b, c=c, hovertemplate="%{a:.3f}, %{b:.3f}, %{c:.3f}", **options)
-
-
-def _lines(name: str, points: npt.NDArray[np.float64], color: str, dash: str) -> go.Scatterternary:
-    line = {"color": color, "width": 1, "dash": dash}
-    return _ternary(points, name=name, mode="lines", line=line, connectgaps=False)
-
-
-def _bound_lines(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _bound_lines(lower: Any, upper: Any) -> Points:
     """Ends of the lines ``q_k = bound`` across the triangle, with a NaN row after each; class by class."""
     rows = []
-    for k in range(3):
+    for k, bounds in enumerate(zip(as_numpy(lower), as_numpy(upper), strict=True)):
         others = [j for j in range(3) if j != k]
-        for bound in np.clip((lower[k], upper[k]), 0, 1):
+        for bound in np.clip(bounds, 0, 1):
             ends = np.zeros((2, 3))
             ends[:, k] = bound
             ends[[0, 1], others] = 1 - bound
@@ -145,7 +108,8 @@ def _bound_lines(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64])
     return np.array(rows)
 
 
-def _around(vertices: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Vertices of a convex polygon in the order of its outline."""
+def _outline(vertices: Points) -> Points:
+    """Vertices of a convex polygon in the order of its outline, the first again at the end."""
     x, y = vertices[:, 1] - vertices[:, 2], vertices[:, 0] * np.sqrt(3)  # an equilateral triangle
-    return vertices[np.argsort(np.arctan2(y - y.mean(), x - x.mean()), kind="stable")]
+    around = vertices[np.argsort(np.arctan2(y - y.mean(), x - x.mean()), kind="stable")]
+    return np.concatenate([around, around[:1]])

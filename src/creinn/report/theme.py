@@ -1,50 +1,26 @@
-"""How every figure looks: plotly, one palette, one plain template, for light pages and dark ones.
+"""How everything in a report looks: colours, letters, and jinja2 templates, for light pages and dark ones.
 
-Backgrounds are transparent, and the palette has a contrast of 3 or more with either page. Text is dark here; on a page
-the style sheet gives it the colour of the scheme.
-
-Plotly is an optional dependency; importing this module without it says how to get it.
+The palette has a contrast of 3 or more with either page. Templates escape text and trust :class:`markupsafe.Markup`.
 """
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
+from typing import Any
 
-try:
-    import plotly.graph_objects as go
-    from plotly.graph_objects import Figure
-    from plotly.offline import get_plotlyjs as get_plotlyjs
-except ImportError as error:
-    raise ImportError(
-        "Reports need plotly, which is not installed. Install it with: pip install creinn[report]"
-    ) from error
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 INK, FAINT, GRID, CLEAR = "#1f2933", "#76808d", "rgba(128, 138, 150, 0.25)", "rgba(0, 0, 0, 0)"
 PALETTE = ("#3577c4", "#cf6a1f", "#2f8f5b", "#9465bd", "#cf4a5c", "#2b8c9b", "#977545", "#76808d")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-_AXIS = {
-    "showline": True,
-    "linecolor": FAINT,
-    "ticks": "outside",
-    "tickcolor": FAINT,
-    "gridcolor": GRID,
-    "zeroline": False,
-    "automargin": True,
-    "title": {"standoff": 8, "font": {"size": 13}},
-}
-_TEMPLATE = go.layout.Template(
-    layout={
-        "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": CLEAR,
-        "plot_bgcolor": CLEAR,
-        "colorway": PALETTE,
-        "title": {"font": {"size": 14}, "x": 0.5, "xanchor": "center", "y": 1, "yanchor": "top", "pad": {"t": 14}},
-        "margin": {"l": 50, "r": 24, "t": 40, "b": 40},
-        "xaxis": _AXIS,
-        "yaxis": _AXIS,
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.25, "yanchor": "top"},
-        "hoverlabel": {"font": {"family": FONT}},
-    }
+_TEMPLATES = Environment(
+    loader=PackageLoader("creinn.report"),
+    autoescape=select_autoescape(["html"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
 )
+_TEMPLATES.globals |= {"INK": INK, "FAINT": FAINT, "GRID": GRID, "CLEAR": CLEAR, "PALETTE": PALETTE, "FONT": FONT}
 
 
 def color(index: int) -> str:
@@ -59,25 +35,22 @@ def translucent(hex_color: str, opacity: float) -> str:
         >>> translucent("#2563a8", 0.25)
         'rgba(37, 99, 168, 0.25)'
     """
-    red, green, blue = (int(hex_color[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = bytes.fromhex(hex_color[1:])
     return f"rgba({red}, {green}, {blue}, {opacity})"
 
 
-def figure(title: str = "", height: int = 320) -> Figure:
-    """An empty figure in the common style."""
-    return Figure(layout={"template": _TEMPLATE, "height": height, "title": {"text": title}})
+def render(template: str, **values: Any) -> Markup:
+    """Markup of an HTML template."""
+    return Markup(_TEMPLATES.get_template(template).render(values))
 
 
-def explained(name: str, dash: str, x: Sequence[float | None] = (None,)) -> go.Scatter:
-    """What a kind of line means, for the legend: a grey line through ``(x, x)``, or none."""
-    return go.Scatter(x=x, y=x, name=name, mode="lines", hoverinfo="skip", line={"color": FAINT, "dash": dash})
+def texts(template: str, **values: Any) -> dict[str, str]:
+    """The texts that a template sets, by name, each in one line."""
+    module = _TEMPLATES.get_template(template).make_module(values)
+    return {name: " ".join(str(text).split()) for name, text in vars(module).items() if not name.startswith("_")}
 
 
 def require(values: Sized, name: str) -> None:
-    """Refuse to draw nothing.
-
-    Raises:
-        ValueError: If ``values`` is empty.
-    """
+    """Raise a ``ValueError`` if there is nothing to draw."""
     if len(values) == 0:
         raise ValueError(f"There is nothing to draw: {name} is empty.")
