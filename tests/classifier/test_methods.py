@@ -9,7 +9,7 @@ from creinn import models
 from creinn.classifier.base import Prediction
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig
-from creinn.training.members import fit_members
+from creinn.training.loop import fit_members
 
 
 @pytest.mark.parametrize("name", METHODS)

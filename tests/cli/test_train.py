@@ -16,7 +16,7 @@ from creinn.cli.saved import read_saved
 from creinn.cli.sources import Rows, Source, Training, read_rows
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
-from creinn.training import loop
+from creinn.training.data import Rows as TrainingRows
 
 FEW = ("--hidden", "8", "--epochs", "2")
 
@@ -269,7 +269,7 @@ def test_interruption_writes_no_model(run, table, tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "_epoch", interrupt)
+    monkeypatch.setattr(TrainingRows, "shuffled", interrupt)
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
     assert done.code == 130
     assert "stopped; no model was written" in done.err

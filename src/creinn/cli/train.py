@@ -30,7 +30,7 @@ from creinn.files import write_bytes
 from creinn.interval import Interval
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
-from creinn.training.members import fit_members
+from creinn.training.loop import fit_members
 from creinn.training.start import credal
 
 METHODS = {name: find_method(name) for name in ("creinn-d", "creinn", *RIVALS, "deep-ensemble")}

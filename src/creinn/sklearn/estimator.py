@@ -33,7 +33,7 @@ from creinn.sklearn.files import load_estimator, save_estimator
 from creinn.sklearn.preparation import Array, Preparation, as_numbers
 from creinn.sklearn.settings import check_settings
 from creinn.training import TrainConfig
-from creinn.training.members import fit_members
+from creinn.training.loop import fit_members
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
 

@@ -1,8 +1,11 @@
 """Training: a configuration, one loop for every classifier, checkpoints that survive a kill.
 
-:class:`TrainConfig` can be imported without loading torch; the rest is loaded when first asked for.
+In: a classifier, data, a :class:`TrainConfig`. Out: the classifier, trained, and its :class:`History`. Read ``config``,
+``data`` (where batches come from), ``loop``, ``history``, ``checkpoint``; ``seeding`` and ``start`` are what the loop
+uses around them, ``diagnose`` looks inside a network. :class:`TrainConfig` can be imported without loading torch.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from creinn.training.config import TrainConfig
@@ -15,12 +18,6 @@ __all__ = ["History", "TrainConfig", "fit"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "fit":
-        from creinn.training.loop import fit
-
-        return fit
-    if name == "History":
-        from creinn.training.history import History
-
-        return History
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("creinn.training.loop"), name)

@@ -1,11 +1,12 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, in one safetensors file.
+"""The files of one run: last and best checkpoint and the history, written as epochs end and read when a run goes on.
 
-In: model, optimiser and history at the end of an epoch. Out: a file that is either whole or not there, and the same
-state again. No state of random generators is kept: each epoch starts from a seed of its own. A run goes on only where
-model, data and settings are those of the checkpoint (see :func:`fingerprint`).
+A checkpoint is one safetensors file with all that a run needs to go on as if it had never stopped: whole, or not there.
+No state of random generators is kept: each epoch starts from a seed of its own. A run goes on only where model, data
+and settings are those of the checkpoint, which its fingerprint tells.
 """
 
 import dataclasses
+import json
 import re
 from dataclasses import dataclass
 from difflib import ndiff
@@ -15,25 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.files import read_tensors, write_tensors
+from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.training.config import TrainConfig
-from creinn.training.history import Row
+from creinn.training.data import Augment, Rows
+from creinn.training.history import Row, best_index
 
-LAST, BEST = "last.safetensors", "best.safetensors"
+LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
 FORMAT = 1
 _WHAT = "training checkpoint"
 # Settings that may change when a run goes on: they do not alter what an epoch computes.
-_FREE = {
-    "epochs",
-    "device",
-    "deterministic",
-    "directory",
-    "checkpoint_every",
-    "patience",
-    "keep",
-    "workers",
-    "progress",
-}
+_FREE = {"epochs", "patience", "keep", "device", "deterministic", "workers"}
+_FREE |= {"directory", "checkpoint_every", "progress"}
 
 
 @dataclass(frozen=True)
@@ -46,52 +39,16 @@ class Checkpoint:
     rows: tuple[Row, ...]
     fingerprint: dict[str, Any]
 
+    def write(self, path: Path) -> None:
+        """Write to a file, all or nothing.
 
-def capture(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-    rows: list[Row],
-    fingerprint: dict[str, Any],
-) -> Checkpoint:
-    """Copy the state of a run."""
-    state = optimizer.state_dict()["state"]
-    moments = {f"{index}/{name}": _copy(value) for index, values in state.items() for name, value in values.items()}
-    weights = {name: _copy(value) for name, value in model.state_dict().items()}
-    return Checkpoint(weights, moments, scaler.state_dict(), tuple(rows), fingerprint)
-
-
-def restore(
-    checkpoint: Checkpoint, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
-) -> list[Row]:
-    """Put the state of a run back, and return its history."""
-    model.load_state_dict(checkpoint.weights)
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in checkpoint.optimizer.items():
-        index, name = key.split("/")
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-    if checkpoint.scaler and scaler.is_enabled():
-        scaler.load_state_dict(checkpoint.scaler)
-    return list(checkpoint.rows)
-
-
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write to a file, all or nothing.
-
-    Raises:
-        OSError: If it cannot be written; the checkpoint that was there before is intact.
-    """
-    tensors = {f"model/{name}": value for name, value in checkpoint.weights.items()}
-    tensors |= {f"optimizer/{name}": value for name, value in checkpoint.optimizer.items()}
-    header = {
-        "what": _WHAT,
-        "format": FORMAT,
-        "rows": list(checkpoint.rows),
-        "scaler": checkpoint.scaler,
-        "fingerprint": checkpoint.fingerprint,
-    }
-    write_tensors(path, tensors, header)
+        Raises:
+            OSError: If it cannot be written; the checkpoint that was there before is intact.
+        """
+        tensors = {f"model/{name}": value for name, value in self.weights.items()}
+        tensors |= {f"optimizer/{name}": value for name, value in self.optimizer.items()}
+        header = {name: getattr(self, name) for name in ("rows", "scaler", "fingerprint")}
+        write_tensors(path, tensors, {"what": _WHAT, "format": FORMAT, **header})
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -106,17 +63,122 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise ValueError(f"{path} holds no training checkpoint, but a {header.get('what')}.")
     if header["format"] > FORMAT:
         raise ValueError(f"{path} has format {header['format']}, newer than {FORMAT}. Update creinn to read it.")
-    return Checkpoint(
-        weights={name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")},
-        optimizer={name.removeprefix("optimizer/"): t for name, t in tensors.items() if name.startswith("optimizer/")},
-        scaler=header["scaler"],
-        rows=tuple(header["rows"]),
-        fingerprint=header["fingerprint"],
-    )
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
+    for key, value in tensors.items():
+        part, _, name = key.partition("/")
+        parts[part][name] = value
+    return Checkpoint(*parts.values(), header["scaler"], tuple(header["rows"]), header["fingerprint"])
 
 
-def fingerprint(
-    model: torch.nn.Module, config: TrainConfig, train_data: str, val_data: str | None, augment: Any
+class RunFiles:
+    """Keeps the state of a run at the end of its last epoch, in memory and in ``config.directory``.
+
+    Without a directory there are no files; the best weights are then kept in memory, if they are asked for.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        scaler: torch.amp.GradScaler,
+        data: tuple[Rows, Rows | None, Augment | None],
+    ) -> None:
+        self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
+        self._folder = None if config.directory is None else Path(config.directory)
+        self._fingerprint = {} if self._folder is None else _fingerprint(model, config, *data)
+        self._best: Checkpoint | None = None
+        self._unwritten: dict[str, Checkpoint] = {}
+
+    def resume(self) -> list[Row]:
+        """Go on from the last checkpoint, or write the first one; returns the history so far.
+
+        Raises:
+            ValueError: If the checkpoint is damaged, belongs to another run, or is beyond the epochs asked for.
+            OSError: If the directory cannot be written to.
+        """
+        if self._folder is None:
+            return []
+        path, rows = self._folder / LAST, []
+        if path.is_file():
+            checkpoint = read_checkpoint(path)
+            _check_fingerprint(checkpoint.fingerprint, self._fingerprint, path)
+            if len(checkpoint.rows) > self._config.epochs:
+                raise ValueError(
+                    f"{path} is {len(checkpoint.rows)} epochs old, but only {self._config.epochs} are asked for. "
+                    f"Use another directory, or ask for more epochs."
+                )
+            rows = self._restore(checkpoint)
+            best = best_index(rows)
+            if best is not None and (self._folder / BEST).is_file():
+                found = read_checkpoint(self._folder / BEST)
+                # a kill may have come between writing best and last: then it is not that of these rows
+                self._best = found if len(found.rows) == best + 1 else None
+        else:
+            self._capture(rows).write(path)
+        write_bytes(self._folder / HISTORY, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        return rows
+
+    def epoch_ended(self, rows: list[Row]) -> None:
+        """Keep the state after an epoch, and write it if a checkpoint is due.
+
+        Raises:
+            OSError: If a file cannot be written; the checkpoint before is intact.
+        """
+        improved = best_index(rows) == len(rows) - 1
+        if self._folder is None and not (improved and self._config.keep == "best"):
+            return
+        self._unwritten[LAST] = self._capture(rows)
+        if improved:
+            self._best = self._unwritten[BEST] = dataclasses.replace(self._unwritten[LAST], optimizer={})
+        if self._folder is not None:
+            _append(self._folder / HISTORY, json.dumps(rows[-1]) + "\n")
+            if len(rows) % self._config.checkpoint_every == 0:
+                self._write(self._folder)
+
+    def ended(self, interrupted: bool) -> None:
+        """Write what is not yet written, and give the model the weights to keep.
+
+        Raises:
+            OSError: If a file cannot be written; the checkpoint before is intact.
+            ValueError: If the best weights are asked for, but their file is gone.
+        """
+        if self._folder is not None:
+            self._write(self._folder)
+        if self._config.keep == "best" and not interrupted:
+            if self._best is None:
+                raise ValueError(
+                    f"The best weights cannot be kept: {self._config.directory} holds no {BEST} that belongs to the "
+                    f"history, or no validation loss was finite. Use keep='last'."
+                )
+            self._model.load_state_dict(self._best.weights)
+
+    def _write(self, folder: Path) -> None:
+        for name in (BEST, LAST):
+            if name in self._unwritten:
+                self._unwritten[name].write(folder / name)
+                del self._unwritten[name]
+
+    def _capture(self, rows: list[Row]) -> Checkpoint:
+        state = self._optimizer.state_dict()["state"]
+        moments = {f"{index}/{name}": _copy(value) for index, values in state.items() for name, value in values.items()}
+        weights = {name: _copy(value) for name, value in self._model.state_dict().items()}
+        return Checkpoint(weights, moments, self._scaler.state_dict(), tuple(rows), self._fingerprint)
+
+    def _restore(self, checkpoint: Checkpoint) -> list[Row]:
+        self._model.load_state_dict(checkpoint.weights)
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, value in checkpoint.optimizer.items():
+            index, name = key.split("/")
+            state.setdefault(int(index), {})[name] = value
+        self._optimizer.load_state_dict(self._optimizer.state_dict() | {"state": state})
+        if checkpoint.scaler and self._scaler.is_enabled():
+            self._scaler.load_state_dict(checkpoint.scaler)
+        return list(checkpoint.rows)
+
+
+def _fingerprint(
+    model: torch.nn.Module, config: TrainConfig, train: Rows, val: Rows | None, augment: Augment | None
 ) -> dict[str, Any]:
     """What must be the same for a run to go on: architecture, settings that matter, data; all plain JSON."""
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
@@ -124,23 +186,18 @@ def fingerprint(
         "architecture": _text(model).splitlines(),
         "weights": [f"{name} {value.dtype} {list(value.shape)}" for name, value in model.state_dict().items()],
         "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
-        "train_data": train_data,
-        "val_data": val_data,
+        "train_data": train.digest(),
+        "val_data": None if val is None else val.digest(),
         "augment": None if augment is None else getattr(augment, "__qualname__", None) or _text(augment),
     }
 
 
-def check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Path) -> None:
-    """Refuse a checkpoint of another run.
-
-    Raises:
-        ValueError: If anything differs; the message says what.
-    """
+def _check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Path) -> None:
+    """Refuse a checkpoint of another run; the message says what differs."""
     advice = "Use another directory, or remove the old checkpoint."
     for part in ("architecture", "weights"):
         if found[part] != expected[part]:
-            lines = ndiff(found[part], expected[part])
-            changed = next((line for line in lines if line[0] in "-+"), "")
+            changed = next((line for line in ndiff(found[part], expected[part]) if line[0] in "-+"), "")
             where = "is only in the checkpoint" if changed.startswith("-") else "is not in the checkpoint"
             raise ValueError(f"{path} belongs to another {part}: {changed[2:].strip()!r} {where}. {advice}")
     defaults = dataclasses.asdict(TrainConfig())  # of settings that did not exist when the checkpoint was written
@@ -160,3 +217,11 @@ def _text(value: Any) -> str:
 
 def _copy(value: Tensor) -> Tensor:
     return value.detach().to("cpu", copy=True)
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line)
+    except OSError as error:
+        raise OSError(f"Cannot write {path}: {error.strerror or error}. The last checkpoint is intact.") from error

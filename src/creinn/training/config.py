@@ -1,7 +1,6 @@
-"""The settings of one training run: a frozen dataclass.
+"""The settings of one training run: a frozen dataclass, which can be imported without loading torch.
 
-Defaults are the paper's (Section "Experiment setup") and, where it is silent, those of its authors' code. Importing
-this file does not load torch.
+Defaults are the paper's (Section "Experiment setup") and, where it is silent, those of its authors' code.
 """
 
 from collections.abc import Iterable
@@ -21,16 +20,14 @@ class TrainConfig:
         epochs: Passes over the training data.
         batch_size: Rows per step. A last batch of a single row joins the one before it, for batch norm needs two.
         learning_rate: Of Adam, at the start.
-        train: What to train: ``"all"`` parameters, or the ``"radii"`` alone: those of weights and biases, and the scale
-            and shift of the radius in batch norms. Centres and their batch norm statistics then stay bit for bit, in
-            training too centres are normalised with the running ones, and the network of centres predicts as before.
-            For converted networks; a model without radii is refused.
+        train: ``"all"`` parameters, or the ``"radii"`` alone: those of weights and biases, and the scale and shift of
+            the radius in batch norms. Centres and their statistics then stay bit for bit, and the network of centres
+            predicts as before, in training too. For converted networks; a model without radii is refused.
         milestones: Numbers of finished epochs at which the learning rate is multiplied by ``gamma``.
         gamma: See ``milestones``.
-        seed: Decides the order of rows, the augmentation and all randomness inside the network. The initial weights are
-            those of the model that is passed.
-        class_weight: Weight of each class in the loss, ``"balanced"`` for weights inverse to the class counts, or
-            ``None`` for equal ones.
+        seed: Decides the order of rows, the augmentation and all randomness inside the network, not the initial
+            weights: these are the model's.
+        class_weight: Weight of each class in the loss; ``"balanced"`` is inverse to the class counts.
         device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
         mixed_precision: Compute in half precision where that is safe: bfloat16 on a CPU, float16 on a GPU.
         deterministic: Ask torch for deterministic algorithms only. On a CPU runs are repeatable without it. On CUDA the
@@ -39,7 +36,7 @@ class TrainConfig:
             from. ``None`` writes nothing.
         checkpoint_every: Epochs from one checkpoint to the next.
         patience: Stop after so many epochs without a better validation loss; ``None`` never does.
-        keep: Which weights the model has at the end: the ``"last"`` ones (the paper) or those of the ``"best"``
+        keep: Which weights the model has at the end: the ``"last"`` (the paper), or those of the ``"best"``
             validation loss.
         workers: Processes that load the rows of a torch ``Dataset``; data in memory need none.
         progress: Whether to show a progress bar.
@@ -81,36 +78,28 @@ class TrainConfig:
         for name in ("mixed_precision", "deterministic", "progress"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
-        if self.keep not in ("last", "best"):
-            raise ValueError(f"keep must be 'last' or 'best', got {self.keep!r}.")
-        if self.train not in ("all", "radii"):
-            raise ValueError(f"train must be 'all' or 'radii', got {self.train!r}.")
+        for name, one, other in (("keep", "last", "best"), ("train", "all", "radii")):
+            if getattr(self, name) not in (one, other):
+                raise ValueError(f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}.")
         if not isinstance(self.device, str):
             raise TypeError(f"device must be a string such as 'cpu', 'cuda:0' or 'auto', got {self.device!r}.")
         if self.directory is not None and not isinstance(self.directory, str | PathLike):
             raise TypeError(f"directory must be a path or None, got {self.directory!r}.")
-        object.__setattr__(self, "milestones", self._checked_milestones())
-        object.__setattr__(self, "class_weight", self._checked_class_weight())
-
-    def learning_rate_at(self, epoch: int) -> float:
-        """Learning rate of the epoch that ``epoch`` finished ones precede."""
-        return self.learning_rate * self.gamma ** sum(milestone <= epoch for milestone in self.milestones)
-
-    def _checked_milestones(self) -> tuple[int, ...]:
         milestones = _as_tuple("milestones", self.milestones)
         for milestone in milestones:
             _check_integer("each of milestones", milestone, 1)
         if any(a >= b for a, b in pairwise(milestones)):
             raise ValueError(f"milestones must increase, got {milestones}.")
-        return milestones
+        object.__setattr__(self, "milestones", milestones)
+        if self.class_weight is not None and self.class_weight != "balanced":
+            weights = _as_tuple("class_weight", self.class_weight)
+            for weight in weights:
+                _check_positive("each of class_weight", weight)
+            object.__setattr__(self, "class_weight", tuple(map(float, weights)))
 
-    def _checked_class_weight(self) -> Literal["balanced"] | tuple[float, ...] | None:
-        if self.class_weight is None or self.class_weight == "balanced":
-            return self.class_weight
-        weights = _as_tuple("class_weight", self.class_weight)
-        for weight in weights:
-            _check_positive("each of class_weight", weight)
-        return tuple(float(weight) for weight in weights)
+    def learning_rate_at(self, epoch: int) -> float:
+        """Learning rate of the epoch that ``epoch`` finished ones precede."""
+        return self.learning_rate * self.gamma ** sum(milestone <= epoch for milestone in self.milestones)
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:

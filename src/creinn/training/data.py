@@ -1,14 +1,13 @@
-"""Training data in any accepted form -> batches by index, checked once.
+"""Training data in any accepted form -> batches where the model is: the one place where batches of a run come from.
 
 In: a pair ``(inputs, targets)``, a data set of this package, or a torch ``Dataset`` of such pairs. Out: :class:`Rows`,
-which give the batch of any list of row numbers. What a run meets in which order then depends on the seed and the epoch
-alone.
+checked once. What a run meets in which order then depends on the seed and the epoch alone.
 """
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
@@ -21,30 +20,60 @@ from creinn.data.dataset import Dataset
 from creinn.interval import Interval
 from creinn.numerics import first_index
 
+Augment = Callable[[Any, torch.Generator], Any]
+
+
+class Batch(NamedTuple):
+    """Labelled rows, where the model is."""
+
+    index: Tensor
+    """Their numbers."""
+    x: Inputs
+    y: Tensor
+    weight: Tensor | None
+    """In the loss: their own ``(N, 1)``, or else that of the classes ``(K,)``."""
+
 
 class Rows(ABC):
-    """Labelled rows that can be had in batches."""
+    """Labelled rows that can be had in batches, on the device and in the dtype of ``like``."""
 
-    weights: Tensor | None = None
-    """Of the rows in the loss, ``(N, 1)``."""
+    row_weights: Tensor | None = None
+    class_weights: Tensor | None = None
+
+    def __init__(self, count: int, like: Tensor, name: str) -> None:
+        if count == 0:
+            raise ValueError(f"{name} is empty.")
+        self._count, self._like = count, like
+
+    def __len__(self) -> int:
+        return self._count
+
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        """All rows, first to last."""
+        return self._batches(list(torch.arange(len(self)).split(batch_size)))
+
+    def shuffled(self, batch_size: int, seed: int, augment: Augment | None = None) -> Iterator[Batch]:
+        """All rows in an order that the seed decides, as it does the augmentation."""
+        generator = torch.Generator(self._like.device).manual_seed(seed)
+        for batch in self._batches(shuffled(len(self), batch_size, torch.Generator().manual_seed(seed))):
+            yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
+
+    def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        device, dtype = self._like.device, self._like.dtype
+        for index, (x, y) in zip(order, self._read(order), strict=True):
+            weight = self.class_weights if self.row_weights is None else self.row_weights[index].to(device)
+            yield Batch(index, placed(x, device, dtype), placed(y, device, dtype), weight)
 
     @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
+    def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
         """Inputs and targets of each of the lists of row numbers in ``order``."""
-
-    def weight_of(self, index: Tensor, of_classes: Tensor | None, device: torch.device) -> Tensor | None:
-        """What the loss takes as the weight of these rows: their own ones, or else those of the classes."""
-        return of_classes if self.weights is None else self.weights[index].to(device)
 
     @abstractmethod
     def digest(self) -> str:
         """A short text that other data are unlikely to share."""
 
 
-def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers: int = 0) -> Rows:
+def as_rows(data: Any, num_classes: int, like: Tensor, name: str, workers: int = 0) -> Rows:
     """Bring ``data`` into one form and check them.
 
     Args:
@@ -52,7 +81,7 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
             that ``torch.as_tensor`` takes, or a dict or tuple of tensors; targets ``(N,)`` integers; a third entry are
             weights ``(N,)`` of the rows. Or a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
         num_classes: Targets lie in ``0 .. num_classes - 1``.
-        dtype: Floating inputs in memory are converted to it.
+        like: Floating inputs get its dtype, and batches its device.
         name: What the data are called in error messages.
         workers: Processes that load the rows of a torch ``Dataset``.
 
@@ -66,16 +95,12 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
     elif isinstance(data, TensorDataset):
         data = data.tensors
     if isinstance(data, tuple | list) and len(data) in (2, 3):
-        rows = InMemory(_inputs(data[0], dtype, name), _targets(data[1], num_classes, name), name)
-        if len(data) == 3:
-            rows.weights = _weights(data[2], len(rows), dtype, name)
+        rows = InMemory(_inputs(data[0], like.dtype, name), _targets(data[1], num_classes, name), like, name)
+        rows.row_weights = _weights(data[2], len(rows), like.dtype, name) if len(data) == 3 else None
         return rows
-    if (
-        hasattr(data, "__getitem__")
-        and hasattr(data, "__len__")
-        and not isinstance(data, Tensor | Interval | tuple | list)
-    ):
-        return Loaded(data, num_classes, name, workers)
+    has_rows = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    if has_rows and not isinstance(data, Tensor | Interval | tuple | list):
+        return Loaded(data, num_classes, like, name, workers)
     raise TypeError(
         f"{name} must be a pair (inputs, targets) or a Dataset of such pairs with a length, got {type(data).__name__}."
     )
@@ -84,25 +109,19 @@ def as_rows(data: Any, num_classes: int, dtype: torch.dtype, name: str, workers:
 class InMemory(Rows):
     """Inputs and targets that are tensors, or inputs that are made of some."""
 
-    def __init__(self, inputs: Inputs, targets: Tensor, name: str) -> None:
+    def __init__(self, inputs: Inputs, targets: Tensor, like: Tensor, name: str) -> None:
         if (rows := count_rows(inputs)) != len(targets):
             raise ValueError(f"{name} has {rows} inputs but {len(targets)} targets; there must be one for each.")
-        if len(targets) == 0:
-            raise ValueError(f"{name} is empty.")
+        super().__init__(rows, like, name)
         self.inputs, self.targets = inputs, targets
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
-        """See :meth:`Rows.batches`."""
-        for index in order:
-            yield take(self.inputs, index), take(self.targets, index)
+    def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
+        return (take((self.inputs, self.targets), index) for index in order)
 
     def digest(self) -> str:
         """See :meth:`Rows.digest`."""
         code = 0
-        weights = () if self.weights is None else (self.weights,)
+        weights = () if self.row_weights is None else (self.row_weights,)
         for tensor in pytree.tree_leaves((self.inputs, self.targets, *weights)):
             code = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code)
         shape = pytree.tree_map(lambda part: list(part.shape[1:]), self.inputs)
@@ -113,26 +132,21 @@ class InMemory(Rows):
 class Loaded(Rows):
     """Rows of a torch ``Dataset``, read when needed; targets are checked as they come."""
 
-    def __init__(self, dataset: Any, num_classes: int, name: str, workers: int) -> None:
-        if len(dataset) == 0:
-            raise ValueError(f"{name} is empty.")
-        self.dataset, self.num_classes, self.name, self.workers = dataset, num_classes, name, workers
+    def __init__(self, dataset: Any, num_classes: int, like: Tensor, name: str, workers: int) -> None:
+        super().__init__(len(dataset), like, name)
+        self._dataset, self._num_classes, self._name, self._workers = dataset, num_classes, name, workers
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def batches(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
-        """See :meth:`Rows.batches`."""
+    def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
         sampler = [index.tolist() for index in order]
         seeds = torch.Generator().manual_seed(torch.initial_seed())  # of the workers
-        for batch in DataLoader(self.dataset, batch_sampler=sampler, num_workers=self.workers, generator=seeds):
+        for batch in DataLoader(self._dataset, batch_sampler=sampler, num_workers=self._workers, generator=seeds):
             if not isinstance(batch, tuple | list) or len(batch) != 2:
-                raise TypeError(f"The items of {self.name} must be pairs (input, target).")
-            yield batch[0], _targets(batch[1], self.num_classes, self.name)
+                raise TypeError(f"The items of {self._name} must be pairs (input, target).")
+            yield batch[0], _targets(batch[1], self._num_classes, self._name)
 
     def digest(self) -> str:
         """See :meth:`Rows.digest`."""
-        return f"{len(self)} rows of a {type(self.dataset).__name__}"
+        return f"{len(self)} rows of a {type(self._dataset).__name__}"
 
 
 def shuffled(rows: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
@@ -146,11 +160,6 @@ def shuffled(rows: int, batch_size: int, generator: torch.Generator) -> list[Ten
     if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
-
-
-def in_order(rows: int, batch_size: int) -> list[Tensor]:
-    """Row numbers of each batch, first to last."""
-    return list(torch.arange(rows).split(batch_size))
 
 
 def _inputs(inputs: Any, dtype: torch.dtype, name: str) -> Inputs:
@@ -182,8 +191,7 @@ def _targets(targets: Any, num_classes: int, name: str) -> Tensor:
         raise TypeError(f"The targets of {name} must be integers, the numbers of the classes, but are {targets.dtype}.")
     if targets.ndim != 1:
         raise ValueError(f"The targets of {name} must have shape (N,), got {tuple(targets.shape)}.")
-    bad = (targets < 0) | (targets >= num_classes)
-    if bool(bad.any()):
+    if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
         (at,) = first_index(bad)
         raise ValueError(
             f"The targets of {name} must lie in 0 .. {num_classes - 1} for {num_classes} classes, "

@@ -1,20 +1,25 @@
-"""A look inside an interval network: widths, radii and gradients, layer by layer.
+"""A look inside a network, layer by layer: widths, radii and gradients; and where a loss that is no number began.
 
-In: a model and a batch. Out: a table that says which layers keep their intervals alive.
+In: a model and a batch. Out: a table that says which layers keep their intervals alive, or a sentence.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs
+from creinn.classifier.inputs import find_not_finite, rows_not_finite
 from creinn.interval import Interval
 from creinn.nn.parameters import IntervalParameters
-from creinn.training.recording import Call, recording
+from creinn.numerics import first_index
+from creinn.training.data import Batch
 
+_NEVER = 2**31 - 1
 _OVERFLOW = "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
 
 
@@ -42,6 +47,11 @@ class LayerDiagnosis:
     inverted: int
     nonfinite: int
 
+    def _cells(self) -> tuple[str, ...]:
+        shares = ("-" if share is None else f"{share:.1%}" for share in (self.zero_radii, self.no_gradient))
+        widths = (f"{width:.3g}" for width in (self.mean_width, self.max_width))
+        return (self.path, self.kind, *widths, *shares, str(self.inverted), str(self.nonfinite))
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -54,43 +64,25 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """What the numbers mean, in words."""
-        found = []
-        for sentence, paths in (
-            ("Inverted bounds in {}.", [x.path for x in self.layers if x.inverted]),
-            (_OVERFLOW, [x.path for x in self.layers if x.nonfinite][:1]),
-            ("Dead radii: no radius gets a gradient in {}.", [x.path for x in self.layers if x.no_gradient == 1]),
-            ("Every radius is zero in {}.", [x.path for x in self.layers if x.zero_radii == 1]),
-        ):
-            if paths:
-                found.append(sentence.format(", ".join(paths)))
+        sentences = {
+            "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
+            _OVERFLOW: [x.path for x in self.layers if x.nonfinite][:1],
+            "Dead radii: no radius gets a gradient in {}.": [x.path for x in self.layers if x.no_gradient == 1],
+            "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
+        }
+        found = [sentence.format(", ".join(paths)) for sentence, paths in sentences.items() if paths]
         if self.prediction_width < 1e-6:
             found.append("The predicted intervals are no wider than rounding.")
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."
 
     def __str__(self) -> str:
         head = ("layer", "kind", "mean width", "max width", "zero radii", "no gradient", "inverted", "not finite")
-        rows = [
-            (
-                x.path,
-                x.kind,
-                f"{x.mean_width:.3g}",
-                f"{x.max_width:.3g}",
-                _share(x.zero_radii),
-                _share(x.no_gradient),
-                str(x.inverted),
-                str(x.nonfinite),
-            )
-            for x in self.layers
-        ]
-        widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(n) if i < 2 else cell.rjust(n) for i, (cell, n) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in (head, *rows)
-        ]
+        table = [head, *(layer._cells() for layer in self.layers)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        aligned = [f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths)]
+        lines = ["  ".join(aligned).format(*row).rstrip() for row in table]
         summary = f"loss {self.loss:.4g}, mean width of the predicted intervals {self.prediction_width:.3g}"
-        return "\n".join([*(line.rstrip() for line in lines), summary, self.verdict])
+        return "\n".join([*lines, summary, self.verdict])
 
 
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
@@ -120,28 +112,109 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
     x = x.to(reference.device, reference.dtype)
     if y is None:
         y = torch.randint(model.num_classes, (len(x),), generator=torch.Generator().manual_seed(0))
-    with (
-        _buffers_kept(model),
-        torch.random.fork_rng([x.device] if x.device.type == "cuda" else []),
-        torch.enable_grad(),
-    ):
-        with recording(model) as calls:
+    random_state = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
+    with _buffers_kept(model), random_state, torch.enable_grad():
+        with _recording(model) as calls:
             prediction = model(x)
         loss = model.loss(prediction, y.to(reference.device))
-        radii = [
-            r for layer in model.modules() if isinstance(layer, IntervalParameters) for r in layer.radii().values()
-        ]
-        live = [radius for radius in radii if radius.requires_grad]
+        layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
+        live = [radius for layer in layers for radius in layer.radii().values() if radius.requires_grad]
         gradients = dict(zip(live, torch.autograd.grad(loss, live, allow_unused=True), strict=True)) if live else {}
-    layers = tuple(_diagnose_layer(call, gradients) for call in calls if isinstance(call.output, Interval))
-    if not layers:
+    found = tuple(_diagnose_layer(call, gradients) for call in calls if isinstance(call.output, Interval))
+    if not found:
         raise TypeError(
             f"diagnose looks at interval networks, but no layer of this {type(model).__name__} gives intervals."
         )
-    return Diagnosis(layers, loss.item(), (prediction.upper - prediction.lower).mean().item())
+    return Diagnosis(found, loss.item(), (prediction.upper - prediction.lower).mean().item())
 
 
-def _diagnose_layer(call: Call, gradients: Mapping[torch.nn.Parameter, Tensor | None]) -> LayerDiagnosis:
+class Guard:
+    """Watches losses and gradients on the device, and stops all updates from the first that is not finite.
+
+    The optimiser must be a fused one: it skips a step whose ``found_inf`` is 1, without the host having to look. So the
+    weights that led to the failure are still there when the host looks at last.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        self._optimizer = optimizer
+        self._first = torch.tensor(_NEVER, device=device)
+
+    @torch.no_grad()
+    def watch(self, step: int, loss: Tensor, gradients: Iterable[Tensor]) -> None:
+        """Look at one step, between its backward pass and its update."""
+        gradients = list(gradients)
+        total = loss
+        if gradients:
+            total = loss + torch.nn.utils.get_total_norm(gradients, foreach=loss.device.type in ("cpu", "cuda"))
+        self._first = torch.where(torch.isfinite(total), self._first, self._first.clamp_max(step))
+        self._optimizer.found_inf = (self._first != _NEVER).float()  # type: ignore[attr-defined]
+
+    def failed_step(self) -> int | None:
+        """The first step that was not finite, if any; waits for the device."""
+        first = int(self._first)
+        return None if first == _NEVER else first
+
+
+def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch) -> str:
+    """Run a failed step again, without an update, and say what in it was not finite first.
+
+    Args:
+        model: The model, with the weights of that step.
+        forward: From a batch to prediction and loss.
+        batch: That of the step, augmented.
+    """
+    if find_not_finite(batch.x):
+        (first,) = first_index(rows_not_finite(batch.x).cpu())
+        row = int(batch.index[first])
+        return f"Input row {row} of the training data, as the network gets it, holds a value that is not finite."
+    for name, parameter in model.named_parameters():
+        if not _is_finite(parameter):
+            return f"The parameter {name} held values that are not finite before this step."
+    with _recording(model) as calls:
+        _, loss = forward(batch)
+    for call in calls:
+        layer = f"{call.path} ({type(call.module).__name__})"
+        if not _is_finite(call.inputs):
+            return f"It began between two layers: every output before layer {layer} is finite, its input is not."
+        if not _is_finite(call.output):
+            return f"It began in layer {layer}: its input is finite, its output is not."
+    if not _is_finite(loss):
+        return "It began in the head or the loss: the output of every layer is finite."
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    bad = [name for name, gradient in zip(parameters, gradients, strict=True) if not _is_finite(gradient)]
+    if bad:
+        return f"The loss is finite, but its gradient is not; on the way back this shows first at {bad[-1]}."
+    return "The loss and its gradient are too large to be summed."
+
+
+class _Call(NamedTuple):
+    path: str
+    module: torch.nn.Module
+    inputs: tuple[Any, ...]
+    output: Any
+
+
+@contextmanager
+def _recording(model: torch.nn.Module) -> Iterator[list[_Call]]:
+    """Note every call of every layer of ``model``, in order; a layer has parameters of its own, or no parts."""
+    calls: list[_Call] = []
+    paths = {module: path for path, module in model.named_modules()}
+
+    def note(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        count = 1 + sum(call.module is module for call in calls)
+        calls.append(_Call(paths[module] + (f"#{count}" if count > 1 else ""), module, inputs, output))
+
+    layers = [part for part in paths if not list(part.children()) or list(part.parameters(recurse=False))]
+    handles = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _diagnose_layer(call: _Call, gradients: Mapping[torch.nn.Parameter, Tensor | None]) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
     width = upper - lower
     radii = list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
@@ -159,12 +232,14 @@ def _diagnose_layer(call: Call, gradients: Mapping[torch.nn.Parameter, Tensor | 
         zero_radii=zero / count if count else None,
         no_gradient=dead / count if count else None,
         inverted=int((lower > upper).sum()),
-        nonfinite=int((~(torch.isfinite(lower) & torch.isfinite(upper))).sum()),
+        nonfinite=int((~(lower.isfinite() & upper.isfinite())).sum()),
     )
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def _is_finite(value: Any) -> bool:
+    """Whether all floating tensors inside ``value`` (a tensor, an interval, a tuple of them, ...) are finite."""
+    tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, Tensor) and t.is_floating_point()]
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 @contextmanager

@@ -5,31 +5,29 @@ with the radii of a CreINN projected onto ``>= 0`` after each step.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from creinn.classifier.base import Classifier, Inputs, Prediction, evaluating
-from creinn.classifier.inputs import placed
+from creinn.classifier.base import Classifier, Prediction, evaluating
 from creinn.nn import BatchNorm1d
-from creinn.training.checkpoint import fingerprint
+from creinn.training.checkpoint import RunFiles
 from creinn.training.config import TrainConfig
-from creinn.training.data import InMemory, Rows, as_rows, in_order, shuffled
-from creinn.training.failure import Guard, explain_failure
-from creinn.training.history import History, is_out_of_patience
-from creinn.training.metrics import Running
-from creinn.training.parts import start_training, training_only
-from creinn.training.runfiles import RunFiles
+from creinn.training.data import Augment, Batch, InMemory, Rows, as_rows, shuffled
+from creinn.training.diagnose import Guard, explain_failure
+from creinn.training.history import History, Running, is_out_of_patience
 from creinn.training.seeding import derived_seed, own_randomness, seed_everything
+from creinn.training.start import start_training, training_only
 
-Augment = Callable[[Any, torch.Generator], Any]
 REFRESH_SECONDS = 0.5  # how often the host asks the device for numbers
+AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
 
 
 def fit(
@@ -75,28 +73,26 @@ def fit(
 
 def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig, augment: Augment | None) -> History:
     device = choose_device(config.device)
-    model.to(device)
-    dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
-    classes = model.num_classes
-    train = as_rows(train_data, classes, dtype, "train_data", config.workers)
-    val = None if val_data is None else as_rows(val_data, classes, dtype, "val_data", config.workers)
+    like = next(p for p in model.to(device).parameters() if p.is_floating_point())
+    train = as_rows(train_data, model.num_classes, like, "train_data", config.workers)
+    val = None if val_data is None else as_rows(val_data, model.num_classes, like, "val_data", config.workers)
     _check_plan(model, train, val, config)
-    class_weight = _class_weights(config, train, classes, device, dtype)
+    _set_class_weights(config, model.num_classes, like, train, val)
     steps = len(shuffled(len(train), config.batch_size, torch.Generator()))
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], config.learning_rate, fused=True)
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
     scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
 
-    def forward(x: Inputs, y: Tensor, weight: Tensor | None) -> tuple[Prediction, Tensor]:
+    def forward(batch: Batch) -> tuple[Prediction, Tensor]:
         with half if config.mixed_precision else nullcontext():
-            prediction = model(x)
-            return prediction, model.loss(prediction, y, weight)
+            prediction = model(batch.x)
+            return prediction, model.loss(prediction, batch.y, batch.weight)
 
     with own_randomness(device, config.deterministic):
         seed_everything(derived_seed(config.seed, 0))
         if isinstance(train, InMemory):
             model.before_training(train.inputs, train.targets, steps * config.epochs)
-        files = RunFiles(config, model, optimizer, scaler, _fingerprint(model, config, train, val, augment))
+        files = RunFiles(config, model, optimizer, scaler, (train, val, augment))
         rows = files.resume()
         interrupted = False
         bar = tqdm(total=steps * config.epochs, initial=steps * len(rows), disable=not config.progress, unit="step")
@@ -105,18 +101,17 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                 if is_out_of_patience(rows, config.patience):
                     break
                 started = shown = time.perf_counter()
-                rate = config.learning_rate_at(epoch - 1)
+                rate, seed = config.learning_rate_at(epoch - 1), derived_seed(config.seed, epoch)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                seed_everything(derived_seed(config.seed, epoch))
+                seed_everything(seed)
                 guard, running = Guard(optimizer, device), Running(device)
                 start_training(model, config.train)
                 bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
-                for step, (index, x, y) in enumerate(_epoch(train, config, epoch, device, dtype, augment), 1):
+                for step, batch in enumerate(train.shuffled(config.batch_size, seed, augment), 1):
                     if step == 1:
-                        model.check_network(x)
-                    weight = train.weight_of(index, class_weight, device)
-                    prediction, loss = forward(x, y, weight)
+                        model.check_network(batch.x)
+                    prediction, loss = forward(batch)
                     optimizer.zero_grad()
                     scaler.scale(loss).backward()
                     # Under a scaler infinite gradients are part of the method: it skips those steps itself.
@@ -125,18 +120,20 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                     scaler.step(optimizer)
                     scaler.update()
                     model.after_step()
-                    running.add(prediction, loss, y, weight)
+                    running.add(prediction, loss, batch.y, batch.weight)
                     if step == steps or time.perf_counter() - shown > REFRESH_SECONDS:
                         shown = time.perf_counter()
                         if (failed := guard.failed_step()) is not None:
-                            batches = _epoch(train, config, epoch, device, dtype, augment)
-                            index, x, y = next(islice(batches, failed - 1, None))
-                            again = partial(forward, weight=train.weight_of(index, class_weight, device))
-                            cause = explain_failure(model, again, index, x, y)
-                            raise FloatingPointError(_failure(epoch, failed, steps, cause))
+                            batches = train.shuffled(config.batch_size, seed, augment)
+                            cause = explain_failure(model, forward, next(islice(batches, failed - 1, None)))
+                            raise FloatingPointError(
+                                f"The loss or its gradient is NaN or infinite at epoch {epoch}, step {failed} of "
+                                f"{steps}. {cause} The model still has the weights from before that step. A smaller "
+                                f"learning rate or smaller radii may help."
+                            )
                         bar.set_postfix(_shown(model, running.means()), refresh=False)
                         bar.update(step - bar.n % steps)
-                numbers = running.means() | _validate(model, forward, val, class_weight, config, device, dtype)
+                numbers = running.means() | _validate(model, forward, val, config.batch_size, device)
                 seconds = time.perf_counter() - started
                 rows.append({"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds})
                 files.epoch_ended(rows)
@@ -148,9 +145,43 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
         model.eval()
         if isinstance(train, InMemory) and not interrupted:
             seed_everything(derived_seed(config.seed, config.epochs + 1))
-            held_out = None if val is None else val.batches(in_order(len(val), config.batch_size))
+            held_out = None if val is None else ((x, y) for _, x, y, _ in val.in_order(config.batch_size))
             model.after_training(train.inputs, train.targets, held_out)
     return History(tuple(rows), interrupted)
+
+
+def fit_members(
+    build: Callable[[], AnyClassifier],
+    count: int,
+    train_data: Any,
+    val_data: Any,
+    config: TrainConfig,
+    augment: Augment | None = None,
+) -> tuple[list[AnyClassifier], list[History]]:
+    """Build and train the ``count`` members of an ensemble, each from a seed of its own; data as in :func:`fit`.
+
+    Args:
+        build: Makes an untrained classifier; called with torch seeded.
+        count: How many.
+        train_data: Training data.
+        val_data: Validation data, or ``None``.
+        config: Settings; ``seed`` decides the seeds of the members, and each has a folder of its own in ``directory``.
+        augment: As in :func:`fit`.
+
+    Returns:
+        Classifiers and histories; fewer than ``count`` if the last history is ``interrupted``.
+    """
+    members: list[AnyClassifier] = []
+    histories: list[History] = []
+    while len(members) < count and not (histories and histories[-1].interrupted):
+        seed = derived_seed(config.seed, len(members))
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            members.append(build())
+        folder = None if config.directory is None else Path(config.directory) / f"member-{len(histories)}"
+        own = replace(config, seed=seed, directory=folder)
+        histories.append(fit(members[-1], train_data, val_data, own, augment))
+    return members, histories
 
 
 def choose_device(name: str) -> torch.device:
@@ -170,61 +201,39 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def _epoch(
-    train: Rows, config: TrainConfig, epoch: int, device: torch.device, dtype: torch.dtype, augment: Augment | None
-) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-    """Row numbers, inputs and targets of each batch of an epoch; depends on the seed and the epoch alone."""
-    seed = derived_seed(config.seed, epoch)
-    order = shuffled(len(train), config.batch_size, torch.Generator().manual_seed(seed))
-    generator = torch.Generator(device).manual_seed(seed)
-    for index, (x, y) in zip(order, train.batches(order), strict=True):
-        x, y = placed(x, device, dtype), placed(y, device, dtype)
-        yield index, x if augment is None else augment(x, generator), y
-
-
 def _validate(
     model: Classifier,
-    forward: Callable[[Inputs, Tensor, Tensor | None], tuple[Any, Tensor]],
+    forward: Callable[[Batch], tuple[Prediction, Tensor]],
     val: Rows | None,
-    class_weight: Tensor | None,
-    config: TrainConfig,
+    batch_size: int,
     device: torch.device,
-    dtype: torch.dtype,
 ) -> dict[str, float | None]:
     if val is None:
         return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-    running, order = Running(device), in_order(len(val), config.batch_size)
+    running = Running(device)
     with evaluating(model), torch.no_grad():
-        for index, (x, y) in zip(order, val.batches(order), strict=True):
-            x, y = placed(x, device, dtype), placed(y, device, dtype)
-            weight = val.weight_of(index, class_weight, device)
-            running.add(*forward(x, y, weight), y, weight)
+        for batch in val.in_order(batch_size):
+            running.add(*forward(batch), batch.y, batch.weight)
     return running.means("val_")
 
 
-def _fingerprint(
-    model: Classifier, config: TrainConfig, train: Rows, val: Rows | None, augment: Augment | None
-) -> dict[str, Any]:
-    if config.directory is None:
-        return {}
-    return fingerprint(model, config, train.digest(), None if val is None else val.digest(), augment)
-
-
-def _class_weights(
-    config: TrainConfig, train: Rows, num_classes: int, device: torch.device, dtype: torch.dtype
-) -> Tensor | None:
+def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None) -> None:
     if config.class_weight is None:
-        return None
-    if train.weights is not None:
+        return
+    if train.row_weights is not None:
         raise ValueError("Weights are given of rows and of classes. Multiply those of the rows, and drop class_weight.")
-    if config.class_weight != "balanced":
-        if len(config.class_weight) != num_classes:
-            raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")
-        return torch.tensor(config.class_weight, device=device, dtype=dtype)
-    if not isinstance(train, InMemory):
-        raise ValueError("class_weight='balanced' needs train_data in memory. Pass the weights as numbers instead.")
-    counts = torch.bincount(train.targets.cpu(), minlength=num_classes).clamp_min(1).double()
-    return (len(train) / (num_classes * counts)).to(device, dtype)
+    if config.class_weight == "balanced":
+        if not isinstance(train, InMemory):
+            raise ValueError("class_weight='balanced' needs train_data in memory. Pass the weights as numbers instead.")
+        counts = torch.bincount(train.targets.cpu(), minlength=num_classes).clamp_min(1).double()
+        weights = (len(train) / (num_classes * counts)).to(like)
+    elif len(config.class_weight) != num_classes:
+        raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")
+    else:
+        weights = like.new_tensor(config.class_weight)
+    for rows in (train, val):
+        if rows is not None:
+            rows.class_weights = weights
 
 
 def _check_model(model: Any) -> None:
@@ -254,10 +263,3 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
 def _shown(model: Classifier, means: dict[str, float | None]) -> dict[str, str]:
     hidden = {"width"} if not getattr(model, "is_interval", False) else set()  # a CreINN-D has it after training only
     return {name: f"{value:.4f}" for name, value in means.items() if value is not None and name not in hidden}
-
-
-def _failure(epoch: int, step: int, steps: int, cause: str) -> str:
-    return (
-        f"The loss or its gradient is NaN or infinite at epoch {epoch}, step {step} of {steps}. {cause} "
-        f"The model still has the weights from before that step. A smaller learning rate or smaller radii may help."
-    )

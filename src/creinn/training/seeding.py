@@ -21,13 +21,11 @@ def seed_everything(seed: int) -> None:
 
 
 @contextmanager
-def own_randomness(device: torch.device, deterministic: bool = False) -> Iterator[None]:
+def own_randomness(device: torch.device, deterministic: bool) -> Iterator[None]:
     """Leave the caller's generators, and the choice of deterministic algorithms, as they were before."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    mode, warn_only = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    mode = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.use_deterministic_algorithms(mode or deterministic, warn_only=warn_only and not deterministic)
         try:

@@ -1,26 +1,29 @@
-"""A trained ordinary model becomes a CreINN around the same network.
+"""Training that starts from a trained network: a CreINN around it, and runs that learn its radii alone."""
 
-A distance comes on top of a network as it is; for radii an ordinary network becomes its interval twin
-(:func:`creinn.convert`). Batch norm on the logits comes along.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 from creinn.classifier.creinn import CreINN
 from creinn.graph.convert import convert
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.parameters import IntervalParameters
 from creinn.rivals import SNN
 
 
 def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
     """A CreINN around the network of a trained model, whose weights it shares where it is not converted.
 
+    Batch norm on the logits comes along.
+
     Args:
         model: An ordinary model, or a CreINN.
         form: Options of the CreINN, among them ``mode``.
-        needs_radii: Whether an ordinary network shall become its interval twin.
+        needs_radii: Whether an ordinary network becomes its interval twin (:func:`creinn.convert`); a distance comes on
+            top of a network as it is.
 
     Raises:
         ValueError: If the network has no interval twin, or is an interval network of another mode.
@@ -29,9 +32,53 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
     if is_interval and form["mode"] != model.mode:
         raise ValueError(f"The model to start from was trained in mode {model.mode!r}: give --mode {model.mode}.")
     if needs_radii and not is_interval:
-        layers = (model.network, model.norm) if model.logit_norm else (model.network,)
-        ordinary = torch.nn.Sequential(*layers).eval() if len(layers) > 1 else model.network.eval()
-        return CreINN(convert(ordinary, mode=form["mode"]), logits=model.logits, logit_norm=False, **form).eval()
+        ordinary = torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
+        twin = convert(ordinary.eval(), mode=form["mode"])
+        return CreINN(twin, logits=model.logits, logit_norm=False, **form).eval()
     made = CreINN(model.network, logits=model.logits, logit_norm=model.logit_norm, **form)
     made.norm.load_state_dict(model.norm.state_dict())
     return made.eval()
+
+
+@contextmanager
+def training_only(model: torch.nn.Module, part: str) -> Iterator[None]:
+    """Let gradients reach only that part of ``model``; afterwards everything is as it was.
+
+    ``"radii"`` are the radii of weights and biases, and the radius's scale and shift in interval batch norms. Centres,
+    their batch norm parameters and statistics, and all else get no gradient. What had none before gets none now.
+
+    Raises:
+        ValueError: If ``part`` is ``"radii"`` and there is no radius that can be trained.
+    """
+    if part == "all":
+        yield
+        return
+    norms = {layer: layer.center_frozen for layer in model.modules() if isinstance(layer, IntervalBatchNorm)}
+    layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
+    radii = {radius for layer in layers for radius in layer.radii().values()}
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    if not any(before[radius] for radius in radii):
+        name = type(model).__name__
+        found = f"every radius of {name} has requires_grad=False" if radii else f"{name} has none"
+        raise ValueError(f"train='radii' needs radii that can be trained, but {found}.")
+    kept = radii | {parameter for norm in norms if norm.mode != "sound" for parameter in norm.parameters()}
+    try:
+        for parameter, value in before.items():
+            parameter.requires_grad_(value and parameter in kept)
+        for norm in norms:
+            norm.center_frozen = True
+        yield
+    finally:
+        for parameter, value in before.items():
+            parameter.requires_grad_(value)
+        for norm, was in norms.items():
+            norm.center_frozen = was
+
+
+def start_training(model: torch.nn.Module, part: str) -> None:
+    """``model.train()``, but when only radii are trained, ordinary norms with running statistics stay in eval mode."""
+    model.train()
+    if part == "radii":
+        for layer in model.modules():
+            if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
+                layer.eval()

@@ -13,7 +13,7 @@ from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters
 from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
-from creinn.training.parts import start_training
+from creinn.training.start import start_training
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=G)

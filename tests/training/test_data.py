@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 from creinn.data.dataset import Dataset
 from creinn.interval import Interval
-from creinn.training.data import InMemory, Loaded, as_rows, in_order, shuffled
+from creinn.training.data import InMemory, Loaded, as_rows, shuffled
 
 
 class Squares(torch.utils.data.Dataset):
@@ -23,7 +23,7 @@ class Squares(torch.utils.data.Dataset):
 
 
 def rows(data, classes=3):
-    return as_rows(data, classes, torch.float32, "train_data")
+    return as_rows(data, classes, torch.zeros(()), "train_data")
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
@@ -38,7 +38,6 @@ def test_order_is_that_of_the_generator():
     first, again, other = (shuffled(50, 8, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(torch.cat(first), torch.cat(again))
     assert not torch.equal(torch.cat(first), torch.cat(other))
-    assert [batch.tolist() for batch in in_order(5, 2)] == [[0, 1], [2, 3], [4]]
 
 
 def test_all_forms_of_data_give_the_same_batches():
@@ -55,20 +54,22 @@ def test_all_forms_of_data_give_the_same_batches():
     ]
     order = shuffled(7, 3, torch.Generator().manual_seed(0))
     for form in forms:
-        for index, (inputs, targets) in zip(order, rows(form).batches(order), strict=True):
-            assert torch.equal(inputs, x[index])
-            assert inputs.dtype == torch.float32
-            assert torch.equal(targets, y[index])
-            assert targets.dtype == torch.int64
+        for index, batch in zip(order, rows(form).shuffled(3, seed=0), strict=True):
+            assert torch.equal(batch.index, index)
+            assert torch.equal(batch.x, x[index])
+            assert batch.x.dtype == torch.float32
+            assert torch.equal(batch.y, y[index])
+            assert batch.y.dtype == torch.int64
+        assert [batch.y.tolist() for batch in rows(form).in_order(3)] == [[0, 1, 2], [0, 1, 2], [0]]
     assert isinstance(rows(TensorDataset(x, y)), InMemory)
     assert isinstance(rows(Squares()), Loaded)
 
 
 def test_intervals_stay_intervals():
     x = Interval(torch.zeros(4, 2), torch.arange(8.0).reshape(4, 2))
-    ((inputs, _),) = rows((x, torch.zeros(4, dtype=torch.long))).batches([torch.tensor([3, 1])])
-    assert isinstance(inputs, Interval)
-    assert inputs.upper.tolist() == [[6, 7], [2, 3]]
+    first, second = rows((x, torch.zeros(4, dtype=torch.long))).in_order(3)
+    assert isinstance(first.x, Interval)
+    assert (first.x.upper[1].tolist(), second.x.upper.tolist()) == ([2, 3], [[6, 7]])
 
 
 def test_digest_tells_data_apart():
@@ -121,6 +122,6 @@ def test_data_of_the_wrong_kind_are_refused(data, message):
 
 def test_targets_of_a_dataset_are_checked_as_they_come():
     with pytest.raises(ValueError, match="but target 2 is 2"):
-        list(rows(Squares(), classes=2).batches(in_order(7, 3)))
+        list(rows(Squares(), classes=2).in_order(3))
     with pytest.raises(TypeError, match=r"items of train_data must be pairs \(input, target\)"):
-        list(rows(type("Bare", (Squares,), {"__getitem__": lambda self, i: torch.zeros(2)})()).batches(in_order(7, 3)))
+        list(rows(type("Bare", (Squares,), {"__getitem__": lambda self, i: torch.zeros(2)})()).in_order(3))
