@@ -18,9 +18,7 @@ from creinn.classifier.base import Inputs
 from creinn.data.decoding import Size, decode_all
 from creinn.data.images import is_image, labels_of, open_tree, read_pair
 from creinn.data.missing import Missing, predict
-from creinn.data.tables import Reading, Table, TableEncoder, is_packed_table, read_table
-from creinn.data.tables.encoder import classes_of
-from creinn.data.tables.pair import check_same_texts
+from creinn.data.tables import Reading, Table, TableEncoder, check_same_texts, classes_of, is_packed_table, read_table
 from creinn.data.transforms import normalize
 from creinn.interval import Interval
 
@@ -155,7 +153,7 @@ def learn_tables(
     encoder, notes = TableEncoder.fit(tables, target, drop, categorical, max_categories)
     labels = encoder.labels(tables)
     classes = classes_of(labels, target, max_classes)
-    features, _ = _features(encoder, tables)
+    features = list(map(torch.from_numpy, encoder.encode(tables)[0]))
     missing = Missing.learn(torch.cat(features), encoder.widths)
     record = {"kind": "table", **encoder.to_json(), "marks": list(source.reading.missing), "missing": missing.to_json()}
     numbers = _numbers(labels, classes, tables[0], encoder)
@@ -225,7 +223,7 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
     encoder, missing = TableEncoder.from_json(preprocessing), Missing.from_json(preprocessing["missing"])
     marks = source.reading.missing or tuple(preprocessing["marks"])
     tables = replace(source, reading=replace(source.reading, missing=marks)).tables()
-    features, notes = _features(encoder, tables)
+    features, notes = encoder.encode(tables)
     labels = None
     if classes is not None:
         labels = _numbers(encoder.labels(tables), classes, tables[0], encoder)
@@ -234,10 +232,9 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
         if column in names:
             raise ValueError(f"The column {column!r} cannot be kept: the result has a column of that name.")
         tables[0].check_column(column)
-        if len(tables) == 2:
-            check_same_texts(tables[0], tables[1], column)
+        check_same_texts(tables, column)
         names[column] = tables[0].frame[column].tolist()
-    return Rows(_inputs(features, missing), labels, names, notes, missing=missing)
+    return Rows(_inputs(list(map(torch.from_numpy, features)), missing), labels, names, notes, missing=missing)
 
 
 def _read_images(source: Source, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
@@ -284,15 +281,6 @@ def _is_tree(path: Path) -> bool:
 
 def _normalized(x: Inputs, preprocessing: dict[str, Any]) -> Inputs:
     return normalize(x, preprocessing["mean"], preprocessing["std"])
-
-
-def _features(encoder: TableEncoder, tables: Sequence[Table]) -> tuple[list[Tensor], Notes]:
-    """Numbers of one table, or of lower and upper, NaN where missing; and notes."""
-    if len(tables) == 1:
-        features, notes = encoder.encode(tables[0])
-        return [torch.from_numpy(features)], notes
-    low, high, notes = encoder.encode_pair(tables[0], tables[1])
-    return [torch.from_numpy(low), torch.from_numpy(high)], notes
 
 
 def _inputs(features: list[Tensor], missing: Missing) -> Inputs:

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from creinn.data.tables import Category, Number, Table, TableEncoder
-from creinn.data.tables.encoder import classes_of
+from creinn.data.tables import Category, Number, Table, TableEncoder, classes_of
 
 
 def table(name: str = "t.csv", /, **columns: list[str | None]) -> Table:
@@ -40,10 +39,9 @@ def test_columns_by_hand():
         "train.csv, column 'none': it is empty, so it is left out",
         "train.csv, column 'same': it is 'x' in all rows, so it is left out",
     ]
-    x, _ = encoder.encode(TRAINING)
+    (x,), _ = encoder.encode([TRAINING])
     r, gap = 1.5**0.5, np.nan
     np.testing.assert_allclose(x, [[-r, 0, 1], [r, 1, 0], [gap, 0, 1], [0, gap, gap]], rtol=1e-6)
-    assert encoder.num_features == x.shape[1]
     assert encoder.widths == [1, 2]
 
 
@@ -52,8 +50,8 @@ def test_json_round_trip_encodes_alike():
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json(), allow_nan=False)))
     assert copy == encoder
     new = table("new.csv", sex=["m", "x", None, "x"], age=["1", None, "2", "3"], extra=["1", "2", "3", "4"])
-    x, notes = copy.encode(new)
-    np.testing.assert_array_equal(x, encoder.encode(new)[0])
+    (x,), notes = copy.encode([new])
+    np.testing.assert_array_equal(x, encoder.encode([new])[0][0])
     np.testing.assert_array_equal(x[:, 1:], [[0, 1], [0, 0], [np.nan, np.nan], [0, 0]])
     assert notes == [
         "new.csv, column 'age': 1 missing value, for which values of the training table are tried",
@@ -82,7 +80,7 @@ def test_dropped_and_forced_columns():
     encoder, _ = TableEncoder.fit([data], "y", drop=["id"], categorical=["zip"])
     assert encoder.columns[0] == Category("zip", ("10", "11"))
     assert encoder.ignored == ("id",)
-    _, notes = encoder.encode(table(zip=["11"], x=["1"]))
+    _, notes = encoder.encode([table(zip=["11"], x=["1"])])
     assert notes == []  # neither the dropped column nor the target is missed
 
 
@@ -116,9 +114,9 @@ def test_training_tables_that_are_refused(columns, options, message):
 def test_tables_that_do_not_fit_the_model():
     encoder, _ = TableEncoder.fit([TRAINING], "y")
     with pytest.raises(ValueError, match=r"new\.csv has no column 'sex', which the model was trained with"):
-        encoder.encode(table("new.csv", age=["1"]))
+        encoder.encode([table("new.csv", age=["1"])])
     with pytest.raises(ValueError, match=r"new\.csv row 2, column 'age': 'old' is not a number"):
-        encoder.encode(table("new.csv", age=["1", "old"], sex=["f", "f"]))
+        encoder.encode([table("new.csv", age=["1", "old"], sex=["f", "f"])])
 
 
 def test_labels():
@@ -149,7 +147,7 @@ def test_pairs_are_scaled_by_one_map_that_keeps_order(rows, data):
     lower = table("lo.csv", x=[repr(v) for v in low], y=["a", "b", *"a" * (len(low) - 2)])
     upper = table("hi.csv", x=[repr(v) for v in high], y=["a", "b", *"a" * (len(low) - 2)])
     encoder, _ = TableEncoder.fit([lower, upper], "y")
-    lo, hi, _ = encoder.encode_pair(lower, upper)
+    (lo, hi), _ = encoder.encode([lower, upper])
     assert (lo <= hi).all()
     both = np.concatenate([low, high])[:, None]
     scaler = StandardScaler().fit(both)
@@ -159,7 +157,7 @@ def test_pairs_are_scaled_by_one_map_that_keeps_order(rows, data):
     row = data.draw(st.integers(0, len(low) - 1))
     share = data.draw(st.floats(0, 1))
     inside = min(max(low[row] + share * (high[row] - low[row]), low[row]), high[row])
-    point, _ = encoder.encode(table(x=[repr(inside)]))
+    (point,), _ = encoder.encode([table(x=[repr(inside)])])
     assert lo[row, 0] <= point[0, 0] <= hi[row, 0]
 
 
@@ -169,7 +167,7 @@ def test_missing_values_of_pairs():
     encoder, notes = TableEncoder.fit([lower, upper], "y")
     assert encoder.columns[0].mean == 2.75  # of 1, 2, 3, 5
     assert notes[0] == "lo.csv, column 'x': 1 missing value, for which values of the training table are tried"
-    lo, hi, _ = encoder.encode_pair(lower, upper)
+    (lo, hi), _ = encoder.encode([lower, upper])
     assert np.isnan(lo[1, 0])
     assert np.isnan(hi[1, 0])
 
@@ -198,10 +196,10 @@ def test_pairs_that_are_refused(lower, upper, message):
         TableEncoder.fit(tables, "y")
     kind = Category("x", ("u", "v")) if "u" in lower["x"] else Number("x", 0.0, 1.0)
     with pytest.raises(ValueError, match=message.split(", but 1 of")[0]):
-        TableEncoder("y", (kind,)).encode_pair(*tables)
+        TableEncoder("y", (kind,)).encode(tables)
 
 
 def test_large_numbers_do_not_overflow():
     encoder, _ = TableEncoder.fit([table(x=["1e300", "-1e300", "3e299"], y=["a", "b", "a"])], "y")
-    x, _ = encoder.encode(table(x=["1e300", "-1e300"]))
+    (x,), _ = encoder.encode([table(x=["1e300", "-1e300"])])
     assert np.isfinite(x).all()

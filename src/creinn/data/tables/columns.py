@@ -1,9 +1,11 @@
 """How one column of a table becomes numbers: standardised, one indicator per category, or the parts of a date.
 
-In: a table. Out: an array ``(N, width)`` in single precision, NaN where a cell is missing. A column is a plain record
-that can be written as JSON.
+What a training table, or lower and upper bounds, say about a column is learnt, with a remark on what was decided or
+looks wrong. It is a plain record that can be written as JSON, and turns any table into an array ``(N, width)`` in
+single precision, NaN where a cell is missing.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,15 +13,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.tables.numerals import Floats, Style
-from creinn.data.tables.table import Table
+from creinn.data.tables.numerals import Floats, Style, parse
+from creinn.data.tables.table import MISSING, Table, check_bounds, check_same_texts, parse_dates
 
 Features = npt.NDArray[np.float32]
+Tables = Sequence[Table]
+
+MAX_CATEGORIES = 100
+_FREQUENT = 0.05  # share of the rows at which a mark of missing values is a category of its own
+_DAYS = ("%d.%m.%Y", "%d-%m-%Y", "%m/%d/%Y", "%d/%m/%Y")
+_DATES = ("ISO8601", *(day + time for day in _DAYS for time in ("", " %H:%M", " %H:%M:%S")))
+_DOUBTFUL = {"?", "-", "n/a", "na", "nan", "nil", "none", "null", "<na>", "missing", "unknown"}
+_KEY_ROWS = 20  # with fewer, whole numbers of which none comes twice are no surprise
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers, shifted and scaled as ``(x - mean) / scale``.
+    """A column of numbers, shifted and scaled as ``(x - mean) / scale``, which keeps order.
 
     Args:
         name: Of the column.
@@ -46,11 +56,7 @@ class Number:
         return Style(self.decimal, self.thousands)
 
     def encode(self, table: Table) -> Features:
-        """One feature ``(N, 1)``; the map keeps order.
-
-        Raises:
-            ValueError: If a cell is not a finite number.
-        """
+        """One feature ``(N, 1)``; cells that are not finite numbers are refused."""
         with np.errstate(over="ignore"):
             return ((table.numbers(self.name, self.style) - self.mean) / self.scale).astype(np.float32)[:, None]
 
@@ -62,7 +68,7 @@ class Category:
     Args:
         name: Of the column.
         categories: Those of the training table that have a feature.
-        other: Whether there is a feature for all others.
+        other: Whether there is a feature for all others; without it, they have all features 0.
     """
 
     name: str
@@ -75,7 +81,7 @@ class Category:
         return len(self.categories) + self.other
 
     def encode(self, table: Table) -> Features:
-        """Indicators ``(N, width)``; for a category without a feature the one for others, or else all 0."""
+        """Indicators ``(N, width)``."""
         texts = table.texts(self.name, self.categories)
         codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
         features = np.zeros((len(texts), self.width), np.float32)
@@ -87,7 +93,7 @@ class Category:
         return features
 
     def unknown(self, table: Table) -> str:
-        """A remark on categories without a feature; empty if there are none, or if there is a feature for them."""
+        """A remark on categories that no feature stands for; empty if there are none."""
         texts = table.texts(self.name, self.categories)
         rows = np.flatnonzero(~pd.isna(texts) & ~np.isin(texts.astype(str), self.categories))
         if self.other or not len(rows):
@@ -122,17 +128,12 @@ class Date:
         return len(self.means)
 
     def encode(self, table: Table) -> Features:
-        """Features ``(N, 4)``.
-
-        Raises:
-            ValueError: If a cell is not a date.
-        """
-        parts = date_parts(table.dates(self.name, self.form), self.first)
+        """Features ``(N, 4)``; cells that are not dates of the form are refused."""
+        parts = _date_parts(table.dates(self.name, self.form), self.first)
         return ((parts - np.array(self.means)) / np.array(self.scales)).astype(np.float32)
 
 
-def date_parts(times: pd.Series, first: str) -> Floats:
-    """Year, month, day of the week and days since ``first``, ``(N, 4)``."""
+def _date_parts(times: pd.Series, first: str) -> Floats:
     when = times.dt
     days = (times - pd.Timestamp(first)) / pd.Timedelta(days=1)
     return np.stack([part.to_numpy(np.float64) for part in (when.year, when.month, when.day_of_week, days)], 1)
@@ -154,14 +155,124 @@ def column_from_json(record: dict[str, Any]) -> Column:
     Raises:
         ValueError: If the record is of another form.
     """
-    entries = dict(record)
+    entries = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
     kind = entries.pop("kind", None)
     if kind not in _KINDS:
         raise ValueError(f"Unknown kind of column {kind!r} in the saved model.")
     try:
-        return _KINDS[kind](**{k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()})
+        return _KINDS[kind](**entries)
     except TypeError as error:
         raise ValueError(f"A column of the saved model cannot be read: {error}.") from error
+
+
+def learn_column(
+    tables: Tables, name: str, categorical: bool, style: Style, max_categories: int
+) -> tuple[Column | None, str]:
+    """A column, or ``None`` if it is empty or constant; and a remark, perhaps empty.
+
+    A column whose values are all numbers is numeric, one of dates is a date, another without a number is categorical.
+
+    Raises:
+        ValueError: If numbers and other texts are mixed, a number is not finite, bounds are out of order, or categories
+            differ between the tables.
+    """
+    cells = tables[0].cells(name)
+    present = cells.notna().to_numpy()
+    values, is_number = parse(cells, style)
+    if not categorical and np.isfinite(values[present]).any():
+        for row in np.flatnonzero(present & np.isnan(values)):
+            raise ValueError(
+                f"{tables[0].at(row, name)}: {cells.iloc[row]!r} is not a number, but {int(is_number.sum())} of "
+                f"{counted(int(present.sum()), 'value')} of this column are. Mend it, name it as a mark of missing "
+                f"values (--missing), or name the column as categorical."
+            )
+        check_bounds(tables, name, style)
+        return _learn_number(tables, name, style)
+    check_same_texts(tables, name)
+    form = None if categorical or not present.any() else _date_form(cells[present])
+    return _learn_category(tables[0], name, max_categories) if form is None else _learn_date(tables[0], name, form)
+
+
+def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | None, str]:
+    values = np.concatenate([table.numbers(name, style) for table in tables])
+    known = values[~np.isnan(values)]
+    if known.min() == known.max():
+        return None, f"it is {known[0]:g} in all rows, so it is left out"
+    size = np.abs(known).max()  # kept out of the squares, which would overflow
+    column = Number(name, float((known / size).mean() * size), float((known / size).std() * size), *style)
+    first = values[: len(tables[0])]
+    remarks = missing_remarks(np.isnan(first))
+    if _is_key(first, name):
+        remarks.append(
+            "whole numbers, none of them twice: if they number the rows, they say nothing of new ones; leave the "
+            f"column out with --drop {name}"
+        )
+    return column, "; ".join(remarks)
+
+
+def _is_key(values: Floats, name: str) -> bool:
+    """Whether numbers look like those of rows: none twice, and dense, in order of the rows, or called so."""
+    n = len(values)
+    if n < _KEY_ROWS or not (values == values.round()).all() or len(np.unique(values)) < n:
+        return False
+    ranks = values.argsort().argsort()
+    in_order = abs(np.corrcoef(ranks, np.arange(n))[0, 1]) > 0.95
+    dense = np.ptp(values) < 10 * n
+    return bool(in_order or dense or name.lower().endswith(("id", "key", "index", "number", "nr", "no")))
+
+
+def _date_form(cells: pd.Series) -> str | None:
+    """The way of writing dates that suits all cells, if there is one."""
+    some = cells.drop_duplicates()
+    if not some.str.match(r"\d+[-/.]\d+").all():
+        return None
+    return next((form for form in _DATES if parse_dates(some, form).notna().all()), None)
+
+
+def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, str]:
+    times = table.dates(name, form)
+    first = str(times.min())
+    if times.min() == times.max():
+        return None, f"it is {first} in all rows, so it is left out"
+    parts = _date_parts(times.dropna(), first)
+    scales = parts.std(0)
+    column = Date(name, form, first, tuple(parts.mean(0).tolist()), tuple(np.where(scales > 0, scales, 1).tolist()))
+    at = times.notna().argmax()
+    shown = f"{table.cells(name).iloc[at]!r} for {times.iloc[at].day} {times.iloc[at]:%B %Y}"
+    remark = f"dates, {shown}; they become year, month, day of the week and days since the first"
+    return column, "; ".join([remark, *missing_remarks(times.isna())])
+
+
+def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None, str]:
+    every = table.texts(name, MISSING)
+    kept = []
+    if table.reading.missing == MISSING:  # nobody named the marks
+        kept = [mark for mark in MISSING if np.sum(every == mark) >= _FREQUENT * len(every)]
+    texts = pd.Series(table.texts(name, kept), dtype=object)
+    counts = texts.value_counts()
+    if not len(counts):
+        return None, "it is empty, so it is left out"
+    if len(counts) == 1:
+        return None, f"it is {counts.index[0]!r} in all rows, so it is left out"
+    frequent = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable").index[:most]
+    column = Category(name, tuple(sorted(frequent)), len(counts) > most)
+    remarks = missing_remarks(texts.isna())
+    for doubtful in (text for text in counts.index if text.casefold() in _DOUBTFUL):
+        remarks.append(
+            f"{doubtful!r} ({counted(int(counts[doubtful]), 'row')}) is a category; if it marks missing values, say "
+            f"--missing {doubtful}"
+        )
+    if len(counts) > max(20, len(texts) // 2):
+        remarks.append(f"{len(counts)} categories in {len(texts)} rows; drop the column if it is a name or a key")
+    if column.other:
+        remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are taken together as one")
+    return column, "; ".join(remarks)
+
+
+def missing_remarks(is_missing: npt.NDArray[np.bool_] | pd.Series) -> list[str]:
+    """A remark on missing values, if there are any."""
+    count = int(is_missing.sum())
+    return [f"{counted(count, 'missing value')}, for which values of the training table are tried"] if count else []
 
 
 def counted(number: int, noun: str) -> str:
@@ -172,8 +283,3 @@ def counted(number: int, noun: str) -> str:
         ('1 row', '2 rows')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def missing_note(missing: int) -> str:
-    """A remark on missing values."""
-    return f"{counted(missing, 'missing value')}, for which values of the training table are tried"

@@ -4,30 +4,33 @@ In: one table, or two that are lower and upper bounds. Out: numbers ``(N, featur
 all that was found out, left out or not known. The encoder can be written as JSON and read back; it holds no code.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from creinn.data.tables.columns import (
+    MAX_CATEGORIES,
     Category,
     Column,
     Features,
     Number,
+    Tables,
     column_from_json,
     column_to_json,
     counted,
-    missing_note,
+    learn_column,
+    missing_remarks,
 )
-from creinn.data.tables.learn import MAX_CATEGORIES, learn_column
 from creinn.data.tables.numerals import Style, choose_styles, parse, styles, told_apart
-from creinn.data.tables.pair import check_bounds, check_pair, check_same_texts
-from creinn.data.tables.table import Table, Texts
+from creinn.data.tables.table import Table, Texts, check_bounds, check_same_texts
 
 Notes = list[str]
 
-MOST_CLASSES, MOST_NUMBERS, FEW_ROWS = 1000, 50, 5  # of a target; numbers in fewer rows than that look like quantities
+_MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
+_FEW_ROWS = 5  # numbers in fewer rows than that look like quantities
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class TableEncoder:
 
     Example:
         >>> encoder = TableEncoder("y", (Number("age", 40.0, 10.0), Category("sex", ("f", "m"))))
-        >>> encoder.num_features
-        3
+        >>> encoder.widths
+        [1, 2]
     """
 
     target: str
@@ -52,7 +55,7 @@ class TableEncoder:
     @classmethod
     def fit(
         cls,
-        tables: Sequence[Table],
+        tables: Tables,
         target: str,
         drop: Collection[str] = (),
         categorical: Collection[str] = (),
@@ -75,8 +78,7 @@ class TableEncoder:
                 together, or no column is left.
         """
         first = tables[0]
-        if len(tables) == 2:
-            check_pair(tables[0], tables[1])
+        _check_pair(tables)
         for name in (target, *drop, *categorical):
             first.check_column(name)
         if max_categories < 2:
@@ -85,8 +87,7 @@ class TableEncoder:
         columns: list[Column] = []
         ignored = [name for name in first.columns if name in drop]
         used = [name for name in first.columns if name != target and name not in drop]
-        reading = first.reading
-        candidates = styles(reading.separator, reading.decimal, reading.thousands)
+        candidates = styles(first.reading.separator, first.reading.decimal, first.reading.thousands)
         written: dict[Style, tuple[str, list[str]]] = {}
         for name, style in zip(used, choose_styles(map(first.cells, used), candidates), strict=True):
             column, remark = learn_column(tables, name, name in categorical, style, max_categories)
@@ -104,72 +105,71 @@ class TableEncoder:
         return cls(target, tuple(columns), tuple(ignored)), notes
 
     @property
-    def num_features(self) -> int:
-        """Length of a row of numbers."""
-        return sum(column.width for column in self.columns)
-
-    @property
     def widths(self) -> list[int]:
         """Number of features of each column."""
         return [column.width for column in self.columns]
 
-    def encode(self, table: Table) -> tuple[Features, Notes]:
-        """A table as numbers ``(N, features)``, NaN where a cell is missing, and notes.
+    def encode(self, tables: Tables) -> tuple[list[Features], Notes]:
+        """One table, or lower and upper, as numbers ``(N, features)``, NaN where a cell is missing; and notes.
 
         Raises:
-            ValueError: If a column is missing, or a cell of a numeric one is not a number, or far beyond all others.
+            ValueError: If a column is missing, or a cell of a numeric one is not a number, or far beyond all others; or
+                if tables of a pair do not belong together, bounds are out of order or one of them is missing, or
+                categories differ.
         """
-        self._check_columns(table)
-        features = np.concatenate([column.encode(table) for column in self.columns], axis=1)
-        beyond = np.isinf(features).any(1)
-        if beyond.any():
-            row = int(beyond.argmax())
-            raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
-        return features, self._notes(table, features)
-
-    def encode_pair(self, lower: Table, upper: Table) -> tuple[Features, Features, Notes]:
-        """Lower and upper bounds as numbers, ``lower <= upper``, and notes.
-
-        Raises:
-            ValueError: As :meth:`encode`; or if the tables do not belong together, bounds are out of order or one of
-                them is missing, or categories differ.
-        """
-        check_pair(lower, upper)
-        self._check_columns(lower)
+        _check_pair(tables)
+        first = tables[0]
         for column in self.columns:
+            if column.name not in first.frame:
+                raise ValueError(
+                    f"{first.name} has no column {column.name!r}, which the model was trained with; "
+                    f"its columns are {', '.join(first.columns)}."
+                )
             if isinstance(column, Number):
-                check_bounds(lower, upper, column.name, column.style)
+                check_bounds(tables, column.name, column.style)
             else:
-                check_same_texts(lower, upper, column.name)
-        low, notes = self.encode(lower)
-        high, _ = self.encode(upper)
-        return low, high, [*notes, *upper.notes]
+                check_same_texts(tables, column.name)
+        features = [self._features(table) for table in tables]
+        return features, [*self._notes(first, features[0]), *(note for table in tables[1:] for note in table.notes)]
 
-    def labels(self, tables: Sequence[Table]) -> Texts:
+    def _features(self, table: Table) -> Features:
+        features = np.concatenate([column.encode(table) for column in self.columns], axis=1)
+        for row in np.flatnonzero(np.isinf(features).any(1)):
+            raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
+        return features
+
+    def _notes(self, table: Table, features: Features) -> Notes:
+        notes: Notes = list(table.notes)
+        starts = np.cumsum([0, *self.widths])
+        for column, start in zip(self.columns, starts[:-1], strict=True):
+            remarks = missing_remarks(np.isnan(features[:, start]))
+            if isinstance(column, Category) and (unknown := column.unknown(table)):
+                remarks.append(unknown)
+            notes += [f"{table.name}, column {column.name!r}: {remark}" for remark in remarks]
+        used = {self.target, *self.ignored, *(column.name for column in self.columns)}
+        if unused := [name for name in table.columns if name not in used]:
+            notes.append(f"{table.name}: not used, for the training table has no such column: {', '.join(unused)}")
+        return notes
+
+    def labels(self, tables: Tables) -> Texts:
         """Classes ``(N,)`` of one table, or of a pair, whose classes must agree.
 
         Raises:
             ValueError: If there is no target column, a class is missing, or classes of a pair differ.
         """
-        if len(tables) == 2:
-            check_same_texts(tables[0], tables[1], self.target)
+        check_same_texts(tables, self.target)
         texts = tables[0].texts(self.target)
-        for row, text in enumerate(texts):
-            if text is None:
-                where = tables[0].at(row, self.target)
-                raise ValueError(
-                    f"{where}: the class is missing. Fill it in, or drop the row; name the marks of missing values "
-                    f"(--missing) if it is one by mistake."
-                )
+        for row in np.flatnonzero(pd.isna(texts)):
+            raise ValueError(
+                f"{tables[0].at(row, self.target)}: the class is missing. Fill it in, or drop the row; name the marks "
+                f"of missing values (--missing) if it is one by mistake."
+            )
         return texts
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
-        return {
-            "target": self.target,
-            "columns": [column_to_json(column) for column in self.columns],
-            "ignored": list(self.ignored),
-        }
+        columns = [column_to_json(column) for column in self.columns]
+        return {"target": self.target, "columns": columns, "ignored": list(self.ignored)}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
@@ -184,29 +184,19 @@ class TableEncoder:
         except (KeyError, TypeError) as error:
             raise ValueError(f"The columns of a table cannot be read from the saved model: {error!r}.") from error
 
-    def _check_columns(self, table: Table) -> None:
-        for column in self.columns:
-            if column.name not in table.frame:
-                raise ValueError(
-                    f"{table.name} has no column {column.name!r}, which the model was trained with; "
-                    f"its columns are {', '.join(table.columns)}."
-                )
 
-    def _notes(self, table: Table, features: Features) -> Notes:
-        notes: Notes = list(table.notes)
-        at = 0
-        for column in self.columns:
-            where = f"{table.name}, column {column.name!r}"
-            if missing := int(np.isnan(features[:, at]).sum()):
-                notes.append(f"{where}: {missing_note(missing)}")
-            if isinstance(column, Category) and (remark := column.unknown(table)):
-                notes.append(f"{where}: {remark}")
-            at += column.width
-        used = {self.target, *self.ignored, *(column.name for column in self.columns)}
-        unused = [name for name in table.columns if name not in used]
-        if unused:
-            notes.append(f"{table.name}: not used, for the training table has no such column: {', '.join(unused)}")
-        return notes
+def _check_pair(tables: Tables) -> None:
+    """Refuse tables that do not belong together: other columns, another number of rows."""
+    lower, upper = tables[0], tables[-1]
+    if len(lower) != len(upper):
+        raise ValueError(
+            f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}. Each row must have "
+            f"both bounds."
+        )
+    for has, lacks in ((lower, upper), (upper, lower)):
+        for column in has.columns:
+            if column not in lacks.frame:
+                raise ValueError(f"{has.name} has a column {column!r}, but {lacks.name} has not.")
 
 
 def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list[str]:
@@ -227,15 +217,15 @@ def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list
     names, counts = np.unique(labels.astype(str), return_counts=True)
     found = names.tolist()
     values, is_number = parse(found)
-    quantity = bool(is_number.all()) and len(found) > MOST_NUMBERS and np.median(counts) < FEW_ROWS
+    quantity = is_number.all() and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
     if most is None and quantity:
         raise ValueError(
             f"The target {target!r} has {len(found)} different numbers in {counted(len(labels), 'row')}. Was "
             f"regression meant? Here each number is a class: make ranges of them, or say --max-classes {len(found)}."
         )
-    if len(found) > (most or MOST_CLASSES):
+    if len(found) > (most or _MOST_CLASSES):
         raise ValueError(
-            f"The target {target!r} has {len(found)} classes, more than {most or MOST_CLASSES}. If it is the right "
+            f"The target {target!r} has {len(found)} classes, more than {most or _MOST_CLASSES}. If it is the right "
             f"column, say --max-classes {len(found)}."
         )
     return [found[i] for i in np.argsort(values, kind="stable")] if is_number.all() else found

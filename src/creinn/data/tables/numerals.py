@@ -14,7 +14,7 @@ import pandas as pd
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-SAMPLE = 1000  # different texts of a column to look at
+_SAMPLE = 1000  # different texts of a column to look at
 
 
 class Style(NamedTuple):
@@ -31,11 +31,6 @@ _COMMA = (Style(",", ""), Style(",", "."), Style(",", " "))
 
 def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tuple[Style, ...]:
     """Styles to choose from, the likely ones first: ``22,967`` is a decimal only where cells are not parted by commas.
-
-    Args:
-        separator: Between the cells of the table.
-        decimal: ``.``, ``,`` or ``auto``.
-        thousands: ``,``, ``.``, ``'``, a space, ``none``, or ``auto``.
 
     Raises:
         ValueError: If one of them is none of these, or both are the same.
@@ -73,18 +68,12 @@ def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, Bools]:
 
 
 def choose_styles(columns: Iterable[pd.Series], candidates: Sequence[Style]) -> list[Style]:
-    """The style of each column: the one that suits most columns of the table, or else most cells of the column.
-
-    Args:
-        columns: Texts without those for missing values.
-        candidates: Styles, the likely ones first.
-    """
-    samples = [column.dropna().drop_duplicates().head(SAMPLE) for column in columns]
-    shares = [
-        [float(parse(sample, style)[1].mean()) if len(sample) else 0.0 for style in candidates] for sample in samples
-    ]
-    suits = [sum(share[i] == 1 for share in shares) for i in range(len(candidates))]
-    common = int(np.argmax(suits))
+    """The style of each column: the one that suits most columns of the table, or else most cells of the column."""
+    shares = []  # of the cells of each column that are numbers in each style
+    for column in columns:
+        sample = column.dropna().drop_duplicates().head(_SAMPLE)
+        shares.append([parse(sample, style)[1].mean() if len(sample) else 0.0 for style in candidates])
+    common = int(np.argmax((np.array(shares) == 1).sum(0))) if shares else 0
     return [candidates[common if share[common] == 1 else int(np.argmax(share))] for share in shares]
 
 
@@ -92,9 +81,9 @@ def told_apart(cells: pd.Series, style: Style) -> str:
     """What a style says of a number that is written otherwise than usual; empty if there is none."""
     texts = cells.dropna().drop_duplicates()
     values, usual = parse(texts, style)[0], parse(texts)[0]
-    differ = np.flatnonzero(values != usual)
-    if style == PLAIN or not len(differ):
+    differ = values != usual
+    if style == PLAIN or not differ.any():
         return ""
     between = f" and {style.thousands!r} between thousands" if style.thousands else ""
-    example = f"{texts.iloc[differ[0]]!r} is {values[differ[0]]:.10g}"
+    example = f"{texts[differ].iloc[0]!r} is {values[differ][0]:.10g}"
     return f"numbers have {style.decimal!r} before decimals{between}: {example}"

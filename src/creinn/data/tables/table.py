@@ -1,12 +1,22 @@
-"""A table of texts, with errors that name file, row and column.
+"""A CSV file, plain or packed, as a table of texts: encoding and separator are found out, and said.
 
-Nothing is guessed here: a cell stays a text until a caller asks for numbers or dates. Rows are counted from 1, below
-the header.
+A cell stays a text until a caller asks for numbers or dates. Errors name file, row and column; rows are counted from 1,
+below the header. Two tables may be the lower and the upper bounds of the same rows.
 """
 
+import bz2
+import csv
+import gzip
+import lzma
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+import warnings
+import zipfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +29,9 @@ Texts = npt.NDArray[np.object_]
 MISSING = ("NA", "NaN", "nan")
 """Cells with these texts hold no value, unless others are named; empty ones never do."""
 
+_SEPARATORS = (",", ";", "\t", "|")
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_LOOKED_AT = 100  # lines, to find the separator
 _WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # how other programs write integers in columns with missing values
 
 
@@ -66,35 +79,22 @@ class Table:
         return list(self.frame.columns)
 
     def cells(self, column: str, known: Collection[str] = ()) -> pd.Series:
-        """Cells as they are written; ``None`` where missing.
-
-        Args:
-            column: Which.
-            known: Texts that are values here though they stand for a missing one elsewhere.
+        """Cells as they are written, ``None`` where missing; ``known`` are marks of missing values that are none here.
 
         Raises:
             ValueError: If there is no such column.
         """
         self.check_column(column)
         cells = self.frame[column]
-        marks = [mark for mark in self.reading.missing if mark not in known]
-        return cells.mask(cells.isin(marks), None)
+        return cells.mask(cells.isin(set(self.reading.missing).difference(known)), None)
 
     def texts(self, column: str, known: Collection[str] = ()) -> Texts:
-        """As :meth:`cells`, but a whole number is written without decimals, ``1.0`` as ``1``.
-
-        Raises:
-            ValueError: If there is no such column.
-        """
+        """As :meth:`cells`, but a whole number is written without decimals, ``1.0`` as ``1``."""
         codes, found = pd.factorize(self.cells(column, known))
         return np.array([*(_WHOLE.sub(r"\1", text) for text in found), None], dtype=object)[codes]
 
     def numbers(self, column: str, style: Style = PLAIN) -> Floats:
-        """Cells as numbers; NaN where missing.
-
-        Args:
-            column: Which.
-            style: How numbers are written, unless it was said in reading.
+        """Cells as numbers, NaN where missing, written in a style unless another was named in reading.
 
         Raises:
             ValueError: If there is no such column, or a cell is not a finite number.
@@ -103,28 +103,20 @@ class Table:
         said = (self.reading.decimal, self.reading.thousands.replace("none", ""))
         chosen = [own if sign == "auto" else sign for sign, own in zip(said, style, strict=True)]
         values, is_number = parse(cells, Style(*chosen))
-        bad = np.flatnonzero(~is_number & cells.notna().to_numpy())
-        if len(bad):
-            row = int(bad[0])
+        for row in np.flatnonzero(~is_number & cells.notna().to_numpy()):
             what = "finite number." if np.isinf(values[row]) else "number. What marks a missing one, name by --missing."
             raise ValueError(f"{self.at(row, column)}: {cells.iloc[row]!r} is not a {what}")
         return values
 
     def dates(self, column: str, form: str) -> pd.Series:
-        """Cells as times without a zone; NaT where missing.
-
-        Args:
-            column: Which.
-            form: As :func:`pandas.to_datetime` takes it.
+        """Cells as times without a zone, NaT where missing; ``form`` is as :func:`pandas.to_datetime` takes it.
 
         Raises:
             ValueError: If there is no such column, or a cell is not a date of that form.
         """
         cells = self.cells(column)
         times = parse_dates(cells, form)
-        bad = np.flatnonzero((times.isna() & cells.notna()).to_numpy())
-        if len(bad):
-            row = int(bad[0])
+        for row in np.flatnonzero(times.isna() & cells.notna()):
             raise ValueError(f"{self.at(row, column)}: {cells.iloc[row]!r} is not a date of the form {form}.")
         return times
 
@@ -145,3 +137,175 @@ class Table:
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
     """Times without a zone, NaT where a cell is no date of that form."""
     return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
+
+
+def check_same_texts(tables: Sequence[Table], column: str) -> None:
+    """Refuse a column of categories, or of classes, that differs between the tables of a pair.
+
+    Raises:
+        ValueError: If it does; the message names the first row.
+    """
+    lower = tables[0]
+    for upper in tables[1:]:
+        low, high = lower.texts(column), upper.texts(column)
+        for row in np.flatnonzero(low != high):
+            texts = ["missing" if text is None else repr(text) for text in (low[row], high[row])]
+            raise ValueError(
+                f"{lower.at(row, column)} is {texts[0]}, but {texts[1]} in {upper.name}. "
+                f"A column that is not numeric must be the same in both tables."
+            )
+
+
+def check_bounds(tables: Sequence[Table], column: str, style: Style) -> None:
+    """Refuse a column of numbers whose bounds are out of order, or missing in one table of a pair only.
+
+    Raises:
+        ValueError: If so; the message names the first row.
+    """
+    lower = tables[0]
+    for upper in tables[1:]:
+        low, high = lower.numbers(column, style), upper.numbers(column, style)
+        for row in np.flatnonzero(np.isnan(low) != np.isnan(high)):
+            lacks, has = (lower, upper) if np.isnan(low[row]) else (upper, lower)
+            raise ValueError(
+                f"{lacks.at(row, column)} is missing, but not in {has.name}. Give both bounds, or neither."
+            )
+        for row in np.flatnonzero(low > high):
+            raise ValueError(
+                f"{lower.at(row, column)} is {low[row]:g}, above the {high[row]:g} in {upper.name}. Are the tables "
+                f"swapped?"
+            )
+
+
+def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table:
+    """Read a CSV file with a header line; of one column, each line is a row, blank or not.
+
+    A file may be packed: ``.zip`` with one table in it, ``.gz``, ``.bz2`` or ``.xz``.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is empty, no CSV, in another encoding, or has columns without a name or of the same name.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    text, notes = _decoded(_content(path), reading.encoding, path)
+    separator = reading.separator.replace("\\t", "\t")
+    if separator == "auto":
+        separator = _separator(text)
+        if separator != ",":
+            notes.append(f"{path}: cells are parted by {separator!r}")
+    cells = _split(text, separator, path)
+    if len(cells) == 1:
+        raise ValueError(f"{path} has a header line, but no rows below it.")
+    names = [name.strip() if isinstance(name, str) else "" for name in cells.iloc[0]]
+    columns = [_stripped(cells[i].iloc[1:]) for i in range(len(names))]
+    if not names[0] and len(names) > 1 and _is_index(columns[0]):
+        notes.append(f"{path}: the first column has no name and numbers the rows, so it is left out")
+        names, columns = names[1:], columns[1:]
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise ValueError(f"{path}: column {position} of {len(names)} has no name in the header line.")
+        if name in names[: position - 1]:
+            raise ValueError(
+                f"{path}: columns {names.index(name) + 1} and {position} have the same name {name!r}. Rename one."
+            )
+    frame = pd.DataFrame(dict(zip(names, columns, strict=True)), dtype=object)
+    return Table(str(path), frame, replace(reading, separator=separator), tuple(notes))
+
+
+def is_packed_table(path: Path) -> bool:
+    """Whether it is a zip archive of a table rather than of images."""
+    try:
+        return path.suffix.lower() == ".zip" and path.is_file() and len(_packed(path)) > 0
+    except zipfile.BadZipFile:
+        return False
+
+
+def _packed(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+    return [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix.lower() != ".zip":
+        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+            return file.read()
+    names = _packed(path)
+    if len(names) != 1:
+        raise ValueError(f"{path} holds {len(names)} tables ({', '.join(names[:3])}), but one is needed.")
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(names[0])
+
+
+def _decoded(content: bytes, encoding: str, path: Path) -> tuple[str, list[str]]:
+    """The text, and a note if its encoding was guessed."""
+    if encoding != "auto":
+        try:
+            return content.decode(encoding), []
+        except LookupError:
+            raise ValueError(f"There is no encoding {encoding!r}; utf-8, cp1252 and utf-16 are usual ones.") from None
+        except UnicodeError as error:
+            raise ValueError(f"{path} is not a text in {encoding}: {error}. Name another --encoding.") from error
+    guesses = ["utf-8-sig", "cp1252", "latin-1"]
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        guesses = ["utf-16"]
+    elif b"\0" in content[:1000]:
+        little = content[1:1000:2].count(0) > content[:1000:2].count(0)
+        guesses = ["utf-16-le" if little else "utf-16-be"]
+    for guess in guesses:
+        try:
+            text = content.decode(guess)
+        except UnicodeError:
+            continue
+        note = f"{path} is not in UTF-8 and is read as {guess}; name another --encoding if letters are wrong"
+        return text, [] if guess == "utf-8-sig" else [note]
+    raise ValueError(f"{path} is not a text in UTF-8 or UTF-16. Name its --encoding, if it is a table.")
+
+
+def _separator(text: str) -> str:
+    """The sign that parts the header into most cells, and most lines into as many."""
+    lines = text[: 1000 * _LOOKED_AT].splitlines()[:_LOOKED_AT]
+
+    def cells(separator: str) -> int:
+        try:
+            counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+        except csv.Error:
+            return 1
+        equal, more = counts.count(counts[0]) if counts else 0, sum(count > counts[0] for count in counts)
+        return counts[0] if equal > len(counts) / 2 and more < len(counts) / 10 else 1
+
+    return max(_SEPARATORS, key=cells)
+
+
+def _split(text: str, separator: str, path: Path) -> pd.DataFrame:
+    """All cells, the header's among them."""
+    text = text.lstrip("\r\n")
+    header = next(csv.reader([StringIO(text).readline()], delimiter=separator), [])
+    if len(header) > 1:
+        text = text.rstrip("\r\n")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                StringIO(text), sep=separator, header=None, dtype=object, keep_default_na=False, skip_blank_lines=False
+            )
+    except pd.errors.EmptyDataError:
+        raise ValueError(
+            f"{path} is empty. A header line with the names of the columns is needed, then rows."
+        ) from None
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        message = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{path} is not a table with {separator!r} between cells: {message}.") from error
+
+
+def _is_index(cells: Texts) -> bool:
+    """Whether all are whole numbers, none of them twice: what pandas and R write unasked."""
+    values, is_number = parse(cells)
+    return bool(is_number.all() and (values == values.round()).all()) and len(set(cells)) == len(cells)
+
+
+def _stripped(cells: pd.Series) -> Texts:
+    texts = cells.str.strip()
+    return texts.where(texts.notna() & (texts != ""), None).to_numpy(dtype=object)

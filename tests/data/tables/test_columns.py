@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.tables import Category, Reading, Table, TableEncoder
-from creinn.data.tables.encoder import classes_of
+from creinn.data.tables import Category, Reading, Table, TableEncoder, classes_of
 
 
 def table(**columns: list[str | None]) -> Table:
@@ -34,7 +33,7 @@ def test_marks_of_missing_values():
         "'None' (10 rows) is a category; if it marks missing values, say --missing None; "
         "'NA' (2 rows) is a category; if it marks missing values, say --missing NA"
     ]
-    x, _ = encoder.encode(Table("t.csv", frame))
+    (x,), _ = encoder.encode([Table("t.csv", frame)])
     np.testing.assert_array_equal(x[0], [1, 0, 0])
     assert np.isnan(x[12]).all()
     rare = ["NA", *garage[2:], "shed"]
@@ -58,13 +57,14 @@ def test_decimal_commas_are_read_and_said():
     assert (x.mean, x.style) == (pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)])), (",", "."))
     assert encoder.columns[1].mean == pytest.approx(1119.75)
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
-    np.testing.assert_allclose(copy.encode(table(x=["3,5"], z=["1.100"]))[0][0, 0], (3.5 - x.mean) / x.scale, rtol=1e-6)
+    (x_new,), _ = copy.encode([table(x=["3,5"], z=["1.100"])])
+    np.testing.assert_allclose(x_new[0, 0], (3.5 - x.mean) / x.scale, rtol=1e-6)
     with pytest.raises(ValueError, match=r"'3\.5' is not a number"):  # never 35
-        copy.encode(table(x=["3.5"], z=["1"]))
+        copy.encode([table(x=["3.5"], z=["1"])])
     point = Table(
         "new.csv", pd.DataFrame({"x": ["3.5"], "z": ["1"]}, dtype=object), Reading(decimal=".", thousands="none")
     )
-    np.testing.assert_allclose(copy.encode(point)[0][0, 0], (3.5 - x.mean) / x.scale, rtol=1e-6)
+    np.testing.assert_allclose(copy.encode([point])[0][0][0, 0], (3.5 - x.mean) / x.scale, rtol=1e-6)
 
 
 def test_dates_become_numbers():
@@ -82,12 +82,12 @@ def test_dates_become_numbers():
         1,
     )
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
-    x, _ = copy.encode(table(x=["08.03.2022", None]))  # a Tuesday
+    (x,), _ = copy.encode([table(x=["08.03.2022", None])])  # a Tuesday
     parts = x[0] * np.array(column.scales) + np.array(column.means)
     np.testing.assert_allclose(parts, [2022, 3, 1, 372], rtol=1e-5)
     assert np.isnan(x[1]).all()
     with pytest.raises(ValueError, match=r"row 1, column 'x': '2022-03-08' is not a date of the form %d\.%m\.%Y"):
-        copy.encode(table(x=["2022-03-08"]))
+        copy.encode([table(x=["2022-03-08"])])
     forced, _ = TableEncoder.fit([table(x=days, y=Y40)], "y", categorical=["x"])
     assert isinstance(forced.columns[0], Category)
 
@@ -134,7 +134,7 @@ def test_rare_categories_are_taken_together():
     encoder, notes = TableEncoder.fit([table(x=words, y=Y40)], "y", max_categories=2)
     assert encoder.columns == (Category("x", ("u", "v"), other=True),)
     assert notes[0].endswith("; the 3 rarest of 5 categories are taken together as one")
-    x, notes = encoder.encode(table(x=["u", "q", "new", None]))
+    (x,), notes = encoder.encode([table(x=["u", "q", "new", None])])
     np.testing.assert_array_equal(x, [[1, 0, 0], [0, 0, 1], [0, 0, 1], [np.nan] * 3])
     assert len(notes) == 1
     with pytest.raises(ValueError, match="at least 2 categories"):
@@ -146,7 +146,7 @@ def test_many_categories_take_little_memory():
     many = table(x=[f"c{i % 3000}" for i in range(rows)], y=["a", "b"] * (rows // 2))
     encoder, _ = TableEncoder.fit([many], "y")
     tracemalloc.start()
-    x, _ = encoder.encode(many)
+    (x,), _ = encoder.encode([many])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert x.shape == (rows, 101)
