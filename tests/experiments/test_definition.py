@@ -103,7 +103,7 @@ def test_unknown_experiment_is_named():
 
 
 def test_definitions_and_options_load_without_torch():
-    code = "import creinn.cli.options.experiment, sys; sys.exit('torch' in sys.modules)"
+    code = "import creinn.cli.experiment, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

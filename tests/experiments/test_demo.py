@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from creinn.classifier.creinn import CreINN
-from creinn.cli.options import demo as command
+from creinn.cli import experiment as command
+from creinn.cli.options import DemoOptions
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import auarc, ood_detection
 from creinn.experiments import demo
@@ -180,8 +181,8 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
         return result
 
     monkeypatch.setattr(demo, "run_demo", fake)
-    options = command.DemoOptions(out=tmp_path / "demo", members=2, epochs=7, seed=3, jobs=1, progress=False)
-    assert command.run(options) == 0
+    options = DemoOptions(out=tmp_path / "demo", members=2, epochs=7, seed=3, jobs=1, progress=False)
+    assert command.demo(options) == 0
     assert asked == [(demo.DemoConfig(members=2, epochs=7, seed=3, jobs=1), False)]
     assert sorted(path.name for path in options.out.iterdir()) == ["demo.yaml", "report.html", "results.json"]
 
@@ -233,15 +234,15 @@ def test_an_unusable_folder_is_found_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("trained although the folder is unusable"))
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="Cannot write"):
-        command.run(command.DemoOptions(out=tmp_path / "file" / "demo"))
+        command.demo(DemoOptions(out=tmp_path / "file" / "demo"))
 
 
 def test_missing_plotly_is_found_before_the_work(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(ImportError, match=r"needs plotly.*pip install creinn\[report\]"):
-        command.run(command.DemoOptions())
+        command.demo(DemoOptions())
 
 
 def test_options_are_read_without_loading_torch():
-    script = "import sys, creinn.cli.options.demo; sys.exit('torch' in sys.modules)"
+    script = "import sys, creinn.cli.experiment; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from creinn.classifier.creinn import CreINN
-from creinn.cli.options.benchmark import BenchmarkOptions
+from creinn.cli.options import BenchmarkOptions
 from creinn.evaluation.timing import Budget, Skipped, interleaved, ratios
 from creinn.graph.compile import compile
 from creinn.models import BUILDERS
