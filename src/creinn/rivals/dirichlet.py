@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.credal.uncertainty import Uncertainty
+from creinn.credal.entropy import Uncertainty
 from creinn.numerics import entropy
 from creinn.rivals.prediction import Predictive
 

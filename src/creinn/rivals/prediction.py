@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.credal.uncertainty import Uncertainty, samples_uncertainty
+from creinn.credal.entropy import Uncertainty, samples_uncertainty
 
 
 class Predictive:
