@@ -25,7 +25,7 @@ from benchmarks.speed.contenders import (
 from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
 from benchmarks.speed.settings import Settings
 
-from creinn.evaluation.timing import Budget, Outcome, Skipped, Timing, failure, interleaved, ratios
+from creinn.evaluation.timing import Outcome, Skipped, Timing, failure, interleaved, ratios
 
 Record = dict[str, Any]
 
@@ -87,7 +87,9 @@ def _training(settings: Settings, architecture: Architecture) -> Record:
         for name in TRAINED
         if name in settings.contenders
     }
-    outcomes = interleaved(makers, Budget(settings.rounds, settings.seconds, settings.limit), settings.device)
+    outcomes = interleaved(
+        makers, settings.rounds, seconds=settings.seconds, limit=settings.limit, device=settings.device
+    )
     return {"model": architecture.name, "batch": batch, "contenders": _plain(outcomes)}
 
 
@@ -139,10 +141,14 @@ def _predictions(
 ) -> dict[str, Outcome]:
     """Times of predictions for a batch of so many rows."""
     x = contenders.architecture.inputs(rows, settings.device)
-    budget = Budget(settings.rounds, seconds or settings.seconds, settings.limit)
     with torch.no_grad():
         return interleaved(
-            {name: partial(contenders.call, name, x) for name in names}, budget, settings.device, smaller
+            {name: partial(contenders.call, name, x) for name in names},
+            settings.rounds,
+            seconds=seconds or settings.seconds,
+            limit=settings.limit,
+            device=settings.device,
+            smaller=smaller,
         )
 
 

@@ -4,14 +4,13 @@ Methods take turns call by call, so that what else the machine does falls on all
 time of each are kept. Weights are as initialised: time does not depend on their values.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
-from creinn.evaluation.timing import Budget, Call, Skipped, interleaved
+from creinn.evaluation.timing import Call, Skipped, interleaved
 from creinn.experiments import inputs, methods
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import Piece
@@ -39,13 +38,12 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
         model.after_training(first, images.labels[:FITTED_ON].to(device))  # methods that are fitted post hoc predict so
         models[method] = model
     results: dict[str, Any] = {method: {} for method in models}
-    budget = Budget(experiment.timing.rounds, math.inf, math.inf)
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
         for what, finish in (("label", _label), ("uncertainty", _uncertainty)):
             calls = {method: partial(_call, model, batch, finish) for method, model in models.items()}
             with torch.no_grad():
-                outcomes = interleaved(calls, budget, device)
+                outcomes = interleaved(calls, experiment.timing.rounds, device=device)
             for method, found in outcomes.items():
                 if isinstance(found, Skipped):
                     raise ValueError(f"{method}: {found.reason}")
