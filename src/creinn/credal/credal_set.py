@@ -109,7 +109,8 @@ class CredalSet:
         if sets[0].lower.ndim < 2:
             raise ValueError("concatenate needs batches, found single sets. Add a batch axis: s[None].")
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
-        return cls._wrap(*map(torch.cat, bounds), label)
+        lower, upper = map(torch.cat, bounds)
+        return cls._wrap(lower, upper, label)
 
     @property
     def lower(self) -> Tensor:
