@@ -4,8 +4,8 @@ How wide to start: an interval that is small relative to the signal grows by abo
 \lVert w_o \rVert_1 / \lVert w_o \rVert_2` in a layer with weight rows :math:`w_o`, over a ResNet-20 by :math:`10^{14}`.
 So one relative radius for all layers gives vacuous sets, or none that can be seen. Instead a weight row starts with
 radius ``radius * mean|w_o| / g`` (a relative one with ``radius / g``), where ``g`` is the growth from the layer to the
-next batch norm, in sound mode to the output; biases with 0. In modes ``"paper"`` and ``"scaled"`` the radius branch of a
-norm starts as the exact map divided by the growth since the last norm, which keeps relative widths: a heuristic for
+next batch norm, in sound mode to the output; biases with 0. In modes ``"paper"`` and ``"scaled"`` the radius branch of
+a norm starts as the exact map divided by the growth since the last norm, which keeps relative widths: a heuristic for
 containment, as are these norms themselves. In mode ``"sound"`` norms are exact and the network encloses its source.
 """
 
