@@ -8,14 +8,13 @@ Writes the numbers with the configuration as JSON.
     python benchmarks/entropy.py [--classes 10 100 1000] [--sets 100000 10000 2000] [--repeats 3] [--threads 2]
                                  [--slsqp-seconds 10] [--hard-sets 16] [--out results/benchmarks/entropy.json]
 
-Wall seconds are the best of the repeats; processor seconds stand beside them, since a busy machine spoils the former.
+Wall seconds are the least of the repeats; processor seconds, their median, stand beside them, since a busy machine
+spoils the former.
 """
 
 import argparse
 import json
 import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
@@ -32,6 +30,10 @@ from creinn import CreINN, models
 from creinn import nn as inn
 from creinn.credal.entropy import lower_entropy, upper_entropy
 from creinn.credal.probability import intersection_probability, interval_softmax, reachable
+from creinn.evaluation.timing import Skipped, Timing, interleaved
+from creinn.files import write_bytes
+from creinn.report.provenance import provenance
+from creinn.report.tables import Cell, text_table
 
 Bounds = tuple[Tensor, Tensor]
 WRONG = 1e-6  # bits above the certified minimum that make an answer of SLSQP wrong
@@ -106,14 +108,12 @@ def lower_with_gap(lower: Tensor, upper: Tensor) -> tuple[Tensor, ...]:
     return tuple(lower_entropy(lower, upper, return_gap=True))
 
 
-def timed(function: Callable[[Tensor, Tensor], Any], bounds: Bounds, repeats: int) -> dict[str, float]:
-    best = {"wall_s": float("inf"), "processor_s": float("inf")}
-    for _ in range(repeats):
-        wall, processor = time.perf_counter(), time.process_time()
-        function(*bounds)
-        best["wall_s"] = min(best["wall_s"], time.perf_counter() - wall)
-        best["processor_s"] = min(best["processor_s"], time.process_time() - processor)
-    return best
+def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
+    found = interleaved({name: lambda call=call: call for name, call in calls.items()}, rounds)
+    for name, outcome in found.items():
+        if isinstance(outcome, Skipped):
+            raise RuntimeError(f"{name}: {outcome.reason}")
+    return found
 
 
 def slsqp(lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, deadline: float) -> tuple[float, bool]:
@@ -168,23 +168,26 @@ def rival(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
     return record
 
 
+def gap_of(lower: Tensor, upper: Tensor) -> dict[str, float]:
+    gap = lower_with_gap(lower, upper)[1]
+    return {
+        "unproven_share": (gap > 0).double().mean().item(),
+        "largest_gap_bits": gap.max().item(),
+        "mean_gap_bits": gap.mean().item(),
+    }
+
+
 def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -> dict[str, Any]:
     torch.manual_seed(0)
     bounds = KINDS[kind](count, classes)
-    upper, lower = timed(upper_entropy, bounds, repeats), timed(lower_with_gap, bounds, repeats)
-    gap = lower_with_gap(*bounds)[1]
-    both = upper["wall_s"] + lower["wall_s"]
-    record: dict[str, Any] = {
-        "kind": kind,
-        "classes": classes,
-        "sets": count,
-        "upper": upper | {"sets_per_s": count / upper["wall_s"]},
-        "lower": lower | {"sets_per_s": count / lower["wall_s"]},
-        "both_wall_s": both,
-        "both_processor_s": upper["processor_s"] + lower["processor_s"],
-        "unproven_share": (gap > 0).double().mean().item(),
-        "largest_gap_bits": gap.max().item(),
-    }
+    times = timed({"upper": lambda: upper_entropy(*bounds), "lower": lambda: lower_with_gap(*bounds)}, repeats)
+    both = sum(found.least for found in times.values())
+    record: dict[str, Any] = {"kind": kind, "classes": classes, "sets": count}
+    for name, found in times.items():
+        rate = count / found.least
+        record[name] = {"wall_s": found.least, "processor_s": found.processor, "sets_per_s": rate}
+    record |= {"both_wall_s": both, "both_processor_s": sum(found.processor for found in times.values())}
+    record |= gap_of(*bounds)
     if seconds > 0:
         record["slsqp"] = rival(bounds, seconds)
         record["times_slsqp"] = count / both / record["slsqp"]["sets_per_s"]
@@ -194,64 +197,39 @@ def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -
 def measure_hard(kind: str, make: Callable[[int, int], Bounds], classes: int, count: int) -> dict[str, Any]:
     torch.manual_seed(0)
     lower, upper = make(count, classes)
-    together = timed(lower_with_gap, (lower, upper), 1)
-    alone = [timed(lower_with_gap, (lower[n : n + 1], upper[n : n + 1]), 1) for n in range(count)]
-    gap = lower_with_gap(lower, upper)[1]
-    record: dict[str, Any] = {
+    calls = {"together": lambda: lower_with_gap(lower, upper)}
+    calls |= {str(n): lambda n=n: lower_with_gap(lower[n : n + 1], upper[n : n + 1]) for n in range(count)}
+    times = timed(calls, 1)
+    together = times.pop("together")
+    return {
         "kind": kind,
         "classes": classes,
         "sets": count,
-        "wall_ms_per_set": 1e3 * together["wall_s"] / count,
-        "processor_ms_per_set": 1e3 * together["processor_s"] / count,
-        "slowest_call_wall_ms": 1e3 * max(x["wall_s"] for x in alone),
-        "slowest_call_processor_ms": 1e3 * max(x["processor_s"] for x in alone),
-        "unproven_share": (gap > 0).double().mean().item(),
-        "largest_gap_bits": gap.max().item(),
-        "mean_gap_bits": gap.mean().item(),
+        "wall_ms_per_set": 1e3 * together.least / count,
+        "processor_ms_per_set": 1e3 * together.processor / count,
+        "slowest_call_wall_ms": 1e3 * max(found.least for found in times.values()),
+        "slowest_call_processor_ms": 1e3 * max(found.processor for found in times.values()),
+        **gap_of(lower, upper),
     }
-    cells = f"{together['processor_s'] / count * 1e3:7.1f}  {record['slowest_call_processor_ms']:7.1f}"
-    found = f"{100 * record['unproven_share']:3.0f} %  {record['largest_gap_bits']:.1e}"
-    print(f"{classes:5}  {kind:>29}  {count:5}  {cells}  {found}", flush=True)
-    return record
 
 
-def commit() -> str:
-    """Commit of the working tree, or "unknown"."""
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)
-
-
-COLUMNS = ["K", "kind", "sets", "upper/s", "lower/s", "wall s", "processor s", "SLSQP/s", "times", "not minimum"]
-WIDTHS = [5, 29, 7, 9, 9, 7, 11, 8, 8, 11]
-
-
-def line(cells: list[str]) -> str:
-    return "  ".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=False))
-
-
-def row(record: dict[str, Any]) -> list[str]:
-    cells = [
-        str(record["classes"]),
-        record["kind"],
-        str(record["sets"]),
-        f"{record['upper']['sets_per_s']:.0f}",
-        f"{record['lower']['sets_per_s']:.0f}",
-        f"{record['both_wall_s']:.2f}",
-        f"{record['both_processor_s']:.2f}",
-    ]
-    if "slsqp" in record:
-        found = record["slsqp"]
+def row(record: dict[str, Any]) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {name: record[name] for name in ("classes", "kind", "sets")}
+    cells |= {f"{name}/s": round(record[name]["sets_per_s"]) for name in ("upper", "lower")}
+    cells |= {"wall s": record["both_wall_s"], "processor s": record["both_processor_s"]}
+    if found := record.get("slsqp"):
         less, more = ("", "") if found["sets"] else ("< ", "> ")
-        cells += [f"{less}{found['sets_per_s']:.2g}", f"{more}{record['times_slsqp']:.0f}"]
-        cells += [f"{100 * found['not_minimum_share']:.0f} % of {found['sets']}" if found["sets"] else "none done"]
+        wrong = f"{100 * found['not_minimum_share']:.0f} % of {found['sets']}" if found["sets"] else "none done"
+        cells |= {"SLSQP/s": f"{less}{found['sets_per_s']:.2g}", "times": f"{more}{record['times_slsqp']:.0f}"}
+        cells["not minimum"] = wrong
     return cells
+
+
+def hard_row(record: dict[str, Any]) -> dict[str, Cell]:
+    cells: dict[str, Cell] = {name: record[name] for name in ("classes", "kind", "sets")}
+    cells |= {"ms/set": record["processor_ms_per_set"], "ms/call": record["slowest_call_processor_ms"]}
+    gap = f"{record['largest_gap_bits']:.1e}"
+    return {**cells, "unproven": f"{100 * record['unproven_share']:.0f} %", "largest gap": gap}
 
 
 def main() -> None:
@@ -268,35 +246,25 @@ def main() -> None:
         parser.error(f"--sets needs one number for each of the {len(options.classes)} numbers of classes")
     torch.set_num_threads(options.threads)
 
-    print(line(COLUMNS))
     records = []
     for classes, count in zip(options.classes, options.sets, strict=True):
-        for kind in KINDS:
-            records.append(measure(kind, classes, count, options.repeats, options.slsqp_seconds))
-            print(line(row(records[-1])), flush=True)
+        found = [measure(kind, classes, count, options.repeats, options.slsqp_seconds) for kind in KINDS]
+        print(text_table([row(record) for record in found], digits=2), end="\n\n", flush=True)
+        records += found
     torch.set_num_threads(1)
-    print("\n    K                      hard kind   sets   ms/set   ms/call  unproven, largest gap")
     hard = [measure_hard(kind, make, k, options.hard_sets) for kind, make, all_k in HARD for k in all_k]
-    write(
-        options.out,
-        {
-            "command": " ".join(["python", *sys.argv]),
-            "configuration": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
-            "seed": 0,
-            "dtype": "float64",
-            "wrong_if_bits_above_minimum": WRONG,
-            "load_average": os.getloadavg(),
-            "versions": {
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "scipy": scipy.__version__,
-                "numpy": np.__version__,
-            },
-            "commit": commit(),
-            "records": records,
-            "hard_on_one_thread": hard,
-        },
-    )
+    print(text_table([hard_row(record) for record in hard], digits=1))
+    content = {
+        **provenance(" ".join(["python", *sys.argv])),
+        "configuration": vars(options) | {"out": str(options.out)},
+        "seed": 0,
+        "dtype": "float64",
+        "wrong_if_bits_above_minimum": WRONG,
+        "load_average": os.getloadavg(),
+        "records": records,
+        "hard_on_one_thread": hard,
+    }
+    write_bytes(options.out, (json.dumps(content, indent=2) + "\n").encode())
     print(f"wrote {options.out}")
 
 
