@@ -11,7 +11,8 @@ import torch
 from torch.distributions import Dirichlet
 
 from creinn.rivals import DirichletPredictive, LaplaceBNN, Predictive
-from creinn.rivals.laplace import GREATEST, GRID, Kronecker, laplace_bridge
+from creinn.rivals.dirichlet import GREATEST, laplace_bridge
+from creinn.rivals.laplace import GRID, Kronecker
 from creinn.saving import load, save
 
 REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "laplace_reference.json").read_text())

@@ -83,7 +83,9 @@ class Dataset:
 
 
 def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
-    """Draw ``n`` samples without replacement, each class in proportion to its size, to within one; in their order.
+    """Draw ``n`` samples without replacement, each class in proportion to its size, to within one sample.
+
+    The samples keep their order. The same seed gives the same samples.
 
     Raises:
         ValueError: If ``n`` is less than 1 or more than there are.
@@ -96,7 +98,8 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
     """Divide into parts that share no sample and leave none out, each class in proportion.
 
-    The parts have ``round(fraction * N)`` samples, to within one; one fraction ``f`` stands for ``(f, 1 - f)``.
+    The parts have ``round(fraction * N)`` samples, to within one; one fraction ``f`` stands for ``(f, 1 - f)``. The
+    same seed gives the same parts.
 
     Raises:
         ValueError: If fractions are not positive or do not sum to 1, or a part would be empty.
@@ -120,7 +123,10 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
 
 
 def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
-    """Images in one channel of grey, and resized if asked; luma weights are those of ITU-R 601, rounded as in Pillow.
+    """Images in one channel of grey, and resized if asked.
+
+    Luma weights are those of ITU-R 601, rounded as Pillow does. ``to_grey(cifar10, size=28)`` has the shape of MNIST
+    and Fashion-MNIST.
 
     Raises:
         TypeError: If the inputs are not images of bytes.
