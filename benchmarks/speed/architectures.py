@@ -27,35 +27,30 @@ class Architecture:
         """Random inputs of both signs, as images are after normalisation."""
         return torch.randn(rows, *self.shape).to(device)
 
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return int(self.arguments["num_classes"])
+    def targets(self, rows: int, device: torch.device | str = "cpu") -> Tensor:
+        """Classes in turn."""
+        return torch.arange(rows, device=device) % self.arguments["num_classes"]
+
+
+def _residual(builder: str, width: int, **options: Any) -> Architecture:
+    name = "-".join([builder, *options.values()])
+    return Architecture(name, builder, {"num_classes": 10, "width": width, **options}, (3, 32, 32))
 
 
 def _networks(width: int, hidden: int, features: int) -> dict[str, Architecture]:
-    found = [
-        Architecture(f"{builder}-{stem}", builder, {"num_classes": 10, "stem": stem, "width": width}, (3, 32, 32))
-        for builder in ("resnet50", "resnet18")
-        for stem in ("imagenet", "cifar")
-    ]
+    stems = ("imagenet", "cifar")
+    found = [_residual(builder, width, stem=stem) for builder in ("resnet50", "resnet18") for stem in stems]
     perceptron = {"in_features": features, "num_classes": 10, "hidden": (hidden, hidden)}
     return {one.name: one for one in (*found, Architecture("mlp", "mlp", perceptron, (features,)))}
 
 
 FULL = _networks(width=64, hidden=512, features=784)
-"""Residual networks of the usual width with both stems on small images, and a perceptron."""
-
-SMALL = _networks(width=4, hidden=16, features=20)
-"""The same, narrow: for a first look, and for tests."""
+SMALL = _networks(width=4, hidden=16, features=20)  # for a first look, and for tests
 
 
-def perceptron(depth: int = 2, width: int = 128, classes: int = 10) -> Architecture:
-    """A perceptron with ``depth`` hidden layers."""
-    arguments = {"in_features": width, "num_classes": classes, "hidden": (width,) * depth}
-    return Architecture(f"mlp, depth {depth}, width {width}, {classes} classes", "mlp", arguments, (width,))
-
-
-def small_residual(width: int) -> Architecture:
-    """A ResNet-8 on 32×32 images."""
-    return Architecture(f"resnet8, width {width}", "resnet8", {"num_classes": 10, "width": width}, (3, 32, 32))
+def grown(quantity: str, size: int) -> Architecture:
+    """A ResNet-8 of that width, or a perceptron of that depth or number of classes."""
+    if quantity == "width":
+        return _residual("resnet8", size)
+    depth, classes = (size, 10) if quantity == "depth" else (2, size)
+    return Architecture("mlp", "mlp", {"in_features": 128, "num_classes": classes, "hidden": (128,) * depth}, (128,))

@@ -6,16 +6,14 @@ batch, so that activations neither vanish nor overflow.
 """
 
 import copy
-from collections.abc import Mapping
-from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from benchmarks.speed import four_products
 from benchmarks.speed.architectures import Architecture
-from benchmarks.speed.ordinary import fold_batch_norm
-from torch import Tensor
+from torch import Tensor, fx
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from creinn import rivals
 from creinn.classifier.base import Classifier
@@ -25,38 +23,29 @@ from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import Call
 from creinn.graph import compile as inference
 
-REFERENCE, FOLDED = "snn", "snn-folded"
-"""The contenders that ratios refer to."""
-
+REFERENCE, FOLDED = "snn", "snn-folded"  # what ratios refer to
 ARITHMETIC = "credal-arithmetic"
 
-LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        REFERENCE: "SNN",
-        FOLDED: "SNN, batch norm folded",
-        "snn-folded-channels-last": "SNN, batch norm folded, channels last",
-        "creinn": "CreINN",
-        "creinn-compiled": "CreINN, compiled",
-        "creinn-four-products": "CreINN by four products a layer",
-        "relative": "CreINN, relative radius",
-        "relative-compiled": "CreINN, relative radius, compiled",
-        "creinn-d": "CreINN-D",
-        "creinn-d-compiled": "CreINN-D, compiled",
-        "bnn-r": "BNN-R, 10 samples",
-        "bnn-f": "BNN-F, 10 samples",
-        "deep-ensemble": "Deep Ensemble of 10",
-        ARITHMETIC: "label, AU, EU, TU of CreINN's sets",
-    }
-)
+LABELS = {
+    REFERENCE: "SNN",
+    FOLDED: "SNN, batch norm folded",
+    "snn-folded-channels-last": "SNN, batch norm folded, channels last",
+    "creinn": "CreINN",
+    "creinn-compiled": "CreINN, compiled",
+    "creinn-four-products": "CreINN by four products a layer",
+    "relative": "CreINN, relative radius",
+    "relative-compiled": "CreINN, relative radius, compiled",
+    "creinn-d": "CreINN-D",
+    "creinn-d-compiled": "CreINN-D, compiled",
+    "bnn-r": "BNN-R, 10 samples",
+    "bnn-f": "BNN-F, 10 samples",
+    "deep-ensemble": "Deep Ensemble of 10",
+    ARITHMETIC: "label, AU, EU, TU of CreINN's sets",
+}
 """Contenders by name, in the order of the tables."""
 
 TRAINED = (REFERENCE, "creinn", "relative", "bnn-r", "bnn-f")
-"""Contenders whose training step is measured."""
-
-TRAINING_LABELS: Mapping[str, str] = MappingProxyType(
-    {name: LABELS[name].removesuffix(", 10 samples") for name in TRAINED}
-)
-"""The same by their names in the tables of training, where a Bayesian network draws one sample."""
+"""Contenders whose training step is measured; a Bayesian network draws one sample in it."""
 
 SAMPLES = 10
 _SETTLED_ON = 16
@@ -71,12 +60,7 @@ def new_classifier(name: str, architecture: Architecture) -> Classifier:
 
 
 class Contenders:
-    """Classifiers of one architecture in eval mode, built when they are first asked for.
-
-    Args:
-        architecture: What all of them are built of.
-        device: Where they compute.
-    """
+    """Classifiers of one architecture in eval mode, built when they are first asked for."""
 
     def __init__(self, architecture: Architecture, device: torch.device | str = "cpu") -> None:
         self.architecture = architecture
@@ -100,8 +84,7 @@ class Contenders:
         if name.endswith("-compiled"):
             key = (name, min(rows, _FORMAT_CHOSEN_ON))
             if key not in self._compiled:
-                plain = self.model(name.removesuffix("-compiled"))
-                assert isinstance(plain, CreINN)
+                plain: Any = self.model(name.removesuffix("-compiled"))
                 self._compiled[key] = inference.compile(plain, example=self._inputs(key[1]))
             return self._compiled[key]
         if name not in self._models:
@@ -124,27 +107,18 @@ class Contenders:
             model = CreINN(self.architecture.build(four_products))
             model.load_state_dict(self.model("creinn").state_dict())
             return model
+        snn: Any = self.model(REFERENCE)
         if name == "creinn-d":
-            return self._distance_aware()
+            distant = self._settled(CreINN(copy.deepcopy(snn.network), distance=1.0))
+            return distant.fit_distance(self._inputs(_FITTED_ON), self.architecture.targets(_FITTED_ON, self.device))
         if name == "deep-ensemble":
-            return rivals.DeepEnsemble([copy.deepcopy(self._snn) for _ in range(SAMPLES)])
+            return rivals.DeepEnsemble([copy.deepcopy(snn) for _ in range(SAMPLES)])
         if name in (FOLDED, "snn-folded-channels-last"):
-            folded = fold_batch_norm(self._snn.network)
+            folded = fold_batch_norm(snn.network)
             if name == "snn-folded-channels-last":
-                folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            return rivals.SNN(folded, logits=self._snn.logits)
+                folded.to(memory_format=torch.channels_last)
+            return rivals.SNN(folded, logits=snn.logits)
         raise ValueError(f"Unknown contender {name!r}; choose of {', '.join(LABELS)}.")
-
-    @cached_property
-    def _snn(self) -> rivals.SNN:
-        snn = self.model(REFERENCE)
-        assert isinstance(snn, rivals.SNN)
-        return snn
-
-    def _distance_aware(self) -> CreINN:
-        model = self._settled(CreINN(copy.deepcopy(self._snn.network), distance=1.0))
-        labels = torch.arange(_FITTED_ON, device=self.device) % self.architecture.classes
-        return model.fit_distance(self._inputs(_FITTED_ON), labels)
 
     def _inputs(self, rows: int) -> Tensor:
         with torch.random.fork_rng(devices=[]):
@@ -154,7 +128,7 @@ class Contenders:
     def _settled(self, model: Any) -> Any:
         """The model, in eval mode, with the statistics of one batch in its batch norms."""
         model.to(self.device).train()
-        norms = [part for part in model.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
+        norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.momentum = None  # plain averages: the statistics of the batch, and nothing of the initial ones
@@ -183,3 +157,30 @@ def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
 def _arithmetic(sets: CredalSet) -> tuple[Tensor, ...]:
     fresh = CredalSet._wrap(sets.lower, sets.upper)  # nothing is remembered from the call before
     return fresh.label, fresh.aleatoric, fresh.epistemic, fresh.total
+
+
+def fold_batch_norm(network: torch.nn.Module) -> fx.GraphModule:
+    """A copy of an ordinary network for inference: no batch norm follows a convolution or a linear layer alone.
+
+    Example:
+        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+        >>> [type(layer).__name__ for layer in fold_batch_norm(network).children()]
+        ['Conv2d', 'ReLU']
+    """
+    folded = fx.symbolic_trace(copy.deepcopy(network).eval())
+    layers = {node: folded.get_submodule(node.target) for node in folded.graph.nodes if node.op == "call_module"}
+    for norm in [node for node, layer in layers.items() if isinstance(layer, _BatchNorm)]:
+        before = norm.args[0]
+        layer = layers.get(before)
+        if len(before.users) > 1 or not isinstance(layer, _AFFINE):
+            continue
+        fuse = fuse_linear_bn_eval if isinstance(layer, torch.nn.Linear) else fuse_conv_bn_eval
+        folded.set_submodule(before.target, fuse(layer, layers[norm]))
+        norm.replace_all_uses_with(before)
+        folded.graph.erase_node(norm)
+    folded.delete_all_unused_submodules()
+    folded.recompile()
+    return folded.requires_grad_(False)
+
+
+_AFFINE = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.Linear)

@@ -1,12 +1,18 @@
-"""The whole benchmark: settings in, a record of plain JSON out, cell by cell."""
+"""The whole benchmark: settings in, a record of plain JSON out, cell by cell.
 
+Ratios are to the eager SNN (``"snn"``) and to the one with folded batch norm (``"snn-folded"``), of medians, of least
+times and of processor times.
+"""
+
+import math
 import os
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from benchmarks.speed.architectures import Architecture
+from benchmarks.speed.architectures import Architecture, grown
 from benchmarks.speed.contenders import (
     ARITHMETIC,
     FOLDED,
@@ -17,31 +23,23 @@ from benchmarks.speed.contenders import (
     training_step,
 )
 from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
-from benchmarks.speed.scaling import measure_growth
 from benchmarks.speed.settings import Settings
 
-from creinn.evaluation.timing import Budget, Call, Outcome, Skipped, Timing, failure, interleaved, ratios
+from creinn.evaluation.timing import Outcome, Skipped, Timing, failure, interleaved, ratios
 
 Record = dict[str, Any]
 
+SCALED = (REFERENCE, "creinn", "creinn-compiled", "relative-compiled")  # against the classes, the arithmetic too
+SCALED_ROWS = 8
+
 
 def run_benchmark(settings: Settings, tell: Callable[[str, Record], None] | None = None) -> Record:
-    """Measure everything that the settings ask for.
+    """Measure everything that complete settings ask for: ``configuration``, ``machine``, a list of cells for each part.
 
-    Args:
-        settings: What to measure.
-        tell: Called after each cell with its name and the record so far, so that it can be kept.
-
-    Returns:
-        ``configuration``, ``machine`` and one list of cells for each part. Ratios are to the eager SNN (``"snn"``) and
-        to the one with folded batch norm (``"snn-folded"``), of medians, of least times and
-        of processor times.
+    ``tell`` is called after each cell with its name and the record so far, so that it can be kept.
     """
-    record: Record = {
-        "configuration": settings.plain(),
-        "machine": _machine(settings.device),
-        **{part: [] for part in settings.parts},
-    }
+    record: Record = {"configuration": settings.plain(), "machine": _machine(settings.device)}
+    record |= {part: [] for part in settings.parts}
 
     def done(part: str, name: str, cell: Record) -> None:
         record[part].append(cell)
@@ -49,19 +47,18 @@ def run_benchmark(settings: Settings, tell: Callable[[str, Record], None] | None
             tell(f"{part}: {name}", record)
 
     torch.manual_seed(0)
-    for name in settings.architectures if {"inference", "memory"} & set(settings.parts) else ():
-        architecture = settings.architecture(name)
+    for architecture in settings.architectures if {"inference", "memory"} & set(settings.parts) else ():
         contenders = Contenders(architecture, settings.device)
         if "inference" in settings.parts:
             smaller: dict[str, Outcome] | None = None
             for batch in settings.batches:
                 cell, smaller = _inference(settings, contenders, batch, smaller)
-                done("inference", f"{name}, batch {batch}", cell)
+                done("inference", f"{architecture.name}, batch {batch}", cell)
         if "memory" in settings.parts:
-            done("memory", name, _memory(settings, contenders))
+            done("memory", architecture.name, _memory(settings, contenders))
     if "training" in settings.parts:
-        for name in settings.architectures:
-            done("training", name, _training(settings, settings.architecture(name)))
+        for architecture in settings.architectures:
+            done("training", architecture.name, _training(settings, architecture))
     if "scaling" in settings.parts:
         for quantity in settings.sizes:
             done("scaling", quantity, measure_growth(settings, quantity))
@@ -72,12 +69,9 @@ def _inference(
     settings: Settings, contenders: Contenders, batch: int, smaller: Mapping[str, Outcome] | None
 ) -> tuple[Record, dict[str, Outcome]]:
     architecture = contenders.architecture
-    x = architecture.inputs(batch, settings.device)
     names = [name for name in settings.contenders if _applies(name, architecture)]
-    with torch.no_grad():
-        makers = {name: partial(contenders.call, name, x) for name in names}
-        outcomes = interleaved(makers, _budget(settings), settings.device, smaller)
-    cell: Record = {"model": architecture.name, "batch": batch, "contenders": _plain(outcomes)}
+    outcomes = _predictions(settings, contenders, names, batch, smaller=smaller)
+    cell = {"model": architecture.name, "batch": batch, "contenders": _plain(outcomes)}
     for name, outcome in outcomes.items():
         chosen = contenders.memory_format(name, batch) if isinstance(outcome, Timing) else None
         if chosen is not None:
@@ -87,22 +81,81 @@ def _inference(
 
 def _training(settings: Settings, architecture: Architecture) -> Record:
     batch = settings.training_batch
-    x = architecture.inputs(batch, settings.device)
-    target = torch.arange(batch, device=x.device) % architecture.classes
-
-    def make(name: str) -> Call:
-        return training_step(new_classifier(name, architecture).to(x.device), x, target)
-
-    makers = {name: partial(make, name) for name in TRAINED if name in settings.contenders}
-    outcomes = interleaved(makers, _budget(settings), settings.device)
+    x, target = architecture.inputs(batch, settings.device), architecture.targets(batch, settings.device)
+    makers = {
+        name: lambda name=name: training_step(new_classifier(name, architecture).to(x.device), x, target)
+        for name in TRAINED
+        if name in settings.contenders
+    }
+    outcomes = interleaved(
+        makers, settings.rounds, seconds=settings.seconds, limit=settings.limit, device=settings.device
+    )
     return {"model": architecture.name, "batch": batch, "contenders": _plain(outcomes)}
+
+
+def measure_growth(settings: Settings, quantity: str) -> Record:
+    """Median seconds per call at each size of ``settings.sizes[quantity]``, and slopes, by contender.
+
+    The log-log slope is the exponent ``p`` of ``time ~ size ** p``. Small networks spend their time on overheads, so
+    the slope over all sizes is smaller than the one between the two largest.
+    """
+    wanted = (*SCALED, ARITHMETIC) if quantity == "classes" else SCALED
+    names = [name for name in wanted if name in settings.contenders]
+    sizes = settings.sizes[quantity]
+    results: dict[str, Record] = {name: {"median_s": []} for name in names}
+    for size in sizes:
+        contenders = Contenders(grown(quantity, size), settings.device)
+        outcomes = _predictions(settings, contenders, names, SCALED_ROWS, settings.seconds / len(sizes))
+        for name, outcome in outcomes.items():
+            results[name]["median_s"].append(outcome.median if isinstance(outcome, Timing) else None)
+            if isinstance(outcome, Skipped):
+                results[name]["skipped"] = f"{quantity} {size}: {outcome.reason}"
+    for found in results.values():
+        known = [(size, seconds) for size, seconds in zip(sizes, found["median_s"], strict=True) if seconds is not None]
+        found |= {"slope": slope(known), "last_slope": slope(known[-2:])}
+    network = "resnet8" if quantity == "width" else "mlp"
+    cell = {"quantity": quantity, "network": network, "batch": SCALED_ROWS, "sizes": list(sizes)}
+    return {**cell, "contenders": results}
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """Least-squares slope of ``log time`` over ``log size``; ``None`` for fewer than two sizes.
+
+    Example:
+        >>> slope([(1, 3.0), (2, 12.0), (4, 48.0)])  # 3 size ** 2
+        2.0
+    """
+    if len({size for size, _ in points}) < 2:
+        return None
+    x, y = ([math.log2(value) for value in values] for values in zip(*points, strict=True))
+    return statistics.linear_regression(x, y).slope
+
+
+def _predictions(
+    settings: Settings,
+    contenders: Contenders,
+    names: Sequence[str],
+    rows: int,
+    seconds: float | None = None,
+    smaller: Mapping[str, Outcome] | None = None,
+) -> dict[str, Outcome]:
+    """Times of predictions for a batch of so many rows."""
+    x = contenders.architecture.inputs(rows, settings.device)
+    with torch.no_grad():
+        return interleaved(
+            {name: partial(contenders.call, name, x) for name in names},
+            settings.rounds,
+            seconds=seconds or settings.seconds,
+            limit=settings.limit,
+            device=settings.device,
+            smaller=smaller,
+        )
 
 
 def _memory(settings: Settings, contenders: Contenders) -> Record:
     """Bytes held, at most alive in an inference call, kept for the backward pass, at most alive in a training step."""
-    architecture, batch = contenders.architecture, settings.memory_batch
-    x = architecture.inputs(2 * batch, settings.device)
-    target = torch.arange(2 * batch, device=x.device) % architecture.classes
+    architecture, batch = contenders.architecture, 2 * settings.memory_batch
+    x, target = architecture.inputs(batch, settings.device), architecture.targets(batch, settings.device)
     results: dict[str, Record] = {}
     for name in settings.contenders:
         if name == ARITHMETIC or not _applies(name, architecture):
@@ -110,37 +163,31 @@ def _memory(settings: Settings, contenders: Contenders) -> Record:
         try:
             with torch.no_grad():
                 call = contenders.call(name, x)
-                results[name] = {
-                    "held_bytes": held_bytes(contenders.model(name, len(x))),
-                    "inference_peak_bytes": peak_bytes(call, settings.device),
-                }
+                held = held_bytes(contenders.model(name, len(x)))
+                results[name] = {"held_bytes": held, "inference_peak_bytes": peak_bytes(call, settings.device)}
         except Exception as error:
             results[name] = {"skipped": failure(error).reason}
             continue
         if name in TRAINED:
-            model = new_classifier(name, architecture).to(x.device)
-            results[name] |= _training_memory(model, x, target, batch)
-    return {"model": architecture.name, "batch": 2 * batch, "contenders": results}
+            results[name] |= _training_memory(new_classifier(name, architecture).to(x.device), x, target)
+    return {"model": architecture.name, "batch": batch, "contenders": results}
 
 
-def _training_memory(model: Any, x: torch.Tensor, target: torch.Tensor, batch: int) -> Record:
-    step = training_step(model, x, target)
-    peak = peak_bytes(step, x.device)  # the first step: gradients and Adam's moments are among it
-    kept = []
-    for rows in (batch, 2 * batch):
-        part, wanted = x[:rows], target[:rows]
-        known = [*model.parameters(), *model.buffers(), x, target]
-        kept.append(saved_bytes(partial(_loss, model, part, wanted), known))
-    per_row = (kept[1] - kept[0]) / batch
+def _training_memory(model: Any, x: torch.Tensor, target: torch.Tensor) -> Record:
+    """Of a step, and what it keeps for the backward pass: a part for each row, and one for any number of them."""
+    peak = peak_bytes(training_step(model, x, target), x.device)  # the first: with gradients and Adam's moments
+    known, half = [*model.parameters(), *model.buffers(), x, target], len(x) // 2
+
+    def kept(rows: int) -> int:
+        return saved_bytes(lambda: model.loss(model(x[:rows]), target[:rows]), known)
+
+    fewer = kept(half)
+    per_row = (kept(2 * half) - fewer) / half
     return {
         "training_peak_bytes": peak,
         "saved_bytes_per_row": per_row,
-        "saved_bytes_fixed": kept[0] - batch * per_row,
+        "saved_bytes_fixed": fewer - half * per_row,
     }
-
-
-def _loss(model: Any, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    return model.loss(model(x), target)
 
 
 def _plain(outcomes: Mapping[str, Outcome]) -> dict[str, Record]:
@@ -150,16 +197,10 @@ def _plain(outcomes: Mapping[str, Outcome]) -> dict[str, Record]:
         if isinstance(outcome, Skipped):
             result[name] = {"skipped": outcome.reason}
             continue
-        result[name] = {
-            "median_s": outcome.median,
-            "least_s": outcome.least,
-            "processor_s": outcome.processor,
-            "rounds": outcome.rounds,
-        }
-        for base in (REFERENCE, FOLDED):
-            found = ratios(outcome, outcomes.get(base))
-            if found is not None:
-                result[name][f"to_{base}"] = found
+        seconds = {f"{kind}_s": getattr(outcome, kind) for kind in ("median", "least", "processor")}
+        found = {f"to_{base}": ratios(outcome, outcomes.get(base)) for base in (REFERENCE, FOLDED)}
+        known = {base: ratio for base, ratio in found.items() if ratio is not None}
+        result[name] = {**seconds, "rounds": outcome.rounds, **known}
     return result
 
 
@@ -168,17 +209,12 @@ def _applies(name: str, architecture: Architecture) -> bool:
     return name != "snn-folded-channels-last" or len(architecture.shape) == 3
 
 
-def _budget(settings: Settings) -> Budget:
-    return Budget(settings.rounds, settings.seconds, settings.limit)
-
-
 def _machine(device: str) -> Record:
     """What times depend on. The load is that of the minute before: more than a fraction of a core disturbs them."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "threads": torch.get_num_threads(),
         "processors": os.cpu_count(),
-        "load_before": load,
+        "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "device": torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device,
         "torch": torch.__version__,
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),

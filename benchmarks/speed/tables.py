@@ -1,9 +1,9 @@
 """The record of a benchmark as Markdown: ratios to the ordinary network first, then every cell."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.speed.contenders import FOLDED, LABELS, REFERENCE, TRAINING_LABELS
+from benchmarks.speed.contenders import FOLDED, LABELS, REFERENCE
 
 from creinn.report.tables import Cell, markdown_table
 
@@ -20,7 +20,7 @@ def benchmark_markdown(record: Record) -> str:
     if record.get("training"):
         parts += ["## Training step: forward, loss, backward, Adam"]
         for cell in record["training"]:
-            parts += [_title(cell), _cell_table(cell, TRAINING_LABELS)]
+            parts += [_title(cell), _cell_table(cell, trained=True)]
     if record.get("memory"):
         parts += ["## Memory", _MEMORY]
         for cell in record["memory"]:
@@ -76,56 +76,58 @@ def _summary(cells: Any) -> str:
     return markdown_table([rows[name] for name in LABELS if name in rows])
 
 
-def _cell_table(cell: Record, labels: Mapping[str, str] = LABELS) -> str:
+def _cell_table(cell: Record, trained: bool = False) -> str:
     rows: list[dict[str, Cell]] = []
     for name, found in cell["contenders"].items():
-        row: dict[str, Cell] = {"contender": labels[name]}
+        row: dict[str, Cell] = {"contender": LABELS[name].removesuffix(", 10 samples") if trained else LABELS[name]}
         for statistic, what in (("median", "median"), ("least", "minimum")):
             row[f"ms, {what}"] = _scaled(found.get(f"{statistic}_s"), 1e3)
         for base, label in ((REFERENCE, "SNN"), (FOLDED, "folded SNN")):
             for statistic, what in (("median", "medians"), ("least", "minima"), ("processor", "processor")):
                 row[f"× {label}, {what}"] = found.get(f"to_{base}", {}).get(statistic)  # noqa: RUF001
         row["rounds"] = found.get("rounds")
-        row["note"] = f"skipped: {found['skipped']}" if "skipped" in found else found.get("memory_format", "")
+        row["note"] = _skipped(found) or found.get("memory_format", "")
         rows.append(row)
-    used = [name for name in rows[0] if any(row[name] not in (None, "") for row in rows)]
-    return markdown_table([{name: row[name] for name in used} for row in rows], digits=2)
+    return _table(rows, digits=2)
 
 
 def _memory_table(cell: Record) -> str:
-    keys = {
+    columns = {
         "held_bytes": "held",
         "inference_peak_bytes": "inference",
         "training_peak_bytes": "step",
         "saved_bytes_per_row": "kept, per row",
         "saved_bytes_fixed": "kept, whatever the batch",
     }
-    contenders = cell["contenders"]
     rows = []
-    for name, found in contenders.items():
+    for name, found in cell["contenders"].items():
         row: dict[str, Cell] = {"contender": LABELS[name]}
-        for key, label in keys.items():
+        for key, label in columns.items():
             row[label] = _scaled(found.get(key), 1 / _MEGABYTE)
-            if key in ("inference_peak_bytes", "training_peak_bytes", "saved_bytes_per_row"):
-                base = contenders[REFERENCE].get(key)
+            if key not in ("held_bytes", "saved_bytes_fixed"):
+                base = cell["contenders"][REFERENCE].get(key)
                 row[f"{label}, × SNN"] = found[key] / base if base and key in found else None  # noqa: RUF001
-        if any("skipped" in other for other in contenders.values()):
-            row["note"] = f"skipped: {found['skipped']}" if "skipped" in found else ""
-        rows.append(row)
-    return markdown_table(rows, digits=3)
+        rows.append(row | {"note": _skipped(found)})
+    return _table(rows, digits=3)
 
 
 def _growth(cell: Record) -> str:
     rows = []
     for name, found in cell["contenders"].items():
-        row: dict[str, Cell] = {"contender": LABELS[name]}
-        for size, seconds in zip(cell["sizes"], found["median_s"], strict=True):
-            row[str(size)] = _scaled(seconds, 1e3)
-        row |= {"slope": found["slope"], "last": found["last_slope"]}
-        if any("skipped" in other for other in cell["contenders"].values()):
-            row["note"] = f"skipped: {found['skipped']}" if "skipped" in found else ""
-        rows.append(row)
-    return markdown_table(rows, digits=2)
+        times = zip(cell["sizes"], found["median_s"], strict=True)
+        row: dict[str, Cell] = {"contender": LABELS[name], **{str(size): _scaled(s, 1e3) for size, s in times}}
+        rows.append(row | {"slope": found["slope"], "last": found["last_slope"], "note": _skipped(found)})
+    return _table(rows, digits=2)
+
+
+def _table(rows: Sequence[dict[str, Cell]], digits: int) -> str:
+    """Without the columns that hold nothing."""
+    used = [name for name in rows[0] if any(row[name] not in (None, "") for row in rows)]
+    return markdown_table([{name: row[name] for name in used} for row in rows], digits)
+
+
+def _skipped(found: Record) -> str:
+    return f"skipped: {found['skipped']}" if "skipped" in found else ""
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from creinn import data, evaluation, models, nn, rivals
     from creinn.classifier.creinn import CreINN, Ensemble
-    from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
+    from creinn.credal.credal_set import CredalSet
+    from creinn.credal.loss import bounds_cross_entropy, cross_entropy
     from creinn.graph.compile import compile
     from creinn.graph.convert import convert
     from creinn.interval import Interval
@@ -33,8 +34,8 @@ _HOME = {
     "convert": "creinn.graph.convert",
     # credal sets, and classifiers that predict them
     "CredalSet": "creinn.credal.credal_set",
-    "cross_entropy": "creinn.credal.credal_set",
-    "bounds_cross_entropy": "creinn.credal.credal_set",
+    "cross_entropy": "creinn.credal.loss",
+    "bounds_cross_entropy": "creinn.credal.loss",
     "CreINN": "creinn.classifier.creinn",
     "Ensemble": "creinn.classifier.creinn",
     "rivals": "creinn.rivals",

@@ -1,10 +1,10 @@
 """Files that survive a crash: tensors with a JSON header in one safetensors file, and text.
 
-In: named tensors and a header of plain JSON. Out: the same again, or an error that names the file and what is wrong
-with it. Nothing in a file is ever executed. Each file is written under a temporary name, forced to disk and then
-renamed, so that its name always stands for a whole file: the new one or the one before.
+Nothing in a file is ever executed. Each file is written under a temporary name, forced to disk and then renamed, so
+that its name always stands for a whole file: the new one or the one before.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -66,7 +66,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except OSError as error:
-        _remove(temporary)
+        with contextlib.suppress(OSError):  # never created, or the directory itself is the trouble
+            temporary.unlink()
         kept = "The file that was there before is intact." if path.is_file() else "Nothing was written."
         raise OSError(f"Cannot write {path}: {error.strerror or error}. {kept}") from error
 
@@ -91,10 +92,3 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError:
-        return  # never created, or the directory itself is the trouble

@@ -1,12 +1,8 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``, and no code.
 
-In: a classifier, the names of its classes, how its inputs are prepared. Out: a directory, and from it the same
-classifier on any device. ``config.json`` says what the model is made of; networks come back through
-:mod:`creinn.graph.describe`, classifiers through :data:`creinn.classifier.methods.CLASSES`. Nothing else that a file
-names is ever built.
-
-Each file is replaced as a whole, and the weights carry a copy of the configuration they belong to: a save that was
-killed half-way leaves the model that was there before, or the new one, never a mixture.
+Networks come back through :mod:`creinn.graph.describe`, classifiers through :data:`creinn.classifier.methods.CLASSES`;
+nothing else that a file names is ever built. The weights carry a copy of the configuration they belong to: a save that
+was killed half-way leaves the model that was there before, or the new one, never a mixture.
 """
 
 import copy
@@ -15,7 +11,6 @@ import platform
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn import __version__
 from creinn.classifier.distance import Distance
 from creinn.classifier.methods import CLASSES, find_class
 from creinn.files import read_tensors, write_bytes, write_tensors
@@ -34,11 +30,10 @@ FORMAT = 1
 ESTIMATOR = "estimator"  # the kind of preprocessing that a CreINNClassifier does
 _WHAT = "creinn model"
 
-RETIRED: dict[str, dict[str, Any]] = {
+_RETIRED = {  # options of models saved before, by class, with the one value that is still computed
     "FSVI": {"stochastic": "last", "prior": "independent", "covariance": "full"},
     "LaplaceBNN": {"structure": "kronecker"},
 }
-"""Options of models saved before, by class, with the one value that is still computed."""
 
 
 def save(
@@ -56,8 +51,7 @@ def save(
         model: A classifier of one of :data:`creinn.classifier.methods.CLASSES`.
         directory: Made if it does not exist.
         classes: Names of the classes, in order; ``model.class_names`` if ``None``.
-        preprocessing: What was done to the inputs: anything that can be written as JSON; ``model.preprocessing`` if
-            ``None``.
+        preprocessing: What was done to the inputs, as plain JSON; ``model.preprocessing`` if ``None``.
 
     Raises:
         TypeError: If the model is of another kind, or ``preprocessing`` is not JSON.
@@ -68,10 +62,9 @@ def save(
     if directory.exists() and not directory.is_dir():
         raise OSError(f"Cannot save a model at {directory}: there is a file of that name. Choose a directory.")
     description = _describe(model)
-    count: int = model.num_classes
     classes = model.class_names if classes is None else classes
-    if classes is not None and len(classes) != count:
-        raise ValueError(f"There are {len(classes)} names for {count} classes.")
+    if classes is not None and len(classes) != model.num_classes:
+        raise ValueError(f"There are {len(classes)} names for {model.num_classes} classes.")
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     config = {
         "what": _WHAT,
@@ -80,11 +73,7 @@ def save(
         "classes": None if classes is None else list(classes),
         "preprocessing": model.preprocessing if preprocessing is None else preprocessing,
         "checksum": _checksum(weights),
-        "versions": {
-            "creinn": _version("creinn"),
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "versions": {"creinn": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
     }
     try:
         config["id"] = f"{zlib.crc32(json.dumps(config, allow_nan=False, sort_keys=True).encode()):08x}"
@@ -104,7 +93,7 @@ def load(
     Warns if it is the network of an estimator, which scales its inputs.
 
     Args:
-        directory: Where it is.
+        directory: Where it was saved.
         device: Where the model shall live.
         network: A network of the architecture that was saved, for networks that cannot be described; its weights are
             replaced. An ensemble takes a copy of it for each member.
@@ -115,7 +104,6 @@ def load(
             not fit.
     """
     config, weights = _read(Path(directory))
-    path = Path(directory) / WEIGHTS
     model = _build(config, network, Path(directory) / CONFIG)
     floating = {value.dtype for value in weights.values() if value.is_floating_point()}
     if len(floating) == 1:
@@ -123,7 +111,7 @@ def load(
     for prefix, part in model.named_modules():
         if isinstance(part, Distance):
             part.make_room(weights, f"{prefix}.")
-    _check_weights(model.state_dict(), weights, path)
+    _check_weights(model.state_dict(), weights, Path(directory) / WEIGHTS)
     model.load_state_dict(weights)
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
@@ -138,9 +126,7 @@ def load(
 def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
     """The configuration of a saved model: ``kind``, ``classes``, ``preprocessing``, ``versions`` and the architecture.
 
-    Raises:
-        FileNotFoundError: If there is no saved model.
-        ValueError: If a file is truncated, damaged, of another origin or of a newer format.
+    Raises as :func:`load` does.
     """
     return _read(Path(directory))[0]
 
@@ -185,9 +171,8 @@ def _describe(model: Any) -> dict[str, Any]:
     try:
         network = architecture.describe(model.network)
         options = description["options"]
-        places = [*(options.get("distance_at") or ()), *filter(None, [options.get("head")])]
-        for path in places if "graph" in network else ():
-            if family_of(model.network.get_submodule(path)) is None:
+        for path in (*(options.get("distance_at") or ()), options.get("head")) if "graph" in network else ():
+            if path is not None and family_of(model.network.get_submodule(path)) is None:
                 raise ValueError(f"its distance is measured at {path!r}, and a graph of layers has no such part.")
         return description | {"network": network}
     except (TypeError, ValueError) as error:
@@ -201,7 +186,7 @@ def _describe(model: Any) -> dict[str, Any]:
 def _options(description: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Arguments of the constructor, without those that once were: of these only the default is left."""
     options = dict(description["options"])
-    for name, default in RETIRED.get(description["kind"], {}).items():
+    for name, default in _RETIRED.get(description["kind"], {}).items():
         if (value := options.pop(name, default)) != default:
             raise ValueError(
                 f"{path} describes a {description['kind']} with {name}={value!r}, which this version cannot build. "
@@ -250,10 +235,3 @@ def _checksum(weights: Mapping[str, Tensor]) -> str:
         values = weights[name].cpu().contiguous().reshape(-1)
         code = zlib.crc32(values.view(torch.uint8).numpy().data, code)
     return f"{code:08x}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

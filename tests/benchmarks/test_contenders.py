@@ -3,17 +3,17 @@
 import pytest
 import torch
 from benchmarks.speed import four_products
-from benchmarks.speed.architectures import SMALL, perceptron, small_residual
+from benchmarks.speed.architectures import SMALL, grown
 from benchmarks.speed.contenders import (
     ARITHMETIC,
     LABELS,
     SAMPLES,
     TRAINED,
     Contenders,
+    fold_batch_norm,
     new_classifier,
     training_step,
 )
-from benchmarks.speed.ordinary import fold_batch_norm
 
 from creinn import nn as inn
 from creinn.credal.credal_set import CredalSet
@@ -22,7 +22,7 @@ from creinn.interval import Interval
 
 @pytest.fixture(scope="module", params=["mlp", "resnet8"])
 def contenders(request):
-    return Contenders(perceptron(2, 8, 5) if request.param == "mlp" else small_residual(4))
+    return Contenders(grown("classes", 5) if request.param == "mlp" else grown("width", 4))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_folded_networks_predict_as_the_network_does(contenders, x, name):
 def test_samplers_give_ten_samples(contenders, x, name):
     with torch.no_grad():
         samples = contenders.call(name, x)().samples
-    assert samples.shape == (SAMPLES, len(x), contenders.architecture.classes)
+    assert samples.shape == (SAMPLES, len(x), contenders.architecture.arguments["num_classes"])
 
 
 def test_members_of_the_deep_ensemble_have_memory_of_their_own(contenders):
@@ -105,7 +105,7 @@ def test_an_unknown_contender_is_refused(contenders, x):
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_training_step_changes_parameters(name):
     torch.manual_seed(0)
-    architecture = perceptron(1, 8, 3)
+    architecture = grown("classes", 3)
     model = new_classifier(name, architecture)
     before = [parameter.clone() for parameter in model.parameters()]
     step = training_step(model, architecture.inputs(6), torch.arange(6) % 3)

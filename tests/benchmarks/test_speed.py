@@ -5,31 +5,30 @@ import re
 
 import pytest
 import torch
-from benchmarks.speed import benchmark_markdown, resolve_settings, run_benchmark
-from benchmarks.speed.__main__ import BenchmarkOptions, run
-from benchmarks.speed.scaling import slope
-from benchmarks.speed.settings import Settings
+from benchmarks.speed import Settings, benchmark_markdown, run_benchmark
+from benchmarks.speed.__main__ import run
+from benchmarks.speed.study import slope
 
 from creinn.cli.parsing import parse_options
 
 
 def speed(command):
-    return run(parse_options(BenchmarkOptions, "python -m benchmarks.speed", command.split()))
+    return run(parse_options(Settings, "python -m benchmarks.speed", command.split()))
 
 
-FEW = ["snn", "snn-folded", "creinn", "creinn-compiled", "bnn-r", "credal-arithmetic"]
+FEW = ("snn", "snn-folded", "creinn", "creinn-compiled", "bnn-r", "credal-arithmetic")
 
 
 @pytest.fixture(scope="module")
 def record():
-    settings = resolve_settings(quick=True, models=["mlp"], batches=[4, 1], contenders=FEW, seconds=0.1)
-    return run_benchmark(settings)
+    settings = Settings(quick=True, models=("mlp",), batches=(4, 1), contenders=FEW, seconds=0.1)
+    return run_benchmark(settings.complete())
 
 
 def test_a_cell_for_each_model_and_batch(record):
     assert [(cell["model"], cell["batch"]) for cell in record["inference"]] == [("mlp", 1), ("mlp", 4)]
     for cell in record["inference"]:
-        assert list(cell["contenders"]) == FEW
+        assert tuple(cell["contenders"]) == FEW
         for found in cell["contenders"].values():
             assert 0 < found["least_s"] <= found["median_s"]
             assert found["rounds"] == 3
@@ -62,7 +61,7 @@ def test_memory_of_networks(record):
 def test_machine_and_configuration_are_recorded(record):
     assert record["machine"]["threads"] == torch.get_num_threads()
     assert record["machine"]["torch"] == torch.__version__
-    assert record["configuration"]["batches"] == [1, 4]
+    assert record["configuration"]["batches"] == (1, 4)
     assert record["configuration"]["architectures"]["mlp"]["hidden"] == (16, 16)
     json.dumps(record, allow_nan=False)
 
@@ -89,12 +88,12 @@ def test_slope_of_too_few_sizes():
     ("options", "message"),
     [
         (
-            {"models": ["resnet51"]},
+            {"models": ("resnet51",)},
             r"Unknown model 'resnet51'; choose of resnet50-imagenet, .*both stems resnet50, res",
         ),
-        ({"batches": [0]}, "A batch must have at least 1 row, got 0"),
-        ({"contenders": ["cnn"]}, "Unknown contender 'cnn'; choose of snn, snn-folded"),
-        ({"parts": ["speed"]}, "Unknown part 'speed'; choose of inference, training, memory, scaling"),
+        ({"batches": (0,)}, "A batch must have at least 1 row, got 0"),
+        ({"contenders": ("cnn",)}, "Unknown contender 'cnn'; choose of snn, snn-folded"),
+        ({"parts": ("speed",)}, "Unknown part 'speed'; choose of inference, training, memory, scaling"),
         ({"rounds": 2}, "rounds must be at least 3, or a median means little; got 2"),
         ({"seconds": 0.0}, "seconds must be a positive number of seconds, got 0.0"),
         ({"limit": float("inf")}, "limit must be a positive number of seconds, got inf"),
@@ -103,27 +102,12 @@ def test_slope_of_too_few_sizes():
 )
 def test_settings_that_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        resolve_settings(**options)
-
-
-def test_settings_without_batches_or_reference_are_refused():
-    common = {
-        "architectures": ("mlp",),
-        "training_batch": 2,
-        "memory_batch": 2,
-        "rounds": 3,
-        "seconds": 1.0,
-        "limit": 1.0,
-    }
-    with pytest.raises(ValueError, match="There is no batch size"):
-        Settings(**common, batches=())
-    with pytest.raises(ValueError, match="The contenders lack 'snn'"):
-        Settings(**common, batches=(1,), contenders=("creinn",))
+        Settings(**options).complete()
 
 
 def test_one_name_stands_for_both_stems_and_the_reference_is_always_there():
-    settings = resolve_settings(models=["resnet50", "resnet50-cifar"], contenders=["creinn"])
-    assert settings.architectures == ("resnet50-imagenet", "resnet50-cifar")
+    settings = Settings(models=("resnet50", "resnet50-cifar"), contenders=("creinn",)).complete()
+    assert [network.name for network in settings.architectures] == ["resnet50-imagenet", "resnet50-cifar"]
     assert settings.contenders == ("snn", "creinn")
     assert settings.batches == (1, 32, 128)
 

@@ -6,7 +6,7 @@ import torch
 import reference
 from creinn import CredalSet, CreINN, Ensemble, Interval, cross_entropy, load, models, project_
 from creinn import nn as inn
-from creinn.credal.credal_set import bounds_cross_entropy
+from creinn.credal.loss import bounds_cross_entropy
 from creinn.credal.probability import interval_softmax
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from creinn.cli.evaluation_page import terminal_text
+from creinn.cli.evaluate import terminal_text
 from creinn.evaluation import accuracy_rejection, auarc, ood_detection
 from creinn.report.tables import MISSING
 

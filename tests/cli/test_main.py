@@ -1,11 +1,14 @@
 """The program: options reach their command, errors are one line, exit codes, and help without torch."""
 
+import re
 import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 
@@ -28,10 +31,10 @@ def command(monkeypatch):
     """Puts a function in the place of a command."""
 
     def install(run):
-        module = SimpleNamespace(run=run) if callable(run) else SimpleNamespace(ACTIONS=run)
-        monkeypatch.setattr(cli, "COMMANDS", ("thing",))
-        monkeypatch.setattr(cli, "find_spec", lambda name: name)
-        monkeypatch.setattr(cli, "import_module", lambda name: module)
+        actions = {"thing": run} if callable(run) else {f"thing {name}": action for name, action in run.items()}
+        monkeypatch.setattr(cli, "COMMANDS", {name: (Options, f"module.{name}") for name in actions})
+        monkeypatch.setattr(cli, "GROUPS", {} if callable(run) else {"thing": "Does things."})
+        monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(**actions))
 
     return install
 
@@ -115,8 +118,9 @@ def test_usage_errors_have_code_two(command, capsys):
 def test_help_lists_the_commands_that_are_there(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in ("train", "predict", "evaluate"):
-        assert f"\n  {name} " in text
+    assert re.findall(r"^  (\w+) ", text, re.MULTILINE) == [
+        *("demo", "train", "predict", "evaluate", "experiment", "benchmark"),
+    ]
     assert cli.main(["train", "--help"]) == 0
     assert "--validation-fraction" in capsys.readouterr().out
     assert cli.main(["--version"]) == 0
@@ -137,14 +141,23 @@ def test_warnings_are_notes(command, capsys):
     assert "DeprecationWarning: old" in printed
 
 
-@pytest.mark.parametrize("name", [name for name in cli.COMMANDS if name in cli.available()])
+@pytest.mark.parametrize("name", [*cli.COMMANDS, *cli.GROUPS])
 def test_every_command_has_help(name, capsys):
-    assert cli.main([name, "--help"]) == 0
+    assert cli.main([*name.split(), "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"usage: creinn {name}")
 
 
-def test_help_does_not_load_torch():
-    code = "import sys; from creinn.cli.main import main; main(['train', '--help']); sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_is_a_function_of_its_options(name):
+    kind, place = cli.COMMANDS[name]
+    module, function = place.split(".")
+    run = getattr(import_module(f"creinn.cli.{module}"), function)
+    assert get_type_hints(run) == {"options": kind, "return": int}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["experiment", "list"]])
+def test_help_and_lists_do_not_load_torch(arguments):
+    code = f"import sys; from creinn.cli.main import main; main({arguments}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from creinn import CreINN, Ensemble, load, models
 from creinn.classifier.methods import METHODS
-from creinn.cli.saved import read_saved
+from creinn.cli.saved import read_model
 from creinn.cli.sources import Source, read_rows
 from creinn.rivals import SNN
 from creinn.saving import save
@@ -20,8 +20,8 @@ FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 
 
 def rows(model, path):
-    saved = read_saved(model, "cpu")
-    return read_rows(Source(path), saved.preprocessing, saved.classes)
+    saved = read_model(model, "cpu")
+    return read_rows(Source(path), saved.preprocessing, saved.class_names)
 
 
 def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreign, tmp_path):
@@ -62,10 +62,10 @@ def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path)
     first, again = load(tmp_path / "m"), load(tmp_path / "n")
     assert float(first.distance_radius.scale) == 0.5
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
-    saved = read_saved(tmp_path / "m", "cpu")
+    saved = read_model(tmp_path / "m", "cpu")
     assert saved.preprocessing["marks"] == ["?"]
-    assert saved.preprocessing["columns"] == read_saved(ordinary, "cpu").preprocessing["columns"]
-    assert saved.classes == ["class_0", "class_1", "class_2"]
+    assert saved.preprocessing["columns"] == read_model(ordinary, "cpu").preprocessing["columns"]
+    assert saved.class_names == ["class_0", "class_1", "class_2"]
 
 
 @pytest.mark.parametrize("method", ["creinn", "creinn-d"])

@@ -11,9 +11,9 @@ import yaml
 
 from creinn import CreINN, Ensemble, load
 from creinn.cli import train
-from creinn.cli.heldout import divided
-from creinn.cli.saved import read_saved
-from creinn.cli.sources import Rows, Source, Training, read_rows
+from creinn.cli.saved import read_model
+from creinn.cli.sources import Rows, Source, read_rows
+from creinn.cli.train import divided
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
 from creinn.training.data import Rows as TrainingRows
@@ -208,11 +208,11 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     assert done.code == 0, done.err
     last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
     assert last == best + 10 < 300
-    saved = read_saved(tmp_path / "m", "cpu")
-    rows = read_rows(Source(wine[0]), saved.preprocessing, saved.classes)
-    (_, trained), (x, y) = divided(Training(rows, saved.classes, {}), None, seed=0, is_new=True)
+    model = read_model(tmp_path / "m", "cpu")
+    rows = read_rows(Source(wine[0]), model.preprocessing, model.class_names)
+    (_, trained), (x, y) = divided(rows, None, seed=0, is_new=True)
     assert (len(y), len(trained)) == (21, 103)
-    sets = saved.model.predict(x)
+    sets = model.predict(x)
     sizes, covered = sets.classes("maximality").sum(1), sets.classes("maximality")[torch.arange(21), y]
     loss = -sets.intersection[torch.arange(21), y].log().mean()
     assert f"validation accuracy {(sets.label == y).double().mean():.4f} (" in done.out
@@ -244,13 +244,13 @@ def test_few_rows_are_not_held_out(run, table, tmp_path):
 
 def test_classes_keep_a_row_to_train_on(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
-    data = Training(Rows(torch.arange(120.0)[:, None], labels, {}, []), list("abcdefg"), {})
+    data = Rows(torch.arange(120.0)[:, None], labels, list("abcdefg"))
     (x, y), (x_val, y_val) = divided(data, None, seed=0, is_new=True)
     assert sorted(torch.cat([x, x_val])[:, 0].tolist()) == list(range(120))
     assert set(y.tolist()) == set(range(7))
     assert y_val.tolist() == [6] * 19
     assert "no row is held out of classes that would have none left: 1 name (a)" in capsys.readouterr().out
-    singles = Training(Rows(torch.zeros(100, 1), torch.arange(100), {}, []), [str(i) for i in range(100)], {})
+    singles = Rows(torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
     assert divided(singles, None, 0, is_new=True)[1] is None
     assert "no row is held out of classes that would have none left: 17 names (" in capsys.readouterr().out
 

@@ -1,9 +1,10 @@
-"""CredalSet: construction, refusals, indexing, averages, vertices; and both losses' gradients."""
+"""CredalSet: construction, refusals, indexing, averages, envelopes, vertices, labels."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 from torch import tensor
 from torch.utils import _pytree as pytree
 
@@ -13,10 +14,9 @@ from credal_cases import random_sets
 from creinn import CreINN, Interval, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
-from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
-from creinn.credal.entropy import lower_entropy, upper_entropy
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.entropy import entropy_uncertainty, lower_entropy, upper_entropy
 from creinn.credal.probability import interval_softmax, reachable
-from creinn.credal.uncertainty import entropy_uncertainty
 
 
 def by_hand():
@@ -187,6 +187,60 @@ def test_averages_of_reachable_sets_are_reachable():
         assert -reference_credal.minimum(-unit, low, high) == pytest.approx(high[k], abs=1e-9)
 
 
+def test_envelope_by_hand():
+    one = CredalSet(tensor([0.1, 0.2, 0.3]), tensor([0.4, 0.5, 0.7]))
+    two = CredalSet(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]))
+    both = CredalSet.envelope([one, two])
+    assert both.lower.tolist() == pytest.approx([0.0, 0.2, 0.2])
+    assert both.upper.tolist() == pytest.approx([0.4, 0.6, 0.7])
+    assert both.width.sum() > CredalSet.average([one, two]).width.sum()
+
+
+@credal_cases.seeded(60)
+@given(st.data())
+def test_envelope_is_the_least_reachable_set_that_holds_the_members(data):
+    first = data.draw(credal_cases.credal_bounds(5))
+    classes = len(first[0])
+    others = data.draw(st.lists(credal_cases.credal_bounds(5).filter(lambda b: len(b[0]) == classes), max_size=2))
+    sets = [CredalSet(*bounds) for bounds in (first, *others)]
+    envelope = CredalSet.envelope(sets)
+    for s in sets:
+        assert (envelope.lower <= s.lower).all()
+        assert (envelope.upper >= s.upper).all()
+        assert envelope.contains(s.vertices()).all()
+    corners = np.concatenate([reference_credal.vertices(s.lower.numpy(), s.upper.numpy(), 1e-11) for s in sets])
+    np.testing.assert_allclose(envelope.lower, corners.min(0), rtol=0, atol=1e-10)  # attained by a member's member
+    np.testing.assert_allclose(envelope.upper, corners.max(0), rtol=0, atol=1e-10)
+    for got, expected in zip(reachable(envelope.lower, envelope.upper), (envelope.lower, envelope.upper), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+def test_envelope_of_softmax_outputs_is_reachable_in_float32():
+    bounds = [credal_cases.softmax_sets(50, 10, seed, 1.0) for seed in range(4)]
+    envelope = CredalSet.envelope([CredalSet(a.float(), b.float()) for a, b in bounds])
+    for got, expected in zip(reachable(envelope.lower, envelope.upper), (envelope.lower, envelope.upper), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    low, high = envelope.lower[0].double().numpy(), envelope.upper[0].double().numpy()
+    for k, unit in enumerate(np.eye(10)):
+        assert reference_credal.minimum(unit, low, high) == pytest.approx(low[k], abs=1e-6)
+        assert -reference_credal.minimum(-unit, low, high) == pytest.approx(high[k], abs=1e-6)
+
+
+def test_envelope_never_looks_at_the_data_and_passes_gradients():
+    on_meta = CredalSet._trusted(*torch.rand(2, 4, 3, device="meta"))
+    assert CredalSet.envelope([on_meta, on_meta]).shape == (4, 3)
+    lower = random_sets().lower.clone().requires_grad_()
+    CredalSet.envelope([CredalSet._wrap(lower, random_sets().upper), random_sets(seed=1)]).lower.sum().backward()
+    assert 0 < lower.grad.sum() < lower.numel()
+
+
+def test_envelope_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match="nothing to envelop: the list of credal sets is empty"):
+        CredalSet.envelope([])
+    with pytest.raises(ValueError, match=r"to envelop do not fit: shape \(20, 5\) at position 0, \(20, 4\) at pos"):
+        CredalSet.envelope([random_sets(), random_sets(classes=4)])
+
+
 def test_average_and_concatenate_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="nothing to average"):
         CredalSet.average([])
@@ -289,63 +343,6 @@ def test_contains():
     batch = random_sets()
     assert batch.contains(batch.intersection).all()
     assert batch.contains(reference_credal.members(batch.lower[0], batch.upper[0], 50, seed=0)[:, None])[:, 0].all()
-
-
-def test_cross_entropy_by_hand():
-    s = CredalSet(tensor([[0.1, 0.2, 0.3]] * 2), tensor([[0.4, 0.5, 0.7]] * 2))  # intersection .22, .32, .46
-    assert cross_entropy(s, tensor([2, 0])).item() == pytest.approx((0.776529 + 1.514128) / 2, abs=1e-5)
-    weighted = cross_entropy(s, tensor([2, 0]), tensor([3.0, 0.0, 1.0]))
-    assert weighted.item() == pytest.approx((0.776529 + 3 * 1.514128) / 4, abs=1e-5)
-
-
-def test_cross_entropy_is_torchs_on_the_intersection():
-    s, weight = random_sets(), torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    target = torch.arange(20) % 5
-    for w in (None, weight):
-        expected = torch.nn.functional.nll_loss(s.intersection.log(), target, w)
-        torch.testing.assert_close(cross_entropy(s, target, w), expected)
-    grid = CredalSet._wrap(s.lower.view(4, 5, 5), s.upper.view(4, 5, 5))
-    torch.testing.assert_close(cross_entropy(grid, target.view(4, 5), weight), cross_entropy(s, target, weight))
-
-
-@pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])
-@pytest.mark.parametrize("mode", ["paper", "sound"])
-def test_cross_entropy_gradients(loss, mode):
-    generator = torch.Generator().manual_seed(2)
-    center = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    radius = torch.rand(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-
-    def of(c, r):
-        return loss(CredalSet._trusted(*interval_softmax(c - r, c + r, mode)), tensor([0, 1, 2, 0]))
-
-    assert torch.autograd.gradcheck(of, (center, radius))
-
-
-@pytest.mark.parametrize(("loss", "terms"), [(cross_entropy, 1), (bounds_cross_entropy, 2)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("gap", [50.0, 90.0, 110.0, 1e4])
-def test_cross_entropy_is_finite_where_the_true_class_underflows(loss, terms, dtype, gap):
-    logits = tensor([[0.0, gap, -gap]], dtype=dtype, requires_grad=True)
-    value = loss(CredalSet._trusted(*interval_softmax(logits - 0.5, logits + 0.5)), tensor([2]))
-    value.backward()
-    assert torch.isfinite(value)
-    assert value > 40 * terms
-    assert torch.isfinite(logits.grad).all()
-    assert logits.grad.abs().max() <= 2 * terms
-
-
-def test_cross_entropy_refuses_bad_targets():
-    s = random_sets(4, 3)
-    with pytest.raises(TypeError, match=r"class indices \(integers\), found torch.float32"):
-        cross_entropy(s, torch.zeros(4))
-    with pytest.raises(ValueError, match=r"batch's shape \(4,\), found \(4, 1\)"):
-        cross_entropy(s, torch.zeros(4, 1, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"Target 3 at index \(2,\) is not a class: there are 3"):
-        cross_entropy(s, tensor([0, 1, 3, -1]))
-    with pytest.raises(ValueError, match="batch is empty"):
-        cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"one entry per class \(3\), found shape \(2,\)"):
-        cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))
 
 
 def test_gradients_flow_through_construction_and_measures():

@@ -10,7 +10,6 @@ from torch import tensor
 import credal_cases
 import reference_credal
 from creinn.credal.probability import (
-    check_not_empty,
     intersection_probability,
     interval_sigmoid,
     interval_softmax,
@@ -190,7 +189,7 @@ def test_empty_sets_are_named():
     with pytest.raises(ValueError, match=r"lower bounds sum to 1\.2 > 1\. Were logits passed"):
         reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]))
     with pytest.raises(ValueError, match=r"upper bounds sum to 0\.9 < 1 at index \(1, 0\) of batch \(2, 1\)"):
-        check_not_empty(torch.full((2, 1, 3), 0.1), tensor([[[0.5] * 3], [[0.3] * 3]]))
+        reachable(torch.full((2, 1, 3), 0.1), tensor([[[0.5] * 3], [[0.3] * 3]]))
     reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]), check=False)
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from creinn.data.formats import read_batches, read_batches_archive, read_idx, read_mat, tile_sheet
+from creinn.data.formats import read_batches, read_batches_archive, read_idx, read_mat, read_sheet
 
 
 def idx_bytes(array):
@@ -42,7 +42,9 @@ def test_idx_by_hand(tmp_path):
 def test_truncated_gzip_is_named(tmp_path, array):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(idx_bytes(array))[:-20])
-    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte\.gz is truncated or damaged: .*end-of-stream"):
+    with pytest.raises(
+        ValueError, match=r"idx3-ubyte\.gz cannot be read as an IDX file: .*end-of-stream.* truncated or"
+    ):
         read_idx(path)
 
 
@@ -50,10 +52,12 @@ def test_damaged_gzip_is_named(tmp_path, array):
     raw = bytearray(gzip.compress(idx_bytes(array)))
     raw[-8] ^= 0xFF  # checksum
     (tmp_path / "a.gz").write_bytes(bytes(raw))
-    with pytest.raises(ValueError, match=r"a\.gz is truncated or damaged: CRC check failed"):
+    with pytest.raises(
+        ValueError, match=r"a\.gz cannot be read as an IDX file: CRC check failed.*truncated or damaged"
+    ):
         read_idx(tmp_path / "a.gz")
     (tmp_path / "b.gz").write_bytes(raw[:10] + b"\xff" * 20)
-    with pytest.raises(ValueError, match=r"b\.gz is truncated or damaged"):
+    with pytest.raises(ValueError, match=r"b\.gz cannot be read as an IDX file: .*truncated or damaged"):
         read_idx(tmp_path / "b.gz")
 
 
@@ -242,7 +246,7 @@ def test_archive_without_a_batch_and_truncated_archive_are_named(archive):
     with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz holds no cifar-10-batches-py/data_batch_3"):
         read_batches_archive(archive, ["data_batch_1", "data_batch_3"])
     archive.write_bytes(archive.read_bytes()[:-3000])
-    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz (is|holds no).* truncated"):
+    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz (cannot be read|holds no).* truncated"):
         read_batches_archive(archive, ["data_batch_1", "data_batch_2"])
 
 
@@ -320,23 +324,23 @@ def sheet(path, rows, columns, tile=32):
 
 def test_tiles_are_taken_row_by_row(tmp_path):
     pixels = sheet(tmp_path / "a.webp", 2, 3)
-    tiles = tile_sheet(tmp_path / "a.webp", 5)
+    tiles = read_sheet(tmp_path / "a.webp", 5)
     assert tiles.shape == (5, 3, 32, 32)
     np.testing.assert_array_equal(tiles[4].transpose(1, 2, 0), pixels[32:64, 32:64])
     sheet(tmp_path / "a.webp", 2, 1)
-    assert tile_sheet(tmp_path / "a.webp", 2).flags.writeable  # torch wants it so, also where no copy was needed
+    assert read_sheet(tmp_path / "a.webp", 2).flags.writeable  # torch wants it so, also where no copy was needed
 
 
 def test_pixel_limit_of_pillow_is_lifted_for_the_sheet_only(tmp_path, monkeypatch):
     sheet(tmp_path / "a.webp", 2, 3)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    assert len(tile_sheet(tmp_path / "a.webp", 6)) == 6
+    assert len(read_sheet(tmp_path / "a.webp", 6)) == 6
     assert Image.MAX_IMAGE_PIXELS == 1000
     with pytest.raises(ValueError, match="cannot be read as an image"):  # more than twice the limit: a bomb
-        tile_sheet(tmp_path / "a.webp", 1)
+        read_sheet(tmp_path / "a.webp", 1)
     assert Image.MAX_IMAGE_PIXELS == 1000
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert len(tile_sheet(tmp_path / "a.webp", 6)) == 6
+    assert len(read_sheet(tmp_path / "a.webp", 6)) == 6
     assert Image.MAX_IMAGE_PIXELS is None
 
 
@@ -344,9 +348,11 @@ def test_truncated_and_wrong_sheets_are_named(tmp_path):
     path = tmp_path / "test_batch.webp"
     sheet(path, 2, 2)
     with pytest.raises(ValueError, match=r"test_batch\.webp has 64 x 64 pixels, which do not hold 5 tiles of 32 x 32"):
-        tile_sheet(path, 5)
-    with pytest.raises(ValueError, match="do not hold 4 tiles of 30 x 30"):
-        tile_sheet(path, 4, tile=30)
+        read_sheet(path, 5)
+    Image.new("RGB", (64, 60)).save(path)
+    with pytest.raises(ValueError, match="64 x 60 pixels, which do not hold 2 tiles of 32 x 32"):
+        read_sheet(path, 2)
+    sheet(path, 2, 2)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"test_batch\.webp cannot be read as an image: .*truncated or damaged"):
-        tile_sheet(path, 4)
+        read_sheet(path, 4)

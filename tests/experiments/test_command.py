@@ -2,8 +2,9 @@
 
 import pytest
 
+from creinn.cli.experiment import resolve
 from creinn.cli.main import main
-from creinn.cli.options.experiment import RunOptions, resolve
+from creinn.cli.options import RunOptions
 from creinn.cli.parsing import options_yaml, parse_options
 
 

@@ -5,8 +5,7 @@ import torch
 
 from creinn.classifier.methods import METHODS
 from creinn.rivals import BNN, SNN, flipout, local
-from creinn.rivals.gaussian import network_kl
-from creinn.rivals.schedule import KLSchedule
+from creinn.rivals.bnn import KLSchedule, network_kl
 from creinn.training import TrainConfig, fit
 
 SETTINGS = {"epochs": 10, "batch_size": 30, "learning_rate": 0.02, "progress": False}

@@ -219,7 +219,8 @@ def test_a_normed_model_is_saved_and_loaded(tmp_path):
 def test_options_are_checked():
     for options, message in [
         ({"context": "test"}, "Unknown context 'test'"),
-        ({"samples": 0}, "must be at least 1, got 0 and 32"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"context_points": 0}, "context_points must be at least 1, got 0"),
         ({"prior_std": -1.0}, "prior_std must be > 0, got -1.0"),
     ]:
         with pytest.raises(ValueError, match=message):

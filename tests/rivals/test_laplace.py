@@ -11,8 +11,7 @@ import torch
 from torch.distributions import Dirichlet
 
 from creinn.rivals import DirichletPredictive, LaplaceBNN, Predictive
-from creinn.rivals.dirichlet import GREATEST, laplace_bridge
-from creinn.rivals.laplace import GRID, Kronecker
+from creinn.rivals.laplace import GREATEST, GRID, Kronecker, laplace_bridge
 from creinn.saving import load, save
 
 REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "laplace_reference.json").read_text())

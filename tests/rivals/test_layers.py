@@ -8,7 +8,7 @@ from torch.distributions import Normal, kl_divergence
 
 from creinn.numerics import safe_sqrt
 from creinn.rivals import flipout, local
-from creinn.rivals.gaussian import INITIAL_STD, GaussianWeights, gaussian_kl, inverse_softplus, network_kl
+from creinn.rivals.bnn import INITIAL_STD, GaussianWeights, gaussian_kl, inverse_softplus, network_kl
 
 FAMILIES = {"local": local, "flipout": flipout}
 LAYERS = {

@@ -20,7 +20,8 @@ from creinn.classifier.inputs import find_not_finite, labelled_batches, placed
 from creinn.classifier.logits import as_logits, check_logits, run
 from creinn.classifier.places import check_features, check_places, find_head, named_stages, observe, pooled
 from creinn.classifier.scale import Observed, fit_radius
-from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
 from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -89,7 +90,7 @@ class CreINN(_Credal):
             ``None`` takes the stages that a network names itself (``network.stages``, as the ResNets of
             :mod:`creinn.models` do), or else what enters the last linear layer.
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see
-            :func:`creinn.credal.credal_set.bounds_cross_entropy`.
+            :func:`creinn.credal.loss.bounds_cross_entropy`.
         head: Path of the module of ``network`` whose output are the logits and whose input are the features, for
             networks that return more than logits, or whose head is not found by itself.
 

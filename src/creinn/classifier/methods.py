@@ -18,7 +18,7 @@ CLASSES: dict[str, str] = {
     "BNN": "creinn.rivals.bnn",
     "FSVI": "creinn.rivals.fsvi",
     "LaplaceBNN": "creinn.rivals.laplace",
-    "DeepEnsemble": "creinn.rivals.ensemble",
+    "DeepEnsemble": "creinn.rivals.snn",
 }
 """Classifiers and the modules that define them: what can be saved.
 

@@ -1,4 +1,5 @@
-"""The command line: options without torch in ``options``, and the work of each command in a module of its name.
+"""The command line.
 
-In: arguments. Out: files, and an exit code. Read in this order: ``main``, ``parsing``, ``options``, then a command.
+In: arguments. Out: files, and an exit code. Read in this order: ``main`` (the table of commands), ``parsing``,
+``options`` (of all commands, without torch), ``sources`` (a user's data), ``saved`` (models), then a command.
 """

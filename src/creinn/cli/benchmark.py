@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from creinn.classifier.creinn import CreINN
-from creinn.cli.options.benchmark import BenchmarkOptions
-from creinn.evaluation.timing import Budget, Skipped, interleaved, ratios
+from creinn.cli.options import BenchmarkOptions
+from creinn.evaluation.timing import Skipped, interleaved, ratios
 from creinn.graph.compile import compile
 from creinn.models import BUILDERS
 from creinn.report.tables import text_table
@@ -46,7 +46,7 @@ def _rows(options: BenchmarkOptions, batch: int, device: torch.device) -> list[d
     models = _models(options, x)
     with torch.no_grad():
         calls = {name: (lambda model=model: lambda: model(x)) for name, model in models.items()}
-        outcomes = interleaved(calls, Budget(ROUNDS, options.seconds, float("inf")), device)
+        outcomes = interleaved(calls, ROUNDS, seconds=options.seconds, device=device)
     rows: list[dict[str, Any]] = []
     for name, outcome in outcomes.items():
         if isinstance(outcome, Skipped):

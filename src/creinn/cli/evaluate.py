@@ -1,26 +1,42 @@
-"""``creinn evaluate``: how good classes, probabilities, sets of classes and uncertainties are; the numbers."""
+"""``creinn evaluate``: how good classes, probabilities, sets of classes and uncertainties are.
+
+The numbers are one record of plain JSON; the terminal and the page show it, with a sentence on each number.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
+from importlib.util import find_spec
+from math import log
 from typing import Any
 
 import numpy as np
 
-from creinn.cli.evaluation_page import terminal_text, write_evaluation_page
-from creinn.cli.options.evaluate import EvaluateOptions
-from creinn.cli.outputs import check_outputs
+from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
-from creinn.cli.saved import read_saved
-from creinn.cli.sources import Source, reading_of
-from creinn.evaluation import AccuracyRejection, confusion, reliability, summary
+from creinn.cli.saved import ask, check_outputs, read_model
+from creinn.cli.sources import Source
+from creinn.data.tables.columns import counted
+from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
-from creinn.report.provenance import provenance
+from creinn.report.provenance import provenance, provenance_rows
+from creinn.report.tables import html_table, text_table
+from creinn.report.theme import texts
+
+Record = dict[str, Any]
 
 MOST_POINTS = 1001  # of a curve in the JSON file; the area under it is that of the whole curve
+MOST_CLASSES = 10  # in the terminal's table; the page and the JSON file have all
+NUMBERS = {
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+    "expected_calibration_error": "calibration error",
+    "coverage": "coverage",
+    "mean_size": "set size",
+}
 
 
 def evaluate(options: EvaluateOptions) -> int:
@@ -30,61 +46,66 @@ def evaluate(options: EvaluateOptions) -> int:
         ValueError: If the model or the data are not as they must be, or a report is asked for and plotly is missing.
         OSError: If a file cannot be read or written.
     """
-    if options.report is not None:
-        _check_report(options.report)
-    outputs = [path for path in (options.out, options.report) if path is not None]
-    inputs = (options.data, options.lower, options.upper, options.ood, options.ood_lower, options.ood_upper)
-    check_outputs("evaluate", outputs, inputs, options.model, options.force)
-    saved = read_saved(options.model, options.device)
-    how: dict[str, Any] = {"reading": reading_of(options), "size": options.size, "strict": options.strict}
-    source = Source(*inputs[:3], **how)
-    foreign = Source(*inputs[3:], option="ood-", **how)
-    has_foreign = any(path is not None for path in (options.ood, options.ood_lower, options.ood_upper))
-    if has_foreign:
+    if options.report is not None and find_spec("plotly") is None:
+        raise ValueError(
+            f"The report {options.report} needs plotly, which is not installed: pip install 'creinn[report]'. "
+            f"Without --report the numbers are written all the same."
+        )
+    check_outputs("evaluate", options)
+    model = read_model(options.model, options.device)
+    source, foreign = Source.of(options), Source.of(options, "ood_")
+    if foreign.paths:
         foreign.check()
-    rows, prediction = saved.ask(source, labelled=True, batch_size=options.batch_size)
+    rows, prediction = ask(model, source, labelled=True, batch_size=options.batch_size)
     assert rows.labels is not None
-    curves = _short(summary.rejection(prediction, rows.labels))
+    curves = summary.rejection(prediction, rows.labels)
     sets = summary.sets(prediction, rows.labels, options.rule)
-    scores = _short(summary.uncertainties(prediction))
-    foreign_scores = None
-    record: dict[str, Any] = {
+    scores = {source.name: summary.uncertainties(prediction)}
+    record: Record = {
         "model": str(options.model),
         "data": source.name,
         "rows": len(rows.labels),
-        **_quality(prediction, as_numpy(rows.labels), saved.classes),
+        **_quality(prediction, as_numpy(rows.labels), model.class_names),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
-        "auarc": {name: curve.area for name, curve in curves.items()},
+        "auarc": {MEASURES[name]: curve.area for name, curve in curves.items()},
     }
     if sets is not None:
         record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
-    if has_foreign:
-        outside = saved.ask(foreign, labelled=False, batch_size=options.batch_size)[1]
-        foreign_scores = _short(summary.uncertainties(outside))
-        found = _short(summary.detection(prediction, outside))
+    if foreign.paths:
+        outside = ask(model, foreign, labelled=False, batch_size=options.batch_size)[1]
+        scores[foreign.name] = summary.uncertainties(outside)
+        found = summary.detection(prediction, outside)
         record["ood"] = {
             "data": foreign.name,
-            "rows": len(foreign_scores["TU"]),
-            "base_rate": found["TU"].base_rate,
-            "auroc": {name: result.auroc for name, result in found.items()},
-            "auprc": {name: result.auprc for name, result in found.items()},
+            "rows": len(outside.label),
+            "base_rate": found["total"].base_rate,
+            "auroc": {MEASURES[name]: result.auroc for name, result in found.items()},
+            "auprc": {MEASURES[name]: result.auprc for name, result in found.items()},
         }
-    record["provenance"] = {
-        **provenance(command_line("evaluate", options)),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    record["provenance"] = {**provenance(command_line("evaluate", options)), "date": now}
     print(terminal_text(record))
-    record["curves"] = {name: _points(curve) for name, curve in curves.items()}
+    record["curves"] = {MEASURES[name]: _points(curve) for name, curve in curves.items()}
     write_bytes(options.out, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        write_evaluation_page(options.report, record, curves, scores, foreign_scores)
+        _write_page(options, record, curves, scores)
         print(f"wrote {options.report}")
     return 0
 
 
-def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> dict[str, Any]:
+def terminal_text(record: Record) -> str:
+    """All of a record as lines of text."""
+    text = texts("evaluation.txt", record=record, log=log)
+    said = [f"{row['measure']} {row['value']:.4f}: {row['meaning']}" for row in _number_rows(record, text)]
+    said += _present(text, "probabilities")
+    table = text_table(_uncertainty_rows(record), digits=4)
+    uncertainty = "\n".join(_present(text, "uncertainty", "auarc", "ood"))
+    return "\n\n".join([_heading(record), "\n".join(said), table, uncertainty, _classes_text(record, text["recall"])])
+
+
+def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
     """Classes and probabilities against the truth, all together and class by class."""
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
@@ -99,23 +120,89 @@ def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> dict[str, 
     }
 
 
-def _short(by_measure: Mapping[str, Any]) -> dict[str, Any]:
-    return {MEASURES[name]: value for name, value in by_measure.items()}
-
-
 def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
     count = len(curve.accuracy)
     at = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
     return {"rejection": curve.rejection[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
 
 
-def _check_report(path: Path) -> None:
-    """Ask for what is missing before any work is done."""
-    try:
-        import plotly
-    except ImportError as error:
-        raise ValueError(
-            f"The report {path} needs plotly, which is not installed: pip install 'creinn[report]'. "
-            f"Without --report the numbers are written all the same."
-        ) from error
-    del plotly
+def _write_page(
+    options: EvaluateOptions,
+    record: Record,
+    curves: Mapping[str, AccuracyRejection],
+    scores: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Numbers with what they mean, pictures of them, and how they were made as one self-contained page.
+
+    Curves are by uncertainty; scores, the uncertainties of all rows, by data and uncertainty.
+    """
+    from creinn import report
+
+    assert options.report is not None
+    text = texts("evaluation.txt", record=record, log=log)
+    bins = Reliability(*(np.array(values, dtype=float) for values in record["reliability"].values()))
+    by_measure = {f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES}
+    by_name = {f"{name} uncertainty": curve for name, curve in curves.items()}
+    origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
+    matrix = report.confusion_map(record["confusion"], record["classes"])
+    classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
+    numbers = html_table(_number_rows(record, text), digits=4)
+    uncertainty = [
+        html_table(_uncertainty_rows(record), digits=4),
+        *_present(text, "uncertainty", "auarc", "ood"),
+        report.score_histograms(by_measure, f"uncertainty ({record['unit']})"),
+    ]
+    rejection = [report.rejection_curves({record["model"]: by_name}), text["rejection"]]
+    sections = [
+        report.Section("Numbers", [numbers, *_present(text, "probabilities")]),
+        report.Section("Classes", [classes, text["confusion"], text["recall"]]),
+        report.Section("Calibration", [report.reliability_chart(bins), text["calibration"]]),
+        report.Section("Accuracy when the least certain are rejected", rejection),
+        report.Section("Uncertainty", uncertainty),
+        report.Section("How this was made", [html_table(provenance_rows(origin))]),
+    ]
+    report.write_page(options.report, f"Evaluation of {record['model']}", sections, lead=_heading(record) + ".")
+
+
+def _present(text: Mapping[str, str], *names: str) -> list[str]:
+    """Those of the sentences that there is something to say about."""
+    return [text[name] for name in names if name in text]
+
+
+def _heading(record: Record) -> str:
+    text = f"{counted(record['rows'], 'row')} of {record['data']}, {len(record['classes'])} classes"
+    ood = record.get("ood")
+    return f"{text}; OOD: {counted(ood['rows'], 'row')} of {ood['data']}" if ood else text
+
+
+def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
+    """A row per number: what it is, the number, what it says."""
+    values = record | record.get("sets", {})
+    named = [(name, label) for name, label in NUMBERS.items() if name in values]
+    return [{"measure": label, "value": values[name], "meaning": text[name]} for name, label in named]
+
+
+def _uncertainty_rows(record: Record) -> list[Record]:
+    """A row per measure of uncertainty: areas under the curves."""
+    rows = [{"uncertainty": name, "AUARC": area} for name, area in record["auarc"].items()]
+    for row in rows if "ood" in record else ():
+        row |= {f"OOD {area.upper()}": record["ood"][area][row["uncertainty"]] for area in ("auroc", "auprc")}
+    return rows
+
+
+def _class_rows(record: Record) -> list[Record]:
+    """A row per class: how many rows are of it, and its recall."""
+    rows = zip(record["classes"], record["confusion"], strict=True)
+    return [{"class": name, "rows": sum(counts), "recall": record["recall"][name]} for name, counts in rows]
+
+
+def _classes_text(record: Record, meaning: str) -> str:
+    """Recall per class, and what the class is most often taken for; of many classes those of the lowest recall."""
+    rows = _class_rows(record)
+    for index, (row, counts) in enumerate(zip(rows, record["confusion"], strict=True)):
+        wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)
+        row["most often taken for"] = f"{record['classes'][-other]} ({wrong})" if wrong else None
+    if len(rows) > MOST_CLASSES:
+        meaning += f" Shown are {MOST_CLASSES} of {len(rows)} classes, those of the lowest recall."
+        rows = sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])[:MOST_CLASSES]
+    return text_table(rows, digits=4) + f"\n{meaning}"

@@ -7,21 +7,34 @@ by Ctrl-C.
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
-from typing import Any, get_type_hints
+from typing import Any
 
 from creinn.allocation import keep_freed_memory
+from creinn.cli import options
 from creinn.cli.parsing import UsageError, parse_options, summary
 
-COMMANDS = ("demo", "train", "predict", "evaluate", "experiment", "benchmark", "export")
-"""Names of the commands, in the order of the help; each is a module of :mod:`creinn.cli.options`, if there is one.
+COMMANDS: dict[str, tuple[type, str]] = {
+    "demo": (options.DemoOptions, "experiment.demo"),
+    "train": (options.TrainOptions, "train.train"),
+    "predict": (options.PredictOptions, "predict.predict"),
+    "evaluate": (options.EvaluateOptions, "evaluate.evaluate"),
+    "experiment list": (options.ListOptions, "experiment.list_experiments"),
+    "experiment run": (options.RunOptions, "experiment.run"),
+    "experiment report": (options.ReportOptions, "experiment.report"),
+    "benchmark": (options.BenchmarkOptions, "benchmark.benchmark"),
+}
+"""Options of each command, in the order of the help, and the function of :mod:`creinn.cli` that takes them.
 
-A module has ``run(options) -> int``, whose annotation names the dataclass of its options, or ``ACTIONS``: such
-functions by the name of a sub-command.
+A function returns the exit code. Its module is imported when it is called, for most of them load torch.
 """
+
+GROUPS = {
+    "experiment": "The paper's experiments: list them, run them (resumable), report them beside the published numbers."
+}
+"""First words of several commands, and what these do."""
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -33,20 +46,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     program = "creinn"
     try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(_overview())
+        group, *rest = arguments if arguments and arguments[0] in GROUPS else ("", *arguments)
+        if not arguments or rest[:1] in (["-h"], ["--help"]):
+            print(_overview(group))
             return OK if arguments else USAGE
         if arguments[0] == "--version":
             print(f"creinn {version('creinn')}")
             return OK
-        program, run, rest = _find(arguments)
-        if run is None:
-            return OK
+        command, rest = _find(group, rest)
+        program = f"creinn {command}"
+        kind, place = COMMANDS[command]
         keep_freed_memory()
-        options: Any = parse_options(_options_of(run), program, rest)
+        found: Any = parse_options(kind, program, rest)
+        module, _, function = place.partition(".")
         with warnings.catch_warnings():
             warnings.showwarning = _say  # type: ignore[assignment]
-            return run(options)
+            return getattr(import_module(f"creinn.cli.{module}"), function)(found)
     except SystemExit as exit_:  # --help of a command
         return int(exit_.code or 0)
     except (UsageError, ValueError, OSError, ImportError, FloatingPointError) as error:
@@ -61,44 +76,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def available() -> dict[str, Any]:
-    """Modules of the commands that are there, by name."""
-    names = [name for name in COMMANDS if find_spec(f"creinn.cli.options.{name}") is not None]
-    return {name: import_module(f"creinn.cli.options.{name}") for name in names}
+def _find(group: str, rest: list[str]) -> tuple[str, list[str]]:
+    """Name and further arguments of a command."""
+    names = _names(group)
+    if rest and rest[0] in names:
+        return f"{group} {rest[0]}".strip(), rest[1:]
+    if not group:
+        raise UsageError(f"there is no command {rest[0]!r}; there are {', '.join(names)}.")
+    found = f"{rest[0]!r} is none of them" if rest else "none is given"
+    raise UsageError(f"{group} needs one of {', '.join(names)}; {found}.")
 
 
-def _find(arguments: list[str]) -> tuple[str, Callable[[Any], int] | None, list[str]]:
-    """Name for messages, function and further arguments of a command; no function if its help was printed."""
-    name, *rest = arguments
-    if name not in COMMANDS or find_spec(f"creinn.cli.options.{name}") is None:
-        raise UsageError(f"there is no command {name!r}; there are {', '.join(available())}.")
-    module = import_module(f"creinn.cli.options.{name}")
-    actions: dict[str, Callable[[Any], int]] | None = getattr(module, "ACTIONS", None)
-    if actions is None:
-        return f"creinn {name}", module.run, rest
-    if rest and rest[0] in ("-h", "--help"):
-        print(_listing(f"creinn {name}", {key: summary(_options_of(run)) for key, run in actions.items()}))
-        return f"creinn {name}", None, []
-    if not rest or rest[0] not in actions:
-        found = f"{rest[0]!r} is none of them" if rest else "none is given"
-        raise UsageError(f"{name} needs one of {', '.join(actions)}; {found}.")
-    return f"creinn {name} {rest[0]}", actions[rest[0]], rest[1:]
+def _names(group: str) -> dict[str, str]:
+    """Names of commands, without the name of their group, and a line on each."""
+    lines: dict[str, str] = {}
+    for command, (kind, _) in COMMANDS.items():
+        first, _, second = command.partition(" ")
+        if group in ("", first):
+            lines[second if group else first] = summary(kind) if group or not second else GROUPS[first]
+    return lines
 
 
-def _options_of(run: Callable[[Any], int]) -> type:
-    hints = get_type_hints(run)
-    return next(hint for name, hint in hints.items() if name != "return")
-
-
-def _overview() -> str:
-    lines = {}
-    for name, module in available().items():
-        lines[name] = summary(module) if hasattr(module, "ACTIONS") else summary(_options_of(module.run))
-    return _listing("creinn", lines)
-
-
-def _listing(program: str, lines: dict[str, str]) -> str:
-    width = max(map(len, lines), default=0)
+def _overview(group: str) -> str:
+    lines, program = _names(group), f"creinn {group}".strip()
+    width = max(map(len, lines))
     listed = "\n".join(f"  {name:<{width}}  {text}" for name, text in lines.items())
     hint = f"{program} COMMAND --help says more. --debug shows where an error arose."
     return f"usage: {program} COMMAND ...\n\n{listed}\n\n{hint}"

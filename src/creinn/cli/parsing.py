@@ -38,12 +38,10 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
     Raises:
         UsageError: If an option is unknown, missing or of the wrong type, or the file cannot be read.
     """
-    fields = [field for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
-    parser = _parser(kind, program, fields)
     try:
-        found = parser.parse_args(_normalised(kind, fields, arguments))
-        values = {field.name: found[_key(field.name)] for field in fields if _key(field.name) in found}
-        missing = [field.name for field in fields if field.name not in values and _is_required(field)]
+        found = _parser(kind, program).parse_args(_normalised(kind, arguments))
+        values = {entry.name: found[key] for entry in _fields(kind) if (key := _key(entry.name)) in found}
+        missing = [entry.name for entry in _fields(kind) if entry.name not in values and _is_required(entry)]
         if missing:
             raise UsageError(f"missing: {missing[0].upper()}.")
         return kind(**values)
@@ -55,7 +53,8 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
 
 def options_yaml(command: str, options: Any) -> str:
     """All options as YAML that ``--config`` takes; the first line says by which version they were used."""
-    values = {_key(name): _plain(value) for name, value in dataclasses.asdict(options).items()}
+    values = {_key(entry.name): getattr(options, entry.name) for entry in _fields(type(options))}
+    values = json.loads(json.dumps(values, default=str))  # paths as texts, tuples as lists
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
@@ -63,22 +62,22 @@ def options_yaml(command: str, options: Any) -> str:
 def command_line(command: str, options: Any, leave_out: Sequence[str] = ()) -> str:
     """What to type for the same options, without those that are as by default and those that ``leave_out`` names."""
     words = ["creinn", command]
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if field.name in leave_out or (not _is_required(field) and value == _default(field)):
+    for entry in _fields(type(options)):
+        value = getattr(options, entry.name)
+        if entry.name in leave_out or value == entry.default:
             continue
         text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-        if field.metadata.get("positional"):
+        if entry.metadata.get("positional"):
             words.append(text)
         elif isinstance(value, bool):
-            words.append(_option(field.name) if value else _option(f"no_{field.name}"))
+            words.append(_option(entry.name) if value else _option(f"no_{entry.name}"))
         else:
-            words += [_option(field.name), text]
+            words += [_option(entry.name), text]
     return shlex.join(words)
 
 
-def summary(kind: Any) -> str:
-    """First line of a docstring of a class or module."""
+def summary(kind: type) -> str:
+    """First line of the docstring of a class."""
     return (inspect.getdoc(kind) or "").split("\n", 1)[0]
 
 
@@ -87,34 +86,26 @@ class _Parser(ArgumentParser):
         return re.sub(r"<class\s+'(\w+)'>", r"\1", super().format_help())
 
 
-def _parser(kind: type, program: str, fields: Sequence[dataclasses.Field[Any]]) -> ArgumentParser:
-    parser = _Parser(
-        prog=program,
-        description=(inspect.getdoc(kind) or "").split("\nArgs:", 1)[0].strip(),
-        exit_on_error=False,
-        print_config=None,
-        allow_abbrev=False,
-    )
+def _parser(kind: type, program: str) -> ArgumentParser:
+    description = (inspect.getdoc(kind) or "").split("\nArgs:", 1)[0].strip()
+    how: Any = {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
+    parser = _Parser(prog=program, description=description, **how)
     parser.add_argument("--config", action="config", metavar="FILE", help="YAML file with any of these options.")
-    hints = {name: _text_hint(hint) for name, hint in get_type_hints(kind).items()}
-    helps = _help_texts(kind)
-    for field in fields:
-        help_text = helps.get(field.name, "")
-        if field.metadata.get("positional"):
+    hints, helps = get_type_hints(kind), _help_texts(kind)
+    for entry in _fields(kind):
+        what: dict[str, Any] = {"type": _text_hint(hints[entry.name]), "help": helps.get(entry.name, "")}
+        if entry.metadata.get("positional"):
             # No default here: it would overwrite what the file of options says.
-            parser.add_argument(
-                field.name, type=hints[field.name], nargs="?", default=argparse.SUPPRESS, help=help_text
-            )
+            parser.add_argument(entry.name, nargs="?", default=argparse.SUPPRESS, **what)
             continue
-        default = {"required": True} if _is_required(field) else {"default": _default(field)}
-        what = {"type": hints[field.name]}
-        if hints[field.name] is bool:
-            what = {"action": ActionYesNo(yes_prefix="", no_prefix="no-")}
-        parser.add_argument(_option(field.name), help=help_text, **what, **default)
+        if what["type"] is bool:
+            what = {"action": ActionYesNo(yes_prefix="", no_prefix="no-"), "help": what["help"]}
+        what |= {"required": True} if _is_required(entry) else {"default": entry.default}
+        parser.add_argument(_option(entry.name), **what)
     return parser
 
 
-def _normalised(kind: type, fields: Sequence[dataclasses.Field[Any]], arguments: Sequence[str]) -> list[str]:
+def _normalised(kind: type, arguments: Sequence[str]) -> list[str]:
     """Underscores in names as dashes, values so that YAML takes them for what they are, the file of options first."""
     hints = {_option(name): hint for name, hint in get_type_hints(kind).items()} | {"--config": str}
     config: list[str] = []
@@ -131,28 +122,28 @@ def _normalised(kind: type, fields: Sequence[dataclasses.Field[Any]], arguments:
             equals, value = "=", "true"  # may stand alone, like a plain truth value
         elif not equals and pending:
             equals, value = "=", pending.pop(0)
-        if equals:
-            value = _as_yaml(value, hints[name])
+        if equals and get_origin(hints[name]) is tuple:
+            value = _as_list(value, str in get_args(hints[name]))
         (config if name == "--config" else rest).append(f"{name}{equals}{value}")
     return config + rest
 
 
-def _as_yaml(value: str, hint: Any) -> str:
-    """``5,6`` as ``[5,6]`` for a list; all else as it is."""
-    if get_origin(hint) in (tuple, list):
-        if value.startswith("[") and value.endswith("]"):
-            return value
-        items = [item.strip() for item in value.split(",") if item.strip()]
-        return json.dumps(items) if str in get_args(hint) else f"[{','.join(items)}]"
-    return value
+def _as_list(value: str, of_texts: bool) -> str:
+    """``5,6`` as ``[5,6]``; texts in quotes."""
+    if value.startswith("[") and value.endswith("]"):
+        return value
+    items = [item.strip() for item in value.split(",") if item.strip()]
+    return json.dumps(items) if of_texts else f"[{','.join(items)}]"
 
 
 def _help_texts(kind: type) -> dict[str, str]:
-    """Entries of the ``Args:`` section of a docstring, each in one line."""
-    _, _, section = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
-    section = re.split(r"\n(?=\S)", section)[0]
-    entries = re.findall(r"^ {4}(\w+): (.*?)(?=^ {4}\w|\Z)", section, flags=re.MULTILINE | re.DOTALL)
-    return {name: " ".join(text.replace("``", "").split()) for name, text in entries}
+    """Entries of the ``Args:`` sections of a class and its bases, each in one line."""
+    texts: dict[str, str] = {}
+    for part in reversed(kind.__mro__[:-1]):
+        _, _, section = (inspect.getdoc(part) or "").partition("\nArgs:\n")
+        entries = re.findall(r"^ {4}(\w+): (.*?)(?=^ {4}\w|\Z)", section, flags=re.MULTILINE | re.DOTALL)
+        texts |= {name: " ".join(text.replace("``", "").split()) for name, text in entries}
+    return texts
 
 
 def _message(error: Exception) -> str:
@@ -176,12 +167,14 @@ def _text_hint(hint: Any) -> Any:
     return inside.pop() if inside in ({str}, {Path}) else hint
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+def _fields(kind: Any) -> list[dataclasses.Field[Any]]:
+    """Those given by their place first, then those of the class itself, then those of its bases."""
+    order = [name for part in kind.__mro__ for name in inspect.get_annotations(part)]
+    return sorted(dataclasses.fields(kind), key=lambda f: (not f.metadata.get("positional"), order.index(f.name)))
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+def _is_required(entry: dataclasses.Field[Any]) -> bool:
+    return entry.default is dataclasses.MISSING
 
 
 def _option(name: str) -> str:
@@ -191,9 +184,3 @@ def _option(name: str) -> str:
 def _key(name: str) -> str:
     """Name of a field in a file of options."""
     return name.removesuffix("_")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    return [_plain(entry) for entry in value] if isinstance(value, tuple | list) else value

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from torch import Tensor
 
-from creinn.cli.options.predict import PredictOptions
-from creinn.cli.outputs import check_outputs
+from creinn.cli.options import PredictOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.saved import read_saved
-from creinn.cli.sources import Source, reading_of
+from creinn.cli.saved import ask, check_outputs, read_model
+from creinn.cli.sources import Source
 from creinn.credal.credal_set import CredalSet
 from creinn.data.tables.columns import counted
 from creinn.evaluation.summary import MEASURES
@@ -28,12 +25,10 @@ def predict(options: PredictOptions) -> int:
         ValueError: If the model or the data are not as they must be.
         OSError: If a file cannot be read or written.
     """
-    inputs = (options.data, options.lower, options.upper)
-    check_outputs("predict", [options.out], inputs, options.model, options.force)
-    saved = read_saved(options.model, options.device)
-    source = Source(*inputs, reading_of(options), keep=options.keep, size=options.size, strict=options.strict)
-    rows, prediction = saved.ask(source, labelled=False, batch_size=options.batch_size)
-    table = prediction_table(prediction, saved.classes, rows.names, options.rule)
+    check_outputs("predict", options)
+    model = read_model(options.model, options.device)
+    rows, prediction = ask(model, Source.of(options), labelled=False, batch_size=options.batch_size)
+    table = prediction_table(prediction, model.class_names, rows.names, options.rule)
     write_bytes(options.out, table.to_csv(index=False, lineterminator="\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
     print(f"wrote {options.out}: {counted(len(table), 'row')}")
@@ -43,36 +38,26 @@ def predict(options: PredictOptions) -> int:
 def prediction_table(
     prediction: Any, classes: Sequence[str], names: dict[str, Sequence[Any]], rule: str = "maximality"
 ) -> pd.DataFrame:
-    """Predictions as columns.
+    """Predictions as columns, after those of ``names``, which say which row is which.
 
-    Args:
-        prediction: A :class:`creinn.CredalSet`, or a :class:`creinn.rivals.Predictive`, which has no bounds and no set.
-        classes: Names of the classes.
-        names: Columns that say which row is which.
-        rule: Which classes are ruled out; see :meth:`creinn.CredalSet.classes`.
-
-    Returns:
-        Those columns; ``label``; ``probability_c``, of a credal set the intersection probability, and ``lower_c`` and
-        ``upper_c`` for every class ``c``; ``AU``, ``EU``, ``TU``; and ``set``, names of classes with ``|`` between.
+    They are ``label``; ``probability_c``, of a credal set the intersection probability, and ``lower_c`` and ``upper_c``
+    for every class ``c``; ``AU``, ``EU``, ``TU``; and ``set``, names of classes that ``rule`` keeps with ``|`` between.
+    Predictions that are no :class:`creinn.CredalSet` have no bounds and no set.
 
     Raises:
         ValueError: If a column of ``names`` is called as one of the others.
     """
     named = np.array(classes, dtype=object)
-    columns: dict[str, Any] = {"label": named[_numpy(prediction.label)]}
+    columns: dict[str, Any] = {"label": named[prediction.label.numpy()]}
     is_credal = isinstance(prediction, CredalSet)
     bounds = {"probability": prediction.probabilities}
     bounds |= {"lower": prediction.lower, "upper": prediction.upper} if is_credal else {}
     for k, name in enumerate(classes):
-        columns |= {f"{bound}_{name}": _numpy(values)[:, k] for bound, values in bounds.items()}
-    columns |= {short: _numpy(getattr(prediction, name)) for name, short in MEASURES.items()}
+        columns |= {f"{bound}_{name}": values[:, k].numpy() for bound, values in bounds.items()}
+    columns |= {short: getattr(prediction, name).numpy() for name, short in MEASURES.items()}
     if is_credal:
-        columns["set"] = [BETWEEN.join(named[row]) for row in _numpy(prediction.classes(rule))]
+        columns["set"] = [BETWEEN.join(named[row]) for row in prediction.classes(rule).numpy()]
     for name in names:
         if name in columns:
             raise ValueError(f"The column {name!r} cannot be kept: the predictions have a column of that name.")
     return pd.DataFrame({**names, **columns})
-
-
-def _numpy(values: Tensor) -> npt.NDArray[Any]:
-    return values.detach().cpu().numpy()

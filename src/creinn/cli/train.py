@@ -16,18 +16,19 @@ from creinn import models
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import RIVALS, Method, find_method, is_ensemble
-from creinn.cli.heldout import A_SIXTH, Labelled, divided, say_held_out
-from creinn.cli.options.train import TrainOptions
-from creinn.cli.outputs import OPTIONS
+from creinn.cli.options import TrainOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.saved import parts, takes_intervals
-from creinn.cli.sources import Rows, Source, Training, learn_images, learn_tables, reading_of
-from creinn.cli.start import read_again, read_start
+from creinn.cli.saved import OPTIONS, parts, read_model, takes_intervals
+from creinn.cli.sources import Rows, Source, learn_rows, read_rows
 from creinn.data import RandomCropFlip
-from creinn.data.tables import MISSING, Reading
+from creinn.data.dataset import Dataset, split
+from creinn.data.decoding import listed
+from creinn.data.tables import MISSING
 from creinn.data.tables.columns import counted
+from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.interval import Interval
+from creinn.rivals import SNN
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
@@ -38,10 +39,16 @@ METHODS = {name: find_method(name) for name in ("creinn-d", "creinn", *RIVALS, "
 
 MEMBERS = 5  # of an ensemble, unless asked otherwise
 PATIENCE = 10
+A_SIXTH = 1 / 6  # is held out
+FEWEST = 10  # on fewer rows accuracy says little, and when to stop would be chance
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
-LIMITS = ("max_categories", "max_classes")
-ONLY_NEW = ("drop", "categorical", *LIMITS, "size", "channels", "hidden", "network", "stem", "width")
+ONLY_NEW = (
+    *("drop", "categorical", "max_categories", "max_classes", "size", "channels"),
+    *("hidden", "network", "stem", "width"),
+)
+
+Labelled = tuple[Inputs, Tensor]
 
 
 def train(options: TrainOptions) -> int:
@@ -54,8 +61,7 @@ def train(options: TrainOptions) -> int:
     if options.method not in METHODS:
         raise ValueError(f"There is no method {options.method!r}; there are {', '.join(METHODS)}.")
     method = METHODS[options.method]
-    inputs = (options.data, options.lower, options.upper)
-    source = Source(*inputs, _reading(options), size=options.size, strict=options.strict)
+    source = Source.of(options)
     source.check()
     options = _resolved(options, method)
     form = {name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal}
@@ -63,35 +69,41 @@ def train(options: TrainOptions) -> int:
     _check_directory(options.out)
     started: list[CreINN] = []
     if options.from_ is None:
-        data = _read(source, options)
+        data = learn_rows(source, options)
     else:
-        start = read_start(options.from_, options.device)
-        needs_radii = options.method == "creinn" or options.train == "radii"
-        started = [credal(part, form, needs_radii) for part in parts(start.model)]
-        data = read_again(source, start, options.target)
-    members = _count(options, started)
-    _check_kind(data, options, takes_intervals(started[0]) if started else method.takes_intervals)
+        started, data = _started(source, options, form)
+    members = _count(options, len(started))
+    if isinstance(data.x, Interval) and not (takes_intervals(started[0]) if started else method.takes_intervals):
+        able = " or ".join(f"--method {name}" for name, known in METHODS.items() if known.takes_intervals)
+        raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
     _say_what(data)
     kept, apart = divided(data, options.validation_fraction, options.seed, options.from_ is None)
-    train_data = (data.rows.complete(kept[0]), kept[1])
-    val_data = None if apart is None else (data.rows.complete(apart[0]), apart[1])
+    train_data = (data.complete(kept[0]), kept[1])
+    val_data = None if apart is None else (data.complete(apart[0]), apart[1])
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     augment = _augmentation(options, data)
-    builder: Callable[[], Classifier] = iter(started).__next__ if started else _builder(options, method, form, data)
     networks: Sequence[Classifier] = started
     histories: list[History] = []
     if options.train == "nothing":
-        _fit_distances(started, train_data, val_data)
+        for network in started:
+            if network.distance_radius is not None:
+                network.fit_distance(*train_data, held_out=val_data)
     else:
-        networks, histories = fit_members(builder, members, train_data, val_data, config, augment)
+        build = iter(started).__next__ if started else _builder(options, method, form, data)
+        networks, histories = fit_members(build, members, train_data, val_data, config, augment)
     if histories and histories[-1].interrupted:
         again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
         return 130
     combine = {"combine": options.combine} if method.is_credal else {}
     model = networks[0] if members == 1 else method.ensemble(networks, **combine)
-    _say_result(model, histories, data.rows, apart, bool(histories) and config.keep == "best")
+    keeps_best = bool(histories) and config.keep == "best"
+    _say_result(model, histories, keeps_best)
+    if apart is not None:
+        scale = any(getattr(network, "distance", None) is True for network in parts(model))  # not given as a number
+        chosen = ["the epoch"] * keeps_best + ["the scale of the distance"] * scale
+        _say_held_out(data.predict(model, apart[0]).to("cpu"), apart[1], chosen)
     save(model, options.out, data.classes, data.preprocessing)
     held_out = 0.0 if val_data is None else options.validation_fraction or A_SIXTH
     used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)
@@ -100,10 +112,50 @@ def train(options: TrainOptions) -> int:
     return 0
 
 
+def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tuple[Labelled, Labelled | None]:
+    """Rows to train on, and rows held out, if any.
+
+    Args:
+        data: All rows.
+        fraction: Share to hold out. Where none is asked for (``None``) it is a sixth, or nothing if those would be few
+            or the model may have seen them. A class that would have no row left is not divided. Both are said.
+        seed: Of the draw.
+        is_new: Whether the model has not been trained before.
+
+    Raises:
+        ValueError: If the share is less than a row.
+    """
+    x, labels = data.x, data.labels
+    assert labels is not None
+    reason = ""
+    if fraction is None and not is_new:
+        reason = "No row is held out, for the model to start from may have seen it"
+    elif fraction is None and len(labels) * A_SIXTH < FEWEST:
+        reason = f"{counted(len(labels), 'row')} are too few to hold some out"
+    if reason:
+        print(f"note: {reason}: no accuracy is measured. --validation-fraction 0.2 holds a fifth out")
+    if reason or fraction == 0:
+        return (x, labels), None
+    numbers = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
+    drawn = split(numbers, fraction or A_SIXTH, seed)[0].inputs
+    assert isinstance(drawn, Tensor)
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    held[drawn.long()] = True
+    total, lost = (torch.bincount(of, minlength=len(data.classes)) for of in (labels, labels[held]))
+    emptied = (lost == total) & (total > 0)
+    if emptied.any():
+        names = [data.classes[number] for number in emptied.nonzero()[:, 0].tolist()]
+        print(f"note: no row is held out of classes that would have none left: {listed(names, 'name')}")
+        held &= ~emptied[labels]
+    if not held.any():
+        return (x, labels), None
+    train, val = ((x[rows], labels[rows]) for rows in ((~held).nonzero()[:, 0], held.nonzero()[:, 0]))
+    return train, val
+
+
 def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
     """Options with what depends on others filled in; refuses those that do not go together."""
-    defaults = {field.name: field.default for field in fields(TrainOptions)}
-    given = {name for name, default in defaults.items() if getattr(options, name) != default}
+    given = {entry.name for entry in fields(options) if getattr(options, entry.name) != entry.default}
     refused = [] if method.is_credal else [name for name in ONLY_CREDAL if name in given]
     if refused:
         able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
@@ -126,23 +178,6 @@ def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
     return replace(options, train=train, distance=distance)
 
 
-def _count(options: TrainOptions, started: list[CreINN]) -> int:
-    members = len(started) or (MEMBERS if is_ensemble(options.method) else 1)
-    if options.members is None:
-        return members
-    if options.members < 1:
-        raise ValueError(f"--members must be at least 1, got {options.members}.")
-    if started and options.members != members:
-        raise ValueError(f"--members is {options.members}, but the model to start from has {members}.")
-    return options.members
-
-
-def _fit_distances(networks: Sequence[CreINN], train_data: tuple[Inputs, Tensor], val_data: Any) -> None:
-    for network in networks:
-        if network.distance_radius is not None:
-            network.fit_distance(*train_data, held_out=val_data)
-
-
 def _train_config(options: TrainOptions) -> TrainConfig:
     fraction = options.validation_fraction
     if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
@@ -150,15 +185,11 @@ def _train_config(options: TrainOptions) -> TrainConfig:
     if fraction is not None and not 0 <= fraction < 1:
         raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {fraction}.")
     patience = (PATIENCE if options.patience is None else options.patience) or None
+    same = ("epochs", "batch_size", "learning_rate", "milestones", "seed", "device")
     return TrainConfig(
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        learning_rate=options.learning_rate,
+        **{name: getattr(options, name) for name in same},
         train="radii" if options.train == "radii" else "all",
-        milestones=options.milestones,
-        seed=options.seed,
         class_weight=None if options.class_weight == "none" else "balanced",
-        device=options.device,
         directory=options.checkpoints,
         patience=patience,
         keep="last" if patience is None else "best",
@@ -180,43 +211,52 @@ def _check_directory(out: Path) -> None:
         raise PermissionError(f"{there} is not writable, so no model can be written to {out}.")
 
 
-def _read(source: Source, options: TrainOptions) -> Training:
-    if source.is_images:
-        data = learn_images(source, options.channels)
-    else:
-        limits = {name: getattr(options, name) for name in LIMITS}
-        data = learn_tables(source, options.target, options.drop, options.categorical, **limits)
-    if len(data.classes) < 2:
-        raise ValueError(f"{source.name} has one class only, {data.classes[0]!r}. There is nothing to tell apart.")
-    return data
+def _started(source: Source, options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN], Rows]:
+    """``--from``: the networks of a trained model made credal, and rows prepared as for that model."""
+    assert options.from_ is not None
+    model = read_model(options.from_, options.device)
+    kinds = {type(part) for part in parts(model)}
+    if not kinds <= {SNN, CreINN}:
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(
+            f"{options.from_} holds a model of kind {found}, which nothing can start from; the methods creinn-d, "
+            f"creinn, snn and deep-ensemble give models that can."
+        )
+    needs_radii = options.method == "creinn" or options.train == "radii"
+    started = [credal(part, form, needs_radii) for part in parts(model)]
+    if source.reading.missing == MISSING:  # not asked for otherwise: as for that model
+        source = replace(source, reading=replace(source.reading, missing=()))
+    rows = read_rows(source, model.preprocessing, model.class_names)
+    known = rows.preprocessing.get("target")
+    if known is not None and options.target not in (None, known):
+        raise ValueError(f"--target is {options.target!r}, but the model to start from was trained for {known!r}.")
+    return started, rows
 
 
-def _check_kind(data: Training, options: TrainOptions, takes: bool) -> None:
-    if isinstance(data.rows.x, Interval) and not takes:
-        able = " or ".join(f"--method {name}" for name, method in METHODS.items() if method.takes_intervals)
-        raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
+def _count(options: TrainOptions, started: int) -> int:
+    members = started or (MEMBERS if is_ensemble(options.method) else 1)
+    if options.members is None:
+        return members
+    if options.members < 1:
+        raise ValueError(f"--members must be at least 1, got {options.members}.")
+    if started and options.members != members:
+        raise ValueError(f"--members is {options.members}, but the model to start from has {members}.")
+    return options.members
 
 
-def _reading(options: TrainOptions) -> Reading:
-    reading = reading_of(options)
-    same = options.from_ is not None and reading.missing == MISSING  # as for the model to start from
-    return replace(reading, missing=()) if same else reading
-
-
-def _augmentation(options: TrainOptions, data: Training) -> RandomCropFlip | None:
+def _augmentation(options: TrainOptions, data: Rows) -> RandomCropFlip | None:
     if not options.augment:
         return None
     if data.preprocessing["kind"] != "images":
         raise ValueError("--augment is for images, but the data are a table.")
-    return RandomCropFlip(padding=max(1, data.rows.x.shape[-1] // 8))
+    return RandomCropFlip(padding=max(1, data.x.shape[-1] // 8))
 
 
-def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: Training) -> Callable[[], Classifier]:
+def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: Rows) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
-    if data.preprocessing["kind"] == "table":
-        assert data.rows.missing is not None
-        table = partial(models.mlp, data.rows.missing.num_features, logits, hidden=options.hidden)
-        return lambda: method.build(table, **form)
+    if data.missing is not None:
+        table = partial(models.mlp, data.missing.num_features, logits, hidden=options.hidden)
+        return partial(method.build, table, **form)
     networks = sorted(set(models.BUILDERS) - {"mlp"})
     if options.network not in networks:
         raise ValueError(f"There is no network {options.network!r} for images; there are {', '.join(networks)}.")
@@ -227,40 +267,46 @@ def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: 
         arguments["stem"] = options.stem
     elif options.stem != "cifar":
         raise ValueError(f"{options.network} is for small images and has no stem {options.stem!r}.")
-    return lambda: method.build(partial(build, **arguments), **form)
+    return partial(method.build, partial(build, **arguments), **form)
 
 
-def _say_what(data: Training) -> None:
-    x, labels = data.rows.x, data.rows.labels
-    assert labels is not None
-    shape = " x ".join(map(str, x.shape[1:]))
-    kind = "intervals" if isinstance(x, Interval) else "numbers"
-    counts = torch.bincount(labels, minlength=len(data.classes)).tolist()
+def _say_what(data: Rows) -> None:
+    assert data.labels is not None
+    shape = " x ".join(map(str, data.x.shape[1:]))
+    kind = "intervals" if isinstance(data.x, Interval) else "numbers"
+    counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
     shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
     if len(shown) > 20:
         shown = [*shown[:19], f"{len(shown) - 19} more"]
-    data.rows.say()
-    print(f"{counted(len(x), 'row')} of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
+    data.say()
+    print(f"{counted(len(data.x), 'row')} of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
 
 
-def _say_result(
-    model: Classifier, histories: list[History], rows: Rows, held_out: Labelled | None, keeps_best: bool
-) -> None:
-    networks = parts(model)
+def _say_result(model: Classifier, histories: list[History], keeps_best: bool) -> None:
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
         best = f" (best, and kept: {', '.join(str(history.best_epoch) for history in histories)})" if keeps_best else ""
         print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}{best}")
-    radii = [network.distance_radius for network in networks if getattr(network, "distance_radius", None) is not None]
+    radii = [radius for part in parts(model) if (radius := getattr(part, "distance_radius", None)) is not None]
     if radii:
         print(f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}")
     widths = [width for history in histories if (width := history["width"][-1]) is not None]
-    if widths and takes_intervals(networks[0]):
+    if widths and takes_intervals(model):
         width = sum(widths) / len(widths)
         print(f"mean width of the probability intervals in training: {width:.4f}")
         if width < NEARLY_POINTS and not radii:
             print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
-    if held_out is not None:
-        scale = any(getattr(network, "distance", None) is True for network in networks)  # not given as a number
-        chosen = ["the epoch"] * keeps_best + ["the scale of the distance"] * scale
-        say_held_out(rows.predict(model, held_out[0]).to("cpu"), held_out[1], chosen)
+
+
+def _say_held_out(prediction: Any, y: Tensor, chosen: Sequence[str]) -> None:
+    """How good a prediction of rows held out is, of classes ``y``; ``chosen`` is what was chosen by them."""
+    found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
+    correct = round(found["accuracy"] * len(y))
+    print(f"validation accuracy {found['accuracy']:.4f} ({correct} of {counted(len(y), 'row')})")
+    print(f"validation log loss {found['log_loss']:.4f}")
+    if sets is not None:
+        print(
+            f"validation sets of classes: the true class is in {sets.coverage:.4f} of them, mean size {sets.size:.2f}"
+        )
+    if chosen:
+        print(f"note: these rows have chosen {' and '.join(chosen)} too; new ones may fare worse")

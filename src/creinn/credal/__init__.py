@@ -1,10 +1,11 @@
 """Probability intervals to credal sets, and what follows from them; needs torch alone.
 
 In: lower and upper probabilities, or interval logits. Out: :class:`CredalSet`: predicted class, uncertainties, classes
-that cannot be ruled out. Read in this order: ``probability``,
-``credal_set``, ``entropy`` (with ``entropy_nodes`` and ``entropy_search``), ``uncertainty``, ``decision``.
+that cannot be ruled out. Read ``probability``, ``credal_set``, ``entropy`` (the search is in ``entropy_search``),
+``decision``, ``loss``.
 """
 
-from creinn.credal.credal_set import CredalSet, bounds_cross_entropy, cross_entropy
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 
 __all__ = ["CredalSet", "bounds_cross_entropy", "cross_entropy"]

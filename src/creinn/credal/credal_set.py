@@ -1,14 +1,11 @@
 r"""Probability intervals in, a credal set out: its point prediction, uncertainty, and the classes it does not rule out.
 
-:class:`CredalSet` holds a batch of sets
-:math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, Eq. (CredalPIs) of Wang et al. (2025), by
-their reachable bounds. It is a thin layer over the functions of ``probability``, ``entropy``, ``uncertainty`` and
-``decision`` beside it. :func:`cross_entropy` is the paper's training loss,
-:func:`bounds_cross_entropy` one on both bounds.
+:class:`CredalSet` holds sets :math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`,
+Eq. (CredalPIs) of Wang et al. (2025), by their reachable bounds: a thin layer over ``probability``, ``entropy`` and
+``decision`` beside it.
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,11 +15,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from creinn.credal.decision import RULES
-from creinn.credal.entropy import lower_entropy, upper_entropy
-from creinn.credal.probability import check_not_empty, intersection_probability, reachable
+from creinn.credal.entropy import Uncertainty, entropy_uncertainty, interval_uncertainty, lower_entropy, upper_entropy
+from creinn.credal.probability import intersection_probability, probability_intervals, reachable
 from creinn.credal.probability import tolerance as default_tolerance
-from creinn.credal.uncertainty import Uncertainty, entropy_uncertainty, interval_uncertainty
-from creinn.numerics import at_least_single, first_index, weight_per_row
+from creinn.numerics import at_least_single
 
 _MAX_FREE_CLASSES = 16  # vertices(): 2 ** 15 corners for each class
 
@@ -55,9 +51,8 @@ class CredalSet:
     """
 
     def __init__(self, lower: Any, upper: Any) -> None:
-        low, high = torch.as_tensor(lower), torch.as_tensor(upper)
-        _check(low, high)
-        self._lower, self._upper = reachable(*_repaired(at_least_single(low), at_least_single(high)), check=False)
+        low, high = probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
+        self._lower, self._upper = reachable(low, high, check=False)
         self._label: Tensor | None = None
 
     @classmethod
@@ -67,10 +62,7 @@ class CredalSet:
 
     @classmethod
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
-        """From bounds that are reachable already, or whatever torch puts in their place when it maps over trees.
-
-        A label, if given, stands in for that of the bounds; it must be a class that they do not rule out.
-        """
+        """From reachable bounds, or what torch puts in their place in trees; a label, if given, replaces theirs."""
         new = cls.__new__(cls)
         new._lower, new._upper, new._label = lower, upper, label
         return new
@@ -83,25 +75,21 @@ class CredalSet:
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
             tensor([0.5000, 0.2500])
         """
-        low, high = torch.as_tensor(q_lower), torch.as_tensor(q_upper)
-        return cls(*_both_classes(at_least_single(low), at_least_single(high)))
+        low, high = at_least_single(torch.as_tensor(q_lower)), at_least_single(torch.as_tensor(q_upper))
+        return cls(torch.stack([1 - high, low], -1), torch.stack([1 - low, high], -1))
 
     @classmethod
     def average(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         """Ensemble: the mean of the members' reachable bounds, which is reachable again; Eq. (ensemble of CreINN)."""
-        _check_alike(sets, "average", lambda s: tuple(s.shape))
-        return cls._trusted(
-            torch.stack([s.lower for s in sets]).mean(0),
-            torch.stack([s.upper for s in sets]).mean(0),
-        )
+        lower, upper = map(torch.stack, _bounds_of(sets, "average"))
+        return cls._trusted(lower.mean(0), upper.mean(0))
 
     @classmethod
     def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         r"""Ensemble that keeps disagreement: the least of the lower and the largest of the upper probabilities.
 
-        It holds every member's set, bit for bit, so it is not empty. It is reachable: the least lower bound of a class
-        is that of some member, whose reachable set, part of the envelope, has a distribution that attains it; likewise
-        above. It is the smallest set of probability intervals that holds all the members' sets.
+        The smallest set of probability intervals that holds all the members' sets. It is reachable: the least lower
+        bound of a class is that of some member, and a distribution in that member's set attains it; likewise above.
 
         Raises:
             ValueError: If the list is empty, or shapes differ.
@@ -111,20 +99,18 @@ class CredalSet:
             >>> CredalSet.envelope([one, two])
             CredalSet([0.125, 0.75], [0.25, 0.875])
         """
-        _check_alike(sets, "envelop", lambda s: tuple(s.shape))
-        return cls._wrap(
-            torch.stack([s.lower for s in sets]).amin(0),
-            torch.stack([s.upper for s in sets]).amax(0),
-        )
+        lower, upper = map(torch.stack, _bounds_of(sets, "envelop"))
+        return cls._wrap(lower.amin(0), upper.amax(0))
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         """One batch from several, along the first axis."""
-        _check_alike(sets, "concatenate", lambda s: ("*", *s.shape[1:]))
+        bounds = _bounds_of(sets, "concatenate", first_axis=1)
         if sets[0].lower.ndim < 2:
             raise ValueError("concatenate needs batches, found single sets. Add a batch axis: s[None].")
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
-        return cls._wrap(torch.cat([s.lower for s in sets]), torch.cat([s.upper for s in sets]), label)
+        lower, upper = map(torch.cat, bounds)
+        return cls._wrap(lower, upper, label)
 
     @property
     def lower(self) -> Tensor:
@@ -163,15 +149,13 @@ class CredalSet:
 
     @property
     def label(self) -> Tensor:
-        """Predicted class.
+        """Predicted class: the argmax of the intersection probability.
 
-        The argmax of the intersection probability; where the probabilities of several classes agree to rounding, as in
-        a set that is almost vacuous, the one of greatest lower probability. With logits of different radii, as interval
-        networks have them, it need not be the argmax of their centres: a class may win by its upper bound.
+        Where several classes agree to rounding, as in a set that is almost vacuous, the one of greatest lower
+        probability. It need not be the argmax of the logits' centres: a class may win by its upper bound.
 
-        The prediction of a model with a distance keeps the label that it has without one: of an ordinary network, the
-        argmax of its logits. The distance adds the same to all radii, so that the sets only grow: that class is never
-        ruled out, and is the argmax of the intersection probability up to rounding. Ensembles have the label of their
+        The prediction of a model with a distance keeps the label that it has without one. The distance adds the same to
+        all radii, so that class is never ruled out, and is the argmax up to rounding. Ensembles have the label of their
         combined set.
         """
         if self._label is not None:
@@ -219,10 +203,7 @@ class CredalSet:
         return upper_entropy(self._lower, self._upper, return_distribution=return_distribution)
 
     def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Tensor | tuple[Tensor, ...]:
-        """Least entropy of a member, in bits; on request with it, and with the gap that the search left, mostly 0.
-
-        See :func:`creinn.credal.entropy.lower_entropy`.
-        """
+        """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
         return lower_entropy(self._lower, self._upper, return_distribution=return_distribution, return_gap=return_gap)
 
     def classes(self, rule: str) -> Tensor:
@@ -253,9 +234,8 @@ class CredalSet:
                     [0.2000, 0.6000, 0.2000]])
         """
         if self._lower.ndim != 1:
-            raise ValueError(
-                f"vertices() is for one set, found a batch of shape {tuple(self.shape[:-1])}. Index it: s[i]."
-            )
+            batch = tuple(self.shape[:-1])
+            raise ValueError(f"vertices() is for one set, found a batch of shape {batch}. Index it: s[i].")
         return _vertices(self._lower.detach(), self._upper.detach())
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
@@ -301,173 +281,17 @@ class CredalSet:
         return f"CredalSet(shape={tuple(self.shape)}, dtype={self._lower.dtype}, device={self._lower.device})"
 
 
-def cross_entropy(
-    credal_set: CredalSet, target: Tensor, weight: Tensor | None = None, *, check: bool = True
-) -> Float[Tensor, ""]:
-    r"""Training loss: the batch mean of the cross-entropy of the intersection probability, :math:`-\ln q_{int,y}`.
-
-    Section "Training procedure" of Wang et al. (2025), with the natural logarithm. A probability below the smallest
-    normal number counts as that number: the loss is at most 87 per sample (708 in float64), and the gradient is finite.
-
-    Args:
-        credal_set: Sets of any batch shape.
-        target: True classes, integers in [0, K), of the batch's shape.
-        weight: Optional weight of each class ``(K,)``, or of each sample in a column ``(..., 1)``; the mean is then
-            weighted as in torch's cross-entropy.
-        check: Look at the targets first. This reads them on the host; training loops check them once and pass False.
-
-    Raises:
-        TypeError: If the targets are not integers.
-        ValueError: If shapes do not fit, the batch is empty, or a target is not a class.
-
-    Example:
-        >>> s = CredalSet(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[0.4, 0.5, 0.7]]))
-        >>> s.intersection
-        tensor([[0.2200, 0.3200, 0.4600]])
-        >>> cross_entropy(s, torch.tensor([2]))
-        tensor(0.7765)
-    """
-    if check:
-        _check_target(credal_set, target)
-    loss = _negative_log(credal_set.intersection, target)
-    return _mean(loss, _weight_per_sample(credal_set, target, weight))
-
-
-def bounds_cross_entropy(
-    credal_set: CredalSet, target: Tensor, weight: Tensor | None = None, hardest: float = 0.5, *, check: bool = True
-) -> Float[Tensor, ""]:
-    r"""Training loss on both bounds: :math:`-\ln \overline q_y` on all samples, :math:`-\ln \underline q_y` on some.
-
-    The sum of two batch means. The second is over the share ``hardest`` of the samples with the largest
-    :math:`-\ln \underline q_y` (their number rounded, at least one), so it prepares the lower bound for data that are
-    harder than the training data. The loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds. Finite as
-    :func:`cross_entropy` is.
-
-    Args:
-        credal_set: Sets of any batch shape.
-        target: True classes, integers in [0, K), of the batch's shape.
-        weight: As in :func:`cross_entropy`; both means are then weighted. Samples of weight 0 are never hard ones.
-        hardest: Share of the samples in the second mean, in (0, 1].
-        check: Look at the targets first, which reads them on the host.
-
-    Raises:
-        TypeError: If the targets are not integers.
-        ValueError: If shapes do not fit, the batch is empty, a target is not a class, or ``hardest`` is out of range.
-
-    Example:
-        >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
-        >>> bounds_cross_entropy(s, torch.tensor([0, 0]))  # ln 2 for both upper bounds, ln 8 for the harder lower one
-        tensor(2.7726)
-    """
-    if not 0 < hardest <= 1:
-        raise ValueError(f"hardest is a share of the batch, in (0, 1], found {hardest!r}.")
-    if check:
-        _check_target(credal_set, target)
-    per_sample = _weight_per_sample(credal_set, target, weight)
-    lower_loss = _negative_log(credal_set.lower, target).flatten()
-    rank = lower_loss.detach()
-    if per_sample is not None:
-        rank = rank.masked_fill(per_sample.flatten() == 0, -math.inf)
-    hard = rank.topk(max(1, round(hardest * len(rank)))).indices
-    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(
-        lower_loss[hard], None if per_sample is None else per_sample.flatten()[hard]
-    )
-
-
-def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Of the target's probability; below the smallest normal number it counts as that number."""
-    chosen = probabilities.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
-    return -chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
-
-
-def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | None) -> Tensor | None:
-    if weight is None:
-        return None
-    if weight.shape not in ((credal_set.num_classes,), (*target.shape, 1)):
-        raise ValueError(
-            f"weight needs one entry per class ({credal_set.num_classes}), found shape {tuple(weight.shape)}; "
-            f"weights of samples need {(*target.shape, 1)}."
-        )
-    return weight_per_row(weight.to(credal_set.lower), target.long())
-
-
-def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
-    return loss.mean() if per_sample is None else (per_sample * loss).sum() / per_sample.sum()
-
-
-def _check(lower: Tensor, upper: Tensor) -> None:
-    """Refuse what is not a batch of probability intervals, naming the first offender."""
-    if lower.shape != upper.shape:
-        raise ValueError(f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}.")
-    if lower.device != upper.device:
-        raise ValueError(f"lower and upper must be on one device, found {lower.device} and {upper.device}.")
-    if lower.dtype != upper.dtype or not lower.is_floating_point():
-        raise TypeError(f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}.")
-    if lower.ndim == 0 or lower.shape[-1] < 2:
-        raise ValueError(
-            f"A credal set needs bounds (..., K) of K >= 2 classes, found shape {tuple(lower.shape)}. "
-            "For the probability interval of class 1 alone, use CredalSet.binary."
-        )
-    slack = default_tolerance(lower.dtype)
-    low, high = at_least_single(lower.detach()), at_least_single(upper.detach())
-    valid = (low >= -slack) & (high <= 1 + slack) & (low <= high + slack)  # False for NaN
-    if not bool(valid.all()):
-        _refuse_interval(low, high, first_index(~valid), slack)
-    check_not_empty(low, high, slack)
-
-
-def _refuse_interval(lower: Tensor, upper: Tensor, index: tuple[int, ...], slack: float) -> None:
-    low, high = lower[index].item(), upper[index].item()
-    found = f"[{low:.6g}, {high:.6g}] at index {index} of bounds {tuple(lower.shape)}"
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"Probability bounds must be finite, found {found}. Look for an overflow before this.")
-    if low < -slack or high > 1 + slack:
-        raise ValueError(
-            f"Probability bounds must lie in [0, 1], found {found}. Were logits passed? Apply interval_softmax first."
-        )
-    raise ValueError(f"A lower bound exceeds its upper bound, found {found}. Were the arguments swapped?")
-
-
-def _repaired(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds that meet every constraint to the last digit, from bounds that meet them within the tolerance."""
-    low, high = lower.clamp(0, 1), upper.clamp(0, 1)
-    low = low / low.sum(-1, keepdim=True).clamp_min(1)
-    high = torch.where(high < low, low, high)
-    scale = high.sum(-1, keepdim=True).clamp_max(1)
-    return low, (high / scale).clamp_max(1)
-
-
-def _both_classes(q_lower: Tensor, q_upper: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.stack([1 - q_upper, q_lower], -1), torch.stack([1 - q_lower, q_upper], -1)
-
-
-def _check_alike(sets: Sequence[CredalSet], verb: str, key: Any) -> None:
+def _bounds_of(sets: Sequence[CredalSet], verb: str, first_axis: int = 0) -> tuple[list[Tensor], list[Tensor]]:
+    """Lower and upper bounds of sets, whose shapes must agree from an axis on."""
     if not sets:
         raise ValueError(f"There is nothing to {verb}: the list of credal sets is empty.")
     for position, other in enumerate(sets):
-        if key(other) != key(sets[0]):
+        if other.shape[first_axis:] != sets[0].shape[first_axis:]:
             raise ValueError(
                 f"The credal sets to {verb} do not fit: shape {tuple(sets[0].shape)} at position 0, "
                 f"{tuple(other.shape)} at position {position}."
             )
-
-
-def _check_target(credal_set: CredalSet, target: Tensor) -> None:
-    if target.is_floating_point() or target.dtype == torch.bool:
-        raise TypeError(f"Targets must be class indices (integers), found {target.dtype}.")
-    if target.shape != credal_set.shape[:-1]:
-        raise ValueError(
-            f"Targets must have the batch's shape {tuple(credal_set.shape[:-1])}, found {tuple(target.shape)}."
-        )
-    if target.numel() == 0:
-        raise ValueError("The batch is empty: the mean loss of no sample is undefined.")
-    wrong = (target < 0) | (target >= credal_set.num_classes)
-    if bool(wrong.any()):
-        index = first_index(wrong)
-        raise ValueError(
-            f"Target {target[index].item()} at index {index} is not a class: there are {credal_set.num_classes}, "
-            "counted from 0."
-        )
+    return [s.lower for s in sets], [s.upper for s in sets]
 
 
 def _vertices(lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]) -> Float[Tensor, "vertices classes"]:

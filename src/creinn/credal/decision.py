@@ -1,26 +1,21 @@
-r"""Set-valued decisions: reachable bounds in, a mask of the classes that are not ruled out.
+r"""Set-valued decisions: reachable bounds in, a mask of the classes that are not ruled out. Beyond the paper.
 
-Three rules, in closed form; each keeps at least one class, and they are nested:
-E-admissible :math:`\subseteq` maximal :math:`\subseteq` undominated (on reachable bounds, the last two are the same).
-Beyond the paper; Troffaes (2007) for the rules.
-
-Comparisons are strict up to rounding: a class is ruled out only when the deciding margin exceeds 16 machine epsilons
-of the bounds' dtype. So ties keep all their classes (the one-point uniform set keeps every class), and a bound's last
-digits decide nothing.
+The rules of Troffaes (2007), in closed form. Each keeps a class at least, and they are nested: E-admissible
+:math:`\subseteq` maximal :math:`\subseteq` undominated. A class is ruled out only by a margin of more than 16 machine
+epsilons: ties keep all their classes, and a bound's last digits decide nothing.
 """
 
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
+from creinn.credal.probability import PerClass
 from creinn.numerics import widen
 
 
-def interval_dominance(
-    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
-) -> Bool[Tensor, "*batch classes"]:
+def interval_dominance(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
     r"""Keep j unless the lower probability of some class exceeds the upper one of j.
 
     .. math:: \text{drop } j \iff \overline q_j < \max_i \underline q_i
@@ -34,9 +29,7 @@ def interval_dominance(
     return lower.amax(-1, keepdim=True) - upper <= _margin(lower)
 
 
-def maximality(
-    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
-) -> Bool[Tensor, "*batch classes"]:
+def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
     r"""Keep j unless one class i is more probable than j under every member: :math:`\min_{q \in Q} (q_i - q_j) > 0`.
 
     The minimum wants :math:`q_i = \underline q_i`, :math:`q_j = \overline q_j`. The other classes hold between
@@ -50,10 +43,9 @@ def maximality(
 
     Each term separates into i and j, so the largest i decides for every j at once: O(K), no pairs.
 
-    Reachable bounds satisfy :math:`\underline q_i \ge \overline q_i - (\sum_k \overline q_k - 1)` and
-    :math:`\overline q_j \le \underline q_j + (1 - \sum_k \underline q_k)`. The first term is then the largest: for
-    reachable probability intervals, maximality *is* interval dominance. The formula also holds for bounds that are not
-    reachable, where the two rules differ.
+    On reachable bounds :math:`\underline q_i \ge \overline q_i - (\sum_k \overline q_k - 1)` and
+    :math:`\overline q_j \le \underline q_j + (1 - \sum_k \underline q_k)`, so the first term is the largest: maximality
+    *is* interval dominance. On bounds that are not reachable the two rules differ, and the formula still holds.
 
     Example:
         >>> maximality(torch.tensor([0.6, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.2]))  # not reachable: q_1 <= 0.4
@@ -67,9 +59,7 @@ def maximality(
     return interval_dominance(lower, upper) & ~beaten_at_upper & ~beaten_at_lower
 
 
-def e_admissibility(
-    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
-) -> Bool[Tensor, "*batch classes"]:
+def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
     r"""Keep i iff it is a most probable class of some member.
 
     .. math::

@@ -1,32 +1,29 @@
-r"""Upper and lower entropy of a credal set: bounds of the classes in, bits out. Batched over any shape.
+r"""Entropies, and uncertainty by them: bounds of the classes in (or sampled distributions), bits out.
 
-Eqs. (CreUncertainty), (uncertainties) of Wang et al. (2025), for
-:math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`. The paper calls a local solver; the lower
-entropy is a concave minimisation, where local solvers stop at wrong vertices.
-
-**Upper.** The maximiser is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` with one level t. The
-mass at level t is piecewise linear and increasing, so t comes from its sorted breakpoints, in O(K log K). Exact.
-
-**Lower.** The minimiser is a vertex, found by branch and bound; see :mod:`creinn.credal.entropy_nodes`, then
-:mod:`creinn.credal.entropy_search`. Exact up to the gap, and the gap is 0 unless the search of a set used up its
-budget. Sets as they come from trained networks need a few nodes. The problem contains subset sum, so there are sets
-that no budget would do for: many classes with almost the same chord slope, or hundreds of concentric intervals. Their
-value is that of a member, and the gap says how much lower the minimum may be.
-
-Float32 bounds are solved in float64 where the device has it. Gradients are those of the attaining distribution as its
-active bounds move (envelope theorem). Where several sets of bounds are active at once, they follow one of them.
+Upper and lower entropy of a credal set, batched over any shape, and the measures of sections "Uncertainty estimation"
+and "Uncertainty estimation in BNNs and DEs" of Wang et al. (2025). The paper calls a local solver for both; the lower
+entropy is a concave minimisation, where local solvers stop at wrong vertices. Float32 bounds are solved in float64
+where the device has it; gradients are those of the attaining member as its active bounds move (envelope theorem).
 """
 
 import warnings
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from creinn.credal.entropy_search import chunks, lowest_vertex
-from creinn.credal.probability import reachable
+from creinn.credal.probability import PerClass, reachable
 from creinn.numerics import entropy, widen
+
+
+class Uncertainty(NamedTuple):
+    """Three measures of one prediction; ``epistemic`` is what more knowledge could remove."""
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
 
 
 class EntropyGapWarning(UserWarning):
@@ -36,16 +33,14 @@ class EntropyGapWarning(UserWarning):
 @overload
 def upper_entropy(lower: Tensor, upper: Tensor, *, return_distribution: Literal[False] = ...) -> Tensor: ...
 @overload
-def upper_entropy(lower: Tensor, upper: Tensor, *, return_distribution: Literal[True]) -> tuple[Tensor, Tensor]: ...
-@overload
 def upper_entropy(lower: Tensor, upper: Tensor, *, return_distribution: bool) -> Tensor | tuple[Tensor, Tensor]: ...
 def upper_entropy(
-    lower: Float[Tensor, "*batch classes"],
-    upper: Float[Tensor, "*batch classes"],
-    *,
-    return_distribution: bool = False,
-) -> Float[Tensor, "*batch"] | tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch classes"]]:
-    r"""Largest Shannon entropy in the set, in bits; Eq. (uncertainties).
+    lower: PerClass, upper: PerClass, *, return_distribution: bool = False
+) -> Float[Tensor, "*batch"] | tuple[Float[Tensor, "*batch"], PerClass]:
+    r"""Largest Shannon entropy in the set, in bits; Eq. (uncertainties). Exact.
+
+    The maximiser is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` with one level t. The mass at
+    level t is piecewise linear and increasing, so t comes from its sorted breakpoints, in O(K log K).
 
     Args:
         lower: Lower probabilities of non-empty sets. Not checked; :class:`creinn.CredalSet` does.
@@ -65,7 +60,8 @@ def upper_entropy(
     fixed = torch.where(inside, 0.0, torch.where(at_lower, low, high))
     level = (1 - fixed.sum(-1, keepdim=True)) / inside.sum(-1, keepdim=True)
     member = _within(torch.where(inside, level, fixed), low, high)
-    return _result(entropy(member), member, lower.dtype, return_distribution)
+    value = entropy(member).to(lower.dtype)
+    return (value, member.to(lower.dtype)) if return_distribution else value
 
 
 @overload
@@ -77,15 +73,14 @@ def lower_entropy(
     lower: Tensor, upper: Tensor, *, return_distribution: bool = ..., return_gap: bool = ...
 ) -> Tensor | tuple[Tensor, ...]: ...
 def lower_entropy(
-    lower: Float[Tensor, "*batch classes"],
-    upper: Float[Tensor, "*batch classes"],
-    *,
-    return_distribution: bool = False,
-    return_gap: bool = False,
+    lower: PerClass, upper: PerClass, *, return_distribution: bool = False, return_gap: bool = False
 ) -> Tensor | tuple[Tensor, ...]:
     r"""Least Shannon entropy in the set, in bits; Eq. (uncertainties) with the minimum.
 
-    Exact up to the gap; the gap is 0 unless the budget of the search was exhausted, which few sets do.
+    The minimiser is a vertex, found by branch and bound; see :mod:`creinn.credal.entropy_search`. Exact up to the gap,
+    which is 0 unless the search of a set used up its budget. Sets as they come from trained networks need a few nodes.
+    The problem contains subset sum, so there are sets that no budget would do for: many classes with almost the same
+    chord slope, or hundreds of concentric intervals. Their value is that of a member.
 
     Args:
         lower: Lower probabilities of non-empty sets. Not checked; :class:`creinn.CredalSet` does.
@@ -120,12 +115,75 @@ def lower_entropy(
     return (value, *(x.to(lower.dtype) for x in more)) if more else value
 
 
+def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
+    r"""Entropy measures of credal sets, in bits.
+
+    .. math:: TU = \overline H(Q), \quad AU = \underline H(Q), \quad EU = \overline H(Q) - \underline H(Q)
+
+    Eqs. (CreUncertainty), (uncertainties). Exact up to a gap that is mostly 0; see :func:`lower_entropy`.
+
+    Example:
+        >>> total, aleatoric, epistemic = entropy_uncertainty(torch.zeros(4), torch.ones(4))  # nothing is known
+        >>> total.item(), aleatoric.item(), epistemic.item()
+        (2.0, 0.0, 2.0)
+    """
+    total, aleatoric = upper_entropy(lower, upper), lower_entropy(lower, upper)
+    return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
+
+
+def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
+    r"""Binary measures from the probability interval :math:`[\underline q, \overline q]` of class 1.
+
+    .. math::
+        TU = \min(1 - \underline q, \overline q), \quad AU = \min(\underline q, 1 - \overline q), \quad
+        EU = \overline q - \underline q
+
+    Eq. (uncertaintiesInterval). Dimensionless, at most 1; they do not change when the classes are swapped.
+    ``TU = AU + EU`` holds here too. The bounds must be reachable: ``lower[..., 0] = 1 - upper[..., 1]``.
+
+    Raises:
+        ValueError: If there are not exactly two classes.
+
+    Example:
+        >>> total, aleatoric, epistemic = interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))
+        >>> round(total.item(), 4), round(aleatoric.item(), 4), round(epistemic.item(), 4)
+        (0.6, 0.1, 0.5)
+    """
+    if lower.shape[-1] != 2:
+        raise ValueError(
+            f"The interval measures are defined for 2 classes, found {lower.shape[-1]} (bounds of shape "
+            f"{tuple(lower.shape)}). Use the entropy measures."
+        )
+    return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
+
+
+def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
+    r"""Entropy measures of sampled distributions (deep ensembles, Bayesian networks), in bits; sample axis first.
+
+    .. math::
+        TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad AU = \tfrac1M \sum_m H(q_m), \quad EU = TU - AU
+
+    Eqs. (MC_bnn), (AU_BNN). EU is the mutual information of label and model.
+
+    Raises:
+        ValueError: If there is no sample, or no sample axis.
+
+    Example:
+        >>> total, aleatoric, epistemic = samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> total.item(), aleatoric.item(), epistemic.item()
+        (1.0, 0.0, 1.0)
+    """
+    if probabilities.ndim < 2 or len(probabilities) == 0:
+        raise ValueError(
+            "samples_uncertainty needs (samples, ..., classes) with at least one sample, found shape "
+            f"{tuple(probabilities.shape)}."
+        )
+    total, aleatoric = entropy(probabilities.mean(0)), entropy(probabilities).mean(0)
+    return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
+
+
 def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
-
-
-def _result(value: Tensor, member: Tensor, dtype: torch.dtype, both: bool) -> Tensor | tuple[Tensor, Tensor]:
-    return (value.to(dtype), member.to(dtype)) if both else value.to(dtype)
 
 
 def _water_level(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows 1"]:

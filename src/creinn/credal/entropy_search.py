@@ -1,34 +1,76 @@
 r"""Vertex of least entropy of each credal set: reachable bounds in, the vertex and what is left unproven out.
 
-Branch and bound over the boxes of :mod:`creinn.credal.entropy_nodes`.
-
-* *Core.* After the root, a class that cannot move by its whole width can only be the one between its bounds. Of those
-  below their upper bounds, the one of greatest :math:`\underline q_k` takes a given mass at least cost; of the others,
-  the one of least :math:`\overline q_k`. All classes that another one replaces so are fixed. Where few remain, the
-  search goes on among them.
-* *Order.* The open nodes of all sets are searched side by side while they are few. A set with many is searched alone,
-  best bound first, until its budget is spent.
-
-The problem contains subset sum, so some sets stay unproven whatever the budget.
+Entropy, the sum of :math:`h(q) = -q \log_2 q`, is concave, so it is least at a vertex: all classes at a bound, but at
+most one. Branch and bound over boxes: :func:`lowest_vertex` searches, :func:`_step` solves boxes by :func:`_relax`,
+:func:`_branch` halves them. The problem contains subset sum, so some sets stay unproven whatever the budget.
 """
 
 import heapq
 import itertools
 import math
 from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from creinn.credal.entropy_nodes import TOLERANCE, Best, Nodes, Relaxed, bits_of, branch, step
-
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # bits between bound and attained value that count as none
 BUDGET = 3 * 2**15  # entries (nodes times classes) that the search of one set may look at, beyond its first few nodes
 _ROUND = 2**12  # entries that take as long as starting one round of the search
 _FEW = 32  # open nodes of a set that is searched side by side with others
 _DEEP = 12  # rounds after which every set is searched alone
 _PIECE = 2**13  # entries of the nodes of such a set that are looked at together
 _CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
+_SLACK = 64  # machine epsilons by which a sum may miss 1
+
+
+class Best(NamedTuple):
+    """Least entropy known of each row, the member that has it, and what a search that stopped early left unproven."""
+
+    attained: Float[Tensor, " rows"]
+    member: Float[Tensor, "rows classes"]
+    gap: Float[Tensor, " rows"]
+
+    @classmethod
+    def start(cls, lower: Float[Tensor, "rows classes"]) -> "Best":
+        """Nothing is known."""
+        none = lower.new_zeros(len(lower))
+        return cls(none + math.inf, lower.clone(), none)
+
+
+class Nodes(NamedTuple):
+    """Boxes still to be searched: their row, their reachable bounds, and the best bound known for each."""
+
+    row: Int[Tensor, " nodes"]
+    lower: Float[Tensor, "nodes classes"]
+    upper: Float[Tensor, "nodes classes"]
+    bound: Float[Tensor, " nodes"]
+
+    @classmethod
+    def start(cls, lower: Tensor, upper: Tensor) -> "Nodes":
+        """One box per row."""
+        rows = torch.arange(len(lower), device=lower.device)
+        return cls(rows, lower, upper, lower.new_full(lower.shape[:1], -math.inf))
+
+    def pieces(self, size: int) -> Iterator["Nodes"]:
+        """Parts of at most this size; one empty part if there is no node."""
+        return (Nodes(*parts) for parts in zip(*(x.split(size) for x in self), strict=True))
+
+
+class Relaxed(NamedTuple):
+    """Solution of the knapsack relaxation: classes at their upper bounds, the fractional one, and both values."""
+
+    filled: Float[Tensor, "nodes classes"]  # 1 or 0: lerp between bounds is exact there, and far quicker than where
+    fractional: Int[Tensor, "nodes 1"]
+    value: Float[Tensor, "nodes 1"]
+    slope: Float[Tensor, "nodes classes"]
+    bits: Float[Tensor, "nodes classes"]  # of the filled and the unfilled; of the fractional class at its lower bound
+    bound: Float[Tensor, " nodes"]
+    attained: Float[Tensor, " nodes"]
+
+
+Batch = TypeVar("Batch", Nodes, Relaxed)
 
 
 def lowest_vertex(
@@ -36,18 +78,17 @@ def lowest_vertex(
 ) -> tuple[Float[Tensor, "rows classes"], Float[Tensor, " rows"]]:
     """Member of least entropy of every row, and by how many bits at most another one may be below it.
 
-    Returns:
-        ``(member, gap)``. The gap is 0 where the search ended: nothing is lower by more than ``TOLERANCE``.
+    The gap is 0 where the search ended: nothing is lower by more than ``TOLERANCE``.
     """
     best, cores = Best.start(lower), []
     for part in chunks(*lower.shape):
-        mine = best.part(part)
-        nodes, solved = step(Nodes.start(lower[part], upper[part]), mine)
+        mine = Best(*(x[part] for x in best))
+        nodes, solved = _step(Nodes.start(lower[part], upper[part]), mine)
         reach = _reach(nodes, solved, mine)
         is_small = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(-1) * 2 + _FEW < lower.shape[-1]
-        small, large = is_small.nonzero().squeeze(-1), (~is_small).nonzero().squeeze(-1)
-        _search(branch(nodes.select(large), solved.select(large), mine), mine)
-        nodes, solved = nodes.select(small), solved.select(small)
+        small, large = _where(is_small), _where(~is_small)
+        _search(_branch(_select(nodes, large), _select(solved, large), mine), mine)
+        nodes, solved = _select(nodes, small), _select(solved, small)
         vertex = torch.lerp(nodes.lower, nodes.upper, solved.filled)
         cores.append((nodes.row + part.start, _core(nodes, solved, reach[small]), vertex))
     if cores:
@@ -59,8 +100,55 @@ def lowest_vertex(
 
 def chunks(rows: int, classes: int) -> Iterator[slice]:
     """Slices of the rows whose tensors fit into the cache."""
-    step = max(1, _CHUNK // classes)
-    return (slice(start, start + step) for start in range(0, rows, step))
+    size = max(1, _CHUNK // classes)
+    return (slice(start, start + size) for start in range(0, rows, size))
+
+
+def _search(nodes: Nodes, best: Best) -> None:
+    """Search rows side by side while their open nodes are few, then alone."""
+    size = max(1, _CHUNK // nodes.lower.shape[-1])
+    for depth in itertools.count():
+        if not len(nodes.row):
+            return
+        is_open = nodes.row.bincount(minlength=len(best.gap))
+        alone = _where(is_open > (_FEW if depth < _DEEP else 0))
+        for row in alone:
+            best.gap[row] = _search_alone(_select(nodes, _where(nodes.row == row)), best)
+        if len(alone):
+            nodes = _select(nodes, _where(is_open.index_fill(0, alone, 0)[nodes.row] > 0))
+        children = [_branch(*_step(piece, best), best) for piece in nodes.pieces(size)]
+        nodes = Nodes(*map(torch.cat, zip(*children, strict=True)))
+
+
+def _search_alone(nodes: Nodes, best: Best) -> Tensor:
+    """Gap of one row: its nodes in pieces, that with the least bound first, until the budget is spent."""
+    row, classes, spent, ticket = nodes.row[0], nodes.lower.shape[-1], 0, itertools.count()
+    heap: list[tuple[float, int, Nodes]] = [(nodes.bound.min().item(), next(ticket), nodes)]
+    while heap and spent < BUDGET:
+        nodes = heapq.heappop(heap)[-1]
+        spent += nodes.lower.numel() + _ROUND
+        nodes = _branch(*_step(nodes, best), best)
+        order = nodes.bound.argsort()
+        for piece in Nodes(*(x[order] for x in nodes)).pieces(max(1, _PIECE // classes)):
+            if len(piece.row):
+                heapq.heappush(heap, (piece.bound[0].item(), next(ticket), piece))
+    gap = best.attained[row] - (heap[0][0] if heap else best.attained[row])
+    return gap * (gap > TOLERANCE[gap.dtype])
+
+
+def _search_core(row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best) -> None:
+    """Search rows among the classes of their cores; the others stay at ``vertex``, together they are one class."""
+    order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
+    inner = core.gather(-1, order).to(lower.dtype)
+    fixed = (vertex * ~core).sum(-1, keepdim=True)
+    low, high = (torch.cat([x.gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
+    found = Best.start(low)
+    _search(Nodes.start(low, high), found)
+    member = vertex.scatter(-1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner))
+    excess = _bits(member).sum(-1) - best.attained[row]
+    better = excess < 0
+    best.member[row[better]] = member[better]
+    best.gap[row] = (found.gap - excess.clamp_min(0)).clamp_min(0)
 
 
 def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Float[Tensor, "nodes classes"]:
@@ -71,7 +159,12 @@ def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Float[Tensor, "nodes cl
 
 
 def _core(nodes: Nodes, solved: Relaxed, reach: Float[Tensor, "nodes classes"]) -> Bool[Tensor, "nodes classes"]:
-    """Classes that may be elsewhere in a better vertex; every other one cannot, or another one replaces it."""
+    r"""Classes that may be elsewhere in a better vertex; every other one cannot, or another one replaces it.
+
+    A class that cannot move by its whole width can only be the one between its bounds. Of those below their upper
+    bounds, the one of greatest :math:`\underline q_k` takes a given mass at least cost; of the others, the one of least
+    :math:`\overline q_k`.
+    """
     width = nodes.upper - nodes.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
     outside, is_filled = ~core & (width > 0), solved.filled.bool()
@@ -95,48 +188,138 @@ def _alike(size: Int[Tensor, " rows"]) -> Iterator[Int[Tensor, " some"]]:
         start += count
 
 
-def _search_core(row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best) -> None:
-    """Search rows among the classes of their cores; the others stay at ``vertex``, together they are one class."""
-    order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
-    inner = core.gather(-1, order).to(lower.dtype)
-    fixed = (vertex * ~core).sum(-1, keepdim=True)
-    low, high = (torch.cat([x.gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
-    found = Best.start(low)
-    _search(Nodes.start(low, high), found)
-    member = vertex.scatter(-1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner))
-    excess = bits_of(member).sum(-1) - best.attained[row]
-    better = excess < 0
-    best.member[row[better]] = member[better]
-    best.gap[row] = (found.gap - excess.clamp_min(0)).clamp_min(0)
+def _step(nodes: Nodes, best: Best) -> tuple[Nodes, Relaxed]:
+    """Solve nodes and keep the best vertices seen; return those that may hold a better one."""
+    nodes = _select(nodes, _open(nodes.row, nodes.bound, best))
+    solved = _relax(nodes.lower, nodes.upper)
+    _record(nodes, solved, best)
+    is_open = _open(nodes.row, solved.bound, best)
+    nodes, solved = _undecided(_select(nodes, is_open), _select(solved, is_open))
+    _record(nodes, _neighbour(nodes, solved), best)
+    return nodes, solved
 
 
-def _search(nodes: Nodes, best: Best) -> None:
-    """Search rows side by side while their open nodes are few, then alone."""
-    size = max(1, _CHUNK // nodes.lower.shape[-1])
-    for depth in itertools.count():
-        if not len(nodes.row):
-            return
-        is_open = nodes.row.bincount(minlength=len(best.gap))
-        alone = (is_open > (_FEW if depth < _DEEP else 0)).nonzero().squeeze(-1)
-        for row in alone:
-            best.gap[row] = _search_alone(nodes.select((nodes.row == row).nonzero().squeeze(-1)), best)
-        if len(alone):
-            nodes = nodes.select((is_open.index_fill(0, alone, 0)[nodes.row] > 0).nonzero().squeeze(-1))
-        children = [branch(*step(piece, best), best) for piece in nodes.pieces(size)]
-        nodes = Nodes(*map(torch.cat, zip(*children, strict=True)))
+def _open(row: Int[Tensor, " nodes"], bound: Float[Tensor, " nodes"], best: Best) -> Int[Tensor, " open"]:
+    return _where(bound < best.attained[row] - TOLERANCE[bound.dtype])
 
 
-def _search_alone(nodes: Nodes, best: Best) -> Tensor:
-    """Gap of one row: its nodes in pieces, that with the least bound first, until the budget is spent."""
-    row, classes, spent, ticket = nodes.row[0], nodes.lower.shape[-1], 0, itertools.count()
-    heap: list[tuple[float, int, Nodes]] = [(nodes.bound.min().item(), next(ticket), nodes)]
-    while heap and spent < BUDGET:
-        nodes = heapq.heappop(heap)[-1]
-        spent += nodes.lower.numel() + _ROUND
-        nodes = branch(*step(nodes, best), best)
-        order = nodes.bound.argsort()
-        for piece in Nodes(*(x[order] for x in nodes)).pieces(max(1, _PIECE // classes)):
-            if len(piece.row):
-                heapq.heappush(heap, (piece.bound[0].item(), next(ticket), piece))
-    gap = best.attained[row] - (heap[0][0] if heap else best.attained[row])
-    return gap * (gap > TOLERANCE[gap.dtype])
+def _relax(lower: Float[Tensor, "nodes classes"], upper: Float[Tensor, "nodes classes"]) -> Relaxed:
+    """Replace h on each interval by its chord: a fractional knapsack is left.
+
+    Raise the classes in the order of chord slope until the mass is 1. The value is a lower bound; the entropy at this
+    vertex is an upper bound; they differ by the concavity gap of the single fractional class.
+    """
+    width = upper - lower
+    at_lower, at_upper = _bits(lower), _bits(upper)
+    slope = (at_upper - at_lower) / width.clamp_min(torch.finfo(width.dtype).tiny)
+    order = slope.argsort(-1)
+    mass = width.gather(-1, order).cumsum(-1)
+    room = (1 - lower.sum(-1, keepdim=True)).clamp_min(0)
+    position = (mass <= room).sum(-1, keepdim=True).clamp_max(lower.shape[-1] - 1)
+    places = torch.arange(lower.shape[-1], device=lower.device)
+    filled = torch.empty_like(lower).scatter_(-1, order, (places < position).to(lower.dtype))
+
+    fractional = order.gather(-1, position)
+    span = width.gather(-1, fractional)
+    rise = torch.minimum((room - (mass.gather(-1, position) - span)).clamp_min(0), span)
+    value = lower.gather(-1, fractional) + rise
+    bits = torch.lerp(at_lower, at_upper, filled)
+    its_bits = bits.gather(-1, fractional)
+    rest = bits.sum(-1, keepdim=True) - its_bits
+    true = _bits(value)
+    bound = rest + torch.minimum(its_bits + rise * slope.gather(-1, fractional), true)
+    return Relaxed(filled, fractional, value, slope, bits, bound.squeeze(-1), (rest + true).squeeze(-1))
+
+
+def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
+    """Keep the best vertex of each row."""
+    before = best.attained[nodes.row]
+    best.attained.scatter_reduce_(0, nodes.row, solved.attained, "amin")
+    better = _where((solved.attained < before) & (solved.attained == best.attained[nodes.row]))
+    vertex = torch.lerp(nodes.lower[better], nodes.upper[better], solved.filled[better])
+    best.member[nodes.row[better]] = vertex.scatter(-1, solved.fractional[better], solved.value[better])
+
+
+def _undecided(nodes: Nodes, solved: Relaxed) -> tuple[Nodes, Relaxed]:
+    """Nodes whose vertex is not the best by exchange alone: some half of theirs has another point."""
+    below, above = _ordered(nodes, solved)
+    unsettled = (1 - below - above) * (nodes.upper - nodes.lower)
+    unsettled = unsettled.scatter_(-1, solved.fractional, 0.0).sum(-1)
+    index = _where(unsettled > _SLACK * torch.finfo(unsettled.dtype).eps)
+    return _select(nodes, index), _select(solved, index)
+
+
+def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
+    r"""Masks, 1 or 0: classes at their lower bounds that are below the fractional class, filled ones above it.
+
+    Let i be below j, :math:`\underline q_i \le \underline q_j` and :math:`\overline q_i \le \overline q_j`. Moving mass
+    from i to j until a bound stops it ends at a pair that majorises the pair we came from or its opposite extreme. So
+    some minimiser has :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all such pairs at once (take the
+    one with most mass on the later classes of a linear extension). Hence in the lower half the classes below the
+    fractional one stay at their lower bounds, and in the upper half those above it are at their upper bounds. Where
+    all bounds are ordered alike, as equal ones are, both halves are one point.
+    """
+    its_low, its_high = (x.gather(-1, solved.fractional) for x in (nodes.lower, nodes.upper))
+    below = (nodes.lower <= its_low) & (nodes.upper <= its_high)
+    above = (nodes.lower >= its_low) & (nodes.upper >= its_high)
+    return below * (1 - solved.filled), above * solved.filled
+
+
+def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
+    """Best of the vertices next to the relaxation's: the fractional class goes to a bound, another takes the rest."""
+    low, high = nodes.lower, nodes.upper
+    filled, fractional, value = solved.filled, solved.fractional, solved.value
+    its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
+    before = torch.lerp(low, high, filled)
+    after = before + (value - torch.lerp(its_low, its_high, filled))
+    misfit = torch.maximum(low - after, after - high).clamp_min(0)
+    its_change = torch.lerp(_bits(its_low), _bits(its_high), filled) - _bits(value)
+    change = _bits(after.clamp_min(0)) - solved.bits + its_change + misfit / torch.finfo(low.dtype).tiny
+    change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
+    return solved._replace(
+        filled=filled.scatter(-1, fractional, filled.gather(-1, other)),
+        fractional=other,
+        value=after.gather(-1, other),
+        attained=solved.attained + change.squeeze(-1),
+    )
+
+
+def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
+    """Split each node at its fractional class; drop halves that are the parent's vertex alone.
+
+    By duality, moving class k by d from its bound costs at least ``abs(off_slope[k]) * d``. Where that exceeds the gap
+    to the best value known, the interval is cut.
+    """
+    low, high = nodes.lower, nodes.upper
+    fractional, value = solved.fractional, solved.value
+    below, above = _ordered(nodes, solved)
+    gap = (best.attained[nodes.row] + TOLERANCE[low.dtype] - solved.bound).unsqueeze(-1)
+    tiny = torch.finfo(low.dtype).tiny
+    off_slope = solved.slope - solved.slope.gather(-1, fractional)  # negative for filled classes
+    low, high = (
+        torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny)),
+        torch.minimum(high, low + gap / off_slope.clamp_min(tiny)),
+    )
+    lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
+    upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
+    slack = _SLACK * torch.finfo(low.dtype).eps
+    first, second = _where(lower_half.sum(-1) > 1 + slack), _where(upper_half.sum(-1) < 1 - slack)
+    halves = torch.cat([first, second])
+    low, high = torch.cat([low[first], upper_half[second]]), torch.cat([lower_half[first], high[second]])
+    excess, room = high.sum(-1, keepdim=True) - 1, 1 - low.sum(-1, keepdim=True)
+    low, high = torch.maximum(low, high - excess), torch.minimum(high, low + room)  # reachable bounds
+    return Nodes(nodes.row[halves], low, torch.maximum(low, high), solved.bound[halves])
+
+
+def _bits(x: Tensor) -> Tensor:
+    """Entropy summand -x log2 x, without gradient."""
+    return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
+
+
+def _where(mask: Bool[Tensor, " rows"]) -> Int[Tensor, " some"]:
+    return mask.nonzero().squeeze(-1)
+
+
+def _select(batch: Batch, which: Int[Tensor, " some"]) -> Batch:
+    """Some rows, in the order of their positions; all of them as they are."""
+    return batch if len(which) == len(batch.bound) else type(batch)(*(x[which] for x in batch))

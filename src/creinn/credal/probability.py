@@ -1,26 +1,22 @@
 r"""Interval logits in, probability intervals out; then their reachable form and the point that stands for them.
 
-* :func:`interval_softmax` and :func:`interval_sigmoid`: Eq. (IntSoftMax) of Wang et al. (2025), and its one-logit form;
-* :func:`reachable`: Eq. (ULP);
-* :func:`intersection_probability`: Eqs. (IntProb), (IntSecAlpha).
-
 All functions act on plain tensors of lower and upper bounds, keep their dtype and device, use O(K) memory, and are
-differentiable with finite gradients. Two errata of the paper are corrected here; see :func:`interval_softmax` (mode
-``"sound"``) and :func:`interval_sigmoid`.
+differentiable with finite gradients. Equations are those of Wang et al. (2025); two errata are corrected, see
+:func:`interval_softmax` (mode ``"sound"``) and :func:`interval_sigmoid`.
 """
+
+import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.numerics import first_index, logsumexp_others
+from creinn.numerics import at_least_single, first_index, logsumexp_others
+
+PerClass = Float[Tensor, "*batch classes"]
 
 
-def interval_softmax(
-    lower: Float[Tensor, "*batch classes"],
-    upper: Float[Tensor, "*batch classes"],
-    mode: str = "paper",
-) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
+def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> tuple[PerClass, PerClass]:
     r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
 
     ``"paper"`` is Eq. (IntSoftMax): the other classes enter by their midpoints :math:`m_j`,
@@ -58,9 +54,10 @@ def interval_softmax(
         others_of_lower, others_of_upper = logsumexp_others(upper), logsumexp_others(lower)
     else:
         raise ValueError(f"mode must be 'paper' or 'sound', found {mode!r}.")
-    q_lower = _sigmoid_of_difference(lower, *others_of_lower)
-    q_upper = _sigmoid_of_difference(upper, *others_of_upper)
-    return q_lower, torch.where(q_upper < q_lower, q_lower, q_upper)
+    # pivot and remainder one after the other: see logsumexp_others
+    return interval_sigmoid(
+        lower - others_of_lower[0] - others_of_lower[1], upper - others_of_upper[0] - others_of_upper[1]
+    )
 
 
 def interval_sigmoid(
@@ -97,9 +94,7 @@ def one_logit_softmax(
     return torch.stack([class_zero[0], class_one[0]], -1), torch.stack([class_zero[1], class_one[1]], -1)
 
 
-def reachable(
-    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"], *, check: bool = True
-) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
+def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[PerClass, PerClass]:
     r"""Tighten probability intervals until each bound is attained by a member of the credal set.
 
     .. math::
@@ -108,12 +103,8 @@ def reachable(
 
     Both from the bounds as given. The set itself does not change. de Campos, Huete and Moral (1994); Eq. (ULP).
     A bound that would move by no more than the rounding error of the sums (four machine epsilons) stays: the move is
-    noise, and its gradient would be noise divided by a tiny probability.
-
-    Args:
-        lower: Lower probabilities.
-        upper: Upper probabilities.
-        check: Look for an empty set first. This reads the data on the host; pass False inside a model.
+    noise, and its gradient would be noise divided by a tiny probability. ``check`` looks for an empty set first, which
+    reads the data on the host; pass False inside a model.
 
     Raises:
         ValueError: If no distribution fits, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1`` (beyond rounding).
@@ -123,7 +114,7 @@ def reachable(
         (tensor([0.1000, 0.2000, 0.3000]), tensor([0.4000, 0.5000, 0.7000]))
     """
     if check:
-        check_not_empty(lower, upper)
+        _check_not_empty(lower, upper, tolerance(lower.dtype))
     noise = 4 * torch.finfo(lower.dtype).eps
     least = upper - (upper.sum(-1, keepdim=True) - 1).clamp_min(0)
     most = lower + (1 - lower.sum(-1, keepdim=True)).clamp_min(0)
@@ -132,9 +123,7 @@ def reachable(
     return tight_lower, torch.where(tight_upper < tight_lower, tight_lower, tight_upper)
 
 
-def intersection_probability(
-    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"]
-) -> Float[Tensor, "*batch classes"]:
+def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
     r"""The distribution at one common fraction of every reachable interval.
 
     .. math::
@@ -157,36 +146,65 @@ def intersection_probability(
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far bounds given by a caller may miss a constraint before they are refused.
-
-    1e-6 in float64, 1e-5 in float32; one machine epsilon in float16 (0.001) and bfloat16 (0.008).
-    """
+    """How far bounds given by a caller may miss a constraint: 1e-6 in float64, 1e-5 in float32, one epsilon in half."""
     return 1e-6 if dtype == torch.float64 else max(1e-5, torch.finfo(dtype).eps)
 
 
-def check_not_empty(
-    lower: Float[Tensor, "*batch classes"], upper: Float[Tensor, "*batch classes"], slack: float | None = None
-) -> None:
-    """Raise a ValueError that names the first set in the batch without a member."""
-    slack = tolerance(lower.dtype) if slack is None else slack
+def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds given by a caller, checked; those that miss a constraint within :func:`tolerance` are made to meet it.
+
+    Raises:
+        TypeError: If the dtypes differ or are not floating.
+        ValueError: If shapes or devices differ, there are less than two classes, a bound is not finite or not in
+            [0, 1], or a lower bound exceeds its upper bound, or a set is empty.
+    """
+    if lower.shape != upper.shape:
+        raise ValueError(f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}.")
+    if lower.device != upper.device:
+        raise ValueError(f"lower and upper must be on one device, found {lower.device} and {upper.device}.")
+    if lower.dtype != upper.dtype or not lower.is_floating_point():
+        raise TypeError(f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}.")
+    if lower.ndim == 0 or lower.shape[-1] < 2:
+        raise ValueError(
+            f"A credal set needs bounds (..., K) of K >= 2 classes, found shape {tuple(lower.shape)}. "
+            "For the probability interval of class 1 alone, use CredalSet.binary."
+        )
+    slack = tolerance(lower.dtype)
+    lower, upper = at_least_single(lower), at_least_single(upper)
+    _check_intervals(lower.detach(), upper.detach(), slack)
+    _check_not_empty(lower, upper, slack)
+    low, high = lower.clamp(0, 1), upper.clamp(0, 1)
+    low = low / low.sum(-1, keepdim=True).clamp_min(1)
+    high = torch.where(high < low, low, high)
+    return low, (high / high.sum(-1, keepdim=True).clamp_max(1)).clamp_max(1)
+
+
+def _check_intervals(lower: Tensor, upper: Tensor, slack: float) -> None:
+    valid = (lower >= -slack) & (upper <= 1 + slack) & (lower <= upper + slack)  # False for NaN
+    if bool(valid.all()):
+        return
+    index = first_index(~valid)
+    low, high = lower[index].item(), upper[index].item()
+    found = f"found [{low:.6g}, {high:.6g}] at index {index} of bounds {tuple(lower.shape)}"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"Probability bounds must be finite, {found}. Look for an overflow before this.")
+    if low < -slack or high > 1 + slack:
+        raise ValueError(
+            f"Probability bounds must lie in [0, 1], {found}. Were logits passed? Apply interval_softmax first."
+        )
+    raise ValueError(f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?")
+
+
+def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
     least, most = lower.detach().sum(-1), upper.detach().sum(-1)
     empty = (least > 1 + slack) | (most < 1 - slack)
     if not bool(empty.any()):
         return
     index = first_index(empty)
     where = f" at index {index} of batch {tuple(empty.shape)}" if index else ""
-    if least[index] > 1 + slack:
-        what = f"lower bounds sum to {least[index].item():.6g} > 1"
-    else:
-        what = f"upper bounds sum to {most[index].item():.6g} < 1"
+    too_much = f"lower bounds sum to {least[index].item():.6g} > 1"
+    too_little = f"upper bounds sum to {most[index].item():.6g} < 1"
     raise ValueError(
-        f"Probability intervals are empty: {what}{where}. Were logits passed? Apply interval_softmax first."
+        f"Probability intervals are empty: {too_much if least[index] > 1 + slack else too_little}{where}. "
+        "Were logits passed? Apply interval_softmax first."
     )
-
-
-def _sigmoid_of_difference(
-    logit: Float[Tensor, "*batch classes"],
-    pivot: Float[Tensor, "*batch classes"],
-    remainder: Float[Tensor, "*batch classes"],
-) -> Float[Tensor, "*batch classes"]:
-    return ((logit - pivot) - remainder).sigmoid()

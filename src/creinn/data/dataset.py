@@ -83,9 +83,7 @@ class Dataset:
 
 
 def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
-    """Draw ``n`` samples without replacement, each class in proportion to its size, to within one sample.
-
-    The samples keep their order. The same seed gives the same samples.
+    """Draw ``n`` samples without replacement, each class in proportion to its size, to within one; in their order.
 
     Raises:
         ValueError: If ``n`` is less than 1 or more than there are.
@@ -98,8 +96,7 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
     """Divide into parts that share no sample and leave none out, each class in proportion.
 
-    The parts have ``round(fraction * N)`` samples, to within one; one fraction ``f`` stands for ``(f, 1 - f)``. The
-    same seed gives the same parts.
+    The parts have ``round(fraction * N)`` samples, to within one; one fraction ``f`` stands for ``(f, 1 - f)``.
 
     Raises:
         ValueError: If fractions are not positive or do not sum to 1, or a part would be empty.
@@ -123,10 +120,7 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
 
 
 def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
-    """Images in one channel of grey, and resized if asked.
-
-    Luma weights are those of ITU-R 601, rounded as Pillow does. ``to_grey(cifar10, size=28)`` has the shape of MNIST
-    and Fashion-MNIST.
+    """Images in one channel of grey, and resized if asked; luma weights are those of ITU-R 601, rounded as in Pillow.
 
     Raises:
         TypeError: If the inputs are not images of bytes.

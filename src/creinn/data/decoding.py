@@ -28,14 +28,7 @@ _SHOWN = 10  # names in a note
 
 @dataclass(frozen=True)
 class Images:
-    """Decoded files.
-
-    Args:
-        pixels: Bytes ``(N, channels, height, width)``.
-        files: What each is called.
-        notes: What was changed or left out.
-        unreadable: Why files were left out, one message for each.
-    """
+    """Decoded files, what each is called, notes on what was changed or left out, and why, one message for each file."""
 
     pixels: Bytes
     files: list[str]
@@ -49,8 +42,7 @@ def decode_all(
     """Decode files on all cores; without ``strict`` those that cannot be read are left out.
 
     Raises:
-        ValueError: If there are none, or one (with ``strict``) or all cannot be read, or one differs in size from the
-            first, without a ``size``.
+        ValueError: If none can be read, or one cannot (with ``strict``) or differs in size (without a ``size``).
     """
     if channels not in (1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
@@ -147,11 +139,7 @@ def by(sides: Sequence[int]) -> str:
 
 
 def pillow() -> Any:
-    """Pillow's module of images.
-
-    Raises:
-        ImportError: If it is not installed; the message says how.
-    """
+    """Pillow's module of images; if it is not installed, the error says how it is."""
     try:
         from PIL import Image
     except ImportError as error:

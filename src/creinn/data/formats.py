@@ -1,7 +1,8 @@
 """Files of known data sets as their authors distribute them, and compact copies: paths in, images and labels out.
 
 IDX (MNIST, Fashion-MNIST), pickled batches (CIFAR-10), MATLAB (SVHN, cropped digits); lossless sheets of tiles with
-labels in ``.npz``. Images are bytes ``(N, channels, height, width)``. What is damaged, foreign or truncated is refused.
+labels in ``.npz``. Images are bytes ``(N, channels, height, width)``. All readers refuse, with a ``ValueError`` that
+names the file, what is damaged, truncated or foreign.
 """
 
 import gzip
@@ -11,8 +12,7 @@ import pickle
 import struct
 import tarfile
 import threading
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,27 @@ from scipy.io import loadmat
 
 from creinn.data.decoding import Bytes, pillow
 
-Labels = npt.NDArray[np.int64]
-Arrays = tuple[Bytes, Labels]
+Arrays = tuple[Bytes, npt.NDArray[np.int64]]
 
 _UNSIGNED_BYTE = 0x08  # type code of IDX files
-_CIFAR_FOLDER = "cifar-10-batches-py"
 _CIFAR_PIXELS = 3 * 32 * 32
+_TILE = 32
+_limit_lock = threading.Lock()
+
+
+@contextmanager
+def _reading(where: str | Path, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a damaged file can raise anything
+        raise ValueError(
+            f"{where} cannot be read as {kind}: {str(error) or type(error).__name__}. It is truncated or damaged, or "
+            f"not from the authors; download it again."
+        ) from error
 
 
 def read_idx_pair(paths: Sequence[Path]) -> Arrays:
-    """Read an IDX file of grey images and one of their labels.
-
-    Raises:
-        ValueError: If one of them cannot be read, or they do not belong together.
-    """
+    """Read an IDX file of grey images and one of their labels."""
     images, labels = map(read_idx, paths)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise ValueError(
@@ -51,15 +58,10 @@ def read_idx(path: Path) -> Bytes:
 
     A file is two zero bytes, a type code, the number of dimensions, each dimension as a big-endian 32-bit number, and
     the values.
-
-    Raises:
-        ValueError: If the file is no such file, is damaged, or holds fewer or more values than its header says.
     """
     raw = path.read_bytes()
-    try:
+    with _reading(path, "an IDX file"):
         raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated or damaged: {error}. Download it again.") from error
     magic = raw[:4]
     if len(magic) < 4 or magic[:2] != b"\0\0":
         raise ValueError(
@@ -86,48 +88,33 @@ def read_batches(paths: Sequence[Path]) -> Arrays:
     A batch is a Python pickle of a dictionary with ``data``, bytes ``(N, 3072)``, and ``labels``. A pickle is a
     program; here it may build plain Python values and NumPy arrays, and nothing else: every other name it asks for is
     refused before anything runs.
-
-    Raises:
-        ValueError: If a file is damaged, is no batch, or asks for code to be run.
     """
     return _join(_batch(path.read_bytes(), str(path)) for path in paths)
 
 
 def read_batches_archive(path: Path, names: Sequence[str]) -> Arrays:
-    """Read the named batches from ``cifar-10-python.tar.gz`` without unpacking it to disk.
-
-    Raises:
-        ValueError: If the archive or a batch is damaged, or a batch is missing or asks for code to be run.
-    """
-    wanted = [f"{_CIFAR_FOLDER}/{name}" for name in names]
+    """Read the named batches from ``cifar-10-python.tar.gz`` without unpacking it to disk."""
+    wanted = [f"cifar-10-batches-py/{name}" for name in names]
     found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            for member in archive:
-                file = archive.extractfile(member) if member.name in wanted else None
-                if file is not None:
-                    found[member.name] = file.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or damaged: {error}. Download it again.") from error
+    with _reading(path, "an archive"), tarfile.open(path, "r:*") as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.name in wanted else None
+            if file is not None:
+                found[member.name] = file.read()
     for name in wanted:
         if name not in found:
             raise ValueError(f"{path} holds no {name}: it is truncated or another archive. Download it again.")
     return _join(_batch(found[name], f"{path}, {name}") for name in wanted)
 
 
-def _join(parts: Iterator[Arrays]) -> Arrays:
+def _join(parts: Iterable[Arrays]) -> Arrays:
     images, labels = zip(*parts, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 
 
 def _batch(raw: bytes, where: str) -> Arrays:
-    try:
+    with _reading(where, "a CIFAR-10 batch"):
         content = _Unpickler(io.BytesIO(raw), encoding="latin1").load()
-    except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(
-            f"{where} cannot be read as a CIFAR-10 batch: {str(error) or type(error).__name__}. "
-            f"It is truncated, damaged or not from the authors; download it again."
-        ) from error
     refusal = f"{where} is not a CIFAR-10 batch:"
     if not isinstance(content, dict):
         raise ValueError(f"{refusal} it holds a {type(content).__name__}, not a dictionary.")
@@ -165,18 +152,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_mat(path: Path) -> Arrays:
-    """Read SVHN's cropped digits; in the file the item axis is last, and the digit 0 has the label 10.
-
-    Raises:
-        ValueError: If the file is damaged, or holds anything but ``X`` of shape (32, 32, 3, N) and ``y`` of 1 to 10.
-    """
-    try:
+    """Read SVHN's cropped digits: ``X`` of shape (32, 32, 3, N), ``y`` of 1 to 10, where 10 stands for the digit 0."""
+    with _reading(path, "a MATLAB file"):
         content: dict[str, Any] = loadmat(path, variable_names=["X", "y"])
-    except Exception as error:  # a damaged file can raise anything, from zlib.error to struct.error
-        raise ValueError(
-            f"{path} cannot be read as a MATLAB file: {str(error) or type(error).__name__}. It is truncated or "
-            f"damaged; download it again."
-        ) from error
     for key in ("X", "y"):
         if key not in content:
             raise ValueError(f"{path} holds no variable {key}: it is truncated or not a file of cropped SVHN digits.")
@@ -188,7 +166,7 @@ def read_mat(path: Path) -> Arrays:
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), _svhn_digits(labels, path)
 
 
-def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> Labels:
+def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
     wrong = np.flatnonzero(~np.isin(labels, np.arange(1, 11)))
     if wrong.size:
         raise ValueError(f"{path}: label {wrong[0]} is {labels[wrong[0]]}, but SVHN labels run from 1 to 10.")
@@ -196,77 +174,48 @@ def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> Labels:
 
 
 def read_svhn_sheet(paths: Sequence[Path]) -> Arrays:
-    """Read SVHN as one sheet of tiles and the labels ``y``.
-
-    Raises:
-        ValueError: If one of them is damaged.
-    """
-    labels = _stored_labels(paths[1], "y")
-    return tile_sheet(paths[0], len(labels)), _svhn_digits(labels, paths[1])
+    """Read SVHN as a sheet of tiles and a file of labels."""
+    images, labels = read_sheets(paths, "y")
+    return images, _svhn_digits(labels, paths[-1])
 
 
-def read_cifar10_sheets(paths: Sequence[Path], split: str) -> Arrays:
-    """Read CIFAR-10 as sheets of tiles and the labels of all parts, by name.
-
-    Raises:
-        ValueError: If one of them is damaged, or they do not belong together.
-    """
+def read_sheets(paths: Sequence[Path], key: str) -> Arrays:
+    """Read sheets with equally many tiles, and the labels of all of them, stored by a key in the last file."""
     *sheets, labels_path = paths
-    labels = _stored_labels(labels_path, split)
+    with (
+        _reading(labels_path, "a NumPy archive"),
+        labels_path.open("rb") as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        stored = dict(archive.items())
+    labels = stored.get(key)
+    if labels is None or labels.dtype != np.uint8 or labels.ndim != 1:
+        raise ValueError(
+            f"{labels_path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}."
+        )
     if len(labels) % len(sheets):
         raise ValueError(
             f"{labels_path} holds {len(labels)} labels, which do not share out among {len(sheets)} sheets."
         )
-    images = np.concatenate([tile_sheet(path, len(labels) // len(sheets)) for path in sheets])
+    images = np.concatenate([read_sheet(path, len(labels) // len(sheets)) for path in sheets])
     return images, labels.astype(np.int64)
 
 
-def _stored_labels(path: Path, key: str) -> Bytes:
-    with path.open("rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                stored = {name: archive[name] for name in archive.files}
-        except Exception as error:  # a damaged file can raise anything, a lone array has no keys
-            raise ValueError(
-                f"{path} cannot be read as a NumPy archive: {error}. It is truncated or damaged."
-            ) from error
-    if key not in stored or stored[key].dtype != np.uint8 or stored[key].ndim != 1:
-        raise ValueError(f"{path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}.")
-    return stored[key]
-
-
-def tile_sheet(path: Path, n: int, tile: int = 32) -> Bytes:
-    """The first ``n`` tiles, row by row, of one large RGB image: ``(n, 3, tile, tile)``.
-
-    Raises:
-        ValueError: If the sheet is damaged, its sides are no multiples of ``tile``, or it has fewer than ``n`` tiles.
-    """
+def read_sheet(path: Path, n: int) -> Bytes:
+    """The first ``n`` tiles of 32 x 32 pixels, row by row, of one large RGB image."""
     image_module = pillow()
-    try:
-        with _pixel_limit(2 * n * tile * tile), image_module.open(path) as image:
-            sheet = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}. It is truncated or damaged.") from error
-    height, width, _ = sheet.shape
-    rows, columns = height // tile, width // tile
-    if height % tile or width % tile or rows * columns < n:
-        raise ValueError(f"{path} has {width} x {height} pixels, which do not hold {n} tiles of {tile} x {tile}.")
-    tiles = sheet.reshape(rows, tile, columns, tile, 3).transpose(0, 2, 4, 1, 3)
-    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, tile, tile)[:n])
-
-
-_limit_lock = threading.Lock()
-
-
-@contextmanager
-def _pixel_limit(pixels: int) -> Iterator[None]:
-    """Let Pillow open an image of ``pixels``, and no decompression bomb; its own limit is put back afterwards."""
-    image_module = pillow()
-    with _limit_lock:
-        before = image_module.MAX_IMAGE_PIXELS
-        if before is not None and before < pixels:
-            image_module.MAX_IMAGE_PIXELS = pixels
+    with _reading(path, "an image"), _limit_lock:
+        limit = image_module.MAX_IMAGE_PIXELS
+        if limit is not None:  # a sheet may be larger, but is no decompression bomb
+            image_module.MAX_IMAGE_PIXELS = max(limit, 2 * n * _TILE * _TILE)
         try:
-            yield
+            with image_module.open(path) as image:
+                sheet = np.asarray(image.convert("RGB"))
         finally:
-            image_module.MAX_IMAGE_PIXELS = before
+            image_module.MAX_IMAGE_PIXELS = limit
+    height, width, _ = sheet.shape
+    rows, columns = height // _TILE, width // _TILE
+    if height % _TILE or width % _TILE or rows * columns < n:
+        raise ValueError(f"{path} has {width} x {height} pixels, which do not hold {n} tiles of {_TILE} x {_TILE}.")
+    tiles = sheet.reshape(rows, _TILE, columns, _TILE, 3).transpose(0, 2, 4, 1, 3)
+    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, _TILE, _TILE)[:n])

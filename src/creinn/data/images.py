@@ -55,17 +55,11 @@ def image_folder(
 
 @dataclass(frozen=True)
 class Tree:
-    """Files of a folder or zip archive; an image is a tree of one file.
+    """Files of a folder or zip archive; an image is a tree of one file."""
 
-    Args:
-        where: What to call it.
-        names: Sorted names of the files, and of folders, with a final slash.
-        read: Gives the content of a file.
-    """
-
-    where: str
-    names: Sequence[str]
-    read: Callable[[str], bytes]
+    where: str  # what to call it
+    names: Sequence[str]  # sorted, of files, and of folders with a final slash
+    read: Callable[[str], bytes]  # gives the content of a file
 
     @property
     def images(self) -> list[str]:
@@ -79,7 +73,7 @@ class Tree:
         return [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"] if others else []
 
     def roots(self, end: str) -> set[str]:
-        """What stands before ``end`` in the names that hold it: folders, each with a final slash, or nothing."""
+        """What stands before ``end`` in the names that hold it: folders with a final slash, or nothing."""
         found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names if not _is_stray(name))
         return {match[1] for match in found if match}
 
@@ -118,12 +112,7 @@ class Tree:
 
 @contextmanager
 def open_tree(path: Path) -> Iterator[Tree]:
-    """The files of a folder or zip archive, or one image.
-
-    Raises:
-        FileNotFoundError: If there is no such path.
-        ValueError: If the archive is damaged.
-    """
+    """The files of a folder or zip archive, or one image; a damaged archive is refused."""
     where = str(path)
     if path.is_dir():
         names = []
@@ -158,11 +147,7 @@ def _is_stray(name: str) -> bool:
 def read_classes(
     tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
 ) -> tuple[Bytes, Tensor, tuple[str, ...]]:
-    """Images sorted by class, their labels, and names of the classes; arguments as of :func:`image_folder`.
-
-    Raises:
-        ValueError: As :func:`image_folder`.
-    """
+    """Images sorted by class, their labels, and names of the classes; arguments and errors of :func:`image_folder`."""
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
     return decode_all(files, tree.read, tree.where, size, channels).pixels, labels_of(files, order), order
@@ -180,10 +165,9 @@ def _class(name: str) -> str:
 def read_pair(
     lower: str | Path, upper: str | Path, size: Size = None, channels: int = 3, strict: bool = True
 ) -> tuple[Interval, Images, Images]:
-    """The images of two folders or zip archives as one interval; and lower and upper with their common file names.
+    """The images of two folders or zip archives as one interval in [0, 1]; and both with their common file names.
 
-    Bounds are scaled to [0, 1]. Stretching keeps their order, since all its weights are positive. Lossy formats such as
-    JPEG may not keep it.
+    Stretching keeps the order of bounds, since all its weights are positive. Lossy formats such as JPEG may not.
 
     Raises:
         FileNotFoundError: If there is no such folder.

@@ -1,12 +1,9 @@
-"""Missing numbers, taken for all the values they might have, so that predictions grow wider with what is missing.
+"""Missing numbers (NaN), taken for all the values they might have: predictions grow wider with what is missing.
 
-In: rows of numbers ``(N, features)`` with NaN where nothing is known. Out: rows that a network takes; predictions. A
-missing cell is filled in turn with values drawn from the training rows, and the credal set of the row is the envelope
-of the sets of all fillings; where sets grow with the distance from the training data, without the quarter that is
-farthest from them. A sound interval network takes the interval of the training range instead.
-
-The paper's and the scaled norms do not keep wide inputs wide: of intervals as inputs they make narrow sets around the
-wrong class. So these networks get fillings too.
+A cell is filled in turn with values of the training rows, and the credal set of the row is the envelope of the sets of
+all fillings; where sets grow with the distance from the training data, without the quarter that is farthest. A sound
+interval network takes the training range instead. The paper's and the scaled norms make narrow sets around the wrong
+class of such wide inputs, so these networks get fillings too.
 """
 
 from collections.abc import Sequence
@@ -48,13 +45,9 @@ class Missing:
 
     @classmethod
     def learn(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
-        """Learn from training rows.
+        """Learn from training rows, of which ``widths`` successive features come from one column, by default one.
 
-        Args:
-            x: The rows, NaN where missing.
-            widths: Numbers of successive features that come from one column, and so are missing together; by default
-                each feature is a column.
-            seed: Of the order in which values are filled in.
+        Features of one column are missing together. The seed decides the order in which values are filled in.
         """
         generator = torch.Generator().manual_seed(seed)
         donors, marked = [], []
@@ -104,11 +97,7 @@ class Missing:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":
-        """What :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: If the record is of another form.
-        """
+        """What :meth:`to_json` wrote; a record of another form is refused."""
         try:
             low, high, donors = (torch.tensor(record[name], dtype=torch.float64) for name in ("low", "high", "donors"))
             return cls(low, high, donors, tuple(map(int, record["marked"])))
@@ -119,15 +108,8 @@ class Missing:
 def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> Prediction:
     """Predict rows of which some cells may be missing (NaN); complete rows get their usual prediction.
 
-    Args:
-        model: A classifier of :attr:`Missing.num_features` inputs.
-        x: Rows without marks; an interval, which :meth:`Missing.intervals` gives, is predicted as it is.
-        missing: Learnt from the training rows.
-        batch_size: Rows at once.
-
-    Returns:
-        Credal sets: the envelope over fillings, or in sound mode of all values in the training range; the label is the
-        most probable class of the mean over fillings, which lies in the set. Of models without such sets: that mean.
+    An interval, which :meth:`Missing.intervals` gives, is predicted as it is. The label is the most probable class of
+    the mean over fillings, which lies in the set; models that give no credal sets give that mean.
     """
     if isinstance(x, Interval):
         return model.predict(x, batch_size)

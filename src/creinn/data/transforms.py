@@ -23,11 +23,6 @@ Batch = TypeVar("Batch", Tensor, Interval)
 def noise(x: Images, mu1: float, mu2: float) -> Interval:
     r"""Every pixel raised by between :math:`\mu_1` and :math:`\mu_2`: :math:`x_\mu = \mathrm{clip}(x + \mu, 0, 1)`.
 
-    Args:
-        x: Images in [0, 1].
-        mu1: Least shift.
-        mu2: Greatest shift.
-
     Raises:
         TypeError: If the images are not floating.
         ValueError: If a pixel leaves [0, 1], or ``mu1 > mu2``.
@@ -48,11 +43,6 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     Hue and saturation stay, so with :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)` all
     channels are multiplied by :math:`V' / V`; black, :math:`V = 0`, which has no hue, becomes the grey :math:`V'`. A
     strength of 0 leaves the image exactly as it is.
-
-    Args:
-        x: Images in [0, 1], of 1 (grey) or 3 channels.
-        beta1: Least increase.
-        beta2: Greatest increase.
 
     Raises:
         TypeError: If the images are not floating.
@@ -84,7 +74,7 @@ def normalize(
     """Subtract ``mean`` and divide by ``std``, per channel, in both bounds alike.
 
     Args:
-        x: Images ``(N, channels, height, width)``, or other inputs ``(N, channels, ...)``.
+        x: Inputs ``(N, channels, ...)``.
         mean: One number, or one per channel.
         std: One number, or one per channel; positive, so that order is kept.
 

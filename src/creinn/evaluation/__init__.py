@@ -2,46 +2,36 @@
 
 A score is any number per sample that is higher where the prediction is less certain; a set of classes is a row of a
 boolean mask. NumPy arrays, torch tensors and lists are taken alike; floats and NumPy arrays are given.
+Read ``predictions``, ``uncertainty``, ``summary`` (all numbers of a prediction), ``timing``; ``checks`` refuses.
 """
 
-from creinn.evaluation.ood import OODDetection, ood_detection
-from creinn.evaluation.rejection import AccuracyRejection, accuracy_rejection, auarc
-from creinn.evaluation.scores import (
+from creinn.evaluation.predictions import (
     Reliability,
+    SetDecisions,
     brier,
     confusion,
+    cumulative_sets,
     expected_calibration_error,
     log_loss,
     reliability,
-)
-from creinn.evaluation.sets import (
-    SetDecisions,
-    cumulative_sets,
     set_decisions,
     tail_for_size,
     threshold_for_size,
     threshold_sets,
 )
-from creinn.evaluation.shift import RelativeIncrease, relative_increase
+from creinn.evaluation.uncertainty import (
+    AccuracyRejection,
+    OODDetection,
+    RelativeIncrease,
+    accuracy_rejection,
+    auarc,
+    ood_detection,
+    relative_increase,
+)
 
-__all__ = [
-    "AccuracyRejection",
-    "OODDetection",
-    "RelativeIncrease",
-    "Reliability",
-    "SetDecisions",
-    "accuracy_rejection",
-    "auarc",
-    "brier",
-    "confusion",
-    "cumulative_sets",
-    "expected_calibration_error",
-    "log_loss",
-    "ood_detection",
-    "relative_increase",
-    "reliability",
-    "set_decisions",
-    "tail_for_size",
-    "threshold_for_size",
-    "threshold_sets",
-]
+__all__ = [  # noqa: RUF022 (in the order of the files)
+    "Reliability", "brier", "confusion", "expected_calibration_error", "log_loss", "reliability",
+    "SetDecisions", "cumulative_sets", "set_decisions", "tail_for_size", "threshold_for_size", "threshold_sets",
+    "AccuracyRejection", "accuracy_rejection", "auarc",
+    "OODDetection", "ood_detection", "RelativeIncrease", "relative_increase",
+]  # fmt: skip

@@ -7,15 +7,18 @@ sets of classes too. What exists for each uncertainty is given as a mapping by t
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from creinn.credal.credal_set import CredalSet
-from creinn.evaluation.checks import as_numpy
-from creinn.evaluation.ood import OODDetection, ood_detection
-from creinn.evaluation.rejection import AccuracyRejection, accuracy_rejection
-from creinn.evaluation.scores import brier, expected_calibration_error, log_loss
-from creinn.evaluation.sets import SetDecisions, set_decisions
-from creinn.evaluation.shift import RelativeIncrease, relative_increase
+from creinn.evaluation.checks import Numbers, as_numpy
+from creinn.evaluation.predictions import SetDecisions, brier, expected_calibration_error, log_loss, set_decisions
+from creinn.evaluation.uncertainty import (
+    AccuracyRejection,
+    OODDetection,
+    RelativeIncrease,
+    accuracy_rejection,
+    ood_detection,
+    relative_increase,
+)
 
 MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
 """Uncertainties, and their names in tables."""
@@ -35,7 +38,7 @@ def quality(prediction: Any, labels: Any) -> dict[str, float]:
     }
 
 
-def uncertainties(prediction: Any) -> dict[str, npt.NDArray[np.float64]]:
+def uncertainties(prediction: Any) -> dict[str, Numbers]:
     """Each uncertainty, a number per row."""
     return {name: as_numpy(getattr(prediction, name)) for name in MEASURES}
 
@@ -44,7 +47,7 @@ def means(prediction: Any) -> dict[str, float]:
     """Mean of each uncertainty, and of credal sets the mean ``width`` of their probability intervals."""
     found = {name: float(values.mean()) for name, values in uncertainties(prediction).items()}
     if isinstance(prediction, CredalSet):
-        found["width"] = float((prediction.upper - prediction.lower).mean())
+        found["width"] = float(prediction.width.mean())
     return found
 
 

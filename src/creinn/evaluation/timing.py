@@ -1,10 +1,10 @@
 """Times of several calls, taken in turns in one process: what disturbs one of them disturbs all.
 
-In: contenders by name, the first of them the reference. Out: for each its least and its median time, or why it was
-left out.
+In: contenders by name, the first of them the reference. Out: for each its times, or why it was left out.
 """
 
 import gc
+import math
 import random
 import statistics
 import time
@@ -42,95 +42,57 @@ class Skipped:
 
 Outcome = Timing | Skipped
 Call = Callable[[], Any]
-Clock = Callable[[], tuple[float, float]]
-
-
-def seconds_now() -> tuple[float, float]:
-    """Time of the wall and of the processor."""
-    return time.perf_counter(), time.process_time()
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much is measured: rounds at most, seconds after which no further round begins, longest call in seconds."""
-
-    rounds: int
-    seconds: float
-    limit: float
 
 
 def interleaved(
     contenders: Mapping[str, Callable[[], Call]],
-    budget: Budget,
+    rounds: int,
+    *,
+    seconds: float = math.inf,
+    limit: float = math.inf,
     device: torch.device | str = "cpu",
     smaller: Mapping[str, Outcome] | None = None,
-    clock: Clock = seconds_now,
 ) -> dict[str, Outcome]:
     """Time calls in turns, in an order that is drawn anew in every round.
 
-    A contender that fails before the first round is left out, with its error as the reason.
-
-    Warm-up calls are not counted: one of each, two of those that take less than a second. Three rounds are made even
-    if time is up.
+    Warm-up calls are not counted: one of each, two of those that take less than a second. What fails, or takes longer
+    than the limit, at its first call is left out; the reference never is: its errors are raised.
 
     Args:
-        contenders: Functions that make the calls, by name; making them is not timed. The first is the reference, which
-            is never left out.
-        budget: Rounds, seconds, and the longest call; what takes longer at its first call is left out.
+        contenders: Functions that make the calls, by name; making them is not timed.
+        rounds: Rounds at most.
+        seconds: Time after which no further round begins; three are made even so.
+        limit: Longest call, in seconds.
         device: Device whose work is waited for.
         smaller: Outcomes of the same contenders with a smaller batch. What was left out there is left out here, and
             so is what would take more than twice the limit if it grew as the reference did: neither is made at all.
-        clock: Gives seconds of the wall and of the processor.
 
     Raises:
         ValueError: If there are no contenders.
     """
     if not contenders:
         raise ValueError("There is nothing to time: no contenders were given.")
-    device = torch.device(device)
+    device, smaller = torch.device(device), smaller or {}
     reference = next(iter(contenders))
-    outcomes: dict[str, Outcome] = {}
+    base = smaller.get(reference)
     calls: dict[str, Call] = {}
-    times: dict[str, list[tuple[float, float]]] = {}
-    first: dict[str, float] = {}
+    outcomes: dict[str, Outcome] = {}
+    growth = 0.0  # of the reference's time since the smaller batch
     for name, make in contenders.items():
-        expected = _expected(name, reference, first.get(reference), smaller)
-        if isinstance(expected, float) and expected > _DOUBT * budget.limit:
-            expected = Skipped(f"about {expected:.0f} s a call expected, limit {budget.limit:g} s")
-        if isinstance(expected, Skipped):
-            outcomes[name] = expected
-            continue
+        longest = math.inf if name == reference else limit
         try:
-            call = make()
-            first[name] = _seconds(call, device, clock)[0]
+            found = _prepared(make, device, longest, smaller.get(name), growth)
         except Exception as error:  # a contender that fails, for want of memory say, leaves the others their turns
             if name == reference:
                 raise
-            outcomes[name] = failure(error)
+            found = failure(error)
+        if isinstance(found, Skipped):
+            outcomes[name] = found
             continue
-        if first[name] > budget.limit and name != reference:
-            outcomes[name] = Skipped(f"one call took {first[name]:.1f} s, limit {budget.limit:g} s")
-            continue
-        calls[name], times[name] = call, []
-        if first[name] < _SECOND_WARM_UP:
-            first[name] = min(first[name], _seconds(call, device, clock)[0])
-    order, shuffle, started = list(times), random.Random(0).shuffle, clock()[0]
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        for done in range(budget.rounds):
-            if done >= LEAST_ROUNDS and clock()[0] - started > budget.seconds:
-                break
-            shuffle(order)
-            for name in order:
-                times[name].append(_seconds(calls[name], device, clock))
-    finally:
-        if collecting:
-            gc.enable()
-    for name, found in times.items():
-        wall, processor = zip(*found, strict=True)
-        outcomes[name] = Timing(min(wall), statistics.median(wall), statistics.median(processor), len(found))
+        calls[name], least = found
+        if name == reference and isinstance(base, Timing):
+            growth = least / base.least
+    outcomes |= _in_turns(calls, rounds, seconds, device)
     return {name: outcomes[name] for name in contenders}
 
 
@@ -157,28 +119,54 @@ def failure(error: Exception) -> Skipped:
     return Skipped(f"failed, {type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def _expected(
-    name: str, reference: str, first: float | None, smaller: Mapping[str, Outcome] | None
-) -> float | Skipped | None:
-    """Seconds that a call may take, judged by a smaller batch."""
-    before = (smaller or {}).get(name)
-    base = (smaller or {}).get(reference)
-    if isinstance(before, Skipped):
-        return Skipped(f"left out with the smaller batch already ({before.reason})")
-    if before is None or first is None or not isinstance(base, Timing):
-        return None
-    return before.least * first / base.least
+def _prepared(
+    make: Callable[[], Call], device: torch.device, limit: float, smaller: Outcome | None, growth: float
+) -> tuple[Call, float] | Skipped:
+    """A call that is warm, and its least time so far; or why it is left out."""
+    if isinstance(smaller, Skipped):
+        return Skipped(f"left out with the smaller batch already ({smaller.reason})")
+    expected = smaller.least * growth if smaller else 0.0
+    if expected > _DOUBT * limit:
+        return Skipped(f"about {expected:.0f} s a call expected, limit {limit:g} s")
+    call = make()
+    least, _ = _seconds(call, device)
+    if least > limit:
+        return Skipped(f"one call took {least:.1f} s, limit {limit:g} s")
+    return call, min(least, _seconds(call, device)[0]) if least < _SECOND_WARM_UP else least
 
 
-def _seconds(call: Call, device: torch.device, clock: Clock) -> tuple[float, float]:
-    _wait(device)
-    started = clock()
+def _in_turns(calls: Mapping[str, Call], rounds: int, seconds: float, device: torch.device) -> dict[str, Timing]:
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    order, shuffle, started = list(calls), random.Random(0).shuffle, _now(device)[0]
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        for done in range(rounds):
+            if done >= LEAST_ROUNDS and _now(device)[0] - started > seconds:
+                break
+            shuffle(order)
+            for name in order:
+                times[name].append(_seconds(calls[name], device))
+    finally:
+        if collecting:
+            gc.enable()
+    found = {}
+    for name, pairs in times.items():
+        wall, processor = zip(*pairs, strict=True)
+        found[name] = Timing(min(wall), statistics.median(wall), statistics.median(processor), len(pairs))
+    return found
+
+
+def _seconds(call: Call, device: torch.device) -> tuple[float, float]:
+    started = _now(device)
     call()
-    _wait(device)
-    ended = clock()
+    ended = _now(device)
     return ended[0] - started[0], ended[1] - started[1]
 
 
-def _wait(device: torch.device) -> None:
+def _now(device: torch.device) -> tuple[float, float]:
+    """Time of the wall and of the processor, once the device has done its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    return time.perf_counter(), time.process_time()

@@ -6,7 +6,8 @@ where :data:`creinn.nn.functional.OPERANDS` says so, and constants or sizes else
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from torch import fx
@@ -14,43 +15,24 @@ from torch import fx
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 
 Kind = Literal["value", "size"]
+Kinds = Mapping[fx.Node, Kind]
 
-ATTRIBUTES: dict[str, str] = {"shape": "size", "ndim": "ndim"}
-"""Attributes of a tensor or an interval that a forward pass may read."""
-
-VIEWS: frozenset[str] = frozenset(
-    {
-        *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous", "getitem", "dropout"),
-        *("Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
-    }
-)
-"""Functions and layers whose result may share its memory with their argument."""
-
-_LOGITS = "CreINN applies Interval SoftMax itself; let the network return logits"
-_SAMPLE_NORM = "it normalises with statistics of the sample itself, for which no interval version is known here"
-_ATTENTION = "it multiplies activations by a softmax of activations, for which no interval version is known here"
-_RECURRENT = "recurrent layers have no interval version"
-
-_REASONS: dict[str, str] = {
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Softmax2d", "softmax", "log_softmax"), _LOGITS),
-    **dict.fromkeys(
-        ("LayerNorm", "GroupNorm", "RMSNorm", "LocalResponseNorm", "InstanceNorm1d", "InstanceNorm2d"), _SAMPLE_NORM
+_REASONS = {
+    "(log)?softmax": "CreINN applies Interval SoftMax itself; let the network return logits",
+    "(layer|group|rms|instance|localresponse)norm": (
+        "it normalises with statistics of the sample itself, for which no interval version is known here"
     ),
-    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm", "local_response_norm", "instance_norm"), _SAMPLE_NORM),
-    **dict.fromkeys(("MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer"), _ATTENTION),
-    **dict.fromkeys(("TransformerDecoder", "TransformerDecoderLayer", "scaled_dot_product_attention"), _ATTENTION),
-    **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), _RECURRENT),
+    "multiheadattention|scaleddotproductattention|transformer": (
+        "it multiplies activations by a softmax of activations, for which no interval version is known here"
+    ),
+    "(rnn|lstm|gru)(cell)?$": "recurrent layers have no interval version",
 }
 
 
-def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Mapping[fx.Node, Kind]) -> Kind:
-    """Refuse a call that the function does not take; otherwise say what it gives.
+def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
+    """Refuse a call that the function ``name`` does not take; otherwise say what it gives.
 
-    Args:
-        name: A name in :data:`creinn.nn.functional.FUNCTIONS`.
-        args: Positional arguments: constants and nodes, also nested.
-        kwargs: Keyword arguments.
-        kinds: What each node holds.
+    Arguments are constants and nodes, also nested; ``kinds`` says what each node holds.
 
     Raises:
         ValueError: If the call is refused; the message says why.
@@ -62,22 +44,24 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
         bound = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError as error:
         raise ValueError(f"{name} cannot be called like this: {error}") from error
-    nodes = _nodes(list(bound.values()))
+    nodes: list[fx.Node] = []
+    fx.node.map_arg(list(bound.values()), nodes.append)
     if not nodes:
         raise ValueError(f"{name} is called on constants alone")
     if name in ON_SIZES and all(kinds[node] == "size" for node in nodes):
         return "size"
     for argument, given in bound.items():
-        if argument in OPERANDS[name]:
-            _check_operand(name, argument, given, kinds)
-        else:
-            _check_constant(name, argument, given, kinds)
+        check = _check_operand if argument in OPERANDS[name] else _check_constant
+        check(name, argument, given, kinds)
     if hasattr(function, "layer") and len(nodes) == 1:
-        _check_layer(function.layer, bound)
+        try:  # the interval layer refuses what it cannot do now, rather than at the first forward pass
+            function.layer(**{argument: given for argument, given in bound.items() if argument != "input"})
+        except TypeError as error:
+            raise ValueError(str(error)) from error
     return "size" if name in TO_SIZES else "value"
 
 
-def _check_operand(name: str, argument: str, given: Any, kinds: Mapping[fx.Node, Kind]) -> None:
+def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     if argument == "tensors":
         good = isinstance(given, list | tuple) and all(kinds.get(entry) == "value" for entry in given)
         wanted = "a list of values that the network computes"
@@ -90,31 +74,15 @@ def _check_operand(name: str, argument: str, given: Any, kinds: Mapping[fx.Node,
         raise ValueError(f"{name} needs {wanted} as {argument!r}, got {given!r}")
 
 
-def _check_constant(name: str, argument: str, given: Any, kinds: Mapping[fx.Node, Kind]) -> None:
-    if isinstance(given, fx.Node):
-        if kinds[given] != "size":
-            raise ValueError(f"{name} needs a constant as {argument!r}, but the network computes it from its input")
-    elif isinstance(given, list | tuple):
-        for entry in given:
-            _check_constant(name, argument, entry, kinds)
-    elif isinstance(given, slice):
-        _check_constant(name, argument, (given.start, given.stop, given.step), kinds)
-    elif not (given is None or given is Ellipsis or isinstance(given, bool | int | float | str)):
-        raise ValueError(f"{name} does not take {given!r} as {argument!r}")
+def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
+    def check(leaf: Any) -> None:
+        if isinstance(leaf, fx.Node):
+            if kinds[leaf] != "size":
+                raise ValueError(f"{name} needs a constant as {argument!r}, but the network computes it from its input")
+        elif not (leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)):
+            raise ValueError(f"{name} does not take {leaf!r} as {argument!r}")
 
-
-def _check_layer(make: Callable[..., Any], bound: Mapping[str, Any]) -> None:
-    """Let the interval layer behind a function refuse what it cannot do, now rather than at the first forward pass."""
-    try:
-        make(**{argument: given for argument, given in bound.items() if argument != "input"})
-    except (TypeError, ValueError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _nodes(arguments: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.node.map_arg(arguments, found.append)
-    return found
+    fx.node.map_aggregate(given, check)  # of lists, tuples and slices, each entry
 
 
 def reason(name: str) -> str:
@@ -124,4 +92,6 @@ def reason(name: str) -> str:
         >>> reason("LSTM")
         'recurrent layers have no interval version'
     """
-    return _REASONS.get(name, "it is not among the known ones, whose range over intervals is known")
+    plain = name.replace("_", "").lower()
+    known = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
+    return next(known, "it is not among the known ones, whose range over intervals is known")

@@ -1,8 +1,7 @@
 """The inference form of a trained model: the same credal sets, sooner.
 
 In: a :class:`CreINN` or an :class:`Ensemble`. Out: a classifier that is called the same way, whose networks are folded
-(:mod:`creinn.graph.fold`): block weights built once, batch norm and ReLU folded into them, points by two products. An
-ordinary network that is no graph of known layers, and one whose head was named, stay as they are.
+(:mod:`creinn.graph.fold`). An ordinary network that is no graph of known layers, and one whose head was named, stay.
 """
 
 import copy
@@ -41,10 +40,8 @@ def compile(
         example: Inputs as they will come. Convolutions are prepared for images of their size, and the memory format is
             chosen with them; they are not kept. Inputs of other sizes give the right bounds too, less quickly.
         memory_format: Layout of images and of the weights of two-dimensional convolutions: ``torch.contiguous_format``
-            or ``torch.channels_last``; ``"auto"`` times both on ``example`` and takes the faster one, the first if
-            there is no example.
-        torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler at the
-            first call.
+            or ``torch.channels_last``; ``"auto"`` takes the faster one on ``example``, the first if there is none.
+        torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler.
 
     Raises:
         TypeError: If the model is of another kind.
@@ -81,11 +78,7 @@ def compile(
 
 
 class Compiled(_Credal):
-    """A model with folded networks, in eval mode for good; made by :func:`compile`.
-
-    Attributes:
-        memory_format: Layout of images and of the weights of two-dimensional convolutions.
-    """
+    """A model with folded networks, in eval mode for good; made by :func:`compile`."""
 
     def __init__(self, model: CreINN | Ensemble) -> None:
         super().__init__()
@@ -105,10 +98,10 @@ class Compiled(_Credal):
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set per row."""
         if isinstance(x, Tensor | Interval):
-            x = x.each(self._prepared) if isinstance(x, Interval) else self._prepared(x)
+            x = x.each(self._laid_out) if isinstance(x, Interval) else self._laid_out(x)
         return self.model(x)
 
-    def _prepared(self, x: Tensor) -> Tensor:
+    def _laid_out(self, x: Tensor) -> Tensor:
         x = x.detach()
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
@@ -137,15 +130,14 @@ class Compiled(_Credal):
                 weight.data = weight.data.contiguous(memory_format=memory_format)
 
     def train(self, mode: bool = True) -> "Compiled":
-        """Refuse training mode: what was folded cannot be trained.
+        """Refuse training mode.
 
         Raises:
             ValueError: If ``mode`` is true.
         """
         if mode:
             raise ValueError("A compiled model cannot be trained. Train the model it came from, and compile that.")
-        super().train(False)
-        return self
+        return super().train(False)
 
     def save(self, *args: object, **kwargs: object) -> None:
         """Refuse to be saved.
@@ -157,15 +149,12 @@ class Compiled(_Credal):
 
 
 def _folded(member: CreINN) -> torch.nn.Module | None:
-    """The network of a CreINN, folded, an interval network with its norm; nothing for an ordinary one that cannot be.
-
-    Where the head was named, its output lies inside of the graph, so the network is not folded either.
-    """
+    """The network of a CreINN, folded, an interval one with its norm; nothing for an ordinary one that cannot be."""
+    if member.head is not None:
+        return None  # the logits lie inside of the graph
     parts = [member.network, member.norm] if member.is_interval else [member.network]
     measures = member.distance_radius is not None
     at = [f"0.{path}" for path in member.distance_at] if measures else []
-    if member.head is not None:
-        return None
     try:
         return fold(torch.nn.Sequential(*parts), find_head(member.network) if measures and not at else None, at)
     except GraphError:

@@ -1,22 +1,12 @@
 r"""From an ordinary network to its interval twin, or a refusal that says where and why.
 
-In: a ``torch.nn.Module`` built of known layers and functions (:mod:`creinn.graph.trace`). Out: a module of
-:mod:`creinn.nn` or :mod:`creinn.nn.relative` layers with the same paths, whose centres are the source's weights, whose
-batch norms start from its statistics, and whose radii start small and alive.
-
-How wide to start. Interval propagation adds absolute values where the network adds signed ones, so an interval that is
-small relative to the signal grows by about :math:`\kappa = \mathrm{mean}_o \lVert w_o \rVert_1 / \lVert w_o \rVert_2`
-in a layer with weight rows :math:`w_o`, up to the square root of the fan-in. Over the layers of a ResNet-20 this is a
-factor of :math:`10^{14}`: one relative radius for all layers gives vacuous sets, or none that can be seen. Therefore
-
-- a weight row starts with radius ``radius * mean|w_o| / g``, where ``g`` is the growth between the layer and the next
-  batch norm (in sound mode: the output); a relative radius starts at ``radius / g``, which is as wide on average.
-  Biases start with radius 0, as in a new layer; a radius of zero has a gradient;
-- in modes ``"paper"`` and ``"scaled"`` the radius branch of a batch norm starts as the exact map divided by the growth
-  since the last norm, which keeps relative widths as they are, in paper mode while training too. This is a heuristic
-  for containment, as are these norms themselves;
-- in mode ``"sound"`` batch norms map intervals exactly in eval mode, where the network encloses its source. The radii
-  then shrink towards the input.
+How wide to start: an interval that is small relative to the signal grows by about :math:`\kappa = \mathrm{mean}_o
+\lVert w_o \rVert_1 / \lVert w_o \rVert_2` in a layer with weight rows :math:`w_o`, over a ResNet-20 by :math:`10^{14}`.
+So one relative radius for all layers gives vacuous sets, or none that can be seen. Instead a weight row starts with
+radius ``radius * mean|w_o| / g`` (a relative one with ``radius / g``), where ``g`` is the growth from the layer to the
+next batch norm, in sound mode to the output; biases with 0. In modes ``"paper"`` and ``"scaled"`` the radius branch of
+a norm starts as the exact map divided by the growth since the last norm, which keeps relative widths: a heuristic for
+containment, as are these norms themselves. In mode ``"sound"`` norms are exact and the network encloses its source.
 """
 
 import math
@@ -41,16 +31,15 @@ class ConversionError(ValueError):
 def convert(
     module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper", layers: Family | str = "interval"
 ) -> torch.nn.Module:
-    """The interval twin of an ordinary network.
+    """The interval twin of an ordinary network, which is left as it is.
 
-    The source is left untouched. Paths, state keys, sharing of layers, device, dtype, ``requires_grad`` and the
-    training flags carry over (a radius is trained if its weight is). Layers that the forward pass never calls are left
-    out. Functional dropout that follows the mode becomes a layer.
+    Paths, state keys, sharing of layers, device, dtype, ``requires_grad`` and the training flags carry over (a radius
+    is trained if its weight is). Layers that the forward pass never calls are left out. Functional dropout that follows
+    the mode becomes a layer.
 
     Args:
         module: A network of ``torch.nn`` layers that have an interval version, and of functions in
-            :data:`creinn.nn.functional.FUNCTIONS`, by whatever name torch gives them. It takes one input and returns
-            logits.
+            :data:`creinn.nn.functional.FUNCTIONS`, by whatever name torch gives them; one input, logits out.
         radius: Initial radius of the weights relative to their mean magnitude; with relative radii, to each magnitude.
         mode: Mode of the batch norms, as for :class:`creinn.CreINN`; ``"sound"`` encloses the source, at the price of
             radii that vanish with depth.
@@ -90,14 +79,14 @@ def convert(
     except GraphError as error:
         raise ConversionError(f"Cannot convert {error}") from error
     _check_parameters(traced)
-    twins = {layer: _twin(path, layer, family) for path, layer in traced.layers.items()}
-    interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
-    if not any(isinstance(layer, IntervalParameters) for layer in interval.layers.values()):
+    twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
+    if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
         raise ConversionError(
             f"{type(module).__name__} has no layer with weights: there is nothing to make an interval of."
         )
+    interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
     _start(interval, radius, mode)
-    if family_of(module) == "ordinary":
+    if module in twins:
         return twins[module]
     network = graph_module(interval, type(module).__name__)
     sources = dict(module.named_modules(remove_duplicate=False))
@@ -114,11 +103,14 @@ def _single(layer: torch.nn.Module) -> Traced:
     return Traced(graph, {"layer": layer})
 
 
-def _twin(path: str, layer: torch.nn.Module, family: str) -> torch.nn.Module:
+def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.nn.Module:
     try:
-        return twin(layer, family)
+        interval = twin(layer, family)
+        if isinstance(interval, IntervalBatchNorm):
+            interval.set_mode(mode)
     except ValueError as error:
         raise ConversionError(f"Cannot convert {path}: {type(layer).__name__}: {error}") from error
+    return interval
 
 
 def _check_parameters(traced: Traced) -> None:
@@ -140,49 +132,29 @@ def _check_parameters(traced: Traced) -> None:
 @torch.no_grad()
 def _start(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii, and the radius branches of the batch norms."""
-    growth = _growth_before(traced)
-    for layer in set(traced.layers.values()):
-        if isinstance(layer, IntervalBatchNorm):
-            try:
-                layer.set_mode(mode)
-            except ValueError as error:
-                path = next(path for path, other in traced.layers.items() if other is layer)
-                raise ConversionError(f"Cannot convert {path}: {type(layer).__name__}: {error}") from error
-            if mode != "sound":
-                _divide_radius(layer, growth[layer])
-    ahead = _growth_ahead(traced, mode)
-    for layer in set(traced.layers.values()):
-        if isinstance(layer, IntervalParameters):
-            _start_weight_radius(layer, radius / ahead[layer])
-            if layer.bias_radius is not None:
-                layer.bias_radius.zero_()
-
-
-def _start_weight_radius(layer: IntervalParameters, share: float) -> None:
-    tiny = torch.finfo(layer.weight.dtype).tiny
-    if isinstance(layer, RelativeParameters):
-        layer.relative_radius.fill_(max(share, tiny))
-    else:
-        layer.weight_radius.copy_(_magnitude(layer.weight).mul_(share)).clamp_(min=tiny)
-
-
-def _divide_radius(layer: IntervalBatchNorm, growth: float) -> None:
-    count = layer.num_features
-    if layer.affine:
-        layer.weight[count:] /= growth
-    elif layer.running_var is not None:
-        layer.running_var[count:] *= growth**2
+    for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
+        if norm.affine:
+            norm.weight[norm.num_features :] /= growth
+        elif norm.running_var is not None:
+            norm.running_var[norm.num_features :] *= growth**2
+    for layer, growth in _growth_ahead(traced, mode).items():
+        if not isinstance(layer, IntervalParameters):
+            continue
+        tiny = torch.finfo(layer.weight.dtype).tiny
+        if isinstance(layer, RelativeParameters):
+            layer.relative_radius.fill_(max(radius / growth, tiny))
+        else:
+            layer.weight_radius.copy_(_magnitude(layer.weight) * (radius / growth)).clamp_(min=tiny)
+        if layer.bias_radius is not None:
+            layer.bias_radius.zero_()
 
 
 def _magnitude(weight: Tensor) -> Tensor:
-    """Mean magnitude of each weight row, spread over it.
-
-    A row of zeros takes the mean of the layer, a layer of zeros the magnitude of a new one.
-    """
+    """Mean magnitude of each weight row, of the layer if the row is zero, of a new layer if all are; to broadcast."""
     rows = weight.detach().abs().flatten(1).mean(1)
     rows = torch.where(rows > 0, rows, rows.mean())
     rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)
-    return rows.view(-1, *(1,) * (weight.ndim - 1)).expand_as(weight).clone()
+    return rows.view(-1, *(1,) * (weight.ndim - 1))
 
 
 def _growth(layer: torch.nn.Module | None) -> float:
@@ -195,12 +167,12 @@ def _growth(layer: torch.nn.Module | None) -> float:
     return (rows.abs().sum(1)[alive] / norm[alive]).mean().item() if bool(alive.any()) else 1.0
 
 
-def _growth_before(traced: Traced) -> dict[torch.nn.Module, float]:
+def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
     """For every batch norm, the growth since the last norm; the largest over the paths to it."""
-    found: dict[torch.nn.Module, float] = {}
+    found: dict[IntervalBatchNorm, float] = {}
     grown: dict[fx.Node, float] = {}
     for node in traced.graph.nodes:
-        layer = traced.layers.get(str(node.target)) if node.op == "call_module" else None
+        layer = traced.layer(node)
         before = max((grown[argument] for argument in node.all_input_nodes), default=1.0)
         if isinstance(layer, IntervalBatchNorm):
             found[layer] = max(found.get(layer, 1.0), before)
@@ -215,12 +187,11 @@ def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
     found: dict[torch.nn.Module, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):
-        layer = traced.layers.get(str(node.target)) if node.op == "call_module" else None
         ahead[node] = 1.0 if node.op == "output" else 0.0
         for user in node.users:
-            reader = traced.layers.get(str(user.target)) if user.op == "call_module" else None
+            reader = traced.layer(user)
             reset = mode != "sound" and isinstance(reader, IntervalBatchNorm)
             ahead[node] += 1.0 if reset else _growth(reader) * ahead[user]
-        if layer is not None:
+        if (layer := traced.layer(node)) is not None:
             found[layer] = found.get(layer, 0.0) + ahead[node]
     return {layer: max(value, 1.0) for layer, value in found.items()}

@@ -1,26 +1,21 @@
-"""A network's architecture as plain data, and back: what a saved model says about itself.
-
-In: a network from :mod:`creinn.models`, a converted one, or any module that is a graph of known layers and functions
-(:mod:`creinn.graph.trace`). Out: a dictionary that can be written as JSON, of one of three forms::
+"""A network's architecture as plain data that can be written as JSON, and back: what a saved model says about itself.
 
     {"builder": "resnet18", "arguments": {...}}                     a network from creinn.models, unchanged since
     {"layer": {"family": ..., "class": ..., "arguments": ...}}      a single layer
-    {"graph": [...], "layers": [...]}                               everything else
+    {"graph": [...], "layers": [...]}                               any graph of known layers and functions
 
-:func:`build` makes the network again, with the same state keys and new weights. It looks every name up in a table and
-runs no code from the description: a builder, layer, argument or function that is not known is refused by name.
+:func:`build` looks every name up in a table and runs no code from the description: unknown names are refused.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import fx
 
-from creinn.graph.calls import Kind, check_call
-from creinn.graph.trace import GraphError, GraphTracer, Traced, check_paths, graph_module, trace
+from creinn.graph.calls import Kind, Kinds, check_call
+from creinn.graph.trace import GraphTracer, Traced, check_paths, graph_module, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families
@@ -41,20 +36,22 @@ def describe(network: torch.nn.Module) -> Description:
         {'layer': {'family': 'interval', 'class': 'Linear', 'arguments': {'in_features': 2, 'out_features': 3, 'bias':
         True}}}
     """
-    recorded = _recorded(network)
-    if recorded is not None:
+    if (recorded := _recorded(network)) is not None:
         return recorded
     try:
         single = family_of(network) is not None
         description = {"layer": _layer_entry(network)} if single else _describe_graph(network)
+        _check_state(network, description)
     except ValueError as error:
-        raise _refusal(network, str(error)) from error
-    _check_state(network, description)
+        raise ValueError(
+            f"Cannot describe the architecture of {type(network).__name__}: {error} Its weights can still be saved; "
+            "load them into a network that you build yourself, with creinn.load(path, network=...)."
+        ) from error
     return description
 
 
 def build(description: Mapping[str, Any]) -> torch.nn.Module:
-    """The network of a description, with newly drawn weights, on the default device.
+    """The network of a description, with the same state keys and newly drawn weights, on the default device.
 
     Raises:
         ValueError: If the description is malformed or names something unknown.
@@ -71,10 +68,36 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
     if "layer" in description:
         return _build_entry(description["layer"])
     if "graph" in description and "layers" in description:
-        return _build_graph(description)
+        try:
+            layers = _build_layers(description["layers"])
+            return graph_module(Traced(_build_nodes(description["graph"], layers), layers))
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(f"Malformed graph in a saved architecture: {type(error).__name__}: {error}") from error
     raise ValueError(
         f"The description has neither 'builder' nor 'layer' nor 'graph' and 'layers', only {sorted(description)}."
     )
+
+
+def _check_state(network: torch.nn.Module, description: Description) -> None:
+    """Make sure that what is written can be read, and that the state of the network fits what is built from it."""
+    try:
+        written = json.dumps(description, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
+    here, there = _shapes(network), _shapes(_build_apart(json.loads(written)))
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            raise ValueError(f"its state {name!r} belongs to no known layer, or has changed its shape.")
+
+
+def _shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+
+
+def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:
+    """Build to compare with: in ordinary memory, and without touching the stream of random numbers."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return build(description)
 
 
 # Networks from creinn.models.
@@ -83,22 +106,23 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
 def _recorded(network: torch.nn.Module) -> Description | None:
     """The record that a builder left, if the network is still what it says."""
     config = getattr(network, "config", None)
-    if not (
-        isinstance(config, Mapping)
-        and config.get("builder") in BUILDERS
-        and isinstance(config.get("arguments"), Mapping)
-    ):
+    if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
-    description = {"builder": config["builder"], "arguments": dict(config["arguments"])}
-    modes = {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)}
-    if modes == {"sound"}:
+    description = {name: config[name] for name in ("builder", "arguments")}
+    if {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)} == {"sound"}:
         description["norm_mode"] = "sound"
     try:
         rebuilt = _build_apart(description)
     except ValueError:
         return None
-    same = type(rebuilt) is type(network) and _all_layers(rebuilt) == _all_layers(network)
+    same = type(rebuilt) is type(network) and _parts(rebuilt) == _parts(network)
     return description if same and _shapes(rebuilt) == _shapes(network) else None
+
+
+def _parts(network: torch.nn.Module) -> dict[str, Any]:
+    """Every module by path: what it is if it is a layer, its class otherwise."""
+    named = network.named_modules(remove_duplicate=False)
+    return {path: _layer_entry(part) if family_of(part) is not None else type(part) for path, part in named}
 
 
 def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
@@ -118,31 +142,20 @@ def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     return network
 
 
-def _all_layers(network: torch.nn.Module) -> dict[str, Any]:
-    """Every module by path: what it is if it is a layer, its class otherwise."""
-    named = network.named_modules(remove_duplicate=False)
-    return {path: _layer_entry(part) if family_of(part) is not None else type(part) for path, part in named}
-
-
-# Graphs.
+# Layers and nodes of a graph.
 
 
 def _describe_graph(network: torch.nn.Module) -> Description:
     traced = trace(network, known_families())
-    everything = {
-        path: part for path, part in network.named_modules(remove_duplicate=False) if family_of(part) is not None
-    }
+    named = network.named_modules(remove_duplicate=False)
+    everything = {path: part for path, part in named if family_of(part) is not None}  # also what is never called
     check_paths(everything)
     first: dict[torch.nn.Module, str] = {}
     layers = []
     for path, layer in {**everything, **traced.layers}.items():
-        if layer in first:
-            layers.append({"path": path, "same_as": first[layer]})
-        else:
-            layers.append({"path": path, **_layer_entry(layer)})
-            first[layer] = path
-    nodes = [_node_entry(node) for node in traced.graph.nodes]
-    return {"graph": nodes, "layers": layers}
+        shared = first.setdefault(layer, path) != path
+        layers.append({"path": path, **({"same_as": first[layer]} if shared else _layer_entry(layer))})
+    return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": layers}
 
 
 def _layer_entry(layer: torch.nn.Module) -> Description:
@@ -152,27 +165,21 @@ def _layer_entry(layer: torch.nn.Module) -> Description:
 def _node_entry(node: fx.Node) -> Description:
     if node.op == "placeholder":
         return {"name": node.name, "op": "input"}
+    args = [_encode(value) for value in node.args]
     if node.op == "output":
-        return {"op": "output", "args": [_encode(node.args[0])]}
+        return {"op": "output", "args": args}
     if node.op == "call_module":
-        return {"name": node.name, "op": "layer", "target": node.target, "args": [_encode(node.args[0])]}
+        return {"name": node.name, "op": "layer", "target": node.target, "args": args}
     target: Any = node.target
-    entry = {
-        "name": node.name,
-        "op": "function",
-        "target": target.__name__,
-        "args": [_encode(value) for value in node.args],
-    }
+    entry = {"name": node.name, "op": "function", "target": target.__name__, "args": args}
     return {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}} if node.kwargs else entry
 
 
-def _build_graph(description: Mapping[str, Any]) -> torch.nn.Module:
+def _build_entry(entry: Any) -> torch.nn.Module:
     try:
-        layers = _build_layers(description["layers"])
-        graph = _build_nodes(description["graph"], layers)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"Malformed graph in a saved architecture: {type(error).__name__}: {error}") from error
-    return graph_module(Traced(graph, layers))
+        return build_layer(entry["family"], entry["class"], entry["arguments"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"Malformed layer in a saved architecture: {entry!r}.") from error
 
 
 def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
@@ -186,13 +193,6 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module
             raise ValueError(f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}.")
         layers[path] = layers[entry["same_as"]] if "same_as" in entry else _build_entry(entry)
     return layers
-
-
-def _build_entry(entry: Any) -> torch.nn.Module:
-    try:
-        return build_layer(entry["family"], entry["class"], entry["arguments"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"Malformed layer in a saved architecture: {entry!r}.") from error
 
 
 def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]) -> fx.Graph:
@@ -228,7 +228,7 @@ def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn
     return graph
 
 
-def _value(args: tuple[Any, ...], kinds: Mapping[fx.Node, Kind]) -> fx.Node:
+def _value(args: tuple[Any, ...], kinds: Kinds) -> fx.Node:
     if len(args) != 1 or kinds.get(args[0]) != "value":
         raise ValueError("a layer or the output of a saved graph needs one value")
     return args[0]
@@ -245,12 +245,8 @@ def _encode(value: Any) -> Any:
     if isinstance(value, list):
         return [_encode(entry) for entry in value]
     if isinstance(value, slice):
-        return {"slice": [_encode(value.start), _encode(value.stop), _encode(value.step)]}
-    if value is Ellipsis:
-        return {"ellipsis": True}
-    if isinstance(value, float) and not math.isfinite(value):
-        raise GraphError(f"the constant {value} cannot be written as JSON.")
-    return value
+        return {"slice": [_encode(entry) for entry in (value.start, value.stop, value.step)]}
+    return {"ellipsis": True} if value is Ellipsis else value
 
 
 def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
@@ -270,33 +266,3 @@ def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
     if form == "ellipsis":
         return Ellipsis
     raise ValueError(f"unknown form {form!r} of a constant in saved graph")
-
-
-def _check_state(network: torch.nn.Module, description: Description) -> None:
-    """Make sure that what is written can be read, and that the state of the network fits what is built from it."""
-    try:
-        written = json.dumps(description, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise _refusal(network, f"an argument cannot be written as JSON: {error}.") from error
-    rebuilt = _build_apart(json.loads(written))
-    here, there = _shapes(network), _shapes(rebuilt)
-    for name in {**here, **there}:
-        if here.get(name) != there.get(name):
-            raise _refusal(network, f"its state {name!r} belongs to no known layer, or has changed its shape.")
-
-
-def _shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-
-
-def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:
-    """Build to compare with: in ordinary memory, and without touching the stream of random numbers."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        return build(description)
-
-
-def _refusal(network: torch.nn.Module, why: str) -> ValueError:
-    return ValueError(
-        f"Cannot describe the architecture of {type(network).__name__}: {why} Its weights can still be saved; "
-        "load them into a network that you build yourself, with creinn.load(path, network=...)."
-    )

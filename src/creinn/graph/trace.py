@@ -1,20 +1,18 @@
 """A network's forward pass as a graph of known layers and known functions, or a refusal that says where and why.
 
-In: any module. Out: :class:`Traced`: a ``torch.fx`` graph whose nodes call layers of a known family
-(:data:`creinn.nn.families.LAYERS`) or functions of :data:`creinn.nn.functional.FUNCTIONS`, and the layers by path.
-Conversion and saving both start here, so that what one of them knows, the other knows too.
-
-A graph holds for every input and for both modes: the forward pass is traced in training and in eval mode, and the two
-must agree but for dropout. Operations in place become ordinary ones; where that would change the result, the network
-is refused.
+In: any module. Out: :class:`Traced`, from which conversion, saving and folding start. A graph holds for every input and
+for both modes: the forward pass is traced in training and in eval mode, and the two must agree but for dropout.
+Operations in place become ordinary ones; where that would change the result, the network is refused.
 """
 
 import copy
 import inspect
+import itertools
 import operator
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +22,20 @@ from torch import fx
 
 from creinn import interval
 from creinn import nn as inn
-from creinn.graph.calls import ATTRIBUTES, VIEWS, Kind, check_call, reason
+from creinn.graph.calls import Kind, check_call, reason
 from creinn.nn import functional as functions
 from creinn.nn.families import INTERVAL_FAMILIES, family_of
 from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 
+_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # of a tensor or an interval, which a forward pass may read
+_VIEWS = frozenset(  # functions and layers whose result may share its memory with their argument
+    {
+        *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous", "getitem", "dropout"),
+        *("Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
+    }
+)
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
-_ROOT = "network"  # where the tracer holds the traced network
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, fx.GraphModule)
 
 
@@ -53,6 +57,10 @@ class Traced:
     graph: fx.Graph
     layers: dict[str, torch.nn.Module]
 
+    def layer(self, node: fx.Node) -> torch.nn.Module | None:
+        """The layer that a node calls, if it calls one."""
+        return self.layers[str(node.target)] if node.op == "call_module" else None
+
 
 class GraphTracer(fx.Tracer):
     """Tracer that keeps every function of :data:`creinn.nn.functional.FUNCTIONS` as one node."""
@@ -63,9 +71,7 @@ class GraphTracer(fx.Tracer):
 
 
 def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
-    """Trace a network whose layers are of the given families.
-
-    The network itself is left as it is; a copy is traced.
+    """Trace a copy of a network whose layers are of the given families.
 
     Raises:
         GraphError: If something in the forward pass is not a known layer or function.
@@ -77,8 +83,9 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
     training, evaluation = (_trace_in(duplicate, mode, families) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
     graph, added = _Translation(layers).run(training, evaluation)
-    check_paths(node.target for node in graph.nodes if node.op == "call_module")
-    called = {id(layers[node.target]) for node in graph.nodes if node.op == "call_module" and node.target in layers}
+    paths = [node.target for node in graph.nodes if node.op == "call_module"]
+    check_paths(paths)
+    called = {id(layers[path]) for path in paths if path in layers}
     return Traced(graph, {**{path: layer for path, layer in layers.items() if id(layer) in called}, **added})
 
 
@@ -112,56 +119,37 @@ def check_module(path: str, module: torch.nn.Module, families: Collection[str]) 
         GraphError: If it has hooks, a forward pass of its own, or parametrized weights; or is a layer of torch or of
             another family that is not known here.
     """
-    kind, place = type(module), _place(path, module)
-    family = family_of(module)
+    kind, family = type(module), family_of(module)
+    why = ""
     if module._forward_hooks or module._forward_pre_hooks:
-        raise GraphError(f"{place}: it has forward hooks, which would be lost. Remove them first.")
-    if family is None:
+        why = "it has forward hooks, which would be lost. Remove them first."
+    elif family is None:
         if isinstance(module, torch.jit.ScriptModule):
-            raise GraphError(f"{place}: it is compiled TorchScript, which cannot be traced. Use the Python module.")
-        if hasattr(module, "parametrizations"):
-            raise GraphError(f"{place}: it has parametrized weights. Remove the parametrizations first.")
-        if kind.__module__.partition(".")[0] == "torch" and not isinstance(module, _CONTAINERS):
-            raise GraphError(f"{place}: {reason(kind.__name__)}.")
-        return
-    if family not in families:
-        raise GraphError(
-            f"{place}: it is a layer of the family {family!r} already; only {', '.join(families)} layers belong here."
-        )
-    if "forward" in vars(module):
-        raise GraphError(
-            f"{place}: it has a forward of its own, set on the object. Write it as a subclass of torch.nn.Module."
-        )
+            why = "it is compiled TorchScript, which cannot be traced. Use the Python module."
+        elif hasattr(module, "parametrizations"):
+            why = "it has parametrized weights. Remove the parametrizations first."
+        elif kind.__module__.partition(".")[0] == "torch" and not isinstance(module, _CONTAINERS):
+            why = f"{reason(kind.__name__)}."
+    elif family not in families:
+        why = f"it is a layer of the family {family!r} already; only {', '.join(families)} layers belong here."
+    elif "forward" in vars(module):
+        why = "it has a forward of its own, set on the object. Write it as a subclass of torch.nn.Module."
+    if why:
+        raise GraphError(f"{_place(path, module)}: {why}")
 
 
-class _OneInput(torch.nn.Module):
-    """Calls the network with one argument, so that further ones take their defaults."""
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def operation(self: fx.Proxy, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
 
-    def __init__(self, network: torch.nn.Module) -> None:
-        super().__init__()
-        self.add_module(_ROOT, network)
-
-    def forward(self, x: Any) -> Any:
-        return self.get_submodule(_ROOT)(x)
+    return operation
 
 
 class _Proxy(fx.Proxy):
     """A proxy that records operations in place as such."""
 
-    def _inplace(self, function: Callable[..., Any], other: Any) -> Any:
-        return self.tracer.create_proxy("call_function", function, (self, other), {})
-
-    def __iadd__(self, other: Any) -> Any:
-        return self._inplace(operator.iadd, other)
-
-    def __isub__(self, other: Any) -> Any:
-        return self._inplace(operator.isub, other)
-
-    def __imul__(self, other: Any) -> Any:
-        return self._inplace(operator.imul, other)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self._inplace(operator.itruediv, other)
+    __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
+    __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
 
 
 class _StrictTracer(GraphTracer):
@@ -196,7 +184,8 @@ class _StrictTracer(GraphTracer):
 def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str]) -> list[fx.Node]:
     for module in network.modules():
         module.training = training
-    return list(_StrictTracer(families).trace(_OneInput(network)).nodes)
+    root = torch.nn.Sequential(network)  # calls it with one argument, so that further ones take their defaults
+    return list(_StrictTracer(families).trace(root).nodes)
 
 
 class _Translation:
@@ -213,7 +202,7 @@ class _Translation:
     def run(self, training: list[fx.Node], evaluation: list[fx.Node]) -> tuple[fx.Graph, dict[str, torch.nn.Module]]:
         """Translate node by node; the nodes of eval mode serve to find what depends on the mode."""
         _check_inplace(training, self.layers, INPLACE - REBOUND if self.interval else INPLACE)
-        for node, other in _paired(training, evaluation):
+        for node, other in zip(training, evaluation, strict=False):  # they differ before one of them ends
             try:
                 self._translate(node, other)
             except GraphError:
@@ -224,125 +213,109 @@ class _Translation:
         return self.graph, self.added
 
     def _translate(self, node: fx.Node, other: fx.Node) -> None:
+        kind: Kind = "value"
+        if _signature(node) != _signature(other):
+            raise ValueError(
+                f"the forward pass depends on the mode: {_shown(node)} in training, {_shown(other)} in eval mode. "
+                "Only dropout may"
+            )
         if node.op == "placeholder":
-            self._put(node, self.graph.placeholder("x"), "value")
+            new = self.graph.placeholder("x")
         elif node.op == "get_attr":
             raise ValueError(f"the tensor {_path(str(node.target))!r} is used directly, outside of a known layer")
         elif node.op == "call_module":
-            self._layer(node)
+            path, operands = _path(str(node.target)), [*node.args, *node.kwargs.values()]
+            if len(operands) != 1 or not self._is_value(operands[0]):
+                raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
+            new = self.graph.call_module(path, (self.new[operands[0]],))  # type: ignore[index]
         elif node.op == "output":
-            result = node.args[0]
-            if not isinstance(result, fx.Node) or self.kinds[self.new[result]] != "value":
-                raise ValueError(f"the network must return one tensor of logits, but returns {_shown(result)}")
-            self.graph.output(self.new[result])
+            if not self._is_value(node.args[0]):
+                raise ValueError(f"the network must return one tensor of logits, but returns {_shown(node.args[0])}")
+            new = self.graph.output(self.new[node.args[0]])  # type: ignore[index]
         else:
-            self._function(node, other)
+            new, kind = self._function(node, other)
+        self.new[node], self.kinds[new] = new, kind
 
-    def _layer(self, node: fx.Node) -> None:
-        path = _path(str(node.target))
-        operands = [*node.args, *node.kwargs.values()]
-        if len(operands) != 1 or not isinstance(operands[0], fx.Node) or self.kinds[self.new[operands[0]]] != "value":
-            raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
-        self._put(node, self.graph.call_module(path, (self.new[operands[0]],)), "value")
+    def _is_value(self, argument: Any) -> bool:
+        return isinstance(argument, fx.Node) and self.kinds[self.new[argument]] == "value"
 
-    def _function(self, node: fx.Node, other: fx.Node) -> None:
+    def _function(self, node: fx.Node, other: fx.Node) -> tuple[fx.Node, Kind]:
         name, args = _named(node)
         given = {argument: value for argument, value in node.kwargs.items() if argument != "inplace"}
         args, kwargs = fx.node.map_arg((args, given), lambda argument: self.new[argument])
         kind = check_call(name, args, kwargs, self.kinds)
-        if name == "dropout" and _training(node) != _training(other):
-            p = inspect.signature(FUNCTIONS[name]).bind(*args, **kwargs).arguments.get("p", 0.5)
-            self._put(node, self.graph.call_module(self._add_dropout(p), (args[0] if args else kwargs["input"],)), kind)
-            return
-        self._put(node, self.graph.call_function(FUNCTIONS[name], args, kwargs), kind)
+        if name == "dropout" and (options := _dropout(node))["training"] != _dropout(other)["training"]:
+            path = self._add_dropout(options["p"])
+            return self.graph.call_module(path, (self.new[options["input"]],)), kind
+        return self.graph.call_function(FUNCTIONS[name], args, kwargs), kind
 
     def _add_dropout(self, p: float) -> str:
         """A layer for a functional dropout that follows the mode of the network."""
         taken = {path.partition(".")[0] for path in (*self.layers, *self.added)}
-        path = next(name for name in _numbered("functional_dropout") if name not in taken)
+        names = (f"functional_dropout_{index}" for index in itertools.count())
+        path = next(name for name in names if name not in taken)
         self.added[path] = inn.Dropout(p) if self.interval else torch.nn.Dropout(p)
         self.added[path].train(self.layers[""].training)
         return path
 
-    def _put(self, old: fx.Node, new: fx.Node, kind: Kind) -> None:
-        self.new[old], self.kinds[new] = new, kind
 
-
-def _named(node: fx.Node) -> tuple[str, tuple[Any, ...]]:
-    """Our name of the function, method or attribute that a node calls, and its positional arguments."""
-    if node.op == "call_method":
-        method = str(node.target)
-        if method not in METHODS:
-            raise ValueError(f"unknown method '.{method}()': {reason(method)}")
-        return METHODS[method], node.args
-    if node.target is getattr:
-        attribute = str(node.args[1])
-        if attribute not in ATTRIBUTES:
-            raise ValueError(f"unknown attribute '.{attribute}': only {', '.join(ATTRIBUTES)} can be read off a value")
-        return ATTRIBUTES[attribute], node.args[:1]
-    target: Any = node.target
-    if target not in TARGETS:
-        name = getattr(target, "__name__", repr(target))
-        raise ValueError(f"unknown function '{getattr(target, '__module__', '?')}.{name}': {reason(name)}")
-    return TARGETS[target], node.args
+def _dropout(node: fx.Node) -> dict[str, Any]:
+    bound = inspect.signature(FUNCTIONS["dropout"]).bind(*node.args, **node.kwargs)
+    bound.apply_defaults()
+    return bound.arguments
 
 
 def _known_name(node: fx.Node) -> str:
+    """Our name of the function, method or attribute that a node calls, if it is known."""
+    if node.target is getattr:
+        return _ATTRIBUTES.get(str(node.args[1]), "")
     target: Any = node.target
     return (METHODS if node.op == "call_method" else TARGETS).get(target, "")
 
 
-def _paired(training: list[fx.Node], evaluation: list[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Nodes of both modes side by side, as long as they do the same but for dropout's flag."""
-    for node, other in zip(training, evaluation, strict=False):
-        if _signature(node) != _signature(other):
-            raise GraphError(
-                f"{_where(node)}: the forward pass depends on the mode: {_shown(node)} in training, {_shown(other)} in "
-                "eval mode. Only dropout may."
-            )
-        yield node, other
-    if len(training) != len(evaluation):
-        raise GraphError(
-            f"The forward pass depends on the mode: {len(training)} operations in training, {len(evaluation)} in eval "
-            "mode. Only dropout may."
-        )
+def _named(node: fx.Node) -> tuple[str, tuple[Any, ...]]:
+    """Our name of what a node calls, and its positional arguments."""
+    is_attribute = node.target is getattr
+    if name := _known_name(node):
+        return name, node.args[:1] if is_attribute else node.args
+    if is_attribute:
+        raise ValueError(f"unknown attribute '.{node.args[1]}': only {', '.join(_ATTRIBUTES)} can be read off a value")
+    if node.op == "call_method":
+        raise ValueError(f"unknown method '.{node.target}()': {reason(str(node.target))}")
+    name = getattr(node.target, "__name__", repr(node.target))
+    raise ValueError(f"unknown function '{getattr(node.target, '__module__', '?')}.{name}': {reason(name)}")
 
 
 def _signature(node: fx.Node) -> tuple[Any, ...]:
+    """What a node does, but for dropout's flag."""
     args, kwargs = node.args, dict(node.kwargs)
     if _known_name(node) == "dropout":
         args, kwargs = args[:2], {name: value for name, value in kwargs.items() if name != "training"}
     return node.op, node.target, str(args), str(kwargs)
 
 
-def _training(node: fx.Node) -> Any:
-    return inspect.signature(FUNCTIONS["dropout"]).bind(*node.args, **node.kwargs).arguments.get("training", True)
-
-
 def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module], changing: Collection[Any]) -> None:
     """Refuse an operation in place on memory that is read again later: out of place it would give another result."""
-    order = {node: index for index, node in enumerate(nodes)}
     memory: dict[fx.Node, fx.Node] = {}  # the first node that holds a node's memory
-    for node in nodes:
-        argument = next(iter(node.all_input_nodes), None)
+    for index, node in enumerate(nodes):
         layer = layers.get(_path(str(node.target))) if node.op == "call_module" else None
-        name = type(layer).__name__ if layer is not None else _known_name(node)
-        flag = node.kwargs.get("inplace", False) or getattr(layer, "inplace", False)
-        inplace = bool(flag) or node.target in changing
-        shares = argument is not None and (inplace or name in VIEWS)
-        memory[node] = memory[argument] if shares and argument is not None else node
+        name = _known_name(node) if layer is None else type(layer).__name__
+        inplace = node.target in changing or bool(node.kwargs.get("inplace") or getattr(layer, "inplace", False))
+        shares = node.all_input_nodes and (inplace or name in _VIEWS)
+        memory[node] = memory[node.all_input_nodes[0]] if shares else node
         if not inplace:
             continue
-        for earlier in nodes[: order[node]]:
-            if memory[earlier] is memory[node] and any(order[user] > order[node] for user in earlier.users):
-                raise GraphError(
-                    f"{_where(node)}: {_shown(node)} changes its input in place, and that is used again later. "
-                    "Use the ordinary operation, e.g. inplace=False."
-                )
+        read_later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
+        if any(memory[earlier] is memory[node] and earlier in read_later for earlier in nodes[:index]):
+            raise GraphError(
+                f"{_where(node)}: {_shown(node)} changes its input in place, and that is used again later. "
+                "Use the ordinary operation, e.g. inplace=False."
+            )
 
 
 def _path(qualified: str) -> str:
-    return qualified.removeprefix(_ROOT).removeprefix(".")
+    """The path in the network; the tracer holds it as the first part of a ``Sequential``."""
+    return qualified.removeprefix("0").removeprefix(".")
 
 
 def _place(path: str, module: torch.nn.Module) -> str:
@@ -353,20 +326,19 @@ def _where(node: fx.Node) -> str:
     """The module in whose forward pass a node was recorded, and the line."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", None)
-    name = getattr(kind, "__name__", str(kind))
-    module = f"{_path(path)} ({name})" if _path(path) else f"{name}" if kind is not None else "the network"
+    name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
+    module = f"{_path(path)} ({name})" if _path(path) else name
     return f"{module}, {node.meta['line']}" if node.meta.get("line") else module
 
 
 def _line() -> str | None:
     """The line of a forward pass that is running now: the nearest one that is neither torch's nor ours."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_filename == __file__ and frame.f_code.co_name == "forward":
+    for frame, number in traceback.walk_stack(sys._getframe()):
+        file = frame.f_code.co_filename
+        if file == __file__ and frame.f_code.co_name == _trace_in.__name__:
             return None  # the network itself was called; there is no line of its own
-        if frame.f_code.co_filename not in (__file__, "<string>") and not frame.f_code.co_filename.startswith(_TORCH):
-            return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}"
+        if file not in (__file__, "<string>") and not file.startswith(_TORCH):
+            return f"line {number} of {Path(file).name}"
     return None
 
 
@@ -374,10 +346,3 @@ def _shown(thing: Any) -> str:
     if isinstance(thing, fx.Node):
         return f"{thing.name} ({getattr(thing.target, '__name__', thing.target)})"
     return f"a {type(thing).__name__}"
-
-
-def _numbered(name: str) -> Iterator[str]:
-    index = 0
-    while True:
-        yield f"{name}_{index}"
-        index += 1

@@ -153,19 +153,15 @@ def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure
 def reliability_chart(found: Reliability) -> Side:
     """Accuracy against the probability of the predicted class, bin by bin, and the share of samples in each bin."""
     x_axis = {"title_text": "probability of the predicted class", "range": [0, 1]}
-    seen = (
-        ("accuracy in the bin", found.accuracy, "probability %{customdata[1]:.3f}, accuracy %{y:.3f}"),
-        ("share of samples", found.rows / found.rows.sum(), "%{y:.1%}"),
-    )
-    drawings = []
-    for number, (title, y, hover) in enumerate(seen):
-        drawing = figure(title, xaxis=x_axis, yaxis={"tickformat": ".0%"})
-        behind = np.stack([found.rows, found.confidence], 1)
-        told = f"{hover}, %{{customdata[0]}} samples<extra></extra>"
-        drawings.append(drawing.add_trace(_bars(found.edges, y, color(number), told, customdata=behind)))
-    drawings[0].add_trace(_explained("dashed: accuracy equals probability", (0, 1)))
-    drawings[0].update_yaxes(range=[0, 1])
-    return Side(drawings)
+    known = {"customdata": np.stack([found.rows, found.confidence], 1)}
+    right = figure("accuracy in the bin", xaxis=x_axis, yaxis={"tickformat": ".0%", "range": [0, 1]})
+    hover = "probability %{customdata[1]:.3f}, accuracy %{y:.3f}, %{customdata[0]} samples<extra></extra>"
+    right.add_trace(_bars(found.edges, found.accuracy, color(0), hover, **known))
+    right.add_trace(_explained("dashed: accuracy equals probability", (0, 1)))
+    share = figure("share of samples", xaxis=x_axis, yaxis={"tickformat": ".0%"})
+    hover = "%{y:.1%}, %{customdata[0]} samples<extra></extra>"
+    share.add_trace(_bars(found.edges, found.rows / found.rows.sum(), color(1), hover, **known))
+    return Side([right, share])
 
 
 def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius") -> Figure:
@@ -178,11 +174,9 @@ def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label
     if values.ndim != 2 or values.size == 0:
         raise ValueError(f"A heat map needs a matrix with entries, but the shape is {values.shape}.")
     return _matrix(
-        x_title,
-        y_title,
-        height=int(np.clip(120 + 480 * values.shape[0] / values.shape[1], 320, 700)),
-        z=values,
-        colorscale=[[0.0, translucent(PALETTE[0], 0)], [1.0, PALETTE[0]]],
+        values,
+        (x_title, y_title),
+        height=np.clip(120 + 480 * values.shape[0] / values.shape[1], 320, 700),
         zmin=min(0.0, float(values.min())),
         colorbar={"title": {"text": label}, "thickness": 10, "outlinewidth": 0},
         hovertemplate=f"{y_title} %{{y}}, {x_title} %{{x}}: %{{z:.4g}}<extra></extra>",
@@ -201,13 +195,12 @@ def confusion_map(counts: Any, names: Sequence[str]) -> Figure:
     if matrix.shape != (len(names), len(names)):
         raise ValueError(f"{len(names)} classes need a square matrix of counts, but the shape is {matrix.shape}.")
     drawing = _matrix(
-        "predicted class",
-        "true class",
-        height=int(np.clip(120 + 36 * len(names), 280, 700)),
-        z=matrix / matrix.sum(1, keepdims=True).clip(1),
+        matrix / matrix.sum(1, keepdims=True).clip(1),
+        ("predicted class", "true class"),
+        height=np.clip(120 + 36 * len(names), 280, 700),
+        strongest=0.7,  # the numbers stay legible
         text=matrix,
         texttemplate="%{text}" if len(names) <= MOST_NUMBERS else None,
-        colorscale=[[0.0, translucent(PALETTE[0], 0)], [1.0, translucent(PALETTE[0], 0.7)]],  # numbers stay legible
         zmin=0,
         zmax=1,
         showscale=False,
@@ -235,11 +228,12 @@ def _explained(name: str, x: Sequence[float | None] = (None,)) -> go.Scatter:
     return go.Scatter(x=x, y=x, name=name, mode="lines", hoverinfo="skip", line={"color": FAINT, "dash": "dash"})
 
 
-def _matrix(x_title: str, y_title: str, height: int, **options: Any) -> Figure:
+def _matrix(z: Any, titles: tuple[str, str], height: float, strongest: float = 1, **options: Any) -> Figure:
     """A heat map whose first row is on top."""
-    x_axis = {"title_text": x_title, "showgrid": False}
-    y_axis = {"title_text": y_title, "showgrid": False, "autorange": "reversed"}
-    return figure(height=height, xaxis=x_axis, yaxis=y_axis).add_heatmap(**options)
+    x_axis, y_axis = ({"title_text": title, "showgrid": False} for title in titles)
+    drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
+    scale = [[end, translucent(PALETTE[0], end * strongest)] for end in (0, 1)]
+    return drawing.add_heatmap(z=z, colorscale=scale, **options)
 
 
 def _accuracy_range(values: npt.NDArray[np.float64]) -> list[float]:

@@ -44,26 +44,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it.
-
-    Args:
-        heading: Text of the heading.
-        parts: Plain text (a paragraph), :class:`markupsafe.Markup` (tables, image grids), plotly figures, or
-            :class:`Side`.
-    """
+    """A heading, and under it paragraphs of text, Markup (tables, image grids), plotly figures and :class:`Side`."""
 
     heading: str
     parts: Sequence[Part | Side] = ()
 
 
 def write_page(path: str | Path, title: str, sections: Sequence[Section], lead: str = "") -> Path:
-    """Write the page, replacing one that is there; gives its path.
-
-    Args:
-        path: Name of the file; its folder is created.
-        title: Title of the page.
-        sections: What is on it, in order.
-        lead: A paragraph under the title.
+    """Write the page, with the paragraph ``lead`` under its title, and give its path; replaces one that is there.
 
     Raises:
         ValueError: If there is no title, no section, or a section without heading or parts.
@@ -127,14 +115,14 @@ def _legend(figures: Sequence[Figure]) -> dict[str, Any]:
 
 
 def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88) -> Markup:
-    """Images side by side, each with a caption under it and, if given, a detail beside it; needs Pillow.
+    """Images ``size`` CSS pixels wide, side by side, each with a caption under it; needs Pillow.
 
     Args:
         images: Arrays or tensors ``(height, width)``, ``(1, height, width)`` or ``(3, height, width)``; bytes, or
             numbers in [0, 1]. Pixels stay sharp when enlarged.
-        captions: A line or more for each image; a :class:`markupsafe.Markup` goes in as it is.
-        details: Markup for each image, such as :func:`interval_bars`.
-        size: Width of an image in CSS pixels.
+        captions: Text or Markup.
+        details: Markup to stand beside each image, such as :func:`interval_bars`.
+        size: Width.
 
     Raises:
         ValueError: If there are no images, the lengths differ, or an image has another shape or range.

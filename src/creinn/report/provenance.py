@@ -3,7 +3,7 @@
 import platform
 import subprocess
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ def provenance(command: str) -> dict[str, Any]:
         "commit": commit(Path(__file__).parent),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: next((found.version for found in distributions(name=name)), None) for name in PACKAGES},
     }
 
 
@@ -29,9 +29,9 @@ def provenance_rows(origin: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def commit(directory: Path) -> str | None:
-    """Git commit of the code in ``directory``, with ``-dirty`` if files were changed; ``None`` outside a repository.
+    """Git commit of the code in ``directory``, with ``-dirty`` if files were changed.
 
-    A directory that lies in a repository but is not tracked by it, such as an installed package, has no commit.
+    ``None`` outside a repository, and for what lies in one but is not tracked by it, such as an installed package.
     """
 
     def git(*arguments: str) -> str:
@@ -43,11 +43,4 @@ def commit(directory: Path) -> str | None:
     try:
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if git("ls-files", ".") else None
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or no commit yet
-        return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None

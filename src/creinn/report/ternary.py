@@ -25,17 +25,12 @@ Points = npt.NDArray[np.float64]
 def simplex(
     credal_set: CredalSet, names: Sequence[str], given: tuple[Any, Any] | None = None, height: int = 400
 ) -> Figure:
-    """Draw one credal set of three classes.
+    """Draw one credal set of three classes in a triangle whose corners have ``names``.
 
-    Args:
-        credal_set: The set, with bounds of shape ``(3,)``.
-        names: Names of the corners.
-        given: Lower and upper bounds before they were made reachable, drawn dotted.
-        height: Pixels.
+    Dotted lines show bounds as ``given``, before they were made reachable. Merge further classes by :func:`coarsen`.
 
     Raises:
-        ValueError: If the set is not one set of three classes, or there are not three names. Use :func:`coarsen` first
-            if there are more classes.
+        ValueError: If the set is not one set of three classes, or there are not three names.
     """
     if tuple(credal_set.lower.shape) != (3,) or len(names) != 3:
         raise ValueError(
@@ -57,8 +52,8 @@ def simplex(
         add("bounds as given", _bound_lines(*given), "lines", line=line, connectgaps=False)
     line = {"color": PALETTE[0], "width": 1, "dash": "dash"}
     add("reachable bounds", _bound_lines(credal_set.lower, credal_set.upper), "lines", line=line, connectgaps=False)
-    fill = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
     line = {"color": PALETTE[0], "width": 2}
+    fill = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
     add("credal set", _outline(as_numpy(credal_set.vertices())), "lines+markers", line=line, **fill)
     diamond = {"color": PALETTE[1], "size": 10, "symbol": "diamond", "line": {"color": "white", "width": 1}}
     add("intersection probability", as_numpy(credal_set.intersection)[None], "markers", marker=diamond)

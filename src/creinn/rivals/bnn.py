@@ -1,24 +1,180 @@
-"""Variational networks (BNN-R, BNN-F): a network that samples its weights in, samples of distributions out."""
+r"""Variational networks: a network that samples its weights in, samples of distributions out.
 
+A weight is :math:`N(\mu, \sigma^2)` with :math:`\sigma = \operatorname{softplus}(\rho)`. Layers
+(:mod:`creinn.rivals.local`, :mod:`creinn.rivals.flipout`) hold the means as ``weight`` and ``bias``, into which an
+ordinary state dict loads, and ``weight_rho`` and ``bias_rho``; the prior belongs to the model.
+"""
+
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 from creinn.classifier.base import Inputs
 from creinn.classifier.logits import as_logits
-from creinn.rivals.gaussian import network_kl
 from creinn.rivals.prediction import Predictive
-from creinn.rivals.schedule import KLSchedule
 from creinn.rivals.snn import SNN, points, predict_logits
 
+INITIAL_STD = 0.05
+"""Initial standard deviation of a weight times the square root of its fan-in: 9 % of that of torch's initial means."""
 
-class BNN(SNN):
-    """Mean-field variational network, trained on the negative ELBO per example.
+
+class GaussianWeights(torch.nn.Module):
+    """Mixin for a torch layer with ``weight`` and ``bias``: adds their standard deviations.
+
+    The means start as in torch, the standard deviations at ``INITIAL_STD / sqrt(fan_in)``.
+    """
+
+    weight: Tensor
+    bias: Any  # a Parameter or None
+    weight_rho: Parameter
+    bias_rho: Parameter | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.weight_rho = Parameter(torch.empty_like(self.weight))
+        self.register_parameter("bias_rho", None if self.bias is None else Parameter(torch.empty_like(self.bias)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the means anew and set the standard deviations back."""
+        super().reset_parameters()  # type: ignore[misc]
+        if not hasattr(self, "weight_rho"):
+            return  # called by torch's constructor, before the standard deviations exist
+        rho = inverse_softplus(INITIAL_STD / math.sqrt(self.weight[0].numel()))
+        for parameter in (self.weight_rho, self.bias_rho):
+            if parameter is not None:
+                torch.nn.init.constant_(parameter, rho)
+
+    @property
+    def weight_std(self) -> Tensor:
+        """Standard deviations of the weights."""
+        return F.softplus(self.weight_rho)
+
+    @property
+    def bias_std(self) -> Tensor | None:
+        """Standard deviations of the biases."""
+        return None if self.bias_rho is None else F.softplus(self.bias_rho)
+
+    def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer's linear map or convolution, with other parameters."""
+        if isinstance(self, torch.nn.Linear):
+            return F.linear(x, weight, bias)
+        return self._conv_forward(x, weight, bias)  # type: ignore[operator]
+
+    def kl(self, prior_std: float) -> Tensor:
+        """KL divergence of weights and biases from the prior ``N(0, prior_std ** 2)``, summed, in nats."""
+        total = gaussian_kl(self.weight, self.weight_std, prior_std).sum()
+        if self.bias is not None and self.bias_std is not None:
+            total = total + gaussian_kl(self.bias, self.bias_std, prior_std).sum()
+        return total
+
+
+class KLSchedule(torch.nn.Module):
+    """Weight of the KL divergence in the loss per example: ``kl_weight / N``, from zero over the first steps.
+
+    Its state, the count of optimiser steps, is saved and resumed with the model.
+
+    Raises:
+        ValueError: If ``kl_weight`` is negative or ``warmup`` outside ``[0, 1]``.
+    """
+
+    examples: Tensor
+    steps: Tensor
+    step: Tensor
+
+    def __init__(self, kl_weight: float = 1.0, warmup: float = 0.25) -> None:
+        super().__init__()
+        if not kl_weight >= 0:
+            raise ValueError(f"kl_weight must be >= 0, got {kl_weight}.")
+        if not 0 <= warmup <= 1:
+            raise ValueError(f"warmup is a fraction of the training steps, in [0, 1], got {warmup}.")
+        self.kl_weight = kl_weight
+        self.warmup = warmup
+        for name in ("examples", "steps", "step"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.long))
+        self._started = False  # known to the host, so that a training step need not wait for the device
+
+    def start(self, examples: int, steps: int) -> None:
+        """Set the number of training examples and of steps; the step count goes on, as for a model that is resumed."""
+        self.examples.fill_(examples)
+        self.steps.fill_(steps)
+        self._started = examples > 0
+
+    def advance(self) -> None:
+        """Count one optimiser step."""
+        self.step.add_(1)
+
+    def forward(self) -> Tensor:
+        """The weight at the present step.
+
+        Raises:
+            RuntimeError: If the number of training examples is not known.
+        """
+        if not self._started and self.examples == 0:
+            raise RuntimeError(
+                "The KL term is weighed by the number of training examples, which is not known yet: "
+                "call model.before_training(x, target, steps) first, as fit does."
+            )
+        ramp = (self.step + 1) / (self.warmup * self.steps).clamp_min(1)
+        return self.kl_weight * ramp.clamp_max(1) / self.examples
+
+
+class Variational(SNN):
+    """Base of networks with Gaussian weights, trained on the negative ELBO per example.
+
+    In training one sample per forward pass, in eval mode ``samples`` of them.
+    """
+
+    def __init__(
+        self, network: torch.nn.Module, samples: int, prior_std: float, kl_weight: float, warmup: float, **snn: Any
+    ) -> None:
+        super().__init__(network, **snn)
+        if samples < 1:
+            raise ValueError(f"samples must be at least 1, got {samples}.")
+        if not prior_std > 0:
+            raise ValueError(f"prior_std must be > 0, got {prior_std}.")
+        self.samples = samples
+        self.prior_std = prior_std
+        self.kl_weight = kl_weight
+        self.warmup = warmup
+        self.schedule = KLSchedule(kl_weight, warmup)
+
+    def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
+        """``count`` samples of the logits ``(N, K)``, before their norm."""
+        raise NotImplementedError
+
+    def kl(self) -> Tensor:
+        """KL divergence of the posterior from the prior, in nats."""
+        raise NotImplementedError
+
+    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
+        """Take the number of training examples and of steps."""
+        self.schedule.start(len(points(x)), steps)
+
+    def after_step(self) -> None:
+        """Go on in the KL warm-up."""
+        self.schedule.advance()
+
+    def forward(self, x: Tensor) -> Predictive:
+        """Predict one distribution per row in training, ``samples`` of them in eval mode."""
+        drawn = self.draw_logits(x, 1 if self.training else self.samples)
+        return predict_logits(torch.stack([self.norm(logits) for logits in drawn]))
+
+    def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Cross-entropy averaged over samples, plus the weighted KL divergence in training mode."""
+        loss = super().loss(prediction, target, weight)
+        return loss + self.schedule() * self.kl() if self.training else loss
+
+
+class BNN(Variational):
+    """Mean-field variational network, with Gaussian weights and batch norms whose parameters are points.
 
     BNN-R is built of :mod:`creinn.rivals.local` layers, BNN-F of :mod:`creinn.rivals.flipout` layers.
-
-    In training one sample per forward pass, in eval mode ``samples`` of them. Batch norm keeps point parameters.
 
     Args:
         network: A module from inputs to logits with Gaussian weights, drawn afresh at every call.
@@ -44,41 +200,47 @@ class BNN(SNN):
         logits: int | None = None,
         logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, logits, logit_norm)
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}.")
-        if not prior_std > 0:
-            raise ValueError(f"prior_std must be > 0, got {prior_std}.")
-        network_kl(network, prior_std)  # refuses a network without Gaussian weights
-        self.samples = samples
-        self.prior_std = prior_std
-        self.schedule = KLSchedule(kl_weight, warmup)
+        super().__init__(network, samples, prior_std, kl_weight, warmup, logits=logits, logit_norm=logit_norm)
+        self.kl()  # refuses a network without Gaussian weights
 
-    def options(self) -> dict[str, Any]:
-        """Constructor arguments apart from the network, as plain values."""
-        return {
-            **super().options(),
-            "samples": self.samples,
-            "prior_std": self.prior_std,
-            "kl_weight": self.schedule.kl_weight,
-            "warmup": self.schedule.warmup,
-        }
+    def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
+        """``count`` forward passes."""
+        return (as_logits(self.network(x), self.logits) for _ in range(count))
 
-    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
-        """Take the number of training examples and of steps."""
-        self.schedule.start(len(points(x)), steps)
+    def kl(self) -> Tensor:
+        """KL divergence of all Gaussian weights from the prior, summed, in nats."""
+        return network_kl(self.network, self.prior_std)
 
-    def after_step(self) -> None:
-        """Go on in the KL warm-up."""
-        self.schedule.advance()
 
-    def forward(self, x: Tensor) -> Predictive:
-        """Predict one distribution per row in training, ``samples`` of them in eval mode."""
-        count = 1 if self.training else self.samples
-        logits = (as_logits(self.network(x), self.logits) for _ in range(count))
-        return predict_logits(torch.stack([self.norm(sample) for sample in logits]))
+def gaussian_kl(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
+    r"""KL divergence of each weight from the prior, in nats.
 
-    def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Cross-entropy averaged over samples, plus the weighted KL divergence of the weights in training mode."""
-        loss = super().loss(prediction, target, weight)
-        return loss + self.schedule() * network_kl(self.network, self.prior_std) if self.training else loss
+    .. math::
+        KL(N(\mu, \sigma^2) \,\|\, N(0, \sigma_0^2))
+        = \frac{\mu^2 + \sigma^2}{2 \sigma_0^2} - \frac12 - \log \frac{\sigma}{\sigma_0}
+
+    Example:
+        >>> gaussian_kl(torch.tensor(2.0), torch.tensor(1.0), prior_std=1.0).item()
+        2.0
+    """
+    return (mean.square() + std.square()) / (2 * prior_std**2) - 0.5 - (std / prior_std).log()
+
+
+def network_kl(network: torch.nn.Module, prior_std: float) -> Tensor:
+    """KL divergence of all Gaussian weights in ``network`` from the prior, summed over weights, in nats.
+
+    Raises:
+        ValueError: If there is no layer with Gaussian weights.
+    """
+    parts = [layer.kl(prior_std) for layer in network.modules() if isinstance(layer, GaussianWeights)]
+    if not parts:
+        raise ValueError(
+            "The network has no layer with Gaussian weights. "
+            "Build it from creinn.rivals.local or creinn.rivals.flipout."
+        )
+    return torch.stack(parts).sum()
+
+
+def inverse_softplus(std: float) -> float:
+    """The ``rho`` with ``softplus(rho) = std``."""
+    return std + math.log(-math.expm1(-std))

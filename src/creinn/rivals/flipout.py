@@ -1,11 +1,8 @@
 """Layers of BNN-F, named as in ``torch.nn``: Gaussian weights with flipout (Wen et al. 2018).
 
-One perturbation of the weights is drawn per call and its signs are flipped per example, at random for each input and
-each output channel: a sample of the weights for every example, uncorrelated across the batch, at the price of two
-products. Afresh at every call, in training and in eval mode, from torch's global generator.
-
-``Linear`` and ``Conv1d/2d/3d`` are Bayesian; every other name is that of ``torch.nn``, with parameters, if any, that
-are points.
+One perturbation of the weights is drawn per call, in eval mode too, and its signs are flipped per example: a sample of
+the weights for every example, uncorrelated across the batch, at the price of two products. Names other than ``Linear``
+and ``Conv1d/2d/3d`` are torch's, their parameters points.
 """
 
 from typing import Any
@@ -13,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.rivals.gaussian import GaussianWeights
+from creinn.rivals.bnn import GaussianWeights
 
 
 class Flipout(GaussianWeights):

@@ -1,9 +1,8 @@
 """Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022): a network in, sampled distributions out.
 
-The weights of the last layer are Gaussian and independent, so logits are Gaussian without approximation. The loss is
-the cross-entropy of sampled logits plus the KL divergence of the logits at context points from their prior.
-Deviations from the paper, on purpose: only the last layer is random, context points are evaluated with batch norm in
-eval mode, and they are not joined with the training batch.
+The weights of the last layer are Gaussian and independent, so logits are Gaussian without approximation. The KL
+divergence in the loss is that of the logits at context points. Deviations from the paper, on purpose: only the last
+layer is random, context points see batch norm in eval mode, and they are not joined with the training batch.
 """
 
 import math
@@ -16,16 +15,14 @@ from torch import Tensor
 from creinn.classifier.base import Inputs, evaluating
 from creinn.classifier.places import features_and_logits, find_head
 from creinn.numerics import safe_sqrt
-from creinn.rivals.gaussian import INITIAL_STD, inverse_softplus
-from creinn.rivals.prediction import Predictive
-from creinn.rivals.schedule import KLSchedule
-from creinn.rivals.snn import SNN, points, predict_logits, scale_and_shift, with_ones
+from creinn.rivals.bnn import INITIAL_STD, Variational, inverse_softplus
+from creinn.rivals.snn import points, scale_and_shift, with_ones
 
 JITTER = 1e-4
 """Share of the prior's variance that is added at every point to prior and posterior, to keep both regular."""
 
 
-class FSVI(SNN):
+class FSVI(Variational):
     """A network whose last layer has Gaussian weights and whose prior is a Gaussian over functions.
 
     Args:
@@ -45,9 +42,6 @@ class FSVI(SNN):
         ValueError: If the context is unknown, a number out of range, or there is no ``Linear``.
     """
 
-    context: Literal["train"] | Tensor | None
-    _pool: Tensor | None
-
     def __init__(
         self,
         network: torch.nn.Module,
@@ -60,56 +54,36 @@ class FSVI(SNN):
         logits: int | None = None,
         logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, logits, logit_norm)
+        super().__init__(network, samples, prior_std, kl_weight, warmup, logits=logits, logit_norm=logit_norm)
         if isinstance(context, str) and context != "train":
             raise ValueError(f"Unknown context {context!r}; give 'train' or a tensor of inputs.")
-        if samples < 1 or context_points < 1:
-            raise ValueError(f"samples and context_points must be at least 1, got {samples} and {context_points}.")
-        if not prior_std > 0:
-            raise ValueError(f"prior_std must be > 0, got {prior_std}.")
-        self.samples = samples
+        if context_points < 1:
+            raise ValueError(f"context_points must be at least 1, got {context_points}.")
         self.context = context
         self.context_points = context_points
-        self.prior_std = prior_std
-        self.schedule = KLSchedule(kl_weight, warmup)
         self.rho = torch.nn.ParameterList(_initial_rho(parameter) for parameter in find_head(network).parameters())
         self._pool = context if isinstance(context, Tensor) else None
 
     def options(self) -> dict[str, Any]:
-        """Constructor arguments apart from the network, as plain values; a tensor of context points is left out."""
-        return {
-            **super().options(),
-            "samples": self.samples,
-            "context": None if isinstance(self.context, Tensor) else self.context,
-            "context_points": self.context_points,
-            "prior_std": self.prior_std,
-            "kl_weight": self.schedule.kl_weight,
-            "warmup": self.schedule.warmup,
-        }
+        """The constructor's arguments after the network; a tensor of context points is left out."""
+        options = super().options()
+        return {**options, "context": None} if isinstance(self.context, Tensor) else options
 
     def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
         """Take the numbers of examples and steps, and the context points."""
-        x = points(x)
-        self.schedule.start(len(x), steps)
+        super().before_training(x, target, steps)
         if isinstance(self.context, str):
-            self._pool = x
+            self._pool = points(x)
 
-    def after_step(self) -> None:
-        """Go on in the KL warm-up."""
-        self.schedule.advance()
-
-    def forward(self, x: Tensor) -> Predictive:
-        """Predict one distribution per row in training, ``samples`` of them in eval mode."""
-        count = 1 if self.training else self.samples
+    def draw_logits(self, x: Tensor, count: int) -> Tensor:
+        """Samples ``(count, N, K)`` of the logits; each row is drawn by itself."""
         features, logits = features_and_logits(self.network, x)
         std = safe_sqrt(self._inputs(features).square() @ self._variances().T)
-        drawn = logits + std * torch.randn((count, *logits.shape), dtype=std.dtype, device=std.device)
-        return predict_logits(torch.stack([self.norm(logits) for logits in drawn]))
+        return logits + std * torch.randn((count, *logits.shape), dtype=std.dtype, device=std.device)
 
-    def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Cross-entropy averaged over samples; in training mode plus the weighted KL at fresh context points."""
-        loss = super().loss(prediction, target, weight)
-        return loss + self.schedule() * self.function_kl(self.draw_context()) if self.training else loss
+    def kl(self) -> Tensor:
+        """KL divergence at fresh context points."""
+        return self.function_kl(self.draw_context())
 
     def draw_context(self) -> Tensor:
         """Draw ``context_points`` inputs from the source.
@@ -160,10 +134,7 @@ def isotropic_kl(mean: Tensor, covariance: Tensor, variance: float) -> Tensor:
 
     .. math:: \tfrac12 \bigl((\operatorname{tr} S + |m|^2) / v - M + M \log v - \log\det S\bigr)
 
-    Args:
-        mean: Means ``(K, M)``.
-        covariance: Covariances ``(K, M, M)``.
-        variance: The prior's :math:`v`.
+    The means :math:`m` are ``(K, M)``, the covariances :math:`S` are ``(K, M, M)``.
     """
     count = mean.shape[-1]
     squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)

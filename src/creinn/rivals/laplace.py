@@ -5,6 +5,7 @@ weights (Laplace), the logits are Gaussian, and the Laplace bridge turns them in
 layer is folded into it: then the weights are those of the folded layer, which always has a bias.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from creinn.classifier.base import Inputs, evaluating
 from creinn.classifier.places import features_and_logits, find_head
-from creinn.rivals.dirichlet import DirichletPredictive, laplace_bridge
-from creinn.rivals.prediction import Predictive
+from creinn.rivals.prediction import DirichletPredictive, Predictive
 from creinn.rivals.snn import SNN, points, scale_and_shift, with_ones
 
 GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)
 """Prior precisions that are tried."""
+
+GREATEST = 1e12
+"""Greatest sum of the concentrations: a Dirichlet beyond it is a point, and its numbers would overflow."""
 
 
 class LaplaceBNN(SNN):
@@ -30,13 +33,11 @@ class LaplaceBNN(SNN):
 
     Args:
         network: A module from inputs to ``K >= 3`` logits that ends in a ``torch.nn.Linear``.
-        samples: Samples of the Dirichlet that a prediction carries, for ensembles; single predictions use its closed
-            forms.
-        normalise: Whether the bridge normalises the logits, see :func:`creinn.rivals.dirichlet.laplace_bridge`.
+        samples: Samples of the Dirichlet that a prediction carries, for ensembles; single predictions need none.
+        normalise: Whether the bridge normalises the logits, see :func:`laplace_bridge`.
         prior_precision: A number, or ``"marginal-likelihood"`` to maximise that.
         logits: Number of logits ``K``; by default that of the network's last parameter.
-        logit_norm: Whether to put batch norm on the logits; prior and posterior are then those of the last layer with
-            the trained norm folded in.
+        logit_norm: Whether to put batch norm on the logits.
 
     Raises:
         ValueError: If the problem is binary, or an option unknown.
@@ -62,9 +63,12 @@ class LaplaceBNN(SNN):
                 f"BNN-L needs at least 3 logits, got {self.logits}: the Laplace bridge is for multi-class problems. "
                 "Use another method for binary ones."
             )
-        if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
-            raise ValueError(f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'.")
-        if not isinstance(prior_precision, str) and not prior_precision > 0:
+        if isinstance(prior_precision, str):
+            if prior_precision != "marginal-likelihood":
+                raise ValueError(
+                    f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'."
+                )
+        elif not prior_precision > 0:
             raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
@@ -77,15 +81,6 @@ class LaplaceBNN(SNN):
         self.register_buffer("precision", torch.ones(()))
         self.register_buffer("log_likelihood", torch.zeros(()))
         self.curvature.to(head.weight.device, head.weight.dtype)
-
-    def options(self) -> dict[str, Any]:
-        """Constructor arguments apart from the network, as plain values."""
-        return {
-            **super().options(),
-            "samples": self.samples,
-            "normalise": self.normalise,
-            "prior_precision": self.prior_precision,
-        }
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict as an ordinary network in training and before the posterior is fitted, a Dirichlet per row after."""
@@ -120,20 +115,17 @@ class LaplaceBNN(SNN):
         """
         parameters = (p.detach() for p in self._folded() if p is not None)
         squares = torch.stack([p.square().sum() for p in parameters]).sum()
-        eigenvalues = self.curvature.eigenvalues
-        determinant = (eigenvalues / prior_precision).log1p().sum()
+        determinant = (self.curvature.eigenvalues / prior_precision).log1p().sum()
         return self.log_likelihood - 0.5 * (prior_precision * squares + determinant)
 
     @torch.no_grad()
     def _batches(self, x: Tensor, target: Tensor, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and probabilities of the training data; adds up their log-likelihood on the way."""
-        like = self._head.weight
         with evaluating(self):
-            for start in range(0, len(x), batch_size):
-                rows = slice(start, start + batch_size)
-                features, logits = features_and_logits(self.network, x[rows].to(like))
+            for rows, targets in zip(x.split(batch_size), target.split(batch_size), strict=True):
+                features, logits = features_and_logits(self.network, rows.to(self._head.weight))
                 logs = F.log_softmax(self.norm(logits), 1)
-                self.log_likelihood -= F.nll_loss(logs, target[rows].to(logs.device), reduction="sum")
+                self.log_likelihood -= F.nll_loss(logs, targets.to(logs.device), reduction="sum")
                 yield self._inputs(features), logs.exp()
 
     @property
@@ -196,3 +188,43 @@ class Kronecker(torch.nn.Module):
         """Covariance ``(N, K, K)`` of the logits of features ``(N, D)`` if ``prior_precision * I`` is added."""
         variances = (features @ self.input_vectors).square() @ (1 / (self.eigenvalues + prior_precision)).T  # (N, K)
         return (self.output_vectors * variances.unsqueeze(1)) @ self.output_vectors.T
+
+
+def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> Tensor:
+    r"""Concentrations ``(N, K)`` of the Dirichlet that matches Gaussian logits of this mean and covariance.
+
+    Logits are first conditioned to sum to zero, which loses nothing, since the softmax does not change. Then
+
+    .. math:: \alpha_k = \frac{1}{\Sigma_{kk}} \Bigl(1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr).
+
+    Rows whose sum would exceed :data:`GREATEST` are scaled down to it, which keeps their mean. So logits that do not
+    vary give the limit of a small variance, the same for each.
+
+    Args:
+        mean: Means of the logits, ``(N, K)``.
+        covariance: Their covariances, ``(N, K, K)``.
+        normalise: Whether to rescale first so that the mean variance is ``sqrt(K / 2)``, the paper's correction against
+            wrong concentrations at large variances. Logits of small variance become more extreme by it.
+
+    Example:
+        >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)   # (1 - 2/3 + 3/9) / (2/3)
+        tensor([[1., 1., 1.]])
+    """
+    classes = mean.shape[-1]
+    rows = covariance.sum(-1)  # (N, K)
+    total = rows.sum(-1, keepdim=True)
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    noise = torch.finfo(mean.dtype).eps * variance.mean(-1, keepdim=True)
+    is_fixed = total <= classes**2 * noise  # the sum is known already, as it is where nothing varies
+    share = torch.where(is_fixed, 1 / classes, rows / torch.where(is_fixed, 1.0, total))
+    mean = mean - share * mean.sum(-1, keepdim=True)
+    variance = torch.maximum(variance - share * rows, noise.clamp_min(torch.finfo(mean.dtype).tiny))
+    if normalise:
+        scale = variance.mean(-1, keepdim=True) / math.sqrt(classes / 2)
+        mean, variance = mean / scale.sqrt(), variance / scale
+    constant = math.log(1 - 2 / classes) if classes > 2 else -math.inf
+    exponential = mean + torch.logsumexp(-mean, -1, keepdim=True) - 2 * math.log(classes)
+    log_alpha = torch.logaddexp(torch.full_like(mean, constant), exponential) - variance.log()
+    log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
+    shares = log_alpha - log_total  # first: beside a large total the limit would be lost
+    return (shares + log_total.clamp_max(math.log(GREATEST))).exp().clamp_min(torch.finfo(mean.dtype).tiny)

@@ -1,12 +1,8 @@
 """Layers of BNN-R, named as in ``torch.nn``: local reparameterisation (Kingma, Salimans and Welling 2015).
 
-A layer samples its pre-activation, not its weights: mean ``W_mean x``, variance ``W_std^2 x^2``, afresh for every
-element at every call, in training and in eval mode, from torch's global generator. For a linear layer that is the
-exact joint distribution of each row. For a convolution the marginals are exact, and the correlation of positions that
-share a weight is left out, as usual.
-
-``Linear`` and ``Conv1d/2d/3d`` are Bayesian; every other name is that of ``torch.nn``, with parameters, if any, that
-are points.
+A layer samples its pre-activation, not its weights: mean ``W_mean x``, variance ``W_std^2 x^2``, afresh at every call,
+in eval mode too. That is exact for rows of a linear layer; of a convolution the correlation of positions that share a
+weight is left out, as usual. Names other than ``Linear`` and ``Conv1d/2d/3d`` are torch's, their parameters points.
 """
 
 from typing import Any
@@ -15,7 +11,7 @@ import torch
 from torch import Tensor
 
 from creinn.numerics import safe_sqrt
-from creinn.rivals.gaussian import GaussianWeights
+from creinn.rivals.bnn import GaussianWeights
 
 
 class LocalReparameterisation(GaussianWeights):

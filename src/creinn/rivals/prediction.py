@@ -1,13 +1,15 @@
 """Predictions that are samples of distributions: of an ordinary network (one), an ensemble, or a Bayesian network."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from creinn.credal.uncertainty import Uncertainty, samples_uncertainty
+from creinn.credal.entropy import Uncertainty, samples_uncertainty
+from creinn.numerics import entropy
 
 
 class Predictive:
@@ -72,31 +74,82 @@ class Predictive:
         return self.samples.shape[1]
 
     def __getitem__(self, index: Any) -> "Predictive":
-        logs = self._log_samples
-        return Predictive(self.samples[:, index], None if logs is None else logs[:, index])
+        return _combined([self], lambda found: found[0][:, index])
 
     def to(self, *args: Any, **kwargs: Any) -> "Predictive":
         """Move or cast, as ``Tensor.to``."""
-        logs = self._log_samples
-        return Predictive(self.samples.to(*args, **kwargs), None if logs is None else logs.to(*args, **kwargs))
+        return _combined([self], lambda found: found[0].to(*args, **kwargs))
 
     @classmethod
-    def concatenate(cls, predictions: Sequence["Predictive"]) -> "Predictive":
+    def concatenate(cls, predictions: Sequence[Any]) -> "Predictive":
         """Join predictions of successive batches."""
-        return _join(predictions, 1)
+        return _combined(predictions, lambda found: torch.cat(found, 1))
 
     @classmethod
     def pool(cls, predictions: Sequence["Predictive"]) -> "Predictive":
         """Join the samples of several predictions of the same rows, as an ensemble does."""
-        return _join(predictions, 0)
+        return _combined(predictions, torch.cat)
 
     @classmethod
-    def mixture(cls, predictions: Sequence[Any]) -> Any:
+    def mixture(cls, predictions: Sequence[Any]) -> "Predictive":
         """The mean of several predictions, sample by sample."""
         return cls(torch.stack([p.samples for p in predictions]).mean(0))
 
 
-def _join(predictions: Sequence[Predictive], dim: int) -> Predictive:
+def _combined(predictions: Sequence[Predictive], combine: Callable[[list[Tensor]], Tensor]) -> Predictive:
+    """One prediction of several: of their samples, and of their logarithms if each has them."""
     logs = [p._log_samples for p in predictions if p._log_samples is not None]
-    full = torch.cat(logs, dim) if len(logs) == len(predictions) else None
-    return Predictive(torch.cat([p.samples for p in predictions], dim), full)
+    full = combine(logs) if len(logs) == len(predictions) else None
+    return Predictive(combine([p.samples for p in predictions]), full)
+
+
+class DirichletPredictive(Predictive):
+    """A Dirichlet distribution per row, ``concentration`` of shape ``(N, K)``, and ``S`` samples of it.
+
+    The mean and the uncertainties are those of the Dirichlet in closed form; the samples are for ensembles.
+
+    Example:
+        >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)        # uniform on the simplex
+        >>> p.total.item(), round(p.aleatoric.item(), 4)                 # 1 bit, 1 / (2 ln 2) bits
+        (1.0, 0.7213)
+    """
+
+    def __init__(self, concentration: Tensor, samples: int | Tensor = 10) -> None:
+        if isinstance(samples, int):
+            samples = torch.distributions.Dirichlet(concentration, validate_args=False).sample((samples,))
+        super().__init__(samples)
+        self.concentration = concentration
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """Mean distribution ``(N, K)``."""
+        return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @cached_property
+    def _uncertainty(self) -> Uncertainty:
+        total = entropy(self.probabilities)
+        strength = self.concentration.sum(-1)
+        expected = torch.digamma(strength + 1) - (self.probabilities * torch.digamma(self.concentration + 1)).sum(-1)
+        aleatoric = torch.minimum(expected.clamp_min(0) / math.log(2), total)
+        return Uncertainty(total, aleatoric, total - aleatoric)
+
+    def __getitem__(self, index: Any) -> "DirichletPredictive":
+        return DirichletPredictive(self.concentration[index], self.samples[:, index])
+
+    def to(self, *args: Any, **kwargs: Any) -> "DirichletPredictive":
+        """Move or cast, as ``Tensor.to``."""
+        return DirichletPredictive(self.concentration.to(*args, **kwargs), self.samples.to(*args, **kwargs))
+
+    @classmethod
+    def concatenate(cls, predictions: Sequence[Any]) -> Predictive:
+        """Join predictions of successive batches; a network that is not fitted yet gives plain predictions."""
+        if not all(isinstance(p, cls) for p in predictions):
+            return Predictive.concatenate(predictions)
+        return cls(torch.cat([p.concentration for p in predictions]), torch.cat([p.samples for p in predictions], 1))
+
+    @classmethod
+    def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
+        """The Dirichlet of the mean distribution and the mean sum of concentrations."""
+        mean = torch.stack([p.probabilities for p in predictions]).mean(0)
+        strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
+        return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))

@@ -1,12 +1,12 @@
-"""The ordinary network (SNN): inputs in, one distribution per row out. The other rivals extend it."""
+"""The ordinary network (SNN), which the other rivals extend, and ensembles of any rival; with what rivals share."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier.base import Classifier, Inputs, Prediction
+from creinn.classifier.base import Classifier, Inputs, Prediction, common_classes
 from creinn.classifier.logits import as_logits
 from creinn.rivals.prediction import Predictive
 
@@ -32,10 +32,6 @@ class SNN(Classifier):
         self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
         self.norm.to(last.device, last.dtype)
 
-    def options(self) -> dict[str, Any]:
-        """Constructor arguments apart from the network, as plain values: what a saved model needs to be built again."""
-        return {"logits": self.logits, "logit_norm": self.logit_norm}
-
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row."""
         return predict_logits(self.norm(as_logits(self.network(x), self.logits)).unsqueeze(0))
@@ -46,6 +42,25 @@ class SNN(Classifier):
         if weight is None or weight.ndim == 1:
             return F.nll_loss(logs, target, weight)
         return F.nll_loss(weight * logs, target, reduction="sum") / weight.sum()
+
+
+class DeepEnsemble(Classifier):
+    """Independently trained classifiers whose samples are pooled: ``M`` members of ``S`` samples give ``M * S``.
+
+    Args:
+        members: Rivals of one kind and with the same number of classes, each trained with its own loss and hooks.
+    """
+
+    prediction_type = Predictive
+
+    def __init__(self, members: Sequence[SNN]) -> None:
+        super().__init__()
+        self.num_classes = common_classes(members)
+        self.members = torch.nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Predictive:
+        """Predict the distributions of all members per row."""
+        return Predictive.pool([member(x) for member in self.members])
 
 
 def predict_logits(logits: Tensor) -> Predictive:
@@ -72,9 +87,7 @@ def points(x: Inputs) -> Tensor:
 
 
 def scale_and_shift(norm: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-    """A norm with running statistics as the affine map ``scale * y + shift`` that it is in eval mode, per logit.
-
-    Its mode does not matter and its statistics stay as they are. Differentiable in its weight and bias.
+    """A norm as the affine map ``scale * y + shift`` that it is in eval mode, whatever mode it is in, per logit.
 
     Example:
         >>> norm = torch.nn.BatchNorm1d(1, eps=0.0)

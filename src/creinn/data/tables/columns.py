@@ -150,11 +150,7 @@ def column_to_json(column: Column) -> dict[str, Any]:
 
 
 def column_from_json(record: dict[str, Any]) -> Column:
-    """The column that :func:`column_to_json` wrote.
-
-    Raises:
-        ValueError: If the record is of another form.
-    """
+    """The column that :func:`column_to_json` wrote; a record of another form is refused."""
     entries = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
     kind = entries.pop("kind", None)
     if kind not in _KINDS:

@@ -61,13 +61,10 @@ class TableEncoder:
         categorical: Collection[str] = (),
         max_categories: int = MAX_CATEGORIES,
     ) -> tuple["TableEncoder", Notes]:
-        """Learn the columns of one training table, or of two that are lower and upper bounds; also gives notes.
-
-        A column whose values are all numbers is numeric, one of dates is a date, another without a number is
-        categorical. Means and deviations of a pair are those of both bounds together.
+        """Learn the columns of a training table; also gives notes.
 
         Args:
-            tables: One table, or lower and upper.
+            tables: One table, or lower and upper, whose means and deviations are those of both bounds together.
             target: The column of classes.
             drop: Columns to leave out.
             categorical: Columns whose numbers or dates are categories.
@@ -113,9 +110,8 @@ class TableEncoder:
         """One table, or lower and upper, as numbers ``(N, features)``, NaN where a cell is missing; and notes.
 
         Raises:
-            ValueError: If a column is missing, or a cell of a numeric one is not a number, or far beyond all others; or
-                if tables of a pair do not belong together, bounds are out of order or one of them is missing, or
-                categories differ.
+            ValueError: If a column is missing, a cell is not of its kind, or far beyond all others, or tables of a pair
+                do not fit cell by cell.
         """
         _check_pair(tables)
         first = tables[0]
@@ -152,11 +148,7 @@ class TableEncoder:
         return notes
 
     def labels(self, tables: Tables) -> Texts:
-        """Classes ``(N,)`` of one table, or of a pair, whose classes must agree.
-
-        Raises:
-            ValueError: If there is no target column, a class is missing, or classes of a pair differ.
-        """
+        """Classes ``(N,)`` of one table, or of a pair, whose classes must agree; none may be missing."""
         check_same_texts(tables, self.target)
         texts = tables[0].texts(self.target)
         for row in np.flatnonzero(pd.isna(texts)):
@@ -173,11 +165,7 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
-        """The encoder that :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: If the record is of another form.
-        """
+        """The encoder that :meth:`to_json` wrote; a record of another form is refused."""
         try:
             columns = tuple(column_from_json(entry) for entry in record["columns"])
             return cls(str(record["target"]), columns, tuple(record["ignored"]))
@@ -202,13 +190,8 @@ def _check_pair(tables: Tables) -> None:
 def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list[str]:
     """The different labels, sorted; by value if all are numbers.
 
-    Args:
-        labels: One per row.
-        target: Name of their column, for messages.
-        most: Number of classes to allow; by default 1000, or 50 numbers most of which are in fewer than 5 rows.
-
     Raises:
-        ValueError: If there are more.
+        ValueError: If there are more than ``most``; by default 1000, or 50 numbers most of which are in under 5 rows.
 
     Example:
         >>> classes_of(np.array(["10", "9", "10"], dtype=object))

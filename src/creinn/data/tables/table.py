@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Named columns of texts; an empty cell is ``None``.
+    """Named columns of texts; an empty cell is ``None``. Refusals name row and column.
 
     Args:
         name: Where it was read from, for messages.
@@ -79,11 +79,7 @@ class Table:
         return list(self.frame.columns)
 
     def cells(self, column: str, known: Collection[str] = ()) -> pd.Series:
-        """Cells as they are written, ``None`` where missing; ``known`` are marks of missing values that are none here.
-
-        Raises:
-            ValueError: If there is no such column.
-        """
+        """Cells as they are written, ``None`` where missing; ``known`` marks of missing values are values here."""
         self.check_column(column)
         cells = self.frame[column]
         return cells.mask(cells.isin(set(self.reading.missing).difference(known)), None)
@@ -94,11 +90,7 @@ class Table:
         return np.array([*(_WHOLE.sub(r"\1", text) for text in found), None], dtype=object)[codes]
 
     def numbers(self, column: str, style: Style = PLAIN) -> Floats:
-        """Cells as numbers, NaN where missing, written in a style unless another was named in reading.
-
-        Raises:
-            ValueError: If there is no such column, or a cell is not a finite number.
-        """
+        """Cells as finite numbers, NaN where missing, written in a style unless another was named in reading."""
         cells = self.cells(column)
         said = (self.reading.decimal, self.reading.thousands.replace("none", ""))
         chosen = [own if sign == "auto" else sign for sign, own in zip(said, style, strict=True)]
@@ -109,11 +101,7 @@ class Table:
         return values
 
     def dates(self, column: str, form: str) -> pd.Series:
-        """Cells as times without a zone, NaT where missing; ``form`` is as :func:`pandas.to_datetime` takes it.
-
-        Raises:
-            ValueError: If there is no such column, or a cell is not a date of that form.
-        """
+        """Cells as times without a zone, NaT where missing; ``form`` is as :func:`pandas.to_datetime` takes it."""
         cells = self.cells(column)
         times = parse_dates(cells, form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
@@ -125,11 +113,7 @@ class Table:
         return f"{self.name} row {row + 1}, column {column!r}"
 
     def check_column(self, column: str) -> None:
-        """Refuse a name that no column has.
-
-        Raises:
-            ValueError: If so; the message lists the columns.
-        """
+        """Refuse a name that no column has."""
         if column not in self.frame:
             raise ValueError(f"{self.name} has no column {column!r}; its columns are {', '.join(self.columns)}.")
 
@@ -140,11 +124,7 @@ def parse_dates(cells: pd.Series, form: str) -> pd.Series:
 
 
 def check_same_texts(tables: Sequence[Table], column: str) -> None:
-    """Refuse a column of categories, or of classes, that differs between the tables of a pair.
-
-    Raises:
-        ValueError: If it does; the message names the first row.
-    """
+    """Refuse a column of categories, or of classes, that differs between the tables of a pair."""
     lower = tables[0]
     for upper in tables[1:]:
         low, high = lower.texts(column), upper.texts(column)
@@ -157,11 +137,7 @@ def check_same_texts(tables: Sequence[Table], column: str) -> None:
 
 
 def check_bounds(tables: Sequence[Table], column: str, style: Style) -> None:
-    """Refuse a column of numbers whose bounds are out of order, or missing in one table of a pair only.
-
-    Raises:
-        ValueError: If so; the message names the first row.
-    """
+    """Refuse a column of numbers whose bounds are out of order, or missing in one table of a pair only."""
     lower = tables[0]
     for upper in tables[1:]:
         low, high = lower.numbers(column, style), upper.numbers(column, style)

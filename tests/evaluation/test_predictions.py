@@ -1,4 +1,6 @@
-"""Sets of classes by threshold or tail, and their decisions, against slow definitions."""
+"""Scores, calibration and sets of classes against slow definitions, and by hand; what is refused."""
+
+import math
 
 import numpy as np
 import pytest
@@ -10,14 +12,117 @@ from credal_cases import distributions
 from creinn import CredalSet
 from creinn.evaluation import (
     SetDecisions,
+    brier,
+    confusion,
     cumulative_sets,
+    expected_calibration_error,
+    log_loss,
+    reliability,
     set_decisions,
     tail_for_size,
     threshold_for_size,
     threshold_sets,
 )
 
-P = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.3, 0.6]])
+P = [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.3, 0.6], [0.6, 0.4, 0.0]]
+Y = [0, 1, 2, 2]
+THREE = np.array(P[:3])
+
+
+@st.composite
+def predictions(draw):
+    """Distributions whose confidences fall on the edges of 4, 8 and 16 bins; and true classes."""
+    p = draw(distributions())
+    return p, draw(st.lists(st.integers(0, p.shape[1] - 1), min_size=len(p), max_size=len(p)))
+
+
+def slow_calibration_error(p, labels, bins):
+    """Sum over bins of share times gap, by the definition; in a bin if low < confidence <= high."""
+    error = 0.0
+    for b in range(bins):
+        rows = [i for i in range(len(p)) if b / bins < max(p[i]) <= (b + 1) / bins]
+        if rows:
+            right = sum(list(p[i]).index(max(p[i])) == labels[i] for i in rows) / len(rows)
+            said = sum(max(p[i]) for i in rows) / len(rows)
+            error += len(rows) / len(p) * abs(right - said)
+    return error
+
+
+@settings(deadline=None)
+@given(predictions(), st.sampled_from([1, 2, 4, 8, 16]))
+def test_scores_are_those_of_the_definitions(given_, bins):
+    p, labels = given_
+    rows = range(len(p))
+    slow_log = [-math.log(max(p[i][labels[i]], np.finfo(float).eps)) for i in rows]
+    assert log_loss(p, labels) == pytest.approx(sum(slow_log) / len(p), abs=1e-12)
+    slow_brier = [(q - (k == labels[i])) ** 2 for i in rows for k, q in enumerate(p[i])]
+    assert brier(p, labels) == pytest.approx(sum(slow_brier) / len(p), abs=1e-12)
+    expected = slow_calibration_error(p, labels, bins)
+    assert expected_calibration_error(p, labels, bins) == pytest.approx(expected, abs=1e-12)
+    found = p.argmax(1)
+    counts = [
+        [sum((labels[i], found[i]) == (t, f) for i in rows) for f in range(p.shape[1])] for t in range(p.shape[1])
+    ]
+    assert confusion(found, labels, p.shape[1]).tolist() == counts
+
+
+def test_scores_by_hand():
+    assert log_loss(P[:3], Y[:3]) == pytest.approx(-math.log(0.7 * 0.4 * 0.6) / 3)
+    assert log_loss(P, Y) == pytest.approx(
+        (-math.log(0.7 * 0.4 * 0.6) + 36.04365) / 4, abs=1e-5
+    )  # a zero for the truth
+    assert brier(P, Y) == pytest.approx((0.14 + 0.62 + 0.26 + 1.52) / 4)
+    # two bins hold all: .7 right, .5 wrong, .6 right, .6 wrong, and .5 is in the lower one
+    assert expected_calibration_error(P, Y, bins=2) == pytest.approx((0.5 + 3 * abs(2 / 3 - 1.9 / 3)) / 4)
+    assert confusion([0, 0, 2, 0], Y, 3).tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
+
+
+def test_reliability_by_hand():
+    found = reliability(P, Y, bins=5)
+    np.testing.assert_allclose(found.edges, [0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert found.rows.sum() == 4
+    assert found.rows[:2].tolist() == [0, 0]
+    assert np.isnan(found.accuracy[0])
+    assert np.isnan(found.confidence[4])
+    np.testing.assert_allclose(found.accuracy[2:4], [1 / 3, 1.0])
+
+
+def test_the_predicted_class_decides_where_others_are_as_probable():
+    p = [[0.5, 0.5], [0.5, 0.5]]  # nothing is known, but the model has a label
+    assert expected_calibration_error(p, [1, 1], predicted=[1, 1]) == 0.5
+    assert reliability(p, [1, 1], 2, predicted=[1, 0]).accuracy[0] == 0.5
+
+
+def test_single_precision_and_credal_sets():
+    sets = CredalSet(torch.tensor([[0.1, 0.2, 0.3]] * 7), torch.tensor([[0.3, 0.5, 0.6]] * 7))
+    p, labels = sets.probabilities, torch.tensor([0, 1, 2, 0, 1, 2, 2])
+    assert p.dtype == torch.float32
+    assert log_loss(p, labels) == pytest.approx(-p.double().log()[torch.arange(7), labels].mean().item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("score", [log_loss, brier, expected_calibration_error, reliability])
+def test_bad_input_is_named(score):
+    with pytest.raises(ValueError, match=r"must be 1, but is 3 at index \(0,\)"):
+        score([[1.0, 2.0]], [0])
+    with pytest.raises(ValueError, match="Label 2 in row 0 is not a class: there are 2"):
+        score([[0.5, 0.5]], [2])
+    with pytest.raises(ValueError, match=r"labels must have shape \(1,\), one class per row, but have shape \(2,\)"):
+        score([[0.5, 0.5]], [0, 1])
+    with pytest.raises(TypeError, match="must be class indices"):
+        score([[0.5, 0.5]], [0.5])
+    with pytest.raises(ValueError, match="shape"):
+        score([[0.5, 0.5]], [[0]])
+
+
+def test_bad_counts_are_named():
+    with pytest.raises(ValueError, match="at least one bin"):
+        reliability(P, Y, bins=0)
+    with pytest.raises(ValueError, match=r"labels must have shape \(2,\), one class per row, but have shape \(1,\)"):
+        confusion([0, 1], [0], 2)
+    with pytest.raises(ValueError, match=r"one class per row, but have shape \(0,\)"):
+        confusion(np.zeros(0, int), np.zeros(0, int), 2)
+    with pytest.raises(ValueError, match="Label 3 in row 1"):
+        confusion([0, 3], [0, 1], 2)
 
 
 @st.composite
@@ -123,12 +228,12 @@ def test_by_hand():
     found = set_decisions([[True, False, False], [True, True, False], [False, True, True]], [0, 2, 1])
     assert found == pytest.approx((2 / 3, 5 / 3, 1 / 3, 1.0, 0.5))
     # Two further classes for three rows: of 0.4, 0.3, 0.2, 0.1, ... the first two; 0.2 stays out.
-    assert threshold_for_size(P, 5 / 3) == np.nextafter(0.2, 1)
+    assert threshold_for_size(THREE, 5 / 3) == np.nextafter(0.2, 1)
     expected = [[True, False, False], [True, True, False], [False, True, True]]
-    assert threshold_sets(P, 0.25).tolist() == expected
+    assert threshold_sets(THREE, 0.25).tolist() == expected
     # The first classes leave 0.3, 0.5, 0.4; two may have a second one, so 0.3 may be left.
-    assert tail_for_size(P, 5 / 3) == pytest.approx(0.3)
-    assert cumulative_sets(P, 0.31).tolist() == expected
+    assert tail_for_size(THREE, 5 / 3) == pytest.approx(0.3)
+    assert cumulative_sets(THREE, 0.31).tolist() == expected
 
 
 def test_no_single_class_has_no_accuracy():
@@ -137,10 +242,10 @@ def test_no_single_class_has_no_accuracy():
 
 
 def test_ends_of_the_range_of_sizes():
-    top = np.eye(3, dtype=bool)[P.argmax(1)]
+    top = np.eye(3, dtype=bool)[THREE.argmax(1)]
     for size, expected in ((1, top), (3, np.ones((3, 3), bool))):
-        np.testing.assert_array_equal(threshold_sets(P, threshold_for_size(P, size)), expected)
-        np.testing.assert_array_equal(cumulative_sets(P, tail_for_size(P, size)), expected)
+        np.testing.assert_array_equal(threshold_sets(THREE, threshold_for_size(THREE, size)), expected)
+        np.testing.assert_array_equal(cumulative_sets(THREE, tail_for_size(THREE, size)), expected)
 
 
 def test_ties_are_in_or_out_together_and_the_first_class_is_always_in():
@@ -164,8 +269,8 @@ def test_very_sure_rows_are_told_apart():
 
 def test_the_threshold_of_some_rows_serves_others():
     other = [[0.9, 0.05, 0.05], [0.34, 0.33, 0.33]]
-    assert threshold_sets(other, threshold_for_size(P, 5 / 3)).sum(1).tolist() == [1, 3]
-    assert cumulative_sets(other, tail_for_size(P, 5 / 3)).sum(1).tolist() == [1, 3]
+    assert threshold_sets(other, threshold_for_size(THREE, 5 / 3)).sum(1).tolist() == [1, 3]
+    assert cumulative_sets(other, tail_for_size(THREE, 5 / 3)).sum(1).tolist() == [1, 3]
 
 
 def test_order_of_rows_and_of_classes_does_not_matter():
@@ -203,9 +308,9 @@ def test_what_are_no_distributions_is_refused(function):
         function([0.5, 0.5], 1)
     with pytest.raises(ValueError, match=r"but have shape \(2, 1\)"):
         function([[1.0], [1.0]], 1)
-    with pytest.raises(ValueError, match=r"must be >= 0, but one is -1 at index \(1, 0\)\. Were logits passed"):
+    with pytest.raises(ValueError, match=r"must be >= 0, but is -1 at index \(1, 0\)\. Were logits passed"):
         function([[0.5, 0.5], [-1, 2]], 1)
-    with pytest.raises(ValueError, match=r"must sum to 1 in each row, but sum to 1\.5 in row 1\. Were logits passed"):
+    with pytest.raises(ValueError, match=r"sum of each row.* must be 1, but is 1\.5 at index \(1,\)\. Were logits"):
         function([[0.5, 0.5], [1, 0.5]], 1)
     with pytest.raises(TypeError, match="probabilities must hold real numbers, but its dtype is complex128"):
         function([[1j, 1]], 1)
@@ -215,26 +320,26 @@ def test_what_are_no_distributions_is_refused(function):
 @pytest.mark.parametrize("size", [0.99, 3.01, -1, float("nan"), float("inf")])
 def test_sizes_out_of_range_are_refused(function, size):
     with pytest.raises(ValueError, match=rf"from 1 to 3 for 3 classes, found {size}"):
-        function(P, size)
+        function(THREE, size)
 
 
 @pytest.mark.parametrize("number", [-0.1, 1.1, float("nan")])
 def test_numbers_out_of_range_are_refused(number):
     with pytest.raises(ValueError, match=rf"threshold is a probability, in \[0, 1\], found {number}"):
-        threshold_sets(P, number)
+        threshold_sets(THREE, number)
     with pytest.raises(ValueError, match=rf"tail is a probability, in \[0, 1\], found {number}"):
-        cumulative_sets(P, number)
+        cumulative_sets(THREE, number)
 
 
 def test_sets_and_labels_that_do_not_fit_are_refused():
     sets = np.array([[True, False], [True, True]])
-    with pytest.raises(ValueError, match="classes is empty"):
+    with pytest.raises(ValueError, match=r"with one row at least, but have shape \(0, 3\)"):
         set_decisions(np.zeros((0, 3), bool), np.zeros(0, int))
     with pytest.raises(TypeError, match=r"classes must be boolean, but its dtype is float64\. Pass a mask"):
         set_decisions(sets.astype(float), [0, 1])
-    with pytest.raises(ValueError, match=r"their shapes are \(2, 2\) and \(3,\)"):
+    with pytest.raises(ValueError, match=r"labels must have shape \(2,\), one class per row, but have shape \(3,\)"):
         set_decisions(sets, [0, 1, 1])
-    with pytest.raises(ValueError, match=r"their shapes are \(2,\) and \(2,\)"):
+    with pytest.raises(ValueError, match=r"classes must have shape \(samples, classes\).*but have shape \(2,\)"):
         set_decisions(sets[0], [0, 1])
     with pytest.raises(TypeError, match=r"labels must be class indices \(integers\), but their dtype is float64"):
         set_decisions(sets, [0.0, 1.0])

@@ -1,0 +1,248 @@
+"""What an uncertainty is worth, against slow definitions, ties included: rejection, detection, growth under a shift."""
+
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from creinn.evaluation import accuracy_rejection, auarc, ood_detection, relative_increase
+
+some_scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=3)
+samples = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.booleans()), min_size=1, max_size=6)
+uncertainty = st.sampled_from([0.0, 0.125, 0.3, 1.0, 3.3])
+
+
+def curve_over_all_orders(score, correct):
+    """Definition, slowly: every order that keeps the scores sorted, each as likely; all kept first."""
+    curves = []
+    for order in permutations(range(len(score))):
+        if all(score[a] <= score[b] for a, b in pairwise(order)):
+            hits = [correct[i] for i in order]
+            curves.append([sum(hits[:k]) / k for k in range(len(hits), 0, -1)])
+    return np.mean(curves, axis=0)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(samples)
+def test_curve_is_the_mean_over_all_orders_of_the_ties(pairs):
+    score, correct = map(list, zip(*pairs, strict=True))
+    curve = accuracy_rejection(score, correct)
+    expected = curve_over_all_orders(score, correct)
+    np.testing.assert_allclose(curve.accuracy, expected, rtol=1e-12)
+    n = len(score)
+    np.testing.assert_allclose(curve.rejection, [(n - k) / n for k in range(n, 0, -1)], rtol=1e-12)
+    assert auarc(score, correct) == pytest.approx(np.mean(expected))
+
+
+def test_rejection_by_hand_with_a_tie():
+    # Kept 3: 1/3 correct. Kept 2: the sure one and one of the tied pair (half a hit): 1/4. Kept 1: the sure one: 0.
+    curve = accuracy_rejection([0.5, 0.1, 0.5], [True, False, False])
+    np.testing.assert_allclose(curve.accuracy, [1 / 3, 1 / 4, 0])
+    np.testing.assert_allclose(curve.rejection, [0, 1 / 3, 2 / 3])
+    assert auarc([0.5, 0.1, 0.5], [True, False, False]) == pytest.approx((1 / 3 + 1 / 4) / 3)
+
+
+def test_accuracy_at_no_rejection_is_the_accuracy():
+    rng = np.random.default_rng(0)
+    correct = rng.random(1000) < 0.7
+    assert accuracy_rejection(rng.random(1000), correct).accuracy[0] == pytest.approx(correct.mean())
+
+
+def test_constant_score_gives_exactly_the_accuracy_everywhere():
+    correct = np.array([True] * 3 + [False])
+    np.testing.assert_allclose(accuracy_rejection(np.zeros(4), correct).accuracy, 0.75)
+
+
+def test_random_scores_give_a_flat_curve():
+    rng = np.random.default_rng(1)
+    curve = accuracy_rejection(rng.random(100_000), rng.random(100_000) < 0.8)
+    np.testing.assert_allclose(curve.accuracy[:90_000], 0.8, atol=0.02)  # at least 10,000 kept
+    assert curve.accuracy.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_perfect_scores_give_the_ideal_curve_and_reversed_scores_the_worst():
+    n, hits = 50, 30
+    correct = np.arange(n) < hits
+    kept = np.arange(n, 0, -1)
+    ideal = np.minimum(hits / kept, 1)
+    np.testing.assert_allclose(accuracy_rejection(np.arange(n), correct).accuracy, ideal)
+    assert auarc(np.arange(n), correct) == pytest.approx(ideal.mean())
+    worst = np.maximum(1 - (n - hits) / kept, 0)
+    np.testing.assert_allclose(accuracy_rejection(-np.arange(n), correct).accuracy, worst)
+    rng = np.random.default_rng(2)
+    assert worst.mean() < auarc(rng.random(n), correct) < ideal.mean()
+
+
+def test_rejection_input_order_and_monotone_maps_of_the_score_do_not_matter():
+    rng = np.random.default_rng(3)
+    score, correct = rng.integers(0, 5, 200) / 4, rng.random(200) < 0.5
+    order = rng.permutation(200)
+    assert auarc(score[order], correct[order]) == pytest.approx(auarc(score, correct), rel=1e-12)
+    assert auarc(np.exp(3 * score), correct) == pytest.approx(auarc(score, correct), rel=1e-12)
+
+
+def test_rejection_lists_numpy_and_torch_agree():
+    score, correct = [0.5, 0.25, 0.75, 0.25], [True, False, True, True]
+    expected = auarc(score, correct)
+    assert type(expected) is float
+    assert auarc(np.array(score, np.float32), np.array(correct)) == expected
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        tensor = torch.tensor(score, dtype=dtype, requires_grad=True)
+        assert auarc(tensor, torch.tensor(correct)) == expected
+    assert isinstance(accuracy_rejection(torch.tensor(score), torch.tensor(correct)).accuracy, np.ndarray)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_rejection_scores_must_be_finite(bad):
+    with pytest.raises(ValueError, match=rf"score must be finite, but is {bad} at index \(1,\)"):
+        auarc([0.1, bad], [True, False])
+
+
+def test_rejection_errors_name_the_cause():
+    with pytest.raises(ValueError, match="score is empty"):
+        auarc([], [])
+    with pytest.raises(ValueError, match=r"shapes are \(2,\) and \(3,\)"):
+        auarc([0.1, 0.2], [True, False, True])
+    with pytest.raises(ValueError, match=r"score must have shape \(samples,\), but has shape \(1, 2\)"):
+        auarc([[0.1, 0.2]], [True, False])
+    with pytest.raises(TypeError, match=r"correct must be boolean, but its dtype is int64\. Were labels passed"):
+        auarc([0.1, 0.2], np.array([3, 1]))
+    with pytest.raises(TypeError, match="score must hold real numbers, but its dtype is <U1"):
+        auarc(["a", "b"], [True, False])
+    with pytest.raises(TypeError, match="score must hold real numbers, but its dtype is complex128"):
+        auarc([1j], [True])
+
+
+def auroc_over_all_orders(inside, outside):
+    """Definition, slowly: share of pairs in the right order, meaned over every order of the tied."""
+    items = [(s, 0) for s in inside] + [(s, 1) for s in outside]
+    values = []
+    for order in permutations(items):
+        if all(a[0] <= b[0] for a, b in pairwise(order)):
+            place = [[i for i, item in enumerate(order) if item[1] == k] for k in (0, 1)]
+            values.append(np.mean([b > a for a in place[0] for b in place[1]]))
+    return np.mean(values)
+
+
+def average_precision_by_thresholds(inside, outside):
+    """Definition, slowly: gain in recall times precision, each distinct score as a threshold, highest first."""
+    total, recall_before = 0.0, 0.0
+    for threshold in sorted(set(inside) | set(outside), reverse=True):
+        true, false = sum(s >= threshold for s in outside), sum(s >= threshold for s in inside)
+        recall = true / len(outside)
+        total += (recall - recall_before) * true / (true + false)
+        recall_before = recall
+    return total
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(some_scores, some_scores)
+def test_detection_slow_definitions(inside, outside):
+    got = ood_detection(inside, outside)
+    assert got.auroc == pytest.approx(auroc_over_all_orders(inside, outside))
+    assert got.auprc == pytest.approx(average_precision_by_thresholds(inside, outside))
+    assert got.base_rate == pytest.approx(len(outside) / (len(inside) + len(outside)))
+
+
+def test_detection_by_hand():
+    # Pairs (id, ood): .1<.2, .1<.3, .2=.2 (half), .2<.3 -> 3.5 of 4. Thresholds .3: P=1, R=1/2; .2: P=2/3, R=1.
+    got = ood_detection([0.1, 0.2], [0.2, 0.3])
+    assert got == pytest.approx((3.5 / 4, 0.5 * 1 + 0.5 * 2 / 3, 0.5))
+
+
+def test_detection_matches_scikit_learn_with_ties():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.integers(0, 20, 300) / 7, rng.integers(5, 30, 500) / 7
+    labels, scores = np.repeat([0, 1], [300, 500]), np.concatenate([inside, outside])
+    got = ood_detection(inside, outside)
+    assert got == pytest.approx((roc_auc_score(labels, scores), average_precision_score(labels, scores), 500 / 800))
+
+
+def test_detection_known_answers():
+    assert ood_detection([0, 1, 2], [3, 4]) == (1.0, 1.0, 0.4)
+    assert ood_detection([3, 4], [0, 1, 2]).auroc == 0
+    rng = np.random.default_rng(1)
+    chance = ood_detection(rng.random(10_000), rng.random(26_032))
+    assert chance.base_rate == pytest.approx(0.7225, abs=5e-5)
+    assert chance.auroc == pytest.approx(0.5, abs=0.01)
+    assert chance.auprc == pytest.approx(chance.base_rate, abs=0.01)
+    assert ood_detection(np.zeros(3), np.zeros(5)) == (0.5, 5 / 8, 5 / 8)
+
+
+def test_detection_input_order_does_not_matter():
+    rng = np.random.default_rng(2)
+    inside, outside = rng.integers(0, 3, 40), rng.integers(0, 3, 60)
+    assert ood_detection(inside, outside) == pytest.approx(
+        ood_detection(np.sort(inside), np.sort(outside)[::-1]), rel=1e-12
+    )
+
+
+def test_detection_lists_numpy_and_torch_agree():
+    inside, outside = [0.5, 0.25], [0.5, 0.75, 0.25]
+    expected = ood_detection(inside, outside)
+    assert all(type(value) is float for value in expected)
+    assert ood_detection(np.array(inside), torch.tensor(outside, requires_grad=True)) == expected
+
+
+def test_detection_errors_name_the_cause():
+    with pytest.raises(ValueError, match="ood_score is empty"):
+        ood_detection([0.1], [])
+    with pytest.raises(ValueError, match="id_score is empty"):
+        ood_detection(torch.empty(0), [0.1])
+    with pytest.raises(ValueError, match=r"id_score must be finite, but is nan at index \(0,\)"):
+        ood_detection([float("nan")], [0.1])
+    with pytest.raises(ValueError, match=r"ood_score must have shape \(samples,\), but has shape \(1, 1\)"):
+        ood_detection([0.1], [[0.1]])
+    with pytest.raises(TypeError, match="id_score must hold real numbers"):
+        ood_detection([None], [0.1])
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(uncertainty, uncertainty), min_size=1, max_size=8).filter(lambda p: any(b > 0 for _, b in p)))
+def test_increase_slow_definition(pairs):
+    ratios = [t / b for t, b in pairs if b > 0]
+    got = relative_increase([t for t, _ in pairs], [b for _, b in pairs])
+    assert got == pytest.approx((sum(ratios) / len(ratios), len(pairs) - len(ratios)))
+
+
+def test_increase_by_hand():
+    assert relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0]) == pytest.approx((2.5, 1))
+
+
+def test_increase_no_shift_gives_one_and_runs_count_like_samples():
+    base = np.random.default_rng(0).random((3, 50)) + 0.1
+    assert relative_increase(base, base) == (1.0, 0)
+    test = base * np.array([[1.0], [2.0], [6.0]])
+    assert relative_increase(test, base) == pytest.approx((3.0, 0))
+
+
+def test_increase_lists_numpy_and_torch_agree():
+    test, base = [1.0, 3.0], [0.5, 0.5]
+    expected = relative_increase(test, base)
+    assert expected == (4.0, 0)
+    assert type(expected.mean) is float
+    assert type(expected.excluded) is int
+    assert relative_increase(torch.tensor(test, requires_grad=True), np.array(base)) == expected
+
+
+def test_increase_errors_name_the_cause():
+    with pytest.raises(ValueError, match="base is 0 for all 2 samples"):
+        relative_increase([1.0, 2.0], [0.0, 0.0])
+    with pytest.raises(ValueError, match=r"shapes are \(2,\) and \(1,\)"):
+        relative_increase([1.0, 2.0], [1.0])
+    with pytest.raises(ValueError, match=r"base must be >= 0, but is -0.5 at index \(1,\)"):
+        relative_increase([1.0, 2.0], [1.0, -0.5])
+    with pytest.raises(ValueError, match=r"test must be >= 0, but is -1 at index \(0,\)"):
+        relative_increase([-1.0], [1.0])
+    with pytest.raises(ValueError, match=r"test must be finite, but is inf at index \(0,\)"):
+        relative_increase([float("inf")], [1.0])
+    with pytest.raises(ValueError, match="base is empty"):
+        relative_increase([1.0], [])
+    with pytest.raises(ValueError, match=r"The ratios overflow: base is as small as 9\.99989e-321"):
+        relative_increase([1.0, 1.0], [1e-320, 1.0])
+    with pytest.raises(TypeError, match="test must hold real numbers"):
+        relative_increase(["x"], [1.0])
