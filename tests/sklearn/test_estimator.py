@@ -12,12 +12,12 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from creinn import CreINN, Interval, load
@@ -26,23 +26,6 @@ from creinn.sklearn import CreINNClassifier
 QUICK = {"hidden": (16,), "epochs": 20, "learning_rate": 0.01}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have valid feature names.*:UserWarning")
-
-
-def quick(**options):
-    return CreINNClassifier(**{**QUICK, "random_state": 0, **options})
-
-
-@pytest.fixture(scope="module")
-def wine():
-    X, y = load_wine(return_X_y=True)
-    names = np.array(["barolo", "grignolino", "barbera"])
-    return train_test_split(X, names[y], stratify=y, test_size=0.3, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def fitted(wine):
-    train, _, y, _ = wine
-    return quick(epochs=40).fit(train, y)
 
 
 # scikit-learn's own checks. That of array libraries skips itself without SCIPY_ARRAY_API.
@@ -97,7 +80,7 @@ def test_logarithms_of_probabilities(fitted, wine):
 
 
 @pytest.mark.parametrize("options", [{}, {"distance": False}, {"members": 2}])
-def test_single_precision_is_kept(wine, options):
+def test_single_precision_is_kept(quick, wine, options):
     X, test, y, _ = wine
     X, test = X.astype(np.float32), test.astype(np.float32)
     clf = quick(epochs=2, **options).fit(X, y)
@@ -116,14 +99,14 @@ def test_single_precision_is_kept(wine, options):
     assert quick(epochs=1).fit(both, y).predict_proba(both).dtype == np.float32
 
 
-def test_sparse_tables_are_refused_with_advice(fitted, wine):
+def test_sparse_tables_are_refused_with_advice(quick, fitted, wine):
     X, _, y, _ = wine
     for call in (lambda: quick().fit(csr_array(X), y), lambda: fitted.predict(csr_array(X))):
         with pytest.raises(TypeError, match=r"Sparse data was passed for X.*\.toarray\(\)"):
             call()
 
 
-def test_two_classes():
+def test_two_classes(quick):
     X, y = load_breast_cancer(return_X_y=True)
     X, test, y, labels = train_test_split(X, y.astype(bool), stratify=y, random_state=0)
     clf = quick().fit(X, y)
@@ -135,7 +118,7 @@ def test_two_classes():
     np.testing.assert_allclose(clf.uncertainty(test)["epistemic"], bounds[:, 1, 1] - bounds[:, 1, 0], atol=1e-12)
 
 
-def test_random_state_decides_everything(wine):
+def test_random_state_decides_everything(quick, wine):
     X, test, y, _ = wine
 
     def proba(state):
@@ -149,7 +132,7 @@ def test_random_state_decides_everything(wine):
     assert not np.array_equal(first, proba(1))
 
 
-def test_ensemble_averages_its_members(wine):
+def test_ensemble_averages_its_members(quick, wine):
     X, test, y, _ = wine
     clf = quick(epochs=3, members=3).fit(X, y)
     assert len(clf.model_.members) == len(clf.histories_) == 3
@@ -165,7 +148,7 @@ def test_ensemble_averages_its_members(wine):
 @pytest.mark.parametrize(
     "options", [{}, {"members": 2, "combine": "envelope"}, {"distance": False, "mode": "sound"}, {"standardize": False}]
 )
-def test_saved_and_loaded(wine, tmp_path, options):
+def test_saved_and_loaded(quick, wine, tmp_path, options):
     X, test, y, _ = wine
     clf = quick(epochs=2, class_weight={"barolo": 2.0}, **options).fit(X, y)
     clf.save(tmp_path)
@@ -190,7 +173,7 @@ def test_saved_and_loaded(wine, tmp_path, options):
         np.array([True, False]),
     ],
 )
-def test_labels_and_names_are_loaded_with_their_type(tmp_path, labels):
+def test_labels_and_names_are_loaded_with_their_type(quick, tmp_path, labels):
     frame, y = load_iris(return_X_y=True, as_frame=True)
     y = labels[y.to_numpy() % len(labels)]
     weights = {label: 1 + index for index, label in enumerate(labels)}
@@ -206,7 +189,7 @@ def test_labels_and_names_are_loaded_with_their_type(tmp_path, labels):
         again.predict(frame[frame.columns[::-1]])
 
 
-def test_network_alone_says_that_it_wants_scaled_inputs(wine, tmp_path):
+def test_network_alone_says_that_it_wants_scaled_inputs(quick, wine, tmp_path):
     X, test, y, _ = wine
     clf = quick(epochs=2, members=2).fit(X, y)
     for name, model in (("all", clf.model_), ("one", clf.model_.members[0])):
@@ -225,7 +208,7 @@ def test_network_alone_says_that_it_wants_scaled_inputs(wine, tmp_path):
         load(tmp_path)
 
 
-def test_what_cannot_be_saved_or_loaded(wine, tmp_path):
+def test_what_cannot_be_saved_or_loaded(quick, wine, tmp_path):
     X, _, y, _ = wine
     with pytest.raises(NotFittedError):
         quick().save(tmp_path)
@@ -259,7 +242,7 @@ def test_prediction_of_a_row_does_not_depend_on_the_others(fitted, wine):
     np.testing.assert_allclose(one_by_one, fitted.predict_interval(test)[:10], atol=1e-12)
 
 
-def test_pipeline_grid_search_and_cross_validation(wine):
+def test_pipeline_grid_search_and_cross_validation(quick, wine):
     X, test, y, labels = wine
     pipeline = make_pipeline(MinMaxScaler(), quick(epochs=10))
     search = GridSearchCV(pipeline, {"creinnclassifier__hidden": [(8,), (16, 8)]}, cv=2, scoring="neg_log_loss")
@@ -268,7 +251,7 @@ def test_pipeline_grid_search_and_cross_validation(wine):
     assert cross_val_score(quick(epochs=40), X, y, cv=2).mean() > 0.85
 
 
-def test_names_of_columns_are_kept_and_checked():
+def test_names_of_columns_are_kept_and_checked(quick):
     frame, y = load_iris(return_X_y=True, as_frame=True)
     clf = quick(epochs=2).fit(frame, y)
     assert clf.feature_names_in_.tolist() == list(frame.columns)
@@ -279,7 +262,7 @@ def test_names_of_columns_are_kept_and_checked():
         clf.predict(frame.to_numpy()[:, :3])
 
 
-def test_class_weights_raise_the_recall_of_a_rare_class():
+def test_class_weights_raise_the_recall_of_a_rare_class(quick):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2)) + 1.2 * (np.arange(600) >= 560)[:, None]
     y = np.where(np.arange(600) >= 560, "rare", "usual")
@@ -293,7 +276,7 @@ def test_class_weights_raise_the_recall_of_a_rare_class():
 # Weights of rows.
 
 
-def test_rows_of_weight_zero_are_left_out(wine):
+def test_rows_of_weight_zero_are_left_out(quick, wine):
     X, test, y, _ = wine
     weights = (np.arange(len(y)) % 3).astype(float)
     for options in ({}, {"early_stopping": True}, {"standardize": False, "distance": False}):
@@ -306,7 +289,7 @@ def test_rows_of_weight_zero_are_left_out(wine):
         quick().fit(X, y, sample_weight=y == "barolo")
 
 
-def test_weights_of_rows_do_what_those_of_classes_do(wine):
+def test_weights_of_rows_do_what_those_of_classes_do(quick, wine):
     X, test, y, _ = wine
     by_class = {"barbera": 4.0, "barolo": 1.0, "grignolino": 0.5}
     of_rows = np.array([by_class[label] for label in y])
@@ -324,7 +307,7 @@ def test_weights_of_rows_do_what_those_of_classes_do(wine):
     np.testing.assert_allclose(balanced.fit(X, y, of_rows).predict_proba(test), expected, atol=0.02)
 
 
-def test_weights_of_rows_count_in_standardisation_and_early_stopping(wine):
+def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine):
     X, _, y, _ = wine
     weights = 1.0 + np.arange(len(y)) % 3
     clf = quick(epochs=3, early_stopping=True).fit(X, y, weights)
@@ -335,18 +318,18 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(wine):
         quick().fit(X, y, sample_weight=-weights)
 
 
-def test_first_prediction_is_the_weighted_frequencies(wine):
+def test_first_prediction_is_the_weighted_frequencies(quick, wine):
     X, _, y, _ = wine
     clf = quick(epochs=1).fit(X, y)
-    for masses, ordinary in product((np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), (True, False)):
-        model = clf._build(masses, ordinary).eval()
+    for masses, layers in product((np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), ("ordinary", "interval")):
+        model = clf._build(masses, layers).eval()
         model.norm.weight.data.zero_()  # what is left are the shifts
         torch.testing.assert_close(
             model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(), torch.from_numpy(masses / masses.sum())
         )
 
 
-def test_early_stopping_stops_and_keeps_the_best(wine):
+def test_early_stopping_stops_and_keeps_the_best(quick, wine):
     X, _, y, _ = wine
     clf = quick(epochs=200, early_stopping=True, patience=3, validation_fraction=0.25).fit(X, y)
     history = clf.histories_[0]
@@ -358,86 +341,21 @@ def test_early_stopping_stops_and_keeps_the_best(wine):
 
 
 @pytest.mark.filterwarnings("ignore:There is one row of each class")
-def test_small_batches_and_a_last_batch_of_one_row():
+def test_small_batches_and_a_last_batch_of_one_row(quick):
     X, y = load_iris(return_X_y=True)
     for rows, batch_size in ((slice(None, None, 6), 2), ([0, 100], 64)):  # 25 rows: a last batch of one; two rows
         clf = quick(epochs=1, batch_size=batch_size).fit(X[rows], y[rows])
         assert np.isfinite(clf.predict_proba(X)).all()
 
 
-def test_standardisation_is_optional(wine):
-    X, test, y, labels = wine
-    assert quick().fit(X * 1e4 + 1e6, y).score(test * 1e4 + 1e6, labels) > 0.9
-    raw = quick(standardize=False, epochs=1).fit(X, y)
-    np.testing.assert_array_equal(raw._preparation.scaled([test], torch.float64).numpy(), test)
-
-
-# What a table may hold.
-
-
-@pytest.mark.parametrize("factor", [1e300, 1e-300])
-def test_columns_of_any_size_are_scaled(wine, factor):
-    X, test, y, _ = wine
-    expected = quick(epochs=3).fit(X, y).predict_interval(test)
-    np.testing.assert_allclose(quick(epochs=3).fit(X * factor, y).predict_interval(test * factor), expected, atol=0.02)
-
-
-@pytest.mark.parametrize("value", [0.1, 1e30])
-def test_a_constant_column_is_zero(wine, value):
-    X, _, y, _ = wine
-    clf = quick(epochs=1).fit(np.c_[X, np.full(len(X), value)], y)
-    assert (clf._preparation.scaled([np.full((3, 14), value)], torch.float64)[:, 13] == 0).all()
-
-
-def test_moments_are_those_of_the_known_numbers(wine):
-    X, _, y, _ = wine
-    weights = 1.0 + np.arange(len(y)) % 3
-    blank = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
-    expected = StandardScaler().fit(blank, sample_weight=weights)
-    preparation = quick(epochs=1).fit(blank, y, weights)._preparation
-    np.testing.assert_allclose(preparation.mean, expected.mean_)
-    np.testing.assert_allclose(preparation.scale, expected.scale_)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_however_far_away_nothing_overflows(wine, dtype):
-    X, _, y, _ = wine
-    for options in ({}, {"members": 2, "combine": "envelope"}):
-        clf = quick(epochs=5, **options).fit(X.astype(dtype), y)
-        far = np.full((4, 13), [[1e7], [1e30], [-1e160], [1.7e308]])
-        np.testing.assert_allclose(clf.uncertainty(far)["epistemic"], np.log2(3), atol=1e-5)
-        np.testing.assert_allclose(clf.predict_interval(far), [[[0, 1]] * 3] * 4, atol=1e-6)
-
-
-def test_columns_that_are_no_numbers_are_refused_by_name():
-    frame, y = load_iris(return_X_y=True, as_frame=True)
-    for column in (
-        pd.Categorical(y),  # of integers, which would pass for numbers
-        pd.Series(["a", "b", "c"])[y].to_numpy(),
-        pd.date_range("2020", periods=len(y)),
-        pd.to_timedelta(np.arange(len(y)), "D"),
-    ):
-        with pytest.raises(ValueError, match=r"Column 'new' of X is of type .*, not numbers"):
-            quick().fit(frame.assign(new=column), y)
-    quick(epochs=1).fit(frame.assign(new=y > 0, other=y.astype("Int64").mask(y == 1)), y)
-
-
-def test_masked_entries_are_missing(wine, fitted):
-    _, test, _, _ = wine
-    gaps = np.arange(13) < 4
-    masked = np.ma.masked_array(test, np.broadcast_to(gaps, test.shape))
-    expected = fitted.predict_interval(np.where(gaps, np.nan, test))
-    np.testing.assert_allclose(fitted.predict_interval(masked), expected, atol=1e-12)
-
-
-def test_one_row_of_each_class_is_said_to_be_too_little(wine):
+def test_one_row_of_each_class_is_said_to_be_too_little(quick, wine):
     X, _, y, _ = wine
     rows = [np.flatnonzero(y == label)[0] for label in np.unique(y)]
     with pytest.warns(UserWarning, match="one row of each class"):
         quick(epochs=1).fit(X[rows], y[rows])
 
 
-def test_a_fit_that_fails_leaves_nothing_half_done(wine):
+def test_a_fit_that_fails_leaves_nothing_half_done(quick, wine):
     X, _, y, _ = wine
     clf = quick(epochs=1).fit(X, y)
     with pytest.raises(ValueError, match="only one class"):
@@ -462,7 +380,7 @@ def test_default_is_the_recommended_form(fitted, wine):
     assert fitted.predict_set(test + 20 * X.std(0)).all()
 
 
-def test_width_follows_the_distance(wine):
+def test_width_follows_the_distance(quick, wine):
     X, test, y, _ = wine
     widths = [np.ptp(quick(distance=scale).fit(X, y).predict_interval(test), axis=-1) for scale in (0, 0.1, 1)]
     assert (widths[0] == 0).all()  # an ordinary network
@@ -470,7 +388,7 @@ def test_width_follows_the_distance(wine):
     assert widths[2].mean() > widths[1].mean() > 0
 
 
-def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(wine, monkeypatch):
+def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monkeypatch):
     X, _, y, _ = wine
     seen = []
 
@@ -484,7 +402,7 @@ def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(wine, monkeypatch
 
 
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
-def test_interval_networks_without_distance(wine, mode):
+def test_interval_networks_without_distance(quick, wine, mode):
     X, test, y, labels = wine
     clf = quick(distance=False, mode=mode).fit(X, y)
     assert (clf.model_.is_interval, clf.model_.mode, clf.model_.distance_radius) == (True, mode, None)
@@ -498,7 +416,7 @@ def test_intervals_for_an_ordinary_network_are_refused(fitted, wine):
         fitted.predict(Interval(test, test))
 
 
-def test_envelope_contains_its_members(wine):
+def test_envelope_contains_its_members(quick, wine):
     X, test, y, _ = wine
     envelope = quick(epochs=3, members=2, combine="envelope").fit(X, y)
     average = quick(epochs=3, members=2).fit(X, y)
@@ -510,7 +428,7 @@ def test_envelope_contains_its_members(wine):
 
 @pytest.mark.parametrize("columns", [[0], [0, 1]])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_few_rows_and_few_columns(columns, classes):
+def test_few_rows_and_few_columns(quick, columns, classes):
     X, y = load_iris(return_X_y=True)
     X, y = X[y < classes][::10][:, columns], y[y < classes][::10]  # five rows of each class
     for options in ({}, {"hidden": ()}, {"early_stopping": True, "validation_fraction": 0.4}, {"members": 2}):
@@ -519,125 +437,6 @@ def test_few_rows_and_few_columns(columns, classes):
         assert all(np.isfinite(values).all() for values in uncertainty.values())
         bits = 1 if classes == 2 else np.log2(3)
         np.testing.assert_allclose(uncertainty["epistemic"][len(X) :], bits, atol=1e-6)
-
-
-# Missing numbers: what they might be makes sets wider.
-
-
-@pytest.fixture(scope="module")
-def cancer():
-    X, y = load_breast_cancer(return_X_y=True)
-    return train_test_split(X, y, stratify=y, random_state=0)
-
-
-@pytest.mark.parametrize(
-    ("data", "options"),
-    [
-        ("wine", {}),
-        ("wine", {"members": 2}),
-        ("wine", {"distance": False}),
-        ("wine", {"distance": False, "mode": "sound"}),
-        ("cancer", {}),
-    ],
-)
-def test_sets_grow_with_what_is_missing(data, options, request):
-    X, test, y, labels = request.getfixturevalue(data)
-    clf = quick(**options).fit(X, y)
-    order = np.random.default_rng(0).permutation(X.shape[1])
-    uncertainty, sizes, covered = [], [], []
-    for missing in (0, 2, len(order) // 2, len(order)):
-        blank = np.where(np.isin(np.arange(len(order)), order[:missing]), np.nan, test)
-        uncertainty.append(clf.uncertainty(blank)["epistemic"].mean())
-        sets, bounds = clf.predict_set(blank), clf.predict_interval(blank)
-        sizes.append(sets.sum(1).mean())
-        covered.append(sets[np.arange(len(test)), np.searchsorted(clf.classes_, labels)].mean())
-    assert (np.diff(uncertainty) > 0).all()
-    assert (np.diff(sizes) >= 0).all()
-    assert sizes[-1] > 1.5
-    assert min(covered) > 0.9
-    np.testing.assert_allclose(bounds, bounds[:1].repeat(len(test), 0), atol=1e-9)  # of no number at all, one answer
-    assert np.isfinite(bounds).all()
-
-
-@pytest.mark.parametrize("options", [{}, {"distance": False}])
-def test_missing_numbers_in_training(wine, tmp_path, options):
-    X, test, y, labels = wine
-    rng = np.random.default_rng(0)
-    gaps = rng.random(X.shape) < 0.2
-    gaps[:, 5] = False
-    clf = quick(epochs=40, **options).fit(pd.DataFrame(np.where(gaps, np.nan, X)), y)
-    assert clf.score(test, labels) > 0.85
-    assert clf.n_features_in_ == 13
-    blank = np.where(np.arange(13) < 4, np.nan, test)
-    assert clf.uncertainty(blank)["epistemic"].mean() > clf.uncertainty(test)["epistemic"].mean()
-    clf.save(tmp_path)
-    again = CreINNClassifier.load(tmp_path)
-    np.testing.assert_allclose(again.predict_interval(blank), clf.predict_interval(blank), atol=1e-6)
-    if options:  # points and intervals have the same marks of what is missing
-        both = clf.predict_interval(Interval(test, test))
-        np.testing.assert_allclose(both, clf.predict_interval(test), atol=1e-9)
-
-
-def test_missing_numbers_after_training_on_intervals(wide):
-    X, test, y, _ = wide
-    clf = quick(epochs=5).fit(X, y)
-    points = test.center.numpy()
-    blank = np.where(np.arange(13) < 6, np.nan, points)
-    assert clf.uncertainty(blank)["epistemic"].mean() > clf.uncertainty(points)["epistemic"].mean()
-
-
-# Interval data, with the same verbs.
-
-
-@pytest.fixture(scope="module")
-def wide(wine):
-    X, test, y, labels = wine
-    spread = 0.2 * X.std(0)
-    return Interval(X - spread, X + spread), Interval(test - spread, test + spread), y, labels
-
-
-def test_interval_data(wide):
-    X, test, y, labels = wide
-    clf = quick(epochs=40).fit(X, y)
-    assert clf.model_.is_interval
-    assert bool(clf.model_.distance_radius.fitted)
-    assert clf.score(test, labels) > 0.9
-    assert clf.predict_interval(test).shape == (len(test), 3, 2)
-    assert clf.predict_set(test).shape == (len(test), 3)
-    assert set(clf.uncertainty(test)) == {"total", "aleatoric", "epistemic"}
-    assert clf.n_features_in_ == 13
-    clf.predict(test.center.numpy())  # points do as well
-    with pytest.raises(ValueError, match="12 features, but CreINNClassifier is expecting 13"):
-        clf.predict(Interval(test.lower[:, 1:], test.upper[:, 1:]))
-
-
-def test_one_map_scales_both_bounds_and_keeps_order(wide):
-    X, _, y, _ = wide
-    clf = quick(epochs=1).fit(X, y)
-    scaled = clf._preparation.scaled([X.lower.numpy(), X.upper.numpy()], torch.float64)
-    both = torch.cat((X.lower, X.upper))
-    mean, std = both.mean(0), both.std(0, correction=0)
-    torch.testing.assert_close(scaled.lower, (X.lower - mean) / std)
-    torch.testing.assert_close(scaled.upper, (X.upper - mean) / std)
-    assert (scaled.lower <= scaled.upper).all()
-
-
-def test_sound_mode_learns_and_a_wider_interval_gives_a_wider_set(wine):
-    X, test, y, labels = wine
-    options = {"learning_rate": 0.01, "mode": "sound", "distance": False, "random_state": 0}
-    clf = CreINNClassifier(epochs=30, **options).fit(X, y)
-    assert clf.score(test, labels) > 0.9
-    spread = 0.1 * X.std(0)
-    inner, outer = clf.predict_interval(test), clf.predict_interval(Interval(test - spread, test + spread))
-    assert (outer[..., 0] <= inner[..., 0] + 1e-9).all()
-    assert (outer[..., 1] >= inner[..., 1] - 1e-9).all()
-    assert 0 < (inner[..., 1] - inner[..., 0]).mean() < 0.5
-
-
-def test_interval_data_in_cross_validation_and_search(wide):
-    X, _, y, _ = wide
-    assert cross_val_score(quick(epochs=40), X, y, cv=2).mean() > 0.85
-    assert GridSearchCV(quick(), {"epochs": [5, 6]}, cv=2).fit(X, y).predict(X).shape == y.shape
 
 
 # What is refused.
@@ -668,36 +467,14 @@ def test_interval_data_in_cross_validation_and_search(wide):
         ({"class_weight": {"barolo": 0.0}}, ValueError, "weight of class 'barolo' must be positive, got 0.0"),
     ],
 )
-def test_settings_are_checked_in_fit(wine, options, error, message):
+def test_settings_are_checked_in_fit(quick, wine, options, error, message):
     X, _, y, _ = wine
     clf = quick(**{"epochs": 1, **options})  # does not complain
     with pytest.raises(error, match=message):
         clf.fit(X, y)
 
 
-def test_data_that_are_refused(wine):
-    X, _, y, _ = wine
-    with pytest.raises(ValueError, match="contains only one class: 'barolo'"):
-        quick().fit(X, np.full(len(X), "barolo"))
-    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
-        quick().fit(X, None)
-    with pytest.raises(ValueError, match="Expected 2D array"):
-        quick().fit(Interval(X[:, 0], X[:, 0]), y)
-    with pytest.raises(ValueError, match="infinity"):
-        quick().fit(np.where(X > 1, np.inf, X), y)
-    with pytest.raises(ValueError, match="Column 2 of X has no number in any row"):
-        quick().fit(np.where(np.arange(13) == 2, np.nan, X), y)
-    with pytest.raises(ValueError, match="Column 0 of X spans more than numbers can"):
-        quick().fit(np.r_[X[:-2], np.full((1, 13), 1e308), np.full((1, 13), -1e308)], y)
-    with pytest.raises(ValueError, match=r"Column 0 of X holds numbers beyond 1e\+15. Set standardize=True"):
-        quick(standardize=False).fit(X * 1e30, y)
-    with pytest.raises(ValueError, match="continuous"):
-        quick().fit(X, X[:, 0])
-    with pytest.raises(ValueError, match="rule must be one of"):
-        quick(epochs=1).fit(X, y).predict_set(X, rule="guess")
-
-
-def test_numpy_numbers_are_taken(wine):
+def test_numpy_numbers_are_taken(quick, wine):
     X, _, y, _ = wine
     options = {"learning_rate": np.float32(0.01), "hidden": np.array([4, 4]), "distance": np.float32(0.5)}
     clf = quick(epochs=np.int64(1), **options).fit(pd.DataFrame(X), y)

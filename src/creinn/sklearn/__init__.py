@@ -1,7 +1,7 @@
 """The estimator for scikit-learn.
 
 In: arrays or intervals, labels. Out: labels, probabilities, intervals, sets. Read in this order: ``estimator``,
-``preparation`` (scaling and missing numbers), ``settings`` (checks), ``files`` (save and load).
+``preparation`` (scaling and missing numbers).
 """
 
 from creinn.sklearn.estimator import CreINNClassifier

@@ -1,20 +1,16 @@
 """CreINN as a scikit-learn classifier: arrays or intervals in; labels, probabilities, bounds, uncertainty out.
 
-In: a table ``(n, features)``, or an :class:`creinn.Interval` of that shape, with any labels. Out: NumPy arrays. Columns
-are standardised inside, by one map for both bounds. NaN is a missing number, which may be any that its column had in
-training: sets grow with what is missing (:mod:`creinn.data.missing`). Networks are trained in single precision on
-``device``. Predictions are made on the CPU in double precision, in which they do not depend on the rows that are
-predicted together; after a fit on float32 in float32, and are then of that type.
-
-Unless asked otherwise it is the recommended form, CreINN-D: an ordinary network whose probability intervals grow with
-the distance from the training data.
+Networks are trained in single precision on ``device``. Predictions are made on the CPU in double precision, in which
+they do not depend on the rows that are predicted together; after a fit on float32 in float32, and are then of that
+type.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,13 +25,18 @@ from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
-from creinn.sklearn.files import load_estimator, save_estimator
+from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import Array, Preparation, as_numbers
-from creinn.sklearn.settings import check_settings
-from creinn.training import TrainConfig
+from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
+
+_KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
+    (("early_stopping", "standardize"), bool | np.bool_, "True or False"),
+    (("learning_rate", "validation_fraction"), Real, "a number"),
+    (("distance",), bool | np.bool_ | Real, "True, False or a number"),
+)
 
 
 class CreINNClassifier(ClassifierMixin, BaseEstimator):
@@ -52,8 +53,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         members: Networks to train and combine.
         batch_size: Rows per step, at least two.
         learning_rate: Of Adam.
-        class_weight: Weight of each class in the loss by label, ``"balanced"`` for weights inverse to the class counts,
-            or ``None`` for equal ones.
+        class_weight: Weights in the loss by label; ``"balanced"`` is inverse to the class counts, ``None`` equal.
         early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
             The scale of the distance is then chosen on these rows too.
         validation_fraction: Share of the rows to hold out for that.
@@ -61,8 +61,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
             otherwise chosen, see :meth:`creinn.CreINN.fit_distance`. ``False`` for an interval network alone. Trained
             on intervals it is an interval network either way, with ``distance`` on top.
-        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, of an interval network and of the softmax; see
-            :class:`creinn.CreINN`.
+        mode: Of an interval network and of the softmax: ``"paper"``, ``"scaled"`` or ``"sound"``, as of ``CreINN``.
         combine: How members make one prediction: ``"average"`` or ``"envelope"``; see :class:`creinn.Ensemble`.
         standardize: Whether to shift and scale columns to mean 0 and deviation 1.
         device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
@@ -131,17 +130,15 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: If data or settings are not as they must be; also if there is one class only.
             TypeError: If a setting is of the wrong type.
         """
-        check_settings(self)
+        self._check_settings()
         self.__dict__.pop("model_", None)  # if this fit fails, what is left of the one before does not fit together
         bounds, y = self._bounds(X, y=y)
         check_classification_targets(y)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-            used = sample_weight > 0
-            if not used.any():
-                raise ValueError("sample_weight is zero in every row.")
-            bounds, y = [bound[used] for bound in bounds], y[used]
-            sample_weight = sample_weight[used] / sample_weight.max()
+        own = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        used = own > 0
+        if not used.any():
+            raise ValueError("sample_weight is zero in every row.")
+        bounds, y, own = [bound[used] for bound in bounds], y[used], own[used] / own.max()
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
@@ -154,11 +151,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
                 "likely too small.",
                 stacklevel=2,
             )
-        weights = self._weights(labels, sample_weight)
+        weights = self._weights(labels, own)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._preparation = Preparation.learn(bounds, sample_weight, self.standardize, seed)
+        self._preparation = Preparation.learn(bounds, own, self.standardize, seed)
         data = [self._preparation.completed(bounds, seed), torch.from_numpy(labels.astype(np.int64))]
-        if self.class_weight is not None or sample_weight is not None:
+        if np.ptp(weights) > 0:
             data.append(torch.from_numpy(weights / weights.mean()))
         train, val = data, None
         if self.early_stopping:
@@ -166,14 +163,12 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
                 np.arange(len(labels)), test_size=self.validation_fraction, stratify=labels, random_state=seed
             )
             train, val = [part[kept] for part in data], [part[held] for part in data]
-        ordinary = len(bounds) == 1 and self._distance() is not False
-        masses = np.bincount(labels, weights)
-        members, self.histories_ = fit_members(
-            lambda: self._build(masses, ordinary), self.members, train, val, self._config(seed)
-        )
+        layers = "ordinary" if len(bounds) == 1 and self._distance() is not False else "interval"
+        build = partial(self._build, np.bincount(labels, weights), layers)
+        members, self.histories_ = fit_members(build, self.members, train, val, self._config(seed))
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
-        self.n_iter_ = max(len(history) for history in self.histories_)
+        self.n_iter_ = max(map(len, self.histories_))
         model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
         self.model_ = model.to("cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64).eval()
         for part in (model, *members):
@@ -233,7 +228,20 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             OSError: If a file cannot be written.
         """
         check_is_fitted(self, "model_")
-        save_estimator(self, directory)
+        parameters = self.get_params()
+        if not isinstance(parameters["random_state"], int | np.integer | None):
+            warnings.warn("A generator as random_state is not saved; the loaded estimator has None.", stacklevel=2)
+            parameters["random_state"] = None
+        record = {
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            "classes": _plain(self.classes_),
+            "dtype": self.classes_.dtype.str,
+            "features": self.n_features_in_,
+            "names": _plain(getattr(self, "feature_names_in_", None)),
+            "histories": [list(history.rows) for history in self.histories_],
+        }
+        classes = [str(label) for label in self.classes_.tolist()]
+        save(self.model_, directory, classes, {**self._preparation.to_json(), "estimator": record})
 
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> "CreINNClassifier":
@@ -243,7 +251,37 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             FileNotFoundError: If there is no saved model.
             ValueError: If a file is damaged, or the directory holds a model, but no estimator.
         """
-        return load_estimator(cls(), directory)
+        prepared = read_config(directory)["preprocessing"]
+        if not isinstance(prepared, dict) or prepared.get("kind") != ESTIMATOR or "estimator" not in prepared:
+            raise ValueError(
+                f"{directory} holds a saved model, but no estimator: CreINNClassifier.save was not what wrote it. "
+                "Read the model with creinn.load."
+            )
+        try:
+            estimator = cls._of(prepared["estimator"])
+            estimator._preparation = Preparation.from_json(prepared)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{directory} does not describe an estimator that can be built: {error!r}.") from error
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The model in .* is the network of a CreINNClassifier")
+            estimator.model_ = load(directory)
+        return estimator
+
+    @classmethod
+    def _of(cls, record: Mapping[str, Any]) -> "CreINNClassifier":
+        """All but the network and the preparation, from what :meth:`save` recorded."""
+        parameters = dict(record["parameters"])
+        parameters["hidden"] = tuple(parameters["hidden"])
+        if isinstance(parameters["class_weight"], list):
+            parameters["class_weight"] = dict(parameters["class_weight"])
+        estimator = cls(**parameters)
+        estimator.classes_ = np.array(record["classes"], dtype=record["dtype"])
+        estimator.n_features_in_ = record["features"]
+        if record["names"] is not None:
+            estimator.feature_names_in_ = np.array(record["names"], dtype=object)
+        estimator.histories_ = [History(tuple(rows)) for rows in record["histories"]]
+        estimator.n_iter_ = max(map(len, estimator.histories_))
+        return estimator
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -259,25 +297,40 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             return [bound, check_array(X.upper.detach().cpu().numpy(), dtype=bound.dtype)], labels
         return [bound], labels
 
-    def _weights(self, labels: Array, sample_weight: Array | None) -> Array:
+    def _check_settings(self) -> None:
+        """Refuse what would be misunderstood; scikit-learn wants the constructor to take anything."""
+        for name, least in (("epochs", 1), ("members", 1), ("batch_size", 2), ("patience", 1)):
+            _check_integer(name, getattr(self, name), least)
+        for names, kind, what in _KINDS:
+            for name in names:
+                if not isinstance(getattr(self, name), kind):
+                    raise TypeError(f"{name} must be {what}, got {getattr(self, name)!r}.")
+        if self.combine not in get_args(Combine):
+            raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
+        if not np.iterable(self.hidden) or isinstance(self.hidden, str):
+            raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
+        for index, width in enumerate(self.hidden):
+            _check_integer(f"hidden[{index}]", width, 1)
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
+
+    def _weights(self, labels: Array, own: Array) -> Array:
         """Weight of each row in the loss: that of its class, times its own."""
-        own = np.ones(len(labels)) if sample_weight is None else sample_weight
-        counts = np.bincount(labels, own)
         weights = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[labels])
         if isinstance(self.class_weight, str):
+            counts = np.bincount(labels, own)
             weights = counts.sum() / (len(counts) * counts)  # "balanced", by weights
         for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
             if not 0 < weight < np.inf:
                 raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
         return weights[labels] * own
 
-    def _build(self, masses: Array, ordinary: bool) -> CreINN:
+    def _build(self, masses: Array, layers: str) -> CreINN:
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
         logits = 1 if len(masses) == 2 else len(masses)
         features, widths = self._preparation.missing.num_features, [int(width) for width in self.hidden]
         network = partial(models.mlp, features, logits, widths)
-        form = {"layers": "ordinary" if ordinary else "interval", "mode": self.mode, "distance": self._distance()}
-        model: CreINN = METHODS["creinn"].build(network, **form)
+        model: CreINN = METHODS["creinn"].build(network, layers=layers, mode=self.mode, distance=self._distance())
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
         bias = model.norm.get_parameter("bias")
@@ -299,3 +352,19 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             keep="best" if self.early_stopping else "last",
             progress=bool(self.verbose),
         )
+
+
+def _check_integer(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's values as Python's, sequences as lists, and mappings, whose keys may be other than texts, as pairs."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return [[_plain(key), _plain(entry)] for key, entry in value.items()]
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -1,7 +1,7 @@
 """What an estimator does to rows before its network gets them: columns scaled, missing numbers dealt with.
 
-In: points ``(n, features)`` with NaN where a number is missing, or lower and upper bounds. Out: inputs of a network to
-train on, and credal sets. What was learnt from the training rows is plain JSON, so that a saved model can say it.
+In: points ``(n, features)`` with NaN where a number is missing, or lower and upper bounds. Out: inputs of a network,
+and credal sets. What was learnt from the training rows can be written as plain JSON, for a saved model.
 """
 
 from collections.abc import Sequence
@@ -21,28 +21,20 @@ from creinn.saving import ESTIMATOR
 Array = npt.NDArray[Any]
 Bounds = Sequence[Array]
 """Points alone, or lower and upper bounds; NaN in points is a missing number."""
-FAR = 1e6
-"""Widths of the training range beyond which it does not matter how far away a number is."""
-LARGEST = 1e15
-"""Larger numbers have squares that single precision hardly holds."""
+FAR = 1e6  # widths of the training range beyond which it does not matter how far away a number is
+LARGEST = 1e15  # larger numbers have squares that single precision hardly holds
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """One map for both bounds, and what missing numbers may be.
+    """One map for both bounds, and what missing numbers may be."""
 
-    Args:
-        mean: What is taken from each column.
-        scale: What it is then divided by.
-        missing: Learnt from the scaled training rows.
-    """
-
-    mean: Array
-    scale: Array
-    missing: Missing
+    mean: Array  # is taken from each column
+    scale: Array  # by which it is then divided
+    missing: Missing  # learnt from the scaled training rows
 
     @classmethod
-    def learn(cls, bounds: Bounds, sample_weight: Array | None, standardize: bool, seed: int) -> "Preparation":
+    def learn(cls, bounds: Bounds, weights: Array, standardize: bool, seed: int) -> "Preparation":
         """Learn from training rows.
 
         Raises:
@@ -51,9 +43,7 @@ class Preparation:
         rows = np.concatenate(bounds)
         _refuse(np.isnan(rows).all(0), "has no number in any row. Drop it.")
         if standardize:
-            mean, scale = _moments(
-                rows, np.ones(len(rows)) if sample_weight is None else np.tile(sample_weight, len(bounds))
-            )
+            mean, scale = _moments(rows, np.tile(weights, len(bounds)))
             _refuse(~np.isfinite(mean + scale), "spans more than numbers can. Divide it first.")
         else:
             mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
@@ -67,11 +57,9 @@ class Preparation:
         """
         low, high = self.missing.low.double(), self.missing.high.double()
         far = FAR * (high - low).clamp_min(1)
-        scaled = (torch.from_numpy(_scaled(bound, self.mean, self.scale)) for bound in bounds)
-        tensors = [
-            values.clamp((low - far).to(values.dtype), (high + far).to(values.dtype)).to(dtype) for values in scaled
-        ]
-        return tensors[0] if len(tensors) == 1 else Interval(*tensors)
+        sides = [torch.from_numpy(_scaled(bound, self.mean, self.scale)) for bound in bounds]
+        sides = [side.clamp((low - far).to(side.dtype), (high + far).to(side.dtype)).to(dtype) for side in sides]
+        return sides[0] if len(sides) == 1 else Interval(*sides)
 
     def completed(self, bounds: Bounds, seed: int) -> Inputs:
         """Inputs to train on, in single precision."""
@@ -88,7 +76,7 @@ class Preparation:
         return prediction
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Plain JSON, for a saved model."""
         scaler = {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
         return {"kind": ESTIMATOR, "scaler": scaler, "missing": self.missing.to_json()}
 
