@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from creinn.classifier.distance import fit_statistics, ledoit_wolf, squared_distance
-from creinn.classifier.places import observe, pooled
+from creinn.classifier.network import observe, pooled
 from creinn.evaluation import ood_detection
 from creinn.experiments import experiment
 from creinn.experiments.inputs import divide, network_inputs, prepare_all

@@ -27,7 +27,7 @@ from creinn.classifier.distance import (
     ledoit_wolf,
     squared_distance,
 )
-from creinn.classifier.places import observe
+from creinn.classifier.network import observe
 from distance_cases import blobs, ordinary
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from creinn import CreINN, models
-from creinn.classifier.places import find_head, observe
+from creinn.classifier.network import find_head, observe
 from distance_cases import blobs
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 import creinn
 from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import nn as inn
-from creinn.classifier.logits import check_logits
+from creinn.classifier.network import check_logits
 from creinn.rivals import SNN, DeepEnsemble
 
 Y = torch.arange(60) % 3

@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 
 from creinn import CredalSet, Interval
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.distance import squared_distance
-from creinn.classifier.places import observe
-from creinn.classifier.scale import LARGEST_SCALE_SEEN, SCALES, Observed, area_under_rejection, choose_scale, one_sixth
+from creinn.classifier.distance import (
+    LARGEST_SCALE_SEEN,
+    SCALES,
+    Observed,
+    area_under_rejection,
+    choose_scale,
+    one_sixth,
+    squared_distance,
+)
+from creinn.classifier.network import observe
 from creinn.evaluation import auarc
 from distance_cases import blobs, ordinary
 

@@ -55,7 +55,7 @@ def test_all_forms_of_data_give_the_same_batches():
     order = shuffled(7, 3, torch.Generator().manual_seed(0))
     for form in forms:
         for index, batch in zip(order, rows(form).shuffled(3, seed=0), strict=True):
-            assert torch.equal(batch.index, index)
+            assert torch.equal(batch.rows, index)
             assert torch.equal(batch.x, x[index])
             assert batch.x.dtype == torch.float32
             assert torch.equal(batch.y, y[index])

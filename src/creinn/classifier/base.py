@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from creinn.classifier.inputs import batches, find_not_finite, first_rows, placed, rows_not_finite, without_gaps
-from creinn.classifier.logits import as_logits, check_logits, run
+from creinn.classifier.network import as_logits, check_logits, try_out
 
 Inputs: TypeAlias = Any
 """A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors: see ``inputs.py``."""
@@ -110,17 +110,16 @@ class Classifier(torch.nn.Module):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
         if missing not in ("refuse", "vacuous"):
             raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
-        reference = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
+        like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
         parts: list[Prediction] = []
         with evaluating(self), torch.no_grad():
             for batch in batches(x, batch_size):
-                batch = placed(batch, reference.device, reference.dtype)
+                batch = placed(batch, like.device, like.dtype)
                 lacking = None
                 if where := find_not_finite(batch, first=sum(map(len, parts))):
                     if missing == "refuse":
                         raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
-                    lacking = rows_not_finite(batch)
-                    batch = without_gaps(batch)
+                    lacking, batch = rows_not_finite(batch), without_gaps(batch)
                 self.check_network(batch)
                 prediction = self(batch)
                 parts.append(prediction if lacking is None else self._vacuous(prediction, lacking))
@@ -149,7 +148,7 @@ class Classifier(torch.nn.Module):
                 part.gives_logits = True
 
     def _check_network(self, x: Inputs) -> None:
-        logits = as_logits(run(self.network, x), self.logits)
+        logits = as_logits(try_out(self.network, x), self.logits)
         check_logits(logits, self.logits, f"The network {type(self.network).__name__}")
 
     def options(self) -> dict[str, Any]:

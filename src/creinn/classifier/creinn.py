@@ -15,11 +15,19 @@ from torch import Tensor
 
 from creinn import nn as inn
 from creinn.classifier.base import Classifier, Inputs, Missing, common_classes
-from creinn.classifier.distance import DistanceRadius, add_radius
+from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
 from creinn.classifier.inputs import find_not_finite, labelled_batches, placed
-from creinn.classifier.logits import as_logits, check_logits, run
-from creinn.classifier.places import check_features, check_places, find_head, named_stages, observe, pooled
-from creinn.classifier.scale import Observed, fit_radius
+from creinn.classifier.network import (
+    as_logits,
+    check_features,
+    check_logits,
+    check_places,
+    find_head,
+    named_stages,
+    observe,
+    pooled,
+    try_out,
+)
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
@@ -72,17 +80,14 @@ class CreINN(_Credal):
       :func:`creinn.nn.scale_radii_`.
     * With ``distance``, in any mode: inputs whose features are far from the training data get wider sets. In the
       recommended form, CreINN-D, ``network`` is an ordinary one: it is trained and predicts at an ordinary network's
-      cost, and the radius enters at the logits alone.
-
-    The distance is fitted when :func:`creinn.fit` ends, or by :meth:`fit_distance`; it plays no part in training mode.
+      cost, and the radius enters at the logits alone. The distance is fitted when :func:`creinn.fit` ends, or by
+      :meth:`fit_distance`; it plays no part in training mode.
 
     Args:
         network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
             ordinary one, which takes what it was made for: tensors of any dtype, or a dict or tuple of them.
-        mode: ``"paper"``, ``"scaled"`` or ``"sound"``. The interval batch norms inside ``network`` are switched to it,
-            in place.
-        logits: Number of logits ``K``; by default that of the network's last interval layer, or of an
-            ordinary one's head.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``. Interval batch norms in ``network`` are switched to it.
+        logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits.
         distance: ``True`` to choose the scale of the distance on held-out data, a number to fix it; ``None`` or
             ``False`` for none.
@@ -128,36 +133,32 @@ class CreINN(_Credal):
         _check_choice("mode", mode, Mode)
         _check_choice("loss", loss, Loss)
         _check_distance(distance)
-        self.network = network
-        self.mode = mode
+        self.network, self.mode, self.head, self._loss = network, mode, head, loss
         self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
-        if not self.is_interval and (distance is None or distance is False):
+        has_distance = distance is not None and distance is not False
+        if not self.is_interval and not has_distance:
             raise ValueError(
                 "The network has no interval layer, so its credal sets would be single points. Build it from "
                 "creinn.nn, make an interval twin of it with creinn.convert(network), or pass distance=True."
             )
-        self.head = head
         self.logits = logits if logits is not None else _count_logits(network, head)
-        self.logit_norm = logit_norm
         self.num_classes = max(self.logits, 2)
-        self.norm: torch.nn.Module
-        if self.is_interval:
-            self.norm = inn.BatchNorm1d(self.logits, mode=mode) if logit_norm else inn.Identity()
-        else:
-            self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
+        self.logit_norm = logit_norm
+        self.norm: torch.nn.Module = inn.Identity() if self.is_interval else torch.nn.Identity()
+        if logit_norm:
+            norm = inn.BatchNorm1d(self.logits, mode=mode) if self.is_interval else torch.nn.BatchNorm1d(self.logits)
+            like = next(network.parameters())
+            self.norm = norm.to(like.device, like.dtype)
         for layer in network.modules():
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
         self.distance = distance
         self.distance_at = named_stages(network) if distance_at is None else tuple(distance_at)
         check_places(network, self.distance_at)
-        self._loss = loss
-        self._has_warned = False  # that the distance is left out
         self.distance_radius: DistanceRadius | None = None
-        if distance is not None and distance is not False:
+        self._has_warned = False  # that the distance is left out
+        if has_distance:
             self._add_distance()
-        reference = next(network.parameters())
-        self.norm.to(reference.device, reference.dtype)
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
@@ -216,16 +217,14 @@ class CreINN(_Credal):
     ) -> "CreINN":
         """Make the radius of the logits grow with the distance from training data; one pass over these.
 
-        The model ends in eval mode, since the distance plays no part in training mode.
-
         Works for any network, trained or converted, whose last linear layer can be found, or whose modules at
-        ``distance_at`` run once; see :mod:`creinn.classifier.places`.
-        A model that was built without ``distance`` gets one, as with ``distance=True``.
+        ``distance_at`` run once; see :mod:`creinn.classifier.network`. A model that was built without ``distance`` gets
+        one, as with ``distance=True``. It ends in eval mode, since the distance plays no part in training mode.
 
         The scale, unless ``distance`` is a number, is the largest one up to which predictions on ``held_out`` hardly
-        suffer (:func:`creinn.classifier.scale.choose_scale`). Without such data a sixth of the training data is used
+        suffer (:func:`creinn.classifier.distance.choose_scale`). Without such data a sixth of the training data is used
         for it. The network has learnt these, so the choice is optimistic; it goes up to
-        :data:`creinn.classifier.scale.LARGEST_SCALE_SEEN` only.
+        :data:`creinn.classifier.distance.LARGEST_SCALE_SEEN` only.
 
         Args:
             x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.
@@ -257,8 +256,8 @@ class CreINN(_Credal):
             find_head(self.network, self.head)  # refuses a network without one
         self.gives_logits = False  # there are features to be looked at too
         self.distance_radius = DistanceRadius(max(1, len(self.distance_at)), self.num_classes)
-        reference = next(self.network.parameters())
-        self.distance_radius.to(reference.device, reference.dtype)
+        like = next(self.network.parameters())
+        self.distance_radius.to(like.device, like.dtype)
 
     def _warn_of_skipped_distance(self) -> None:
         radius = self.distance_radius
@@ -268,7 +267,7 @@ class CreINN(_Credal):
 
     def _check_network(self, x: Inputs) -> None:
         x, who = self._inputs(x), f"The network {type(self.network).__name__}"
-        output = run(self.network, x)
+        output = try_out(self.network, x)
         if self.head is None:
             output = as_logits(output, self.logits)
         if self.distance_radius is not None or self.head is not None:
@@ -297,16 +296,16 @@ class CreINN(_Credal):
 
     def _observe(self, data: Any, batch_size: int, name: str) -> Observed:
         """Features to measure, normalised logits and classes of all rows."""
-        reference = next(self.network.parameters())
+        like = next(self.network.parameters())
         parts: list[Observed] = []
         rows = 0
         for x, y in labelled_batches(data, batch_size, name):
-            x = placed(x, reference.device, reference.dtype)
+            x = placed(x, like.device, like.dtype)
             if where := find_not_finite(x, name[0].lower() + name[1:], rows):
                 raise ValueError(f"{where}. Impute or drop it first.")
             self.check_network(x)
             outputs, logits = observe(self.network, self._inputs(x), self.distance_at, self.head)
-            labels, count = torch.as_tensor(y, device=reference.device).long(), len(logits)
+            labels, count = torch.as_tensor(y, device=like.device).long(), len(logits)
             if labels.shape != (count,) or bool(((labels < 0) | (labels >= self.num_classes)).any()):
                 raise ValueError(
                     f"{name} need one class in 0 .. {self.num_classes - 1} per row, but {count} rows have classes of "

@@ -7,34 +7,48 @@ Out: one radius per row, which CreINN adds to the radius of every logit, after b
     d_l(x) = \min_k\, (f_l(x) - \mu_{lk})^\top \Sigma_l^{-1} (f_l(x) - \mu_{lk}), \quad
     e(x) = \max\bigl(0,\ \operatorname{mean}_l d_l(x) / \operatorname{median} d_l - 1\bigr), \quad r(x) = s\, e(x).
 
-:math:`\mu_{lk}` are class means and :math:`\Sigma_l` is one covariance within all classes: a closed form, one pass over
-the data. Near them nothing changes; far away the credal set becomes all of the simplex, which is what ignorance looks
-like. Up to rounding, the intersection probability orders the classes as the logits do, whatever the radius; the label
-is taken from the logits themselves, so that it is the network's to the last row.
+:math:`\mu_{lk}` are class means and :math:`\Sigma_l` is one covariance within all classes: a closed form. Near the data
+nothing changes; far away the credal set becomes all of the simplex, which is what ignorance looks like. The label is
+that of the logits, which the intersection probability agrees with up to rounding, whatever the radius.
 
 :math:`\Sigma_l` is shrunk towards a multiple of the identity (Ledoit and Wolf, 2004), so that few samples, more
 features than samples and constant features give finite distances. Of many features, the directions of the largest
 variances are kept as they are, and all others have the mean of their variances. Sums are taken in float64. An interval
 of features gets an upper bound of :math:`d_l` over the box: the radius is then at least that of every member.
+
+The scale :math:`s` is the largest up to which predictions on data of the training distribution hardly suffer: neither
+the accuracy-rejection curve by total uncertainty, nor the number of classes that cannot be ruled out.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from creinn.interval import Interval, as_interval
+from creinn.credal.credal_set import CredalSet
+from creinn.interval import Interval, as_interval, cat
 from creinn.numerics import widen
 
 Features: TypeAlias = Sequence[Interval | Tensor]
 """Features ``(N, D)`` at each place of the network."""
+Head: TypeAlias = Callable[[Interval], CredalSet]
 
 VACUOUS = 20.0
 """A radius this much larger than the range of the logits makes the set all of the simplex; it is not made larger."""
 LARGEST_RANK = 256
 """Most directions of the features that have a variance of their own."""
+SCALES = tuple(10 ** (exponent / 10) for exponent in range(-20, 11))
+"""Values of the scale that are tried: 0.01 to 10, ten in each decade."""
+ALLOWED_FALL = 0.002
+"""What the scale may cost in area under the accuracy-rejection curve."""
+ALLOWED_GROWTH = 0.1
+"""What it may add to the mean number of undominated classes; where there are no errors, the curve allows any scale."""
+LARGEST_SCALE_SEEN = 0.3
+"""Largest scale that is chosen on data the network was trained on: it knows them too well to judge by."""
 _LEAST_SHRINKAGE = 1e-6
 _BLOCK = 4096  # rows that are widened at once
 
@@ -74,48 +88,36 @@ class Statistics(NamedTuple):
 
 
 def fit_statistics(
-    features: Float[Tensor, "rows features"],
-    labels: Int[Tensor, " rows"],
-    num_classes: int,
-    rank: int = LARGEST_RANK,
+    features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], num_classes: int, rank: int = LARGEST_RANK
 ) -> Statistics:
     """Class means and the shrunk covariance within classes; tensors are float64 where the device has it.
 
     Where features do not vary within classes (one sample each, say), their covariance over all classes stands in;
-    where they do not vary at all, the identity.
-
-    Args:
-        features: Of the training data.
-        labels: Their classes.
-        num_classes: Number of classes.
-        rank: Most directions with a variance of their own.
+    where they do not vary at all, the identity. At most ``rank`` directions have a variance of their own.
 
     Raises:
         ValueError: If there are no rows, or a feature is NaN, infinite, or too large to be squared.
     """
     if len(features) == 0:
         raise ValueError("The distance needs training data, but there are no rows.")
-    square = torch.stack([widen(block).square().sum() for block in features.split(_BLOCK)]).sum() / features.numel()
+    blocks = list(zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True))
+    square = torch.stack([widen(block).square().sum() for block, _ in blocks]).sum() / features.numel()
     if not bool(square.square().isfinite()):  # fourth powers enter the shrinkage
         raise ValueError(
             "The features of the training data are not finite, or so large that their squares overflow. "
             "Look for an overflow in the network."
         )
-    origin = torch.stack([widen(block).sum(0) for block in features.split(_BLOCK)]).sum(0) / len(features)
+    origin = torch.stack([widen(block).sum(0) for block, _ in blocks]).sum(0) / len(features)
     counts = torch.bincount(labels, minlength=num_classes)
     means = origin.new_zeros(num_classes, features.shape[1])
-    for block, label in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True):
+    for block, label in blocks:
         means.index_add_(0, label, widen(block) - origin)
     means /= counts.clamp_min(1).unsqueeze(1)
     means[counts == 0] = means[counts.argmax()].clone()
 
-    def residuals(within: bool) -> Iterable[Tensor]:
-        for block, label in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True):
-            yield widen(block) - origin - (means[label] if within else 0)
-
     noise = float(square) * torch.finfo(features.dtype).eps ** 2
-    for within in (True, False):
-        covariance, shrinkage = ledoit_wolf(residuals(within))
+    for middles in (means, torch.zeros_like(means)):  # within classes, over all of them
+        covariance, shrinkage = ledoit_wolf(widen(block) - origin - middles[label] for block, label in blocks)
         variance = covariance.diagonal().mean()
         if variance > noise:
             break
@@ -134,23 +136,20 @@ def fit_statistics(
 def ledoit_wolf(
     residuals: Iterable[Float[Tensor, "_ features"]],
 ) -> tuple[Float[Tensor, "features features"], float]:
-    r"""Covariance of centred rows, given in blocks, and the share by which to shrink it towards its mean variance.
+    r"""Covariance :math:`S` of centred rows, given in blocks, and the share :math:`\rho` by which to shrink it.
 
     The estimate is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`, with the :math:`\rho` that has the least expected
     squared error (Ledoit and Wolf, 2004, in closed form).
-
-    Returns:
-        :math:`S`, not shrunk, and :math:`\rho`.
 
     Example:
         >>> covariance, share = ledoit_wolf([torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])])
         >>> covariance.diagonal(), share  # round already: whatever the share, the estimate is the same
         (tensor([0.5000, 0.5000]), 0.0)
     """
-    blocks = iter(residuals)
-    first = next(blocks)
-    products, fourth, rows = first.mT @ first, first.square().sum(1).square().sum(), len(first)
-    for block in blocks:
+    products: Any = 0
+    fourth: Any = 0
+    rows = 0
+    for block in residuals:
         products += block.mT @ block
         fourth += block.square().sum(1).square().sum()
         rows += len(block)
@@ -205,19 +204,8 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
 
 
 class Distance(torch.nn.Module):
-    """Features ``(N, D)`` in, squared distances ``(N,)`` relative to the usual one out.
+    """Features ``(N, D)`` in, squared distances ``(N,)`` relative to the usual one out; empty until :meth:`fit`."""
 
-    Its tensors are empty until :meth:`fit`, or until they are loaded.
-
-    Args:
-        num_classes: Number of classes.
-    """
-
-    origin: Tensor
-    directions: Tensor
-    deviations: Tensor
-    rest: Tensor
-    means: Tensor
     median: Tensor
 
     def __init__(self, num_classes: int) -> None:
@@ -226,20 +214,12 @@ class Distance(torch.nn.Module):
         for name in (*Statistics._fields, "median"):
             self.register_buffer(name, torch.empty(0))
 
-    def reset(self) -> None:
-        """Forget the data."""
-        for name, tensor in self.named_buffers():
-            setattr(self, name, tensor.new_empty(0))
-
     @torch.no_grad()
     def fit(self, features: Interval | Tensor, labels: Tensor, new: Interval | Tensor | None = None) -> None:
         """Take statistics from the centres of training features, and the median distance.
 
-        Args:
-            features: Of the training data.
-            labels: Their classes.
-            new: Features of data of the same distribution that the network was not trained on. The median is then over
-                these, since features of training data lie closer to their means than those of new data.
+        The median is over ``new``, features of data that the network was not trained on, if there are any: features of
+        training data lie closer to their means.
         """
         features = as_interval(features)
         for name, value in fit_statistics(features.center, labels, self.num_classes)._asdict().items():
@@ -254,7 +234,7 @@ class Distance(torch.nn.Module):
     @property
     def statistics(self) -> Statistics:
         """What distances are measured with."""
-        return Statistics(self.origin, self.directions, self.deviations, self.rest, self.means)
+        return Statistics(*(getattr(self, name) for name in Statistics._fields))
 
     def forward(self, features: Interval | Tensor) -> Tensor:
         """Squared distance over its median."""
@@ -266,12 +246,10 @@ class Distance(torch.nn.Module):
         Loading does this first, since the number of features is only known when the distance is fitted.
         """
         shapes = [tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state]
-        if len(shapes) < len(self._buffers):
-            return
-        features, rank = shapes[1] if len(shapes[1]) == 2 else (0, 0)
+        features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))  # of the directions
         width = rank if rank == features else rank + features
         fitted = [(features,), (features, rank), (rank,), (), (self.num_classes, width), ()]
-        if shapes in (fitted, [(0,)] * len(shapes)):
+        if shapes in (fitted, [(0,)] * len(fitted)):
             for name, shape in zip(list(self._buffers), shapes, strict=True):
                 setattr(self, name, self.median.new_empty(shape))
 
@@ -281,12 +259,7 @@ class Distance(torch.nn.Module):
 
 
 class DistanceRadius(torch.nn.Module):
-    """Features at each place in, radii ``(N,)`` out; 0 until :meth:`fit` is called.
-
-    Args:
-        places: Number of places in the network.
-        num_classes: Number of classes.
-    """
+    """Features at each of several places in the network in, radii ``(N,)`` out; 0 until :meth:`fit` is called."""
 
     distances: Any  # a ModuleList of Distance
     scale: Tensor
@@ -301,7 +274,8 @@ class DistanceRadius(torch.nn.Module):
     def reset(self) -> None:
         """Forget the data: radii are 0 again."""
         for distance in self.distances:
-            distance.reset()
+            for name, tensor in distance.named_buffers():
+                setattr(distance, name, tensor.new_empty(0))
         self.scale.zero_()
         self.fitted.zero_()
 
@@ -326,3 +300,95 @@ class DistanceRadius(torch.nn.Module):
         if self.distances[0].median.numel() == 0:
             return as_interval(features[0]).lower.new_zeros(len(features[0]))
         return self.scale * self.excess(features)
+
+
+class Observed(NamedTuple):
+    """What a network makes of rows whose classes are known."""
+
+    features: tuple[Interval, ...]
+    logits: Interval
+    labels: Tensor
+
+    @classmethod
+    def concatenate(cls, parts: Iterable["Observed"]) -> "Observed":
+        """All rows of several batches."""
+        features, logits, labels = zip(*parts, strict=True)
+        return cls(tuple(map(cat, zip(*features, strict=True))), cat(logits), torch.cat(labels))
+
+    def take(self, rows: Tensor) -> "Observed":
+        """The rows of a mask."""
+        return Observed(tuple(part[rows] for part in self.features), self.logits[rows], self.labels[rows])
+
+
+def fit_radius(
+    radius: DistanceRadius, train: Observed, held_out: Observed | None, scale: float | None, head: Head
+) -> None:
+    """Fit statistics, median and scale of ``radius``, in place.
+
+    Data that the network was not trained on, ``held_out``, decide the median, and the scale unless it is given. Without
+    them the scale is chosen on a sixth of the training data, with the distance fitted to the rest of them.
+    """
+    radius.fit(train.features, train.labels, None if held_out is None else held_out.features)
+    if scale is None and held_out is not None:
+        scale = choose_scale(held_out, radius.excess(held_out.features), head)
+    elif scale is None:
+        apart = one_sixth(train.labels)
+        judged, rest = train.take(apart), train.take(~apart)
+        trial = copy.deepcopy(radius)
+        if len(rest.labels) > 0:
+            trial.fit(rest.features, rest.labels)
+        scale = choose_scale(judged, trial.excess(judged.features), head, LARGEST_SCALE_SEEN)
+    radius.scale.fill_(scale)
+
+
+def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head, largest: float = math.inf) -> float:
+    """The largest of :data:`SCALES` up to which predictions on data of the training distribution hardly suffer.
+
+    From the smallest scale on, each may lower the area under the accuracy-rejection curve by at most
+    :data:`ALLOWED_FALL` against scale 0, and add at most :data:`ALLOWED_GROWTH` to the mean number of undominated
+    classes; the last one before the first that does more is chosen. If even the smallest does, it is chosen all the
+    same: it orders inputs by distance and leaves their sets small. Scales above ``largest`` are not tried.
+    """
+
+    def judge(scale: float) -> tuple[float, float]:
+        """Area under the curve, and mean number of undominated classes."""
+        prediction = head(add_radius(observed.logits, scale * excess))
+        # of more than two classes, total uncertainty alone: the lower entropy that goes with it takes longer
+        total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
+        assert isinstance(total, Tensor)
+        undominated = prediction.classes("dominance").sum(-1).double().mean()
+        return area_under_rejection(total, correct), float(undominated)
+
+    correct = head(observed.logits).label == observed.labels  # whatever the scale
+    area, classes = judge(0.0)
+    chosen = SCALES[0]
+    for scale in SCALES:
+        if scale > largest:
+            break
+        new_area, new_classes = judge(scale)
+        if new_area < area - ALLOWED_FALL or new_classes > classes + ALLOWED_GROWTH:
+            break
+        chosen = scale
+    return chosen
+
+
+def area_under_rejection(score: Float[Tensor, " rows"], correct: Bool[Tensor, " rows"]) -> float:
+    """Mean accuracy of the ``k`` least uncertain rows over all ``k``, ties by their expectation.
+
+    :func:`creinn.evaluation.auarc`, on tensors and unchecked: evaluation knows no model, and models not evaluation.
+
+    Example:
+        >>> area_under_rejection(torch.tensor([0.1, 0.9]), torch.tensor([True, False]))
+        0.75
+    """
+    _, tie, size = score.unique(return_inverse=True, return_counts=True)
+    hits = torch.bincount(tie, weights=widen(correct.float())) / size
+    kept = torch.arange(1, len(score) + 1, device=score.device)
+    return float((hits.repeat_interleave(size).cumsum(0) / kept).mean())
+
+
+def one_sixth(labels: Int[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
+    """A mask that takes a sixth of each class at random, the same whenever it is called."""
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    return torch.zeros_like(labels, dtype=torch.bool).index_fill_(0, by_class[::6], True)

@@ -65,12 +65,7 @@ def as_inputs(x: Any) -> Any:
         raise TypeError(
             f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {type(x).__name__}."
         )
-    return each(_as_tensor, dict(x) if isinstance(x, Mapping) else x)
-
-
-def each(function: Callable[[Any], Any], x: Any) -> Any:
-    """Inputs of the same form with every tensor and interval changed; what else a dict or tuple may hold stays."""
-    return pytree.tree_map(lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part)
+    return _each(_as_tensor, dict(x) if isinstance(x, Mapping) else x)
 
 
 def count_rows(x: Any) -> int:
@@ -79,7 +74,7 @@ def count_rows(x: Any) -> int:
     Raises:
         ValueError: If they have not.
     """
-    rows = {name: len(part) if _is_part(part) and part.ndim else None for name, part in _parts(x).items()}
+    rows = _rows(x)
     if len(set(rows.values())) != 1 or None in rows.values():
         found = ", ".join(f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items())
         raise ValueError(f"Every part of the inputs must have the same number of rows, but {found or 'there is none'}.")
@@ -88,15 +83,14 @@ def count_rows(x: Any) -> int:
 
 def take(x: Any, rows: Any) -> Any:
     """Some rows of inputs, by their numbers or as a slice."""
-    return each(lambda part: part[rows.to(part.device) if isinstance(rows, Tensor) else rows], x)
+    return _each(lambda part: part[rows.to(part.device) if isinstance(rows, Tensor) else rows], x)
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
     """A copy of the first rows of a batch; of all of it, if its parts differ in their numbers of rows."""
-    parts = _parts(x).values()
-    if len({len(part) if _is_part(part) and part.ndim else None for part in parts}) == 1:
+    if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
-    return each(lambda part: part.clone(), x)
+    return _each(lambda part: part.clone(), x)
 
 
 def placed(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
@@ -107,26 +101,20 @@ def placed(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
             part = part.pin_memory().to(device, non_blocking=True)
         return part.to(device or part.device, dtype if part.dtype.is_floating_point else part.dtype)
 
-    return each(place, x)
+    return _each(place, x)
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Where inputs hold NaN or an infinite number, in words; nothing if they do not.
-
-    Args:
-        x: Inputs.
-        name: What they are called.
-        first: Number of their first row.
+    """Where inputs hold NaN or an infinite number, in words; nothing if they do not. ``first``: number of their row 0.
 
     Example:
         >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
         'row 17 of the inputs holds nan at index (17, 1)'
     """
     for path, part in _parts(x).items():
-        for tensor in pytree.tree_leaves(part):
-            if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or bool(tensor.sum().isfinite()):
-                continue  # a sum is quicker, and finite only if all that is added is
-            if not bool(tensor.isfinite().all()):
+        for tensor in _floating(part):
+            # a sum is quicker, and finite only if all that is added is
+            if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
                 row, *rest = at = first_index(~tensor.isfinite())
                 where = (first + row, *rest)
                 return f"row {first + row} of {name}{path} holds {tensor[at].item()} at index {where}"
@@ -135,13 +123,12 @@ def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
 
 def rows_not_finite(x: Any) -> Tensor:
     """Which rows hold NaN or an infinite number."""
-    tensors = [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
-    return torch.stack([~t.flatten(1).isfinite().all(1) for t in tensors]).any(0)
+    return torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in _floating(x)]).any(0)
 
 
 def without_gaps(x: Any) -> Any:
     """Inputs with 0 where they hold NaN or an infinite number."""
-    return each(lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x)
+    return _each(lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x)
 
 
 def in_words(x: Any) -> str:
@@ -151,19 +138,32 @@ def in_words(x: Any) -> str:
         >>> in_words({"ids": torch.zeros(2, 3, dtype=torch.long)})
         "dict: ['ids'] torch.int64 of shape (2, 3)"
     """
-    parts = [f"{name} {_part_in_words(part)}".strip() for name, part in _parts(x).items()]
-    return parts[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(parts)}"
+    words = []
+    for name, part in _parts(x).items():
+        kind = "Interval of " if isinstance(part, Interval) else ""
+        is_numbers = isinstance(part, Tensor | Interval)
+        words.append(f"{kind}{part.dtype} of shape {tuple(part.shape)}" if is_numbers else type(part).__name__)
+        words[-1] = f"{name} {words[-1]}".strip()
+    return words[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(words)}"
 
 
-def _part_in_words(part: Any) -> str:
-    if not isinstance(part, Tensor | Interval):
-        return type(part).__name__
-    return f"{'Interval of ' if isinstance(part, Interval) else ''}{part.dtype} of shape {tuple(part.shape)}"
+def _each(function: Callable[[Any], Any], x: Any) -> Any:
+    """Inputs of the same form with every tensor and interval changed; what else a dict or tuple may hold stays."""
+    return pytree.tree_map(lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part)
 
 
 def _parts(x: Any) -> dict[str, Any]:
     """Tensors, intervals and whatever else inputs are made of, by their places."""
     return {pytree.keystr(path): part for path, part in pytree.tree_flatten_with_path(x, is_leaf=_is_part)[0]}
+
+
+def _rows(x: Any) -> dict[str, int | None]:
+    """Numbers of rows of all parts; none of what has no rows."""
+    return {name: len(part) if _is_part(part) and part.ndim else None for name, part in _parts(x).items()}
+
+
+def _floating(x: Any) -> list[Tensor]:
+    return [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
 
 
 def _is_part(x: Any) -> bool:

@@ -14,7 +14,7 @@ from torch.utils.benchmark import Timer
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
-from creinn.classifier.places import find_head
+from creinn.classifier.network import find_head
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.fold import fold
 from creinn.graph.trace import GraphError

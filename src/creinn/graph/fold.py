@@ -40,7 +40,7 @@ class FoldedNetwork(torch.nn.Module):
         self.graph = graph
 
     def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
-        """The inner results, and the logits; see :func:`creinn.classifier.places.observe`."""
+        """The inner results, and the logits; see :func:`creinn.classifier.network.observe`."""
         *inner, logits = self.graph(x)
         return tuple(inner), logits
 

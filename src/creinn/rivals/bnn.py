@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from creinn.classifier.base import Inputs
-from creinn.classifier.logits import as_logits
+from creinn.classifier.network import as_logits
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN, points, predict_logits
 

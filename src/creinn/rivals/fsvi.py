@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.classifier.base import Inputs, evaluating
-from creinn.classifier.places import features_and_logits, find_head
+from creinn.classifier.network import features_and_logits, find_head
 from creinn.numerics import safe_sqrt
 from creinn.rivals.bnn import INITIAL_STD, Variational, inverse_softplus
 from creinn.rivals.snn import points, scale_and_shift, with_ones

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.classifier.base import Inputs, evaluating
-from creinn.classifier.places import features_and_logits, find_head
+from creinn.classifier.network import features_and_logits, find_head
 from creinn.rivals.prediction import DirichletPredictive, Predictive
 from creinn.rivals.snn import SNN, points, scale_and_shift, with_ones
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs, Prediction, common_classes
-from creinn.classifier.logits import as_logits
+from creinn.classifier.network import as_logits
 from creinn.rivals.prediction import Predictive
 
 

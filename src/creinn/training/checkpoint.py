@@ -67,7 +67,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for key, value in tensors.items():
         part, _, name = key.partition("/")
         parts[part][name] = value
-    return Checkpoint(*parts.values(), header["scaler"], tuple(header["rows"]), header["fingerprint"])
+    return Checkpoint(
+        parts["model"], parts["optimizer"], header["scaler"], tuple(header["rows"]), header["fingerprint"]
+    )
 
 
 class RunFiles:

@@ -26,7 +26,7 @@ Augment = Callable[[Any, torch.Generator], Any]
 class Batch(NamedTuple):
     """Labelled rows, where the model is."""
 
-    index: Tensor
+    rows: Tensor
     """Their numbers."""
     x: Inputs
     y: Tensor

@@ -3,10 +3,11 @@
 In: a model and a batch. Out: a table that says which layers keep their intervals alive, or a sentence.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.inputs import find_not_finite, rows_not_finite
+from creinn.classifier.network import Call, recording
 from creinn.interval import Interval
 from creinn.nn.parameters import IntervalParameters
 from creinn.numerics import first_index
@@ -114,13 +116,14 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
         y = torch.randint(model.num_classes, (len(x),), generator=torch.Generator().manual_seed(0))
     random_state = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
     with _buffers_kept(model), random_state, torch.enable_grad():
-        with _recording(model) as calls:
+        with recording(_layers(model)) as calls:
             prediction = model(x)
         loss = model.loss(prediction, y.to(reference.device))
         layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
         live = [radius for layer in layers for radius in layer.radii().values() if radius.requires_grad]
         gradients = dict(zip(live, torch.autograd.grad(loss, live, allow_unused=True), strict=True)) if live else {}
-    found = tuple(_diagnose_layer(call, gradients) for call in calls if isinstance(call.output, Interval))
+    named = _with_paths(model, calls)
+    found = tuple(_diagnose(path, call, gradients) for path, call in named if isinstance(call.output, Interval))
     if not found:
         raise TypeError(
             f"diagnose looks at interval networks, but no layer of this {type(model).__name__} gives intervals."
@@ -165,15 +168,15 @@ def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any
     """
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
-        row = int(batch.index[first])
+        row = int(batch.rows[first])
         return f"Input row {row} of the training data, as the network gets it, holds a value that is not finite."
     for name, parameter in model.named_parameters():
         if not _is_finite(parameter):
             return f"The parameter {name} held values that are not finite before this step."
-    with _recording(model) as calls:
+    with recording(_layers(model)) as calls:
         _, loss = forward(batch)
-    for call in calls:
-        layer = f"{call.path} ({type(call.module).__name__})"
+    for path, call in _with_paths(model, calls):
+        layer = f"{path} ({type(call.module).__name__})"
         if not _is_finite(call.inputs):
             return f"It began between two layers: every output before layer {layer} is finite, its input is not."
         if not _is_finite(call.output):
@@ -188,33 +191,21 @@ def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any
     return "The loss and its gradient are too large to be summed."
 
 
-class _Call(NamedTuple):
-    path: str
-    module: torch.nn.Module
-    inputs: tuple[Any, ...]
-    output: Any
+def _layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of a model: what has parameters of its own, or no parts."""
+    return [part for part in model.modules() if not list(part.children()) or list(part.parameters(recurse=False))]
 
 
-@contextmanager
-def _recording(model: torch.nn.Module) -> Iterator[list[_Call]]:
-    """Note every call of every layer of ``model``, in order; a layer has parameters of its own, or no parts."""
-    calls: list[_Call] = []
-    paths = {module: path for path, module in model.named_modules()}
-
-    def note(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        count = 1 + sum(call.module is module for call in calls)
-        calls.append(_Call(paths[module] + (f"#{count}" if count > 1 else ""), module, inputs, output))
-
-    layers = [part for part in paths if not list(part.children()) or list(part.parameters(recurse=False))]
-    handles = [layer.register_forward_hook(note) for layer in layers]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
+def _with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
+    """Calls with the paths of their layers; a second call of a layer has ``#2`` behind, and so on."""
+    paths, count = {module: path for path, module in model.named_modules()}, Counter[torch.nn.Module]()
+    for call in calls:
+        count[call.module] += 1
+        number = count[call.module]
+        yield paths[call.module] + (f"#{number}" if number > 1 else ""), call
 
 
-def _diagnose_layer(call: _Call, gradients: Mapping[torch.nn.Parameter, Tensor | None]) -> LayerDiagnosis:
+def _diagnose(path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor | None]) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
     width = upper - lower
     radii = list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
@@ -225,7 +216,7 @@ def _diagnose_layer(call: _Call, gradients: Mapping[torch.nn.Parameter, Tensor |
         gradient = gradients.get(radius)
         dead += radius.numel() if gradient is None else int((gradient == 0).sum())
     return LayerDiagnosis(
-        path=call.path,
+        path=path,
         kind=type(call.module).__name__,
         mean_width=width.mean().item(),
         max_width=width.max().item(),

@@ -14,7 +14,7 @@ from creinn import CreINN, Interval, load, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
 from creinn.classifier.distance import add_radius, squared_distance
-from creinn.classifier.places import pooled
+from creinn.classifier.network import pooled
 from distance_cases import blobs
 
 

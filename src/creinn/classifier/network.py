@@ -1,0 +1,290 @@
+"""What a classifier asks of its network: logits, and features at its head or at places of one's choice, in one pass.
+
+Where the path of the head is given, its output are the logits and its input the features. A network with a method
+``features`` and a layer ``head``, as those of :mod:`creinn.models`, is called by these names. Of any other the last
+``Linear`` of ``network.modules()`` is the head. Modules are observed by hooks that live as long as the pass, so such
+networks cannot be exported with ``strict=True``, nor called from several threads. Checks run once, on the first rows.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor
+
+from creinn.classifier.inputs import in_words
+from creinn.interval import Interval, as_interval
+
+_NAME_IT = " Where a module gives the logits, name it: CreINN(network, head='path')."
+_ADVICE = (
+    "Name the module that gives the logits, CreINN(network, head='path'), or give the network a method features(x) "
+    "and a layer head, so that forward(x) is head(features(x))."
+)
+_VIEWS = ("Squeeze", "Unsqueeze", "View", "UnsafeView", "Reshape", "Select", "Slice", "Alias", "Unbind")
+_ENDS = {"Sigmoid": "sigmoid", "LogSigmoid": "log-sigmoid", "Softmax": "softmax", "LogSoftmax": "log-softmax"}
+
+
+class Call(NamedTuple):
+    """What a module took and gave in one of its calls."""
+
+    module: torch.nn.Module
+    inputs: tuple[Any, ...]
+    output: Any
+
+
+@contextmanager
+def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
+    """Note every call of these modules, in order."""
+    calls: list[Call] = []
+
+    def note(module: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        calls.append(Call(module, (*inputs, *named.values()), output))
+
+    handles = [module.register_forward_hook(note, with_kwargs=True) for module in modules]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
+    """The layer from features to logits: the one of the path ``head``, or else a linear one.
+
+    Raises:
+        ValueError: If there is none.
+
+    Example:
+        >>> find_head(torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
+        Linear(in_features=8, out_features=3, bias=True)
+    """
+    if head is not None:
+        check_places(network, [head], "that gives the logits")
+        return network.get_submodule(head)
+    layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
+    layer: Any = network.head if _names_features(network) else layers[-1] if layers else None
+    if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
+        raise ValueError(f"{type(network).__name__} has no linear layer, so there are no features before it. {_ADVICE}")
+    return layer
+
+
+def observe(
+    network: torch.nn.Module, x: Any, at: Sequence[str] = (), head: str | None = None
+) -> tuple[tuple[Any, ...], Any]:
+    """One forward pass: outputs of the modules with the paths ``at``, and the logits.
+
+    Without paths, the input of the head stands for them. A network with a method ``outputs_and_logits`` answers itself.
+    """
+    if hasattr(network, "outputs_and_logits"):
+        return network.outputs_and_logits(x)  # type: ignore[operator]
+    if not at and head is None and _names_features(network):
+        features = network.features(x)  # type: ignore[operator]
+        return (features,), network.head(features)  # type: ignore[operator]
+    places = [network.get_submodule(path) for path in at]
+    last = [] if at and head is None else [find_head(network, head)]
+    with recording([*places, *last]) as calls:
+        logits = network(x)
+    seen = {call.module: call for call in calls}
+    outputs = tuple(seen[place].output for place in places) if at else (seen[last[0]].inputs[0],)
+    return outputs, logits if head is None else seen[last[0]].output
+
+
+def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """One forward pass of a network that ends in its head: the head's input ``(N, D)`` and the logits ``(N, K)``.
+
+    Raises:
+        ValueError: If the network's output is not that of its head.
+    """
+    head = find_head(network)
+    with recording([head]) as calls:
+        logits = network(x)
+    if len(calls) != 1 or calls[0].output is not logits:
+        raise ValueError(
+            f"The network's last Linear layer, {head}, should be the last thing that it does and be called once, "
+            "but its output is not the network's. End the network in a Linear layer."
+        )
+    return calls[0].inputs[0], logits
+
+
+def pooled(output: Interval | Tensor) -> Interval | Tensor:
+    r"""Features ``(N, D)`` of an output ``(N, D)`` or ``(N, C, ...)``: of the latter, mean and deviation per channel.
+
+    The standard deviation over positions moves by at most the root mean square of what the positions move by, since
+    centring is a projection. So over a box with centre :math:`c` and radius :math:`r` it lies within
+    :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`.
+
+    Example:
+        >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
+        tensor([[2., 2., 1., 0.]])
+        >>> pooled(Interval(torch.tensor([[[0.5, 2.5]]]), torch.tensor([[[1.5, 3.5]]])))
+        Interval(lower=tensor([[1.5000, 0.5000]]), upper=tensor([[2.5000, 1.5000]]))
+    """
+    if output.ndim == 2:
+        return output
+    maps = as_interval(output).flatten(2)
+    mean, positions = maps.mean(2), maps.shape[2]
+    residuals = maps.center - mean.center.unsqueeze(2)
+    deviation = torch.linalg.vector_norm(residuals, dim=2) / math.sqrt(positions)  # faster than torch.std
+    if maps.is_point:
+        return torch.cat((mean.lower, deviation), 1)
+    slack = torch.linalg.vector_norm(maps.radius, dim=2) / math.sqrt(positions)
+    lower = torch.cat((mean.lower, (deviation - slack).clamp_min(0)), 1)
+    return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
+
+
+def named_stages(network: torch.nn.Module) -> tuple[str, ...]:
+    """Paths that a network gives as its ``stages``, a tuple of names; elsewhere that word may stand for layers."""
+    stages = getattr(network, "stages", ())
+    return stages if isinstance(stages, tuple) and all(isinstance(path, str) for path in stages) else ()
+
+
+def as_logits(output: Any, count: int) -> Any:
+    """``(N, K)`` of ``(N, K, 1, 1)``, and of ``(N,)`` where there is one logit; other shapes as they are.
+
+    Raises:
+        ValueError: If the output is something else than a tensor or an interval.
+    """
+    if not isinstance(output, Tensor | Interval):
+        raise ValueError(
+            f"The network should return logits (N, {count}) alone, but returns {in_words(output)}.{_NAME_IT}"
+        )
+    if output.ndim == 1 and count == 1:
+        return output.unsqueeze(1)
+    return output.flatten(1) if output.ndim > 2 and all(size == 1 for size in output.shape[2:]) else output
+
+
+def try_out(network: torch.nn.Module, x: Any) -> Any:
+    """The output of a network on a few rows.
+
+    Raises:
+        ValueError: If it cannot be run on them.
+    """
+    try:
+        return network(x)
+    except Exception as error:
+        advice = "" if isinstance(x, Tensor | Interval) else " It gets a dict or tuple as one argument."
+        if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
+            advice += " Integers reach it as they are: .float() makes numbers of them, Dataset.scaled() of images."
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"The network {type(network).__name__} cannot be run on inputs of {in_words(x)}: {reason}.{advice}"
+        ) from error
+
+
+def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
+    """Refuse what ``who`` gave for a few rows if it is not ``(N, count)``, or if these are probabilities.
+
+    Probabilities are told by the last operation, where autograd knows it, or by rows that sum to 1. Rows that are all
+    the same prove nothing: the bias of an untrained head may hold the log-frequencies of the classes.
+
+    Raises:
+        ValueError: If they are no logits.
+    """
+    if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
+        raise ValueError(f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}")
+    values = logits.upper if isinstance(logits, Interval) else logits
+    if end := _last_operation(values) or _sum_to_one(values):
+        found = f"{who} ends in a {end}, so probabilities would be taken for logits."
+        raise ValueError(f"{found} Return what enters the {end}.{_NAME_IT}")
+
+
+def check_places(network: torch.nn.Module, at: Iterable[str], what: str = "to measure a distance at") -> None:
+    """Refuse paths that the network does not have.
+
+    Raises:
+        ValueError: If there is no such module.
+    """
+    known = [path for path, _ in network.named_modules() if path]
+    for path in at:
+        if path not in known:
+            raise ValueError(
+                f"{type(network).__name__} has no module {path!r} {what}. Its modules are: {', '.join(known)}."
+            )
+
+
+@torch.no_grad()
+def check_features(network: torch.nn.Module, x: Any, at: Sequence[str] = (), head: str | None = None) -> None:
+    """Refuse a network whose features are not found by the rules of this module, by running it on ``x``.
+
+    Raises:
+        ValueError: If a module of ``at``, or ``head``, runs not exactly once, or what is measured there is no tensor or
+            interval ``(N, D)`` or ``(N, C, ...)``. Without both: if the layer taken for the head runs not at all, more
+            than once, or not as the last linear one; if ``head(features(x))`` is not the network's output; or if
+            features are not ``(N, D)``.
+    """
+    if at or head is not None:
+        _check_named(network, x, at, head)
+        return
+    name = type(network).__name__
+    paths = {layer: path for path, layer in network.named_modules()}
+    with recording(layer for layer in paths if isinstance(layer, torch.nn.Linear)) as calls:
+        output = network(x)
+    layer, ran = find_head(network), [call.module for call in calls]
+    if _names_features(network):
+        if not _alike(as_interval(observe(network, x)[1]), as_interval(output)):
+            raise ValueError(
+                f"The output of {name} is not head(features(x)), though it has both names. "
+                "Rename the method features, or make forward(x) equal to head(features(x))."
+            )
+    elif not ran or ran[-1] is not layer or ran.count(layer) != 1:
+        order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
+        raise ValueError(
+            f"The last linear layer of {name} in the order of its modules, {paths[layer]!r}, should "
+            f"run once and after all others, but the linear layers ran in the order: {order}. {_ADVICE}"
+        )
+    features = as_interval(observe(network, x)[0][0])
+    if features.ndim != 2 or features.shape[1] != layer.in_features:
+        raise ValueError(
+            f"The features of {name} should have shape (N, {layer.in_features}), one row per input, "
+            f"got {tuple(features.shape)}. Pool or flatten before the last linear layer."
+        )
+
+
+def _check_named(network: torch.nn.Module, x: Any, at: Sequence[str], head: str | None) -> None:
+    modules = {path: network.get_submodule(path) for path in (at if head is None else (*at, head))}
+    with recording(set(modules.values())) as calls:
+        network(x)
+    for path, module in modules.items():
+        if (runs := [call.module for call in calls].count(module)) != 1:
+            what = "The logits are to come from" if path == head else "A distance is to be measured at"
+            raise ValueError(f"{what} {path!r}, but it ran {runs} times, not once.")
+    outputs, logits = observe(network, x, at, head)
+    for path, found in zip(at or [f"the input of {head}"], outputs, strict=True):
+        if not isinstance(found, Tensor | Interval) or found.ndim < 2 or len(found) != len(logits):
+            raise ValueError(
+                f"A distance is to be measured at {path!r}, but its output is {in_words(found)}. It should have shape "
+                f"({len(logits)}, D) or ({len(logits)}, C, ...)."
+            )
+
+
+def _alike(a: Interval, b: Interval) -> bool:
+    bounds = ((a.lower, b.lower), (a.upper, b.upper))
+    return a.shape == b.shape and all(torch.allclose(x, y, 1e-4, 1e-5, equal_nan=True) for x, y in bounds)
+
+
+def _names_features(network: torch.nn.Module) -> bool:
+    """Whether the network has a method ``features``; in some architectures the name stands for a layer."""
+    features, head = getattr(network, "features", None), getattr(network, "head", None)
+    return callable(features) and not isinstance(features, torch.nn.Module) and isinstance(head, torch.nn.Module)
+
+
+def _last_operation(values: Tensor) -> str:
+    """What turned logits into probabilities; views behind it, and the choice of a bound, are looked through."""
+    node: Any = values.grad_fn
+    # activations of intervals add their argument times 0, so that what is infinite becomes NaN
+    while node is not None and (node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0):
+        node = node.next_functions[0][0]
+    return _ENDS.get(node.name().partition("Backward")[0], "") if node is not None else ""
+
+
+def _sum_to_one(values: Tensor) -> str:
+    tolerance = min(32 * torch.finfo(values.dtype).eps, 1e-3)
+    values = values.detach().double().cpu()
+    if values.shape[1] < 2 or bool((values - values[:1]).abs().amax() <= tolerance):
+        return ""
+    if bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() <= tolerance).all()):
+        return "softmax"
+    return "log-softmax" if bool((values.logsumexp(1).abs() <= tolerance).all()) else ""
