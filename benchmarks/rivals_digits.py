@@ -20,9 +20,10 @@ from sklearn.model_selection import train_test_split
 
 from creinn import models
 from creinn.classifier.methods import METHODS, RIVALS
+from creinn.report.tables import text_table
 from creinn.training import TrainConfig, fit
 
-COLUMNS = {"accuracy_%": 2, "nll": 4, "noise_auroc_%": 2, "parameters": 0, "training_s": 1, "prediction_s": 2}
+DIGITS = {"accuracy_%": 2, "nll": 4, "noise_auroc_%": 2, "parameters": 0, "training_s": 1, "prediction_s": 2}
 
 
 def conv_net(layers: Any) -> torch.nn.Module:
@@ -89,13 +90,13 @@ def main() -> None:
     )
     args = parser.parse_args()
     options = {name: float(value) for name, value in args.option}
-    print("network method " + " ".join(f"{name:>{len(name) + 2}}" for name in COLUMNS))
     for network in args.networks:
+        rows = []
         for method in args.methods:
-            rows = [run(method, network, seed, args.epochs, options) for seed in range(args.seeds)]
-            means = (mean(row[name] for row in rows) for name in COLUMNS)
-            cells = (f"{value:{len(name) + 2}.{COLUMNS[name]}f}" for name, value in zip(COLUMNS, means, strict=True))
-            print(f"{network:7} {method:6} " + " ".join(cells), flush=True)
+            found = [run(method, network, seed, args.epochs, options) for seed in range(args.seeds)]
+            means = {name: mean(one[name] for one in found) for name in DIGITS}
+            rows.append({"network": network, "method": method, **means})
+        print(text_table(rows, DIGITS), flush=True)
 
 
 if __name__ == "__main__":

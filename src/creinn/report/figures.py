@@ -92,10 +92,8 @@ def training_curves(
 ) -> Side:
     """What happened in training: a panel per measure, a line per model; validation is dashed, and the legend says so.
 
-    Args:
-        histories: By model, the rows of a :class:`creinn.training.History`.
-        measures: Columns of the rows, each drawn with its ``val_`` counterpart; those without numbers are left out.
-        colors: Colours by model, where they must agree with another figure.
+    Histories are the rows of :class:`creinn.training.History` by model. Measures are columns of them, each drawn with
+    its ``val_`` counterpart; those without numbers are left out. Give colours that must agree with another figure.
 
     Raises:
         ValueError: If there are no rows, or no row has a number for any of ``measures``.
@@ -135,14 +133,14 @@ def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure
     drawing = figure(yaxis={"title_text": "uncertainty relative to the base"})
     for number, (model, by_shift) in enumerate(values.items()):
         require(by_shift, f"values[{model!r}]")
-        spreads = [value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values()]
-        whiskers = [spread.std or 0.0 for spread in spreads]
-        seen = any(spread.std is not None for spread in spreads)
+        spreads = (value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values())
+        means, deviations = zip(*spreads, strict=True)
+        whiskers = {"array": [std or 0.0 for std in deviations], "visible": any(std is not None for std in deviations)}
         drawing.add_bar(
             x=list(by_shift),
-            y=[spread.mean for spread in spreads],
+            y=means,
             name=model,
-            error_y={"array": whiskers, "visible": seen, "thickness": 1, "color": FAINT},
+            error_y={**whiskers, "thickness": 1, "color": FAINT},
             hovertemplate="%{x}: %{y:.3f}",
             marker={"color": color(number)},
         )

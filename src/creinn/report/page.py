@@ -115,14 +115,10 @@ def _legend(figures: Sequence[Figure]) -> dict[str, Any]:
 
 
 def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88) -> Markup:
-    """Images ``size`` CSS pixels wide, side by side, each with a caption under it; needs Pillow.
+    """Images ``size`` CSS pixels wide, each with a caption under it and a detail, such as bars, beside it; by Pillow.
 
-    Args:
-        images: Arrays or tensors ``(height, width)``, ``(1, height, width)`` or ``(3, height, width)``; bytes, or
-            numbers in [0, 1]. Pixels stay sharp when enlarged.
-        captions: Text or Markup.
-        details: Markup to stand beside each image, such as :func:`interval_bars`.
-        size: Width.
+    Images are arrays or tensors ``(height, width)``, ``(1, height, width)`` or ``(3, height, width)``; bytes, or
+    numbers in [0, 1]. Captions and details are text or Markup.
 
     Raises:
         ValueError: If there are no images, the lengths differ, or an image has another shape or range.
