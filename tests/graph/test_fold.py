@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from creinn import models
 from creinn import nn as inn
 from creinn.graph.fold import FoldedNetwork, fold
-from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, finish, norm_maps, sum_moments
+from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, Product, finish, sum_moments
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 from creinn.nn import families as layers
 from creinn.nn import functional as functions
 from creinn.nn import relative
-from creinn.nn._onepixel import Product, one_pixel
+from creinn.nn.affine import one_pixel
 
 
 class Tangle(torch.nn.Module):
@@ -268,27 +268,8 @@ def test_what_cannot_be_given_is_refused():
         fold(torch.nn.Sequential(layer, inn.ReLU(), layer), at=["0"])
 
 
-def test_norm_maps_by_hand():
-    norm = inn.BatchNorm1d(1, eps=0.0, mode="paper")
-    norm.running_mean.copy_(torch.tensor([6.0, 1.0]))
-    norm.running_var.copy_(torch.tensor([4.0, 0.25]))
-    norm.weight.data.copy_(torch.tensor([-1.0, -3.0]))
-    norm.bias.data.copy_(torch.tensor([1.0, -2.0]))
-    maps = norm_maps(norm)  # centre: -(c - 6) / 2 + 1; radius: |-3 (r - 1) / 0.5 - 2|
-    assert [t.item() for t in (*maps.scales, *maps.shifts)] == pytest.approx([-0.5, -6.0, 4.0, 4.0])
-    assert maps.magnitude
-    norm.mode = "scaled"
-    norm.running_mean[1] = 0.0
-    maps = norm_maps(norm)  # radius: 3 r / 0.5 + 2
-    assert [t.item() for t in (*maps.scales, *maps.shifts)] == pytest.approx([-0.5, 6.0, 4.0, 2.0])
-    assert not maps.magnitude
-
-
-def test_norms_that_are_not_known_stay():
-    norm = inn.BatchNorm1d(3)
-    norm.mode = "new"
-    assert norm_maps(norm) is None
-    assert norm_maps(inn.BatchNorm1d(3, track_running_stats=False)) is None
+def test_norms_that_depend_on_the_batch_stay():
+    norm = inn.BatchNorm1d(3, track_running_stats=False)
     folded = fold(torch.nn.Sequential(inn.Linear(2, 3), norm, inn.ReLU()))
     calls = [folded.get_submodule(node.target) for node in folded.graph.nodes if node.op == "call_module"]
     assert [type(layer) for layer in calls] == [FoldedFull, inn.BatchNorm1d, inn.ReLU]

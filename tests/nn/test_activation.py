@@ -1,4 +1,4 @@
-"""Activations against balls of python-flint, which are rigorous: the true value lies in the ball."""
+"""Activations against rigorous balls of python-flint; ReLU of centre and radius against that of the bounds."""
 
 import flint
 import pytest
@@ -146,3 +146,51 @@ def test_nothing_is_done_in_place(layer: type[torch.nn.Module]) -> None:
     layer(inplace=True)(value)
     assert value.tolist() == [[-1.0, 2.0]]
     assert x.bounds.tolist() == [[[-1.0, 2.0], [0.0, 3.0]]]
+
+
+# ReLU on centre and radius.
+
+
+def moments_of(seed, dtype=torch.float64):
+    """Intervals below, above and across zero, of width zero, and ones that end at zero."""
+    generator = torch.Generator().manual_seed(seed)
+    center = torch.randn(4, 7, dtype=dtype, generator=generator)
+    radius = torch.rand(4, 7, dtype=dtype, generator=generator)
+    radius[0], center[1] = 0, radius[1]
+    center[2] = -radius[2]
+    return torch.stack((center, radius), 1)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
+def test_relu_is_that_of_both_bounds(seed, dtype):
+    moments = moments_of(seed, dtype)
+    center, radius = moments.unbind(1)
+    found = inn.ReLU()(Interval._of_moments(moments))
+    torch.testing.assert_close(found.lower, (center - radius).relu())
+    torch.testing.assert_close(found.upper, (center + radius).relu())
+    assert (found.lower >= 0).all()
+
+
+def test_a_radius_below_zero_by_rounding_counts_as_zero():
+    found = inn.ReLU()(Interval._of_moments(torch.tensor([[[2.0, -1.0], [-1e-9, -1e-9]]]))).moments
+    assert found[:, 1].tolist() == [[0.0, 0.0]]
+
+
+@given(st.integers(0, 10_000))
+def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
+    moments = moments_of(seed).requires_grad_()
+    weights = torch.randn(2, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
+    (found,) = torch.autograd.grad(
+        (inn.ReLU()(Interval._of_moments(moments)).moments.transpose(0, 1) * weights).sum(), moments
+    )
+    center, radius = moments.unbind(1)
+    lower, upper = (center - radius).relu(), (center + radius).relu()
+    (expected,) = torch.autograd.grad(
+        (weights[0] * (lower + upper) / 2 + weights[1] * (upper - lower) / 2).sum(), moments
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_relu_derivative_by_differences():
+    moments = moments_of(5)[3:].clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: inn.ReLU()(Interval._of_moments(t)).moments, (moments,))

@@ -2,10 +2,14 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from creinn import nn as inn
 from creinn.classifier.creinn import CreINN
 from creinn.interval import Interval
+from creinn.nn.batchnorm import _PositiveRadius
+from creinn.numerics import magnitude
 
 DIMS = {1: inn.BatchNorm1d, 2: inn.BatchNorm2d, 3: inn.BatchNorm3d}
 SHAPES = [(6, 4), (6, 4, 3), (6, 4, 3, 2), (6, 4, 3, 2, 2)]
@@ -178,3 +182,45 @@ def test_one_value_per_channel_cannot_be_normalised_in_training():
         norm(x)
     assert norm.num_batches_tracked == 0
     norm.eval()(x)
+
+
+def normed(moments, scale, shift):
+    """An affine map of the radii, and their absolute value."""
+    center, radius = moments.unbind(1)
+    after = torch.stack((center, radius * scale + shift), 1)
+    return _PositiveRadius.apply(after, moments.detach(), scale, shift)
+
+
+def test_a_radius_of_zero_gets_a_gradient_through_its_magnitude():
+    moments = torch.tensor([[[1.0, 1.0, 1.0], [-2.0, 0.0, 3.0]]], requires_grad=True)
+    (found,) = torch.autograd.grad(normed(moments, torch.ones(3), torch.zeros(3)).sum(), moments)
+    assert found.tolist() == [[[1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]]
+
+
+@given(st.integers(0, 10_000))
+def test_magnitude_behind_a_norm_is_that_of_autograd(seed):
+    generator = torch.Generator().manual_seed(seed)
+    moments = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    scale, shift = torch.randn(2, 7, dtype=torch.float64, generator=generator)
+    weights = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator)
+    found = normed(moments, scale, shift)
+    center, radius = moments.unbind(1)
+    expected = torch.stack((center, magnitude(radius * scale + shift)), 1)
+    torch.testing.assert_close(found, expected)
+    mine, theirs = (torch.autograd.grad((t * weights).sum(), moments)[0] for t in (found, expected))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_eval_maps_by_hand():
+    norm = inn.BatchNorm1d(1, eps=0.0, mode="paper")
+    norm.running_mean.copy_(torch.tensor([6.0, 1.0]))
+    norm.running_var.copy_(torch.tensor([4.0, 0.25]))
+    norm.weight.data.copy_(torch.tensor([-1.0, -3.0]))
+    norm.bias.data.copy_(torch.tensor([1.0, -2.0]))
+    scale, shift = norm.eval_maps()  # centre: -(c - 6) / 2 + 1; radius: |-3 (r - 1) / 0.5 - 2|
+    assert [*scale.flatten().tolist(), *shift.flatten().tolist()] == pytest.approx([-0.5, -6.0, 4.0, 4.0])
+    norm.mode = "scaled"
+    norm.running_mean[1] = 0.0
+    scale, shift = norm.eval_maps()  # radius: 3 r / 0.5 + 2
+    assert [*scale.flatten().tolist(), *shift.flatten().tolist()] == pytest.approx([-0.5, 6.0, 4.0, 2.0])
+    assert inn.BatchNorm1d(3, track_running_stats=False).eval_maps() is None

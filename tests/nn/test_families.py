@@ -130,7 +130,7 @@ def test_what_is_not_a_known_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="LayerNorm is not a known layer; known are Adaptive"):
         layers.arguments(torch.nn.LayerNorm(3))
     with pytest.raises(
-        ValueError, match=r"Only a known layer of torch\.nn has an interval twin, got creinn\.nn\.linear\.Linear"
+        ValueError, match=r"Only a known layer of torch\.nn has an interval twin, got creinn\.nn\.affine\.Linear"
     ):
         layers.twin(inn.Linear(1, 1))
     with pytest.raises(ValueError, match=r"Unknown layer family 'quantum'; known are .*interval"):

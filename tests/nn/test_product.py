@@ -1,14 +1,23 @@
-"""The product of intervals encloses the exact one for any sign, and the paper's errata by hand."""
+"""The table of products: enclosure for any sign, the paper's errata; each form's values, derivatives, what it keeps."""
 
 import pytest
 import torch
+from benchmarks.speed.memory import saved_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
 from creinn.interval import Interval
-from creinn.nn._operations import Matrix
-from creinn.nn._product import _midpoint_radius, _sign_split, interval_affine
+from creinn.nn._operations import Convolution, Matrix
+from creinn.nn._product import (
+    _midpoint_radius,
+    _sign_split,
+    interval_affine,
+    nonnegative_product,
+    nonnegative_weight,
+    point_product,
+    relative_product,
+)
 
 value = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 5e-324, -1e-300]), st.floats(-1e3, 1e3, allow_nan=False))
 pairs = st.tuples(value, value).map(sorted)
@@ -42,12 +51,12 @@ def test_both_enclosures_of_signed_intervals_are_needed() -> None:
     # [1, 2] * [1, 2] = [1, 4]: midpoint-radius reaches down to 0.5.
     both = Interval([[-1.0]], [[1.0]])
     c, r = torch.zeros(1, 1), torch.ones(1, 1)
-    assert _sign_split(Matrix(), both, c - r, c + r, None).lower.item() == -2
-    assert _midpoint_radius(Matrix(), both, c, r, None, None).lower.item() == -1
+    assert _sign_split(Matrix(), both, c - r, c + r, (None, None)).lower.item() == -2
+    assert _midpoint_radius(Matrix(), both, c, r, (None, None)).lower.item() == -1
     assert interval_affine(Matrix(), both, c, r).lower.item() == -1
     positive = Interval([[1.0]], [[2.0]])
     c, r = torch.full((1, 1), 1.5), torch.full((1, 1), 0.5)
-    assert _midpoint_radius(Matrix(), positive, c, r, None, None).lower.item() == pytest.approx(0.5)
+    assert _midpoint_radius(Matrix(), positive, c, r, (None, None)).lower.item() == pytest.approx(0.5)
     assert interval_affine(Matrix(), positive, c, r).lower.item() == pytest.approx(1.0)
 
 
@@ -93,3 +102,167 @@ def test_rounding_never_turns_into_width() -> None:
     w = torch.randn(20, 50)
     for argument in (Interval(x, x), Interval.point(x)):
         assert not interval_affine(Matrix(), argument, w, torch.zeros_like(w)).width.any()
+
+
+# Each form against plain formulas under autograd.
+
+OPERATIONS = {
+    "matrix": (Matrix(), (3, 4), (6, 4)),
+    "conv1d": (Convolution((1,), (2,), (2,)), (2, 3, 6), (4, 3, 3)),
+    "conv2d": (Convolution((2, 1), (1, 0), (1, 1)), (2, 3, 4, 3), (4, 3, 3, 2)),
+    "conv2d in groups": (Convolution((1, 1), (1, 1), (1, 1), 2), (2, 4, 3, 3), (6, 2, 3, 3)),
+    "conv3d": (Convolution((1, 1, 1), (0, 0, 0), (1, 1, 1)), (2, 2, 3, 2, 2), (3, 2, 2, 2, 2)),
+}
+cases = pytest.mark.parametrize("name", OPERATIONS)
+
+
+def of_points(operation, x, center, radius, biases):
+    radius = radius - radius.detach().clamp_max(0)
+    return torch.stack((operation(x, center, biases[0]), operation(x.abs(), radius, biases[1])), 1)
+
+
+def of_nonnegative(operation, moments, center, radius, biases):
+    """(sim_full_o_lower_upper), term by term."""
+    radius = radius - radius.detach().clamp_max(0)
+    (c, r), (b, s) = moments.unbind(1), biases
+    low, high = center - radius, center + radius
+    lower = operation(c - r, low.clamp_min(0)) + operation(c + r, low.clamp_max(0), b - s)
+    upper = operation(c + r, high.clamp_min(0)) + operation(c - r, high.clamp_max(0), b + s)
+    return torch.stack(((lower + upper) / 2, (upper - lower) / 2), 1)
+
+
+def of_relative(operation, moments, center, relative, biases):
+    c, r = moments.unbind(1)
+    low, high = (c - r) * (1 - relative), (c + r) * (1 + relative)
+    mid, rad = (low + high) / 2, (high - low) / 2
+    return torch.stack((operation(mid, center, biases[0]), operation(rad, center.abs(), biases[1])), 1)
+
+
+PRODUCTS = {
+    "points": (point_product, of_points),
+    "nonnegative": (nonnegative_product, of_nonnegative),
+    "relative": (relative_product, of_relative),
+}
+products = pytest.mark.parametrize("kind", PRODUCTS)
+
+
+def problem(kind, name, seed=0, dtype=torch.float64):
+    """Operation; input, weight centres, radii (some below zero) or relative radii, and both biases."""
+    operation, rows, weights = OPERATIONS[name]
+    generator = torch.Generator().manual_seed(seed)
+    a, b, relative = (torch.rand(s, generator=generator, dtype=dtype) for s in (rows, rows, (rows[1],)))
+    x = a - b if kind == "points" else torch.stack((a + b, a), 1)  # no lower bound below 0
+    center = torch.randn(weights, generator=generator, dtype=dtype)
+    radius = 2 * torch.rand(weights, generator=generator, dtype=dtype) - 0.2
+    if kind == "relative":
+        radius = relative.view(-1, *(1,) * (len(rows) - 2))
+    biases = torch.rand(2, weights[0], generator=generator, dtype=dtype)
+    return operation, [t.requires_grad_() for t in (x, center, radius, biases)]
+
+
+@cases
+@products
+@given(st.integers(0, 10_000))
+def test_values_and_gradients_are_those_of_the_formula(kind, name, seed):
+    product, formula = PRODUCTS[kind]
+    operation, tensors = problem(kind, name, seed)
+    found, expected = product(operation, *tensors), formula(operation, *tensors)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(seed))
+    mine = torch.autograd.grad((found * weights).sum(), tensors)
+    theirs = torch.autograd.grad((expected * weights).sum(), tensors)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@products
+@pytest.mark.parametrize("name", ["matrix", "conv2d in groups"])
+def test_derivatives_by_differences(kind, name):
+    operation, (x, center, radius, biases) = problem(kind, name)
+    tensors = (x, center, radius.detach().abs().requires_grad_(), biases)
+    product = PRODUCTS[kind][0]
+    assert torch.autograd.gradcheck(lambda *given_tensors: product(operation, *given_tensors), tensors)
+    assert torch.autograd.gradgradcheck(lambda *given_tensors: product(operation, *given_tensors), tensors)
+
+
+def test_nonnegative_by_hand():
+    # [1, 3] * [-1, 3] + [0, 1] = [-3, 10]
+    moments, biases = torch.tensor([[[2.0], [1.0]]]), torch.tensor([[0.5], [0.5]])
+    found = nonnegative_product(Matrix(), moments, torch.tensor([[1.0]]), torch.tensor([[2.0]]), biases)
+    assert found.flatten().tolist() == [3.5, 6.5]
+
+
+def test_a_radius_below_zero_is_zero_and_not_dead():
+    radius = torch.tensor([[-1.0]], requires_grad=True)
+    moments = torch.tensor([[[2.0], [1.0]]])
+    found = nonnegative_product(Matrix(), moments, torch.tensor([[1.0]]), radius)
+    assert found.flatten().tolist() == [2.0, 1.0]
+    (gradient,) = torch.autograd.grad(found[:, 1].sum(), radius)
+    assert gradient.item() == 2.0  # that of W_r c
+
+
+@cases
+@products
+def test_nothing_is_kept_but_the_input_and_the_parameters(kind, name):
+    operation, tensors = problem(kind, name)
+    assert saved_bytes(lambda: PRODUCTS[kind][0](operation, *tensors), tensors) == 0
+
+
+@products
+def test_only_wanted_gradients_are_computed(kind, monkeypatch):
+    operation, (x, center, radius, _) = problem(kind, "conv2d")
+    wanted, gradients = [], Convolution.gradients
+
+    def watched(self, *args):
+        wanted.append(args[-1])
+        return gradients(self, *args)
+
+    monkeypatch.setattr(Convolution, "gradients", watched)
+    product = PRODUCTS[kind][0]
+    found = product(operation, x.detach(), center, radius.detach())
+    assert torch.autograd.grad(found.sum(), center)[0].shape == center.shape
+    assert set(wanted) == {(False, True)}
+    wanted.clear()
+    found = product(operation, x, center.detach(), radius.detach())
+    assert torch.autograd.grad(found.sum(), x)[0].shape == x.shape
+    assert set(wanted) == {(True, False)}
+
+
+@products
+def test_under_vmap_and_jacobians(kind):
+    operation, (x, center, radius, biases) = problem(kind, "matrix")
+    product = PRODUCTS[kind][0]
+
+    def one(row, weight):
+        return product(operation, row[None], weight, radius, biases)[0]
+
+    each = torch.func.vmap(one, in_dims=(0, None))(x, center)
+    torch.testing.assert_close(each, product(operation, x, center, radius, biases))
+    jacobians = torch.func.vmap(torch.func.jacrev(one, 1), in_dims=(0, None))(x, center)
+    expected = torch.autograd.functional.jacobian(lambda w: one(x[0], w), center)
+    torch.testing.assert_close(jacobians[0], expected)
+
+
+@products
+def test_mixed_precision_computes_in_the_narrow_dtype(kind):
+    operation, tensors = problem(kind, "matrix", dtype=torch.float32)
+    product = PRODUCTS[kind][0]
+    exact = product(operation, *tensors)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = product(operation, *tensors)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), exact, rtol=0.05, atol=0.05)
+    gradients = torch.autograd.grad(found.float().sum(), tensors)
+    assert {gradient.dtype for gradient in gradients} == {torch.float32}
+    for narrow, wide in zip(gradients, torch.autograd.grad(exact.sum(), tensors), strict=True):
+        torch.testing.assert_close(narrow, wide, rtol=0.05, atol=0.1)
+
+
+@given(st.integers(0, 10_000))
+def test_block_weight_is_that_of_the_bounds(seed):
+    generator = torch.Generator().manual_seed(seed)
+    center = torch.randn(3, 5, dtype=torch.float64, generator=generator)
+    radius = torch.rand(3, 5, dtype=torch.float64, generator=generator) * 2
+    low, high = (center - radius).abs(), (center + radius).abs()
+    expected = torch.cat((torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1)))
+    torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)

@@ -24,7 +24,7 @@ from creinn.graph.describe import build, describe
 from creinn.interval import Interval
 from creinn.nn import families as layers
 from creinn.nn import relative
-from creinn.nn._widening import widened
+from creinn.nn._product import widened
 from creinn.nn.parameters import project_, scale_radii_
 from creinn.nn.relative import LARGEST, RelativeParameters, valid_relative_radius
 

@@ -17,9 +17,9 @@ from creinn.classifier.creinn import CreINN, Ensemble, _Credal
 from creinn.classifier.network import find_head
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.fold import fold
+from creinn.graph.folded import Product
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
-from creinn.nn._onepixel import Product
 
 _ROUNDS, _CALLS = 3, 3  # of the measurement of memory formats
 
@@ -106,7 +106,7 @@ class Compiled(_Credal):
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
     def prepare(self, example: Inputs) -> None:
-        """Let convolutions keep the weights that images of this size need; see :mod:`creinn.nn._onepixel`."""
+        """Let convolutions keep the weights that images of this size need; see :class:`Product`."""
         products = [part for part in self.modules() if isinstance(part, Product)]
         seen: dict[torch.nn.Module, tuple[int, ...]] = {}
         handles = [

@@ -1,9 +1,8 @@
-"""A trained network as a graph of folded layers: the same bounds from fewer and larger operations.
+"""A trained network as a graph of folded layers: the same bounds from fewer and larger operations, for inference.
 
-In: a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary one. Out: a copy of its graph for
-inference. An affine interval layer, the batch norm and the ReLU behind it are one layer of :mod:`creinn.graph.folded`;
-a sum and its ReLU are one function; ordinary convolutions have their batch norm in their weights. What does nothing in
-eval mode is left out, everything else stays as it is.
+In: a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary one. Out: a copy of its graph. An
+affine interval layer, the batch norm and the ReLU behind it are one layer of :mod:`creinn.graph.folded`; a sum and its
+ReLU are one function; ordinary convolutions have their batch norm in their weights. What does nothing is left out.
 """
 
 import copy
@@ -15,10 +14,9 @@ from torch import fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
-from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, NormMaps, norm_maps, sum_moments
+from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, Product, sum_moments
 from creinn.graph.trace import GraphError, Traced, graph_module, trace
 from creinn.nn import functional as functions
-from creinn.nn._onepixel import Product
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import family_of, known_families
 from creinn.nn.parameters import IntervalParameters
@@ -143,24 +141,23 @@ def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers) -> Fol
     folded one is made for every input there can be.
     """
     parts: list[torch.nn.Module] = [layer]
-    maps: NormMaps | None = None
     behind = _only_user(node, layers, IntervalBatchNorm)
-    if behind is not None:
-        norm: Any = layers[str(behind.target)]
+    norm: Any = None if behind is None else layers[str(behind.target)]
+    if norm is not None:
         fits = norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
-        maps = norm_maps(norm) if fits else None
-        if maps is not None:
-            parts.append(norm)
-            _absorb(node, behind)
+        norm = norm if fits and norm.running_var is not None else None
+    if norm is not None:
+        parts.append(norm)
+        _absorb(node, behind)
     relu = _only_user(node, layers, inn.ReLU)
     if relu is not None:
         parts.append(inn.ReLU())
         _absorb(node, relu)
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else FoldedFull
-    batches_alone = maps is not None and len(parts[1]._dims) == 1  # type: ignore[arg-type]
+    batches_alone = norm is not None and len(norm._dims) == 1
     suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], layers))
     general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
-    return kind(layer, maps, relu is not None, general)
+    return kind(layer, norm, relu is not None, general)
 
 
 def _ends_in_relu(node: fx.Node, layers: Layers) -> bool:

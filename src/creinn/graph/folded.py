@@ -1,14 +1,11 @@
 r"""Folded layers: an affine interval layer, the batch norm and the ReLU behind it as one, for inference.
 
-In: an interval. Out: the interval that the layers it was made of give, up to rounding.
-
-Between folded layers an interval stays in one tensor, centre :math:`c` and radius :math:`r`, ``(N, 2, C, ...)``. In
-eval mode every batch norm is affine in each of them (:func:`norm_maps`), so it goes into the rows of the layer's block
-weight (:func:`creinn.nn._nonnegative.nonnegative_rows`). Bounds are not formed: a block weight on bounds would compute
-radii as differences, and lose the digits that batch norm needs where intervals are narrow.
+In: an interval. Out: the interval that the layers it was made of give, up to rounding. Between folded layers it is
+one tensor, centre and radius, ``(N, 2, C, ...)``. In eval mode every batch norm is affine in each of them, so it goes
+into the rows of the block weight. Bounds would give radii as differences, which lose the digits of narrow intervals.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,79 +14,39 @@ from torch import Tensor
 
 from creinn.interval import Interval
 from creinn.nn import functional as functions
-from creinn.nn._nonnegative import by_group, nonnegative_rows, on_blocks
-from creinn.nn._onepixel import Product
-from creinn.nn._widening import widened
+from creinn.nn._product import Biases, block_bias, by_group, nonnegative_weight, on_blocks, widened
+from creinn.nn.activation import relu_
+from creinn.nn.affine import one_pixel
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer
 from creinn.nn.parameters import IntervalParameters
 from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
 
-
-@dataclass(frozen=True)
-class NormMaps:
-    """A batch norm in eval mode, channel by channel: an affine map each of centre and radius.
-
-    Attributes:
-        scales: Of centre and radius.
-        shifts: Of centre and radius.
-        magnitude: Whether the radius is the absolute value of what its map gives.
-    """
-
-    scales: tuple[Tensor, Tensor]
-    shifts: tuple[Tensor, Tensor]
-    magnitude: bool
-
-
-def norm_maps(norm: IntervalBatchNorm) -> NormMaps | None:
-    """What ``norm`` does in eval mode; ``None`` if that depends on the batch, or its mode is not known here.
-
-    Example:
-        >>> norm = IntervalBatchNorm(1, eps=0.0, mode="sound")
-        >>> _ = norm.running_var.fill_(4), norm.running_mean.fill_(6), norm.weight.data.fill_(-1)
-        >>> maps = norm_maps(norm)   # centre: -(c - 6) / 2; radius: r / 2
-        >>> [t.item() for t in (*maps.scales, *maps.shifts)]
-        [-0.5, 0.5, 3.0, 0.0]
-    """
-    if norm.running_mean is None or norm.running_var is None or norm.mode not in ("paper", "scaled", "sound"):
-        return None
-    scale = (widen(norm.running_var.detach()) + norm.eps).rsqrt()
-    weight = torch.ones_like(scale) if norm.weight is None else norm.weight.detach()
-    bias = torch.zeros_like(scale) if norm.bias is None else norm.bias.detach()
-    center, radius = (slice(norm.num_features), slice(norm.num_features, None))
-    if norm.mode == "sound":
-        scale = scale * weight
-        shift = bias - norm.running_mean * scale
-        return NormMaps((scale, scale.abs()), (shift, torch.zeros_like(shift)), magnitude=False)
-    if norm.mode == "scaled":
-        weight, bias = (torch.cat((t[center], t[radius].abs())) for t in (weight, bias))
-    scale = scale * weight
-    shift = bias - norm.running_mean * scale
-    return NormMaps((scale[center], scale[radius]), (shift[center], shift[radius]), magnitude=norm.mode == "paper")
+Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
 
 
 class FoldedLayer(torch.nn.Module):
-    """An affine interval layer with a batch norm and a ReLU behind it.
+    """An affine interval layer with a batch norm and a ReLU behind it, for intervals ``(N, C, ...)``.
 
     Args:
         layer: The affine layer.
-        norm: What the batch norm does, or ``None``.
+        norm: The batch norm, with running statistics, or ``None``.
         relu: Whether a ReLU follows.
         general: Layer, norm and ReLU as they were, for inputs that the folded form is not made for; ``None`` if there
             are none.
     """
 
     def __init__(
-        self, layer: IntervalParameters, norm: NormMaps | None, relu: bool, general: torch.nn.Module | None
+        self, layer: IntervalParameters, norm: IntervalBatchNorm | None, relu: bool, general: torch.nn.Module | None
     ) -> None:
         super().__init__()
         self.relu = relu
-        self.magnitude = norm is not None and norm.magnitude
+        self.magnitude = norm is not None and norm.mode == "paper"
         self.general = general
         self._ndim = layer.weight.ndim
         with torch.no_grad():
-            self._fold(layer, norm)
+            self._fold(layer, None if norm is None else norm.eval_maps())
 
     def forward(self, x: Interval) -> Interval:
         """Map a batch of intervals."""
@@ -97,7 +54,7 @@ class FoldedLayer(torch.nn.Module):
             return self.general(x)
         return finish(self._product(x), self.magnitude, self.relu)
 
-    def _fold(self, layer: IntervalParameters, norm: NormMaps | None) -> None:
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         raise NotImplementedError
 
     def _takes(self, x: Interval) -> bool:
@@ -111,12 +68,11 @@ class FoldedLayer(torch.nn.Module):
 class FoldedFull(FoldedLayer):
     """Full radii: one block product for intervals known to be ``>= 0``, two products for points."""
 
-    def _fold(self, layer: IntervalParameters, norm: NormMaps | None) -> None:
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
-        rows = nonnegative_rows(widen(layer.weight), widen(valid_radius(layer.weight_radius)))
-        weights, biases = _normed(rows, _biases(layer), norm)
-        bias = None if biases is None else by_group(*biases, self.groups)
-        self.block = _ordinary(layer, by_group(*weights, self.groups), bias, times=2)
+        block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
+        (center, radius), biases = _normed(block.chunk(2), layer._biases(), maps)
+        self.block = _ordinary(layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2)
 
     def _takes(self, x: Interval) -> bool:
         return super()._takes(x) and (x.is_point or x.nonnegative)
@@ -139,12 +95,11 @@ class FoldedRelative(FoldedLayer):
 
     relative_radius: Tensor
 
-    def _fold(self, layer: IntervalParameters, norm: NormMaps | None) -> None:
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         assert isinstance(layer, RelativeParameters)
         weight = widen(layer.weight)
-        weights, biases = _normed((weight, weight.abs()), _biases(layer), norm)
-        shifts = (None, None) if biases is None else biases
-        self.center, self.radius = (_ordinary(layer, w, b) for w, b in zip(weights, shifts, strict=True))
+        weights, biases = _normed((weight, weight.abs()), layer._biases(), maps)
+        self.center, self.radius = (_ordinary(layer, w, b) for w, b in zip(weights, biases, strict=True))
         relative = valid_relative_radius(layer.relative_radius).clone()
         self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
 
@@ -153,27 +108,47 @@ class FoldedRelative(FoldedLayer):
         return torch.cat((self.center(center), self.radius(radius)), 1).unflatten(1, (2, -1))
 
 
-def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    r"""Intervals from centre and radius ``(N, 2, C, ...)``, which are changed in place.
+class Product(torch.nn.Module):
+    """An ordinary affine layer for inference; one that gives one pixel is a matrix product (:func:`one_pixel`)."""
 
-    ReLU without bounds: with :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)`, the new centre
-    :math:`h` minus that. No digit of a narrow radius is lost. What is infinite becomes NaN, or stays, as in
-    :func:`creinn.nn._moments.relu_moments`.
+    cropped: Tensor
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+        self.sizes: tuple[int, ...] | None = None  # of the images that the cropped weight is for
+        self.register_buffer("cropped", None)
+        self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
+        self._pointwise = self._is_conv and all(size == 1 for size in layer.kernel_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the layer gives."""
+        layer, sizes = self.layer, tuple(x.shape[2:])
+        window = one_pixel(layer, sizes) if self._pointwise or (self._is_conv and sizes == self.sizes) else None
+        if window is None:
+            return layer(x)
+        weight = layer.weight.flatten(1) if self._pointwise else self.cropped
+        y = F.linear(x[(..., *window[1])].flatten(1), weight, layer.bias)
+        return y.view(*y.shape, *(1,) * len(sizes))
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Keep the weights that images of these sizes need, if one pixel comes out and padding meets the others."""
+        window = one_pixel(self.layer, sizes) if self._is_conv and not self._pointwise else None
+        if window is not None:
+            self.cropped, self.sizes = self.layer.weight[(..., *window[0])].flatten(1).clone(), sizes
+
+
+def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
+    """Intervals from centre and radius ``(N, 2, C, ...)``, changed in place: the radius's magnitude, then ReLU.
 
     Example:
         >>> x = finish(torch.tensor([[[1.0, 1.0, -3.0], [-0.5, 3.0, 1.0]]]), magnitude=True, relu=True)
         >>> x.lower, x.upper   # of [0.5, 1.5], [-2, 4], [-4, -2]
         (tensor([[0.5000, 0.0000, 0.0000]]), tensor([[1.5000, 4.0000, 0.0000]]))
     """
-    if magnitude or relu:
-        center, radius = moments.select(1, 0), moments.select(1, 1)
-        if magnitude:
-            radius.abs_()
-        if relu:
-            high = F.leaky_relu_(center.add_(radius), 0.0)
-            radius.clamp_max_(high / 2)
-            center.sub_(radius)
-    return Interval._new(moments=moments, point=False, nonnegative=nonnegative or relu)
+    if magnitude:
+        moments.select(1, 1).abs_()
+    return Interval._of_moments(relu_(moments) if relu else moments, nonnegative or relu)
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
@@ -186,23 +161,13 @@ def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     return functions.relu(total) if relu else total
 
 
-def _biases(layer: IntervalParameters) -> tuple[Tensor, Tensor] | None:
-    if layer.bias is None or layer.bias_radius is None:
-        return None
-    return widen(layer.bias), widen(valid_radius(layer.bias_radius))
-
-
-def _normed(
-    weights: tuple[Tensor, Tensor], biases: tuple[Tensor, Tensor] | None, norm: NormMaps | None
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
+def _normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:
     """Rows and biases of centre and radius with the norm multiplied into them."""
-    if norm is None:
+    if maps is None:
         return weights, biases
-    center, radius = (w * s.view(-1, *(1,) * (w.ndim - 1)) for w, s in zip(weights, norm.scales, strict=True))
-    if biases is None:
-        return (center, radius), norm.shifts
-    of_center, of_radius = (b * s + t for b, s, t in zip(biases, norm.scales, norm.shifts, strict=True))
-    return (center, radius), (of_center, of_radius)
+    weights = [w * s.view(-1, *(1,) * (w.ndim - 1)) for w, s in zip(weights, maps[0], strict=True)]
+    center, radius = (t if b is None else b * s + t for b, s, t in zip(biases, *maps, strict=True))
+    return weights, (center, radius)
 
 
 def _ordinary(layer: IntervalParameters, weight: Tensor, bias: Tensor | None, times: int = 1) -> Product:

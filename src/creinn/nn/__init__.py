@@ -18,10 +18,8 @@ from creinn.nn.activation import (
     Softplus,
     Tanh,
 )
+from creinn.nn.affine import Conv1d, Conv2d, Conv3d, Linear
 from creinn.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from creinn.nn.conv import Conv1d, Conv2d, Conv3d
-from creinn.nn.dropout import Dropout, Dropout1d, Dropout2d
-from creinn.nn.linear import Linear
 from creinn.nn.parameters import IntervalParameters, project_, scale_radii_
 from creinn.nn.pooling import (
     AdaptiveAvgPool1d,
@@ -33,4 +31,15 @@ from creinn.nn.pooling import (
     MaxPool1d,
     MaxPool2d,
 )
-from creinn.nn.reshape import Flatten, Identity, ReflectionPad2d, ReplicationPad2d, ZeroPad1d, ZeroPad2d, ZeroPad3d
+from creinn.nn.reshape import (
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Flatten,
+    Identity,
+    ReflectionPad2d,
+    ReplicationPad2d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)

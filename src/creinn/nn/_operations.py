@@ -1,38 +1,19 @@
-"""What an affine layer does with its weight: a matrix product or a convolution, and its derivatives.
+"""What an affine layer does with its weight, and products that keep for the backward pass what an ordinary layer keeps.
 
-In: a batch ``(N, C, ...)``, a weight ``(O, C / groups, ...)``, perhaps a bias ``(O,)``. Out: a batch ``(N, O, ...)``,
-linear in input and weight. The derivatives are here for products that make their input or weight again in the backward
-pass instead of keeping it (:mod:`creinn.nn._nonnegative`, :mod:`creinn.nn._points`, :mod:`creinn.nn._widening`).
+In: a batch ``(N, C, ...)``, a weight ``(O, C / groups, ...)``, perhaps a bias ``(O,)``. Out: a batch ``(N, O, ...)``.
+Interval products have wider inputs and weights than those of the layer (:class:`Factors`). They are made when they are
+needed, in the forward pass and again in the backward pass (:func:`products`).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, Tensor | None]
-
-
-class Operation(Protocol):
-    """A matrix product or a convolution."""
-
-    @property
-    def groups(self) -> int:
-        """Blocks of channels that are treated apart."""
-
-    def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The product."""
-
-    def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
-        """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
-
-
-def autocast(x: Tensor) -> Tensor:
-    """``x`` in the dtype that an operation would compute in: another one only under ``torch.autocast``."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 @dataclass(frozen=True)
@@ -51,19 +32,13 @@ class Matrix:
         return F.linear(input, weight, bias)
 
     def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
-        """Gradients of input and weight."""
+        """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
         return gradient @ weight if wanted[0] else None, gradient.T @ input if wanted[1] else None
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution in one, two or three dimensions, with zeros around the input.
-
-    Args:
-        stride: Step in each dimension.
-        padding: Zeros on either side of each dimension.
-        dilation: Step of the kernel in each dimension.
-        groups: Blocks of channels that are treated apart.
+    """A convolution in one, two or three dimensions, with zeros on both sides of the input.
 
     Example:
         >>> Convolution((1,), (1,), (1,))(torch.ones(1, 1, 3), torch.ones(1, 1, 3))
@@ -75,16 +50,92 @@ class Convolution:
     dilation: tuple[int, ...]
     groups: int = 1
 
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.stride, self.padding, self.dilation, False, (0,) * len(self.stride), self.groups
+
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """The convolution."""
-        none = (0,) * len(self.stride)
-        return torch.convolution(
-            input, weight, bias, self.stride, self.padding, self.dilation, False, none, self.groups
-        )
+        return torch.convolution(input, weight, bias, *self._arguments)
 
     def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
-        """Gradients of input and weight."""
-        arguments = (self.stride, self.padding, self.dilation, False, (0,) * len(self.stride), self.groups)
-        mask = (*wanted, False)
-        result = torch.ops.aten.convolution_backward(gradient, input, weight, None, *arguments, mask)
-        return result[0], result[1]
+        """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
+        backward = torch.ops.aten.convolution_backward
+        to_input, to_weight, _ = backward(gradient, input, weight, None, *self._arguments, (*wanted, False))
+        return to_input, to_weight
+
+
+Operation = Matrix | Convolution
+
+
+class Factors(Protocol):
+    """Inputs and weights of one or two products, made of what is kept; and the way back for their gradients.
+
+    Of the tensors that are kept the first ``sources`` make the inputs, the others the weights.
+    """
+
+    sources: ClassVar[int] = 1
+
+    def inputs(self, *kept: Tensor) -> Tensors:
+        """The inputs."""
+
+    def weights(self, *kept: Tensor) -> Tensors:
+        """The weights, one for each input."""
+
+    def from_inputs(self, gradients: Tensors, *kept: Tensor) -> Tensors:
+        """Gradients of what the inputs were made of."""
+
+    def from_weights(self, gradients: Tensors, weights: Tensors, *kept: Tensor) -> Tensors:
+        """Gradients of what the weights were made of."""
+
+
+def products(operation: Operation, factors: Factors, kept: Tensors, biases: tuple[Tensor | None, ...]) -> Tensors:
+    """One product for each input and weight of ``factors``; the first of ``kept`` is the layer's input.
+
+    Under ``torch.autocast`` that is cast to the dtype in which an operation would compute.
+    """
+    first, *others = kept
+    device = first.device.type
+    if torch.is_autocast_enabled(device):
+        first = first.to(torch.get_autocast_dtype(device))
+    result: Tensors = _Products.apply(operation, factors, 1 + len(others), first, *others, *biases)
+    return result
+
+
+class _Products(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(operation: Operation, factors: Factors, count: int, *tensors: Any) -> Tensors:
+        kept, biases = tensors[:count], tensors[count:]
+        inputs, weights = factors.inputs(*kept[: factors.sources]), factors.weights(*kept[factors.sources :])
+        return tuple(operation(x, w.to(x.dtype), b) for x, w, b in zip(inputs, weights, biases, strict=True))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
+        ctx.operation, ctx.factors, count, *tensors = inputs
+        ctx.save_for_backward(*tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        factors, kept = ctx.factors, ctx.saved_tensors
+        sources, parameters = kept[: factors.sources], kept[factors.sources :]
+        needed = ctx.needs_input_grad[3:]
+        wanted = any(needed[: len(sources)]), any(needed[len(sources) : len(kept)])
+        inputs, weights = factors.inputs(*sources), factors.weights(*parameters)
+        found = [
+            ctx.operation.gradients(gradient, x, w.to(x.dtype), wanted)
+            for gradient, x, w in zip(gradients, inputs, weights, strict=True)
+        ]
+        to_inputs, to_weights = zip(*found, strict=True)
+        to_sources, to_parameters = (None,) * len(sources), (None,) * len(parameters)
+        if wanted[0]:
+            to_sources = factors.from_inputs(to_inputs, *sources)
+        if wanted[1]:
+            to_weights = tuple(t.to(w.dtype) for t, w in zip(to_weights, weights, strict=True))
+            to_parameters = factors.from_weights(to_weights, weights, *parameters)
+        to_biases = [
+            gradient.sum([d for d in range(gradient.ndim) if d != 1]) if bias else None
+            for gradient, bias in zip(gradients, needed[len(kept) :], strict=True)
+        ]
+        return None, None, None, *to_sources, *to_parameters, *to_biases

@@ -1,38 +1,34 @@
-r"""The interval product, written once for linear layers and convolutions.
+r"""The interval product: one table for linear layers and convolutions, full and relative radii.
 
-In: an interval, interval weights as centre and radius, and an operation linear in its input and in its weight. Out: an
-interval that contains ``operation(a, W) + b`` for every member ``a``, ``W``, ``b`` (forward_inn).
+In: an interval, interval weights, and an operation linear in its input and in its weight. Out: an interval that
+contains ``operation(a, W) + b`` for every member ``a``, ``W``, ``b`` (forward_inn).
 
-| input | bounds | products |
-|---|---|---|
-| point, any sign | exact | 2 |
-| interval, lower bound known to be >= 0 (sim_full_o_lower_upper) | exact | 4, as one block product |
-| interval, any sign | outer; exact where input or weight does not straddle zero | 8 as one block product, and 3 |
+| weights | input | bounds | products |
+|---|---|---|---|
+| any | point, any sign | exact | 2 |
+| full radii | interval, lower bound known to be >= 0 (sim_full_o_lower_upper) | exact | 4, as one block product |
+| full radii | interval, any sign | outer; exact where input or weight does not straddle zero | 8 as one block, and 3 |
+| relative radii | interval, any sign | exact | 2 |
 
 Errata of the paper: the upper bound of (full_o_lower_upper) must read ``max{W_lo,0} min{a_hi,0}``; that equation holds
 element by element only, not for matrix products; and the form for non-negative inputs inverts bounds when given signed
 ones. None of the three is used here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from creinn.interval import Interval
-from creinn.nn._nonnegative import by_group, nonnegative_product, on_blocks
-from creinn.nn._operations import Operation
-from creinn.nn._points import point_product
+from creinn.nn._operations import Factors, Operation, Tensors, products
 from creinn.numerics import valid_radius
+
+Biases = tuple[Tensor | None, Tensor | None]  # centres and radii (O,), radii >= 0
 
 
 def interval_affine(
-    operation: Operation,
-    x: Interval,
-    center: Tensor,
-    radius: Tensor,
-    bias_center: Tensor | None = None,
-    bias_radius: Tensor | None = None,
+    operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases = (None, None)
 ) -> Interval:
     r"""Enclose ``operation(a, W, b)`` for ``a`` in ``x``, ``W`` in ``center ± radius``, ``b`` in its bias interval.
 
@@ -41,8 +37,7 @@ def interval_affine(
         x: Input of shape ``(N, C, ...)``.
         center: Weight centres ``(O, C / groups, ...)``.
         radius: Weight radii; one below 0 counts as 0, with derivative 1.
-        bias_center: Bias centres ``(O,)`` or ``None``.
-        bias_radius: Bias radii, likewise, or ``None``.
+        biases: Centres and radii of the bias, ``(O,)`` each.
 
     Example:
         >>> from creinn.nn._operations import Matrix
@@ -51,20 +46,196 @@ def interval_affine(
         >>> y.lower, y.upper   # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
         (tensor([[-4.]]), tensor([[3.]]))
     """
-    bias_radius = None if bias_radius is None else valid_radius(bias_radius)
     if x.is_point:
-        radius = valid_radius(radius)
-        return Interval._of_moments(point_product(operation, x.lower, center, radius, bias_center, bias_radius))
-    bias = None if bias_center is None or bias_radius is None else by_group(bias_center, bias_radius, operation.groups)
+        return Interval._of_moments(point_product(operation, x.lower, center, radius, biases))
     if x.nonnegative:
-        return Interval._of_moments(nonnegative_product(operation, x.moments, center, radius, bias))
+        return Interval._of_moments(nonnegative_product(operation, x.moments, center, radius, biases))
     radius = valid_radius(radius)
-    split = _sign_split(operation, x, center - radius, center + radius, bias)
-    rump = _midpoint_radius(operation, x, center, radius, bias_center, bias_radius)
-    return _intersection(split, rump)
+    return _intersection(
+        _sign_split(operation, x, center - radius, center + radius, biases),
+        _midpoint_radius(operation, x, center, radius, biases),
+    )
 
 
-def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, bias: Tensor | None) -> Interval:
+def relative_affine(
+    operation: Operation, x: Interval, weight: Tensor, relative: Tensor, biases: Biases = (None, None)
+) -> Interval:
+    r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
+    if x.nonnegative:
+        return Interval._of_moments(relative_product(operation, x.moments, weight, relative, biases))
+    center, radius = widened(x, relative)
+    moments = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
+    return Interval._of_moments(torch.stack(moments, 1))
+
+
+# Points.
+
+
+def point_product(
+    operation: Operation, x: Tensor, center: Tensor, radius: Tensor, biases: Biases = (None, None)
+) -> Tensor:
+    """Centres and radii ``(N, 2, O, ...)`` of the product of points, ``W_c x`` and ``W_r |x|``.
+
+    Example:
+        >>> from creinn.nn._operations import Matrix
+        >>> point_product(Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]]))
+        tensor([[[-6.], [ 2.]]])
+    """
+    return torch.stack(products(operation, _OfPoints(), (x, center, radius), biases), 1)
+
+
+class _OfPoints(Factors):
+    def inputs(self, x: Tensor) -> Tensors:
+        return x, x.abs()
+
+    def weights(self, center: Tensor, radius: Tensor) -> Tensors:
+        return center, radius.clamp_min(0)
+
+    def from_inputs(self, gradients: Tensors, x: Tensor) -> Tensors:
+        return (torch.addcmul(gradients[0], gradients[1], x.sign()),)
+
+    def from_weights(self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor) -> Tensors:
+        return gradients
+
+
+# Intervals that are not negative.
+
+
+def nonnegative_product(
+    operation: Operation, moments: Tensor, center: Tensor, radius: Tensor, biases: Biases = (None, None)
+) -> Tensor:
+    """Centres and radii of the product of intervals ``>= 0``, from theirs ``(N, 2, C, ...)``: one block product.
+
+    Example:
+        >>> from creinn.nn._operations import Matrix
+        >>> x = torch.tensor([[[2.0], [1.0]]])   # [1, 3] * [-1, 3] = [-3, 9]
+        >>> nonnegative_product(Matrix(), x, torch.tensor([[1.0]]), torch.tensor([[2.0]]))
+        tensor([[[3.], [6.]]])
+    """
+    groups = operation.groups
+    (channels,) = products(operation, _OfBlock(groups), (moments, center, radius), (block_bias(biases, groups),))
+    return _apart(channels, groups)
+
+
+def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
+    r"""One weight from centre and radius of an input ``>= 0`` to centre and radius of the output.
+
+    With :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are :math:`\underline W c - |\underline W| r`
+    and :math:`\overline W c + |\overline W| r`. Half their sum and half their difference are
+
+    .. math:: W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
+
+    The radius of the output is a sum of terms that are not negative: it does not cancel, so that a radius of zero stays
+    exactly zero and rounding errors of wide centres never turn into width.
+    """
+    inputs = center.shape[1]
+    block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
+    center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
+    block[:, 0, :, :inputs] = center
+    block[:, 0, :, inputs:] = torch.clamp(center, -radius, radius)
+    block[:, 1, :, :inputs] = radius
+    block[:, 1, :, inputs:] = torch.maximum(center.abs(), radius)
+    return block.flatten(0, 2)
+
+
+class _OfBlock(Factors):
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+
+    def inputs(self, moments: Tensor) -> Tensors:
+        return (_together(moments, self.groups),)
+
+    def weights(self, center: Tensor, radius: Tensor) -> Tensors:
+        return (nonnegative_weight(center, radius, self.groups),)
+
+    def from_inputs(self, gradients: Tensors, moments: Tensor) -> Tensors:
+        return (_apart(gradients[0], self.groups),)
+
+    def from_weights(self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor) -> Tensors:
+        """The larger of ``|W_c|`` and ``W_r`` stands in one place of the block, the smaller, signed, in the other.
+
+        Their gradients change places where the centre is the larger one.
+        """
+        (to_center, to_clipped), (to_radius, to_largest) = self._quarters(gradients[0])
+        (_, clipped), _ = self._quarters(weights[0])
+        outside = (center - clipped).sign()  # the sign of the centre where that is the larger one, else 0
+        inside = 1 - outside.abs()
+        return (
+            torch.addcmul(to_center, inside, to_clipped).addcmul(outside, to_largest),
+            torch.addcmul(to_radius, inside, to_largest).addcmul(outside, to_clipped),
+        )
+
+    def _quarters(self, block: Tensor) -> list[Tensors]:
+        """Rows of centre and radius, each in columns of centre and radius."""
+        return [rows.flatten(0, 1).chunk(2, 1) for rows in block.unflatten(0, (self.groups, 2, -1)).unbind(1)]
+
+
+# Relative radii: the factor 1 ± ρ moves from the weight to the input.
+
+
+def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Centre and radius of the exact product :math:`[1 - \rho, 1 + \rho] \cdot x`, for :math:`0 \le \rho \le 1`.
+
+    With :math:`x = c \pm r` they are :math:`c + \rho \min(\max(c, -r), r)` and :math:`r + \rho \max(|c|, r)`; the
+    radius is a sum of terms that are not negative, so that rounding errors of wide centres never turn into width.
+
+    Example:
+        >>> widened(Interval(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 3.0])), torch.tensor(0.5))
+        (tensor([2.5000, 1.5000]), tensor([2., 3.]))
+    """
+    center = x.center
+    if x.is_point:
+        return center, relative * center.abs()
+    radius = x.radius
+    if x.nonnegative:
+        return _exchanged(center, radius, relative)
+    inner, outer = center.clamp(-radius, radius), torch.maximum(center.abs(), radius)
+    return center.addcmul(relative, inner), radius.addcmul(relative, outer)
+
+
+def _exchanged(a: Tensor, b: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    return a.addcmul(share, b), b.addcmul(share, a)
+
+
+def relative_product(
+    operation: Operation, moments: Tensor, weight: Tensor, relative: Tensor, biases: Biases = (None, None)
+) -> Tensor:
+    """Centres and radii of the product of intervals ``>= 0`` and a weight of relative radii ``(C, 1, ...)``.
+
+    Example:
+        >>> from creinn.nn._operations import Matrix
+        >>> x = torch.tensor([[[2.0], [1.0]]])   # [1, 3] * [1, 3] = [1, 9]
+        >>> relative_product(Matrix(), x, torch.tensor([[2.0]]), torch.tensor([0.5]))
+        tensor([[[5.], [4.]]])
+    """
+    return torch.stack(products(operation, _OfRelative(), (moments, relative, weight), biases), 1)
+
+
+class _OfRelative(Factors):
+    sources = 2
+
+    def inputs(self, moments: Tensor, relative: Tensor) -> Tensors:
+        center, radius = moments.unbind(1)
+        return _exchanged(center, radius, relative.to(moments.dtype))
+
+    def weights(self, weight: Tensor) -> Tensors:
+        return weight, weight.abs()
+
+    def from_inputs(self, gradients: Tensors, moments: Tensor, relative: Tensor) -> Tensors:
+        (to_center, to_radius), (center, radius) = gradients, moments.unbind(1)
+        to_relative = torch.addcmul(to_center * radius, to_radius, center)
+        to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
+        to_moments = torch.stack(_exchanged(to_center, to_radius, relative.to(moments.dtype)), 1)
+        return to_moments, to_relative.view(relative.shape).to(relative.dtype)
+
+    def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
+        return (torch.addcmul(gradients[0], weight.sign(), gradients[1]),)
+
+
+# Intervals of any sign.
+
+
+def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, biases: Biases) -> Interval:
     r"""Bounds from the signs of inputs and weights, with :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)`.
 
     .. math::
@@ -73,26 +244,20 @@ def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, bi
         \underline W^- \underline a^- + \underline W^+ \overline a^-
 
     Exact unless a weight and its input both straddle zero; there two terms are added of which the product attains only
-    one.
+    one. The rows of the block give centre and radius, which is what batch norm needs.
     """
+    groups = operation.groups
     parts = torch.cat((x.bounds.clamp_min(0), x.bounds.clamp_max(0)), 1)
-    lower_row = (low.clamp_min(0), low.clamp_max(0), high.clamp_min(0), high.clamp_max(0))
-    upper_row = (high.clamp_max(0), high.clamp_min(0), low.clamp_max(0), low.clamp_min(0))
-    weight = block_weight(lower_row, upper_row, operation.groups)
-    return Interval._of_moments(on_blocks(lambda x: operation(x, weight, bias), parts, operation.groups))
+    lower = torch.cat((low.clamp_min(0), low.clamp_max(0), high.clamp_min(0), high.clamp_max(0)), 1)
+    upper = torch.cat((high.clamp_max(0), high.clamp_min(0), low.clamp_max(0), low.clamp_min(0)), 1)
+    weight, bias = by_group((lower + upper) / 2, (upper - lower) / 2, groups), block_bias(biases, groups)
+    return Interval._of_moments(on_blocks(lambda t: operation(t, weight, bias), parts, groups))
 
 
-def _midpoint_radius(
-    operation: Operation,
-    x: Interval,
-    center: Tensor,
-    radius: Tensor,
-    bias_center: Tensor | None,
-    bias_radius: Tensor | None,
-) -> Interval:
+def _midpoint_radius(operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases) -> Interval:
     """Rump's product: ``c = W_c a_c``, ``r = |W_c| a_r + W_r (|a_c| + a_r)``; tight where both straddle zero."""
-    mid = operation(x.center, center, bias_center)
-    rad = operation(x.radius, center.abs() + radius, bias_radius) + operation(x.center.abs(), radius)
+    mid = operation(x.center, center, biases[0])
+    rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
     return Interval._of_moments(torch.stack((mid, rad), 1))
 
 
@@ -103,11 +268,33 @@ def _intersection(x: Interval, y: Interval) -> Interval:
     return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
 
 
-def block_weight(lower_row: Sequence[Tensor], upper_row: Sequence[Tensor], groups: int) -> Tensor:
-    """One weight for both bounds, from ``P`` weights ``(O, C / groups, ...)`` for each of them.
+# Centres and radii as blocks of channels.
 
-    Its output rows are centre and radius, half the sum and half the difference of the two bounds: that costs nothing
-    here and is what batch norm needs.
-    """
-    lower, upper = torch.cat(tuple(lower_row), 1), torch.cat(tuple(upper_row), 1)
-    return by_group((lower + upper) / 2, (upper - lower) / 2, groups)
+
+def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) -> Tensor:
+    """One call of ``function``, a layer with a block weight, on all parts ``(N, P, C, ...)``; two parts come out."""
+    return _apart(function(_together(parts, groups)), groups)
+
+
+def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
+    """Stack what belongs to the outputs of centre and radius, group by group."""
+    return torch.stack((center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))), 1).flatten(0, 2)
+
+
+def block_bias(biases: Biases, groups: int) -> Tensor | None:
+    center, radius = biases
+    return None if center is None or radius is None else by_group(center, radius, groups)
+
+
+def _together(parts: Tensor, groups: int) -> Tensor:
+    """Parts ``(N, P, C, ...)`` as channels ``(N, P C, ...)``, group by group."""
+    if groups == 1:
+        return parts.flatten(1, 2)
+    return parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
+
+
+def _apart(channels: Tensor, groups: int) -> Tensor:
+    """The inverse of :func:`_together` for two parts."""
+    if groups == 1:
+        return channels.unflatten(1, (2, -1))
+    return channels.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)

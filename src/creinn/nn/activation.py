@@ -6,109 +6,146 @@ bound nearest to it, and their maximum at one of the bounds.
 """
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
-from creinn.nn._moments import relu_moments
 
 
-class _Monotone(torch.nn.Module):
-    """Mixin for a torch activation that is monotone non-decreasing."""
+class _Activation(torch.nn.Module):
+    """Mixin for a torch activation; never in place, since an interval's tensors may be shared."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if hasattr(self, "inplace"):
+            self.inplace = False
+
+
+class _Monotone(_Activation):
+    """Mixin for one that is monotone non-decreasing, if the argument that ``_slope`` names is not negative."""
 
     _nonnegative: bool | None = None  # is the result >= 0? None: if the argument is
+    _slope: str | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self._slope is not None and not (value := getattr(self, self._slope)) >= 0:
+            raise ValueError(
+                f"{type(self).__name__} with {self._slope}={value} is not monotone; its interval version needs "
+                f"{self._slope} >= 0."
+            )
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Act on both bounds."""
-        return monotone(super().forward, as_interval(x), self._nonnegative)
+        """Act on both bounds; NaN where one is infinite.
+
+        A value that has overflowed may be anything: a function that is constant far out, such as ReLU at minus
+        infinity, must not make a number of it again.
+        """
+        x = as_interval(x)
+        nonnegative = x.nonnegative if self._nonnegative is None else self._nonnegative
+        values = x.lower if x.is_point else x.bounds
+        result = torch.add(super().forward(values), values, alpha=0)
+        return Interval._of_point(result, nonnegative) if x.is_point else Interval._of_bounds(result, nonnegative)
 
 
-class _Valley(torch.nn.Module):
-    """Mixin for a torch activation that falls up to ``_bottom`` and rises from there."""
+class _Valley(_Activation):
+    """Mixin for one that falls up to ``_bottom``, rises from there, and is not negative for ``x >= 0``."""
 
     _bottom: float
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """True range over the interval."""
-        return valley(super().forward, as_interval(x), self._bottom)
+        x, function = as_interval(x), super().forward
+        if x.is_point:
+            return Interval._of_point(function(x.lower), x.nonnegative)
+        at_lower, at_upper = function(x.lower), function(x.upper)
+        least = function(torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper))
+        # The computed function is flat at the bottom up to rounding: the ends may lie a hair below it.
+        lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
+        return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
 
 
-def monotone(function: Callable[[Tensor], Tensor], x: Interval, nonnegative: bool | None = None) -> Interval:
-    """Range of a monotone non-decreasing element-wise function; NaN where a bound is infinite.
+def relu_(moments: Tensor) -> Tensor:
+    r"""Centre and radius ``(N, 2, ...)`` of the ReLU of intervals of radii ``>= 0``, without their bounds, in place.
 
-    A value that has overflowed may be anything: a function that is constant far out, such as ReLU at minus infinity,
-    must not make a number of it again.
+    With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)` and the new centre :math:`h` minus that,
+    so that the lower bound is never below 0 and no digit of a narrow radius is lost. What is infinite becomes NaN, or
+    stays (0 times minus infinity, in a leaky ReLU of slope 0, is NaN): it has overflowed, and is not known to be below
+    0.
+
+    Example:
+        >>> moments = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])   # [0.5, 1.5], [-2, 4], [-4, -2]
+        >>> relu_(moments) + 0   # no -0
+        tensor([[[1.0000, 2.0000, 0.0000], [0.5000, 2.0000, 0.0000]]])
     """
-    nonnegative = x.nonnegative if nonnegative is None else nonnegative
-    values = x.lower if x.is_point else x.bounds
-    result = torch.add(function(values), values, alpha=0)
-    return Interval._of_point(result, nonnegative) if x.is_point else Interval._of_bounds(result, nonnegative)
+    center, radius = moments.select(1, 0), moments.select(1, 1)
+    high = F.leaky_relu_(center.add_(radius), 0.0)
+    radius.clamp_max_(high / 2)
+    center.sub_(radius)
+    return moments
 
 
-def valley(function: Callable[[Tensor], Tensor], x: Interval, bottom: float) -> Interval:
-    """Range of an element-wise function that falls to ``bottom``, rises from there, and is >= 0 for ``x >= 0``."""
-    if x.is_point:
-        return Interval._of_point(function(x.lower), x.nonnegative)
-    at_lower, at_upper = function(x.lower), function(x.upper)
-    least = function(torch.clamp(torch.full_like(x.lower, bottom), x.lower, x.upper))
-    # The computed function is flat at the bottom up to rounding: the ends may lie a hair below it.
-    lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
-    return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
+class _ReLU(torch.autograd.Function):
+    """:func:`relu_`, not in place; a radius below 0 is a rounding error. Keeps its result, as the next layer does."""
 
+    generate_vmap_rule = True
 
-def _require_monotone(name: str, argument: str, value: float) -> None:
-    if not value >= 0:
-        raise ValueError(f"{name} with {argument}={value} is not monotone; its interval version needs {argument} >= 0.")
+    @staticmethod
+    def forward(moments: Tensor) -> Tensor:
+        result = moments.clone()
+        result.select(1, 1).clamp_min_(0)
+        return relu_(result)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Both bounds pass, or the upper one alone: half of it is the centre, half the radius; or none."""
+        center, radius = ctx.saved_tensors[0].unbind(1)
+        of_center, of_radius = gradient.unbind(1)
+        half = (of_center + of_radius) * center.sign() / 2  # 1 where the upper bound passes, else 0
+        both = (center - radius).sign()  # 1 where the lower bound passes, else 0
+        return torch.stack((torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both)), 1)
 
 
 class ReLU(_Monotone, torch.nn.ReLU):
-    """Interval version of ``torch.nn.ReLU``; never in place, since an interval's tensors may be shared."""
+    """Interval version of ``torch.nn.ReLU``; never in place."""
 
     _nonnegative = True
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=False)
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Act on both bounds, by way of centre and radius if the interval has these."""
         x = as_interval(x)
         if x.is_point or x.ndim < 2 or not x.has_moments:
             return super().forward(x)
-        return Interval._of_moments(relu_moments(x.moments), nonnegative=True)
+        return Interval._of_moments(_ReLU.apply(x.moments), nonnegative=True)
 
 
 class ReLU6(_Monotone, torch.nn.ReLU6):
-    """Interval version of ``torch.nn.ReLU6``; never in place, since an interval's tensors may be shared."""
+    """Interval version of ``torch.nn.ReLU6``; never in place."""
 
     _nonnegative = True
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=False)
 
 
 class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
     """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
 
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        _require_monotone("LeakyReLU", "negative_slope", negative_slope)
-        super().__init__(negative_slope, inplace=False)
+    _slope = "negative_slope"
 
 
 class ELU(_Monotone, torch.nn.ELU):
     """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        _require_monotone("ELU", "alpha", alpha)
-        super().__init__(alpha, inplace=False)
+    _slope = "alpha"
 
 
 class SELU(_Monotone, torch.nn.SELU):
     """Interval version of ``torch.nn.SELU``."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=False)
 
 
 class Softplus(_Monotone, torch.nn.Softplus):
@@ -154,18 +191,11 @@ class Tanh(_Monotone, torch.nn.Tanh):
 
 
 class Hardtanh(_Monotone, torch.nn.Hardtanh):
-    """Interval version of ``torch.nn.Hardtanh``.
-
-    A range that ends below zero makes every value negative, so the fact "non-negative" is kept only where ``max_val >=
-    0``.
-    """
+    """Interval version of ``torch.nn.Hardtanh``; where ``max_val < 0`` every value is negative."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(min_val, max_val, inplace=False)
-        if min_val >= 0:
-            self._nonnegative = True
-        elif max_val < 0:
-            self._nonnegative = False
+        super().__init__(min_val, max_val)
+        self._nonnegative = True if min_val >= 0 else False if max_val < 0 else None
 
 
 class GELU(_Valley, torch.nn.GELU):
@@ -186,23 +216,14 @@ class SiLU(_Valley, torch.nn.SiLU):
 
     _bottom = -1.278464542761074
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=False)
-
 
 class Mish(_Valley, torch.nn.Mish):
     """Interval version of ``torch.nn.Mish`` with its true range."""
 
     _bottom = -1.1924312145154952
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=False)
-
 
 class Hardswish(_Valley, torch.nn.Hardswish):
     """Interval version of ``torch.nn.Hardswish`` with its true range."""
 
     _bottom = -1.5
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=False)

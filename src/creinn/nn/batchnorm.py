@@ -20,8 +20,7 @@ from torch.nn import Parameter
 from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval
-from creinn.nn._moments import positive_radius
-from creinn.numerics import magnitude
+from creinn.numerics import magnitude, widen
 
 Mode = Literal["paper", "scaled", "sound"]
 RADIUS_GAIN = 0.3  # scale of the radius that a norm in scaled mode starts with
@@ -64,9 +63,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def reset_parameters(self) -> None:
         """Start anew: scales 1 (of the radius in scaled mode: 0.3), shifts 0, running statistics of unit variance."""
         super().reset_parameters()
-        if (
-            self.affine and getattr(self, "mode", None) == "scaled"
-        ):  # torch's constructor calls this before there is one
+        if self.affine and getattr(self, "mode", None) == "scaled":  # torch's constructor knows no mode yet
             with torch.no_grad():
                 self.weight[self.num_features :] = RADIUS_GAIN
 
@@ -77,34 +74,67 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         by_batch = self.training or self.running_var is None
         if by_batch:
             _check_several(x)
-        if self.mode == "paper" and not (self.training and self.center_frozen):
-            return Interval._of_moments(self._paper(x.moments, by_batch))
-        if self.mode == "scaled" and not by_batch:
-            return self._scaled_by_running_statistics(x)
+        if not by_batch or (self.mode == "paper" and not (self.training and self.center_frozen)):
+            return Interval._of_moments(self._as_one(x.moments, by_batch))
         share = self._count_batch()
         center, radius = x.moments.unbind(1)
-        if self.mode == "sound":
-            radius = self._sound_radius(x, by_batch)
+        if self.mode == "paper":
+            radius = magnitude(self._half_as_one(radius, True, share, of_radius=True))
+        elif self.mode == "scaled":
+            radius = self._scaled(radius, share)
         else:
-            radius = (self._paper_radius if self.mode == "paper" else self._scaled_radius)(radius, share)
-        return Interval._of_moments(torch.stack((self._center(center, share), radius), 1))
+            radius = self._like_the_center(radius, center)
+        center = self._half_as_one(center, not (self.training and self.center_frozen), share)
+        return Interval._of_moments(torch.stack((center, radius), 1))
 
-    def _paper(self, moments: Tensor, by_batch: bool) -> Tensor:
-        """One ordinary batch norm of centres and radii, and the radii's absolute value."""
-        packed = moments.flatten(1, 2)
+    def eval_maps(self) -> tuple[Tensor, Tensor] | None:
+        """Scale and shift ``(2, C)`` of centre and radius in eval mode; ``None`` if they depend on the batch.
+
+        In paper mode the radius is the absolute value of what its map gives.
+
+        Example:
+            >>> norm = BatchNorm1d(1, eps=0.0, mode="sound")
+            >>> _ = norm.running_var.fill_(4), norm.running_mean.fill_(6), norm.weight.data.fill_(-1)
+            >>> norm.eval_maps()   # centre: -(c - 6) / 2; radius: r / 2
+            (tensor([[-0.5000], [ 0.5000]], dtype=torch.float64), tensor([[3.], [0.]], dtype=torch.float64))
+        """
+        weight, bias, mean, variance = (None if t is None else widen(t.detach()) for t in self._packed())
+        if mean is None or variance is None:
+            return None
+        scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
+        return scale.view(2, -1), shift.view(2, -1)
+
+    def _packed(self) -> tuple[Tensor | None, ...]:
+        """Scale, shift, mean and variance of one ordinary batch norm of centres and radii."""
+        weight, bias, mean, variance = self.weight, self.bias, self.running_mean, self.running_var
+        count = self.num_features
+        if self.mode == "sound" and mean is not None and variance is not None:
+            zero = torch.zeros_like(mean)
+            mean, variance = torch.cat((mean, zero)), variance.repeat(2)
+            if self.affine:
+                weight, bias = torch.cat((weight, weight.abs())), torch.cat((bias, torch.zeros_like(bias)))
+        elif self.mode == "scaled" and self.affine:
+            weight, bias = (torch.cat((t[:count], magnitude(t[count:]))) for t in (weight, bias))
+        return weight, bias, mean, variance
+
+    def _as_one(self, moments: Tensor, by_batch: bool) -> Tensor:
+        """One ordinary batch norm of centres and radii; in paper mode the radii's absolute value."""
+        weight, bias, mean, variance = self._packed()
         share = self._count_batch()
-        update = not by_batch or share != 0
-        mean, variance = (self.running_mean, self.running_var) if update else (None, None)
-        normalised, center, scale = torch.native_batch_norm(
-            packed, self.weight, self.bias, mean, variance, by_batch, share, self.eps
+        if by_batch and share == 0:
+            mean = variance = None
+        result, batch_mean, inverse = torch.native_batch_norm(
+            moments.flatten(1, 2), weight, bias, mean, variance, by_batch, share, self.eps
         )
+        result = result.unflatten(1, (2, -1))
+        if self.mode != "paper":
+            return result
         if not by_batch and mean is not None and variance is not None:
-            center, scale = mean, torch.rsqrt(variance + self.eps)
-        radius = slice(self.num_features, None)
-        scale, shift = scale[radius], -center[radius] * scale[radius]
-        if self.affine:
-            scale, shift = scale * self.weight[radius], shift * self.weight[radius] + self.bias[radius]
-        return positive_radius(normalised.unflatten(1, (2, -1)), moments, scale.detach(), shift.detach())
+            batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
+        half = (None if t is None else t.detach()[self.num_features :] for t in (batch_mean, inverse, weight, bias))
+        scale, shift = (_spread(t, moments[:, 0]) for t in _affine_map(*half))
+        positive: Tensor = _PositiveRadius.apply(result, moments, scale, shift)
+        return positive
 
     def _count_batch(self) -> float:
         """Weight of this batch in the running statistics, by torch's rule; 0 if it does not enter them."""
@@ -113,26 +143,18 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self.num_batches_tracked.add_(1)
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
-    def _half(self, name: str, radius: bool = False) -> Tensor | None:
+    def _half(self, name: str, of_radius: bool) -> Tensor | None:
         """The centre's or the radius's part of a parameter or statistic."""
         tensor = getattr(self, name)
         count = self.num_features
-        return None if tensor is None else tensor[count:] if radius else tensor[:count]
+        return None if tensor is None else tensor[count:] if of_radius else tensor[:count]
 
-    def _center(self, center: Tensor, share: float) -> Tensor:
-        by_batch = self.running_var is None or (self.training and not self.center_frozen)
-        return self._ordinary(center, by_batch, share)
-
-    def _paper_radius(self, radius: Tensor, share: float) -> Tensor:
-        """The radius by itself, in training."""
-        return magnitude(self._ordinary(radius, True, share, radius=True))
-
-    def _ordinary(self, x: Tensor, by_batch: bool, share: float, radius: bool = False) -> Tensor:
+    def _half_as_one(self, x: Tensor, by_batch: bool, share: float, of_radius: bool = False) -> Tensor:
         """Torch's batch norm with one half of everything. The autograd graph holds copies of the statistics."""
         weight, bias, mean, variance = (
-            self._half(name, radius) for name in ("weight", "bias", "running_mean", "running_var")
+            self._half(name, of_radius) for name in ("weight", "bias", "running_mean", "running_var")
         )
-        if self.center_frozen and not radius:
+        if self.center_frozen and not of_radius:
             weight, bias = (None if t is None else t.detach() for t in (weight, bias))
         if mean is None or variance is None or (by_batch and share == 0):
             return batch_norm(x, None, None, weight, bias, True, 0.0, self.eps)
@@ -143,38 +165,28 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             variance.copy_(new_variance)
         return result
 
-    def _scaled_radius(self, radius: Tensor, share: float) -> Tensor:
-        """By the mean square of the batch; in half precision the squares are taken in float32."""
+    def _scaled(self, radius: Tensor, share: float) -> Tensor:
+        """The radius by the mean square of the batch; in half precision the squares are taken in float32."""
         wide = radius.to(torch.promote_types(radius.dtype, torch.float32))
         square = wide.square().mean(_all_but_channels(radius))
-        running = self._half("running_var", radius=True)
+        running = self._half("running_var", of_radius=True)
         if running is not None and share != 0:
             running.lerp_(square.detach().to(running.dtype), share)
-        weight, bias = self._half("weight", radius=True), self._half("bias", radius=True)
+        weight, bias = self._half("weight", of_radius=True), self._half("bias", of_radius=True)
         scale = torch.rsqrt(square + self.eps)
         if weight is None or bias is None:
             return (wide * _spread(scale, radius)).to(radius.dtype)
         scaled = wide * _spread(scale * magnitude(weight), radius) + _spread(magnitude(bias), radius)
         return scaled.to(radius.dtype)
 
-    def _scaled_by_running_statistics(self, x: Interval) -> Interval:
-        """One affine map of centre and radius, in one call."""
-        count = self.num_features
-        weight, bias = (
-            torch.cat((t[:count], magnitude(t[count:]))) if self.affine else None for t in (self.weight, self.bias)
-        )
-        packed = x.moments.flatten(1, 2)
-        moments = batch_norm(packed, self.running_mean, self.running_var, weight, bias, False, 0.0, self.eps)
-        return Interval._of_moments(moments.unflatten(1, (2, -1)))
-
-    def _sound_radius(self, x: Interval, by_batch: bool) -> Tensor:
-        variance = self.running_var
-        if variance is None or (by_batch and not self.center_frozen):
-            variance = x.center.var(_all_but_channels(x), correction=0)
+    def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
+        """The radius in sound mode, in training."""
+        frozen = self.center_frozen and self.running_var is not None
+        variance = self.running_var if frozen else center.var(_all_but_channels(center), correction=0)
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
             scale = scale * (self.weight.detach() if self.center_frozen else self.weight).abs()
-        return x.radius * _spread(scale, x)
+        return radius * _spread(scale, radius)
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Torch's hook on the packed tensor; :meth:`_check_shape` has seen the interval."""
@@ -213,19 +225,14 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         count = self.num_features
         found = {name: getattr(self, name) for name in ("weight", "bias", "running_mean", "running_var")}
         old = {name: t.detach() for name, t in found.items() if t is not None}
-        if mode == "sound":
-            new = {name: t[:count] for name, t in old.items()}
-        else:
-            radii = (
-                _from_sound(old)
-                if self.mode == "sound"
-                else _between(self.mode, mode, {name: t[count:] for name, t in old.items()})
-            )
-            new = {name: torch.cat((t[:count], radii[name])) for name, t in old.items()}
+        new = {name: t[:count].clone() for name, t in old.items()}
+        if mode != "sound":
+            halves = {name: t[-count:] for name, t in old.items()}
+            radii = _from_sound(halves) if self.mode == "sound" else _between(self.mode, mode, halves)
+            new = {name: torch.cat((t, radii[name])) for name, t in new.items()}
         for name, tensor in new.items():
             before = found[name]
-            changed = tensor.clone()
-            setattr(self, name, Parameter(changed, before.requires_grad) if isinstance(before, Parameter) else changed)
+            setattr(self, name, Parameter(tensor, before.requires_grad) if isinstance(before, Parameter) else tensor)
         self.mode = mode
 
     @classmethod
@@ -271,11 +278,45 @@ def _between(old: Mode, mode: Mode, radius: dict[str, Tensor]) -> dict[str, Tens
     return new
 
 
-def _all_but_channels(x: Interval | Tensor) -> list[int]:
+def _affine_map(mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Scale and shift of ``(x - mean) * inverse * weight + bias``."""
+    scale = inverse if weight is None else inverse * weight
+    return scale, -mean * scale if bias is None else bias - mean * scale
+
+
+class _PositiveRadius(torch.autograd.Function):
+    r"""Radii :math:`|\gamma (r - \mu) / \sigma + \beta|` behind a batch norm; the derivative at 0 is 1.
+
+    Keeps what the norm keeps, from which signs are computed again. The sign of a number is many times faster here than
+    a choice by truth values.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(moments: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        result = moments.clone()
+        result.select(1, 1).abs_()
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        before, scale, shift = ctx.saved_tensors
+        of_center, of_radius = gradient.unbind(1)
+        normalised = torch.addcmul(shift, before.select(1, 1), scale)
+        sign = torch.copysign(torch.ones_like(of_radius), normalised)
+        return torch.stack((of_center, of_radius * sign), 1), None, None, None
+
+
+def _all_but_channels(x: Tensor) -> list[int]:
     return [d for d in range(x.ndim) if d != 1]
 
 
-def _spread(per_channel: Tensor, like: Interval | Tensor) -> Tensor:
+def _spread(per_channel: Tensor, like: Tensor) -> Tensor:
     return per_channel.view(-1, *(1,) * (like.ndim - 2))
 
 

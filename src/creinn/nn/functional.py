@@ -20,7 +20,7 @@ from torch import Tensor, fx
 from creinn import interval
 from creinn.interval import Interval, as_interval
 from creinn.nn import activation, pooling
-from creinn.nn.dropout import Dropout
+from creinn.nn.reshape import Dropout
 
 Value = Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
 

@@ -4,6 +4,8 @@ In a layer of this package ``weight`` and ``bias`` are the centres, so an ordina
 ``weight_radius`` and ``bias_radius`` are the radii, constrained to be >= 0 (Section "Training procedure").
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -23,7 +25,8 @@ class IntervalParameters(torch.nn.Module):
     weight_radius: Parameter
     bias_radius: Parameter | None
 
-    def _add_radii(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._add_weight_radius()
         self.register_parameter("bias_radius", None if self.bias is None else Parameter(torch.empty_like(self.bias)))
         self.reset_parameters()
@@ -51,12 +54,13 @@ class IntervalParameters(torch.nn.Module):
         radius = valid_radius(self.weight_radius)
         return Interval._of_parts(self.weight - radius, self.weight + radius)
 
+    def _biases(self) -> tuple[Tensor | None, Tensor | None]:
+        """Centres and valid radii of the bias."""
+        return self.bias, None if self.bias_radius is None else valid_radius(self.bias_radius)
+
     def radii(self) -> dict[str, Parameter]:
         """The radius parameters by name."""
-        return {"weight_radius": self.weight_radius, **self._bias_radii()}
-
-    def _bias_radii(self) -> dict[str, Parameter]:
-        return {} if self.bias_radius is None else {"bias_radius": self.bias_radius}
+        return {name: radius for name, radius in self.named_parameters(recurse=False) if name.endswith("_radius")}
 
     def center_of(self, name: str) -> Tensor:
         """The centre that the radius parameter ``name`` belongs to."""

@@ -4,43 +4,33 @@ In: an interval or a tensor (a point). Out: the interval of an affine map with w
 one :math:`\rho_j \in [0, 1)` for each input feature, for convolutions each input channel. Every weight lies anywhere in
 its own interval, apart from the others. An extension, not in the paper.
 
-The factor :math:`1 \pm \rho_j` can be moved from the weight to the input, which becomes :math:`c' \pm r' = [\underline
-a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`. Its image under the centres, :math:`W c' \pm |W| r'`, is
-exact for points, for non-negative and for signed intervals alike. The layers of :mod:`creinn.nn` are more general: here
-a weight cannot change its sign, and one whose centre is zero is the point zero. Until such a centre moves, it gives its
-relative radius no gradient.
+The factor :math:`1 \pm \rho_j` moves from the weight to the input, which becomes :math:`c' \pm r' = [\underline a -
+\rho |\underline a|,\ \overline a + \rho |\overline a|]`; its image, :math:`W c' \pm |W| r'`, is exact for any sign. The
+layers of :mod:`creinn.nn` are more general: here a weight cannot change its sign, and one whose centre is zero is the
+point zero, which gives its relative radius no gradient.
 
-``Linear`` and ``Conv1d/2d/3d`` are of this kind; every other name is that of :mod:`creinn.nn`. A layer has the
-parameters ``weight``, ``bias`` (centres), ``bias_radius`` and ``relative_radius`` of shape ``(in_channels,)``; its
-``weight_radius``, one radius for each weight as everywhere else, is computed from them.
+``Linear`` and ``Conv1d/2d/3d`` are of this kind; every other name is that of :mod:`creinn.nn`. Parameters are
+``weight``, ``bias`` (centres), ``bias_radius`` and ``relative_radius`` of shape ``(in_channels,)``; ``weight_radius``,
+one radius for each weight, is computed from them.
 """
-
-# mypy: disable-error-code="misc, override"
-# Layers take and give Interval where torch's signatures say Tensor.
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Module, ModuleList, Parameter, Sequential  # noqa: F401 (names of the family)
 
-from creinn import nn as inn
-from creinn.interval import Interval, as_interval, stack_axis
-from creinn.nn._operations import Matrix, Operation
-from creinn.nn._points import point_product
-from creinn.nn._widening import relative_product, widened
-from creinn.nn.conv import convolution
-from creinn.nn.parameters import IntervalParameters
-from creinn.numerics import valid_radius
+from creinn.interval import Interval
+from creinn.nn import activation, affine, batchnorm, parameters, pooling, reshape
+from creinn.nn._operations import Operation
+from creinn.nn._product import relative_affine
 
 LARGEST = 1 - 2**-8
 """Relative radii are kept within ``[0, LARGEST]``; the number is exact in every floating dtype, bfloat16 too."""
 
-_START = (0.25, 0.75)
 
-
-class RelativeParameters(IntervalParameters):
-    r"""Mixin for a torch layer with ``weight`` and ``bias``: relative radii of the weights, radii of the biases.
+class RelativeParameters(affine._Affine):
+    r"""Mixin for an interval layer: relative radii of the weights instead of theirs.
 
     Centres start as in :mod:`creinn.nn`, biases at ``[0, 0]``. Relative radii are drawn from ``[0.25, 0.75]``, away
     from both ends of their range. In a new layer of :mod:`creinn.nn` radii are on average as large as the magnitudes of
@@ -48,28 +38,21 @@ class RelativeParameters(IntervalParameters):
     """
 
     relative_radius: Parameter
+    _crops = False
 
     def _add_weight_radius(self) -> None:
-        self.relative_radius = Parameter(self.weight.new_empty(self._inputs))
+        self.relative_radius = Parameter(self.weight.new_empty(self.weight.shape[1] * getattr(self, "groups", 1)))
 
     def _reset_weight_radius(self) -> None:
-        torch.nn.init.uniform_(self.relative_radius, *_START)
-
-    @property
-    def _inputs(self) -> int:
-        raise NotImplementedError
+        torch.nn.init.uniform_(self.relative_radius, 0.25, 0.75)
 
     @property
     def weight_radius(self) -> Tensor:
         """One radius for each weight, in the shape of ``weight``: its relative radius times its magnitude."""
         relative = valid_relative_radius(self.relative_radius)
-        groups = self._inputs // self.weight.shape[1]
+        groups = len(relative) // self.weight.shape[1]
         rows = relative.view(groups, 1, -1).expand(-1, len(self.weight) // groups, -1).flatten(0, 1)
         return self.weight.abs() * rows.view(*self.weight.shape[:2], *(1,) * (self.weight.ndim - 2))
-
-    def radii(self) -> dict[str, Parameter]:
-        """The radius parameters by name."""
-        return {"relative_radius": self.relative_radius, **self._bias_radii()}
 
     def project_radii_(self) -> None:
         """Clamp the radii to their range, in place."""
@@ -77,30 +60,11 @@ class RelativeParameters(IntervalParameters):
         with torch.no_grad():
             self.relative_radius.clamp_(max=LARGEST)
 
-    def _affine(self, x: Interval, features: int) -> Interval:
-        """The exact image of ``x``; ``features`` is the dimension of the input features."""
-        if not -x.ndim <= features < x.ndim or x.shape[features] != self._inputs:
-            raise ValueError(
-                f"{type(self).__name__} expects {self._inputs} features in dimension {features}, "
-                f"got shape {tuple(x.shape)}."
-            )
-        batch = x.unsqueeze(0) if x.ndim < self.weight.ndim else x
-        operation, batch = self._operation(batch)
-        relative = valid_relative_radius(self.relative_radius).view(-1, *(1,) * (-1 - features))
-        biases = self.bias, None if self.bias_radius is None else valid_radius(self.bias_radius)
-        if batch.ndim == self.weight.ndim and batch.is_point:
-            y = Interval._of_moments(point_product(operation, batch.lower, self.weight, self.weight_radius, *biases))
-        elif batch.ndim == self.weight.ndim and batch.nonnegative:
-            y = Interval._of_moments(relative_product(operation, batch.moments, self.weight, relative, *biases))
-        else:
-            center, radius = widened(batch, relative)
-            mid, rad = operation(center, self.weight, biases[0]), operation(radius, self.weight.abs(), biases[1])
-            y = Interval._of_moments(torch.stack((mid, rad), stack_axis(mid.ndim)))
-        return y.squeeze(0) if x.ndim < self.weight.ndim else y
-
-    def _operation(self, x: Interval) -> tuple[Operation, Interval]:
-        """What the layer does, and the input as that takes it."""
-        raise NotImplementedError
+    def _affine(self, operation: Operation, x: Interval, *crop: Any) -> Interval:
+        if x.is_point:
+            return super()._affine(operation, x)
+        relative = valid_relative_radius(self.relative_radius).view(-1, *(1,) * (x.ndim - 2))
+        return relative_affine(operation, x, self.weight, relative, self._biases())
 
 
 def valid_relative_radius(radius: Tensor) -> Tensor:
@@ -109,7 +73,7 @@ def valid_relative_radius(radius: Tensor) -> Tensor:
     return detached.clamp(0, LARGEST) + (radius - detached)
 
 
-class Linear(RelativeParameters, torch.nn.Linear):
+class Linear(RelativeParameters, affine.Linear):
     r"""Affine map with weights :math:`W_{ij} (1 \pm \rho_j)`; arguments as in ``torch.nn.Linear``.
 
     Example:
@@ -120,56 +84,12 @@ class Linear(RelativeParameters, torch.nn.Linear):
         Interval(lower=tensor([[-3.]], ...), upper=tensor([[9.]], ...))
     """
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
-        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
-        self._add_radii()
 
-    @property
-    def _inputs(self) -> int:
-        return self.in_features
-
-    def forward(self, x: Interval | Tensor) -> Interval:
-        """Map ``(..., in_features)`` to ``(..., out_features)``.
-
-        Raises:
-            ValueError: If the number of features is another.
-        """
-        return self._affine(as_interval(x), -1)
-
-    def _operation(self, x: Interval) -> tuple[Operation, Interval]:
-        return Matrix(), x
-
-
-class _RelativeConv(RelativeParameters, torch.nn.modules.conv._ConvNd):
-    """Convolution with relative radii, one for each input channel; takes every argument of torch's."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._add_radii()
-
-    @property
-    def _inputs(self) -> int:
-        return self.in_channels
-
-    def forward(self, x: Interval | Tensor) -> Interval:
-        """Map ``(N, in_channels, ...)`` or ``(in_channels, ...)`` to the convolved intervals.
-
-        Raises:
-            ValueError: If the number of channels is another.
-        """
-        return self._affine(as_interval(x), 1 - self.weight.ndim)
-
-    def _operation(self, x: Interval) -> tuple[Operation, Interval]:
-        return convolution(self, x)
-
-
-class Conv1d(_RelativeConv, torch.nn.Conv1d):
+class Conv1d(RelativeParameters, affine.Conv1d):
     """``torch.nn.Conv1d`` with relative radii."""
 
 
-class Conv2d(_RelativeConv, torch.nn.Conv2d):
+class Conv2d(RelativeParameters, affine.Conv2d):
     """``torch.nn.Conv2d`` with relative radii.
 
     Example:
@@ -179,11 +99,12 @@ class Conv2d(_RelativeConv, torch.nn.Conv2d):
     """
 
 
-class Conv3d(_RelativeConv, torch.nn.Conv3d):
+class Conv3d(RelativeParameters, affine.Conv3d):
     """``torch.nn.Conv3d`` with relative radii."""
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(inn, name)
+    for home in (activation, batchnorm, pooling, reshape, parameters):
+        if not name.startswith("_") and hasattr(home, name):
+            return getattr(home, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,9 +5,9 @@ import torch
 
 from creinn import nn as inn
 from creinn.interval import Interval
-from creinn.nn._onepixel import one_pixel
 from creinn.nn._operations import Convolution
 from creinn.nn._product import interval_affine
+from creinn.nn.affine import one_pixel
 
 ONE_PIXEL = {
     "one pixel, 3 x 3": ((2, 3, 1, 1), {"kernel_size": 3, "padding": 1}),
@@ -36,7 +36,7 @@ def test_one_pixel_is_computed_as_any_other(name, kind):
     x = interval_of(shape, kind)
     found = layer(x)
     operation = Convolution(layer.stride, layer.padding, layer.dilation)
-    expected = interval_affine(operation, x, layer.weight, layer.weight_radius, layer.bias, layer.bias_radius)
+    expected = interval_affine(operation, x, layer.weight, layer.weight_radius, (layer.bias, layer.bias_radius))
     assert found.shape == expected.shape == (2, 4, 1, 1)
     parameters = list(layer.parameters())
     for mine, theirs in ((found.lower, expected.lower), (found.upper, expected.upper)):

@@ -1,0 +1,144 @@
+"""Interval linear layers and convolutions: interval features in, interval features out; arguments as in torch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creinn.interval import Interval, as_interval
+from creinn.nn._operations import Convolution, Matrix, Operation
+from creinn.nn._product import interval_affine
+from creinn.nn.parameters import IntervalParameters
+
+Window = tuple[tuple[slice, ...], tuple[slice, ...]]
+
+
+class _Affine(IntervalParameters):
+    """Mixin for an affine layer of torch: the product with interval weights."""
+
+    _crops = True  # whether a convolution to one pixel is computed as a matrix product
+
+    def _affine(
+        self, operation: Operation, x: Interval, crop: Callable[[Tensor], Tensor] = lambda weight: weight
+    ) -> Interval:
+        """The image of a batch, by what ``crop`` leaves of the weights."""
+        return interval_affine(operation, x, crop(self.weight), crop(self.weight_radius), self._biases())
+
+    def _check_features(self, x: Interval, dim: int, count: int) -> None:
+        if x.ndim < -dim or x.shape[dim] != count:
+            raise ValueError(
+                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape {tuple(x.shape)}."
+            )
+
+
+class Linear(_Affine, torch.nn.Linear):
+    r"""Affine map with interval weights :math:`[c - r,\, c + r]`, :math:`r \ge 0`; arguments as in ``torch.nn.Linear``.
+
+    A sound enclosure for inputs of any sign, exact for points and non-negative intervals; see
+    :func:`creinn.nn._product.interval_affine`.
+
+    Example:
+        >>> layer = Linear(1, 1)
+        >>> _ = layer.load_state_dict({k: torch.ones_like(v) for k, v in layer.state_dict().items()})
+        >>> layer(torch.tensor([[-2.0]]))      # [0, 2] * -2 + [0, 2]
+        Interval(lower=tensor([[-4.]], ...), upper=tensor([[2.]], ...))
+    """
+
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """Map ``(..., in_features)`` to ``(..., out_features)``.
+
+        Raises:
+            ValueError: If the number of features is another.
+        """
+        x = as_interval(x)
+        self._check_features(x, -1, self.in_features)
+        rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
+        y = self._affine(Matrix(), rows)
+        return y if x.ndim == 2 else y.reshape(*x.shape[:-1], self.out_features)
+
+
+class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
+    """Convolution with interval weights; takes every argument of torch's."""
+
+    def forward(self, x: Interval | Tensor) -> Interval:
+        """Map ``(N, in_channels, ...)`` or ``(in_channels, ...)`` to the convolved intervals.
+
+        Raises:
+            ValueError: If the number of channels is another.
+        """
+        x = as_interval(x)
+        self._check_features(x, 1 - self.weight.ndim, self.in_channels)
+        batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)
+        window = one_pixel(self, tuple(batch.shape[2:])) if self._crops else None
+        y = self._affine(*self._operation(batch)) if window is None else self._to_one_pixel(batch, *window)
+        return y if x.ndim == self.weight.ndim else y.squeeze(0)
+
+    def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
+        """What the layer does, and its input with what is not zeros on both sides padded already."""
+        sides = self._reversed_padding_repeated_twice
+        before, after = sides[::2][::-1], sides[1::2][::-1]
+        if self.padding_mode == "zeros" and before == after:
+            return Convolution(self.stride, tuple(before), self.dilation, self.groups), x
+        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+        padded = x.channelwise(lambda t: F.pad(t, sides, mode), linear=True)
+        return Convolution(self.stride, (0,) * len(before), self.dilation, self.groups), padded
+
+    def _to_one_pixel(self, x: Interval, kernel: tuple[slice, ...], image: tuple[slice, ...]) -> Interval:
+        """One pixel for each image, as a matrix product over the pixels under the kernel."""
+        pixels = x.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
+        y = self._affine(Matrix(), pixels, lambda t: t[(..., *kernel)].flatten(1))
+        return y.channelwise(lambda t: t.view(*t.shape, *(1,) * (x.ndim - 2)), linear=True)
+
+
+def one_pixel(layer: Any, sizes: tuple[int, ...]) -> Window | None:
+    """Where kernel and image meet, if a convolution gives one pixel per image; ``None`` if it does not.
+
+    Deep networks on small images come down to one pixel. A convolution is then a matrix product over the pixels under
+    its kernel, and weights that meet padding alone need not be read; convolutions are several times slower.
+
+    Args:
+        layer: A convolution; only one without groups and with zeros as padding is looked at.
+        sizes: Of the image.
+
+    Returns:
+        Slices of the kernel and of the image, one for each spatial dimension.
+
+    Example:
+        >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))
+        ((slice(1, 3, None), slice(1, 2, None)), (slice(0, 2, 1), slice(0, 1, 1)))
+    """
+    if len(sizes) != len(layer.kernel_size) or layer.groups != 1 or layer.padding_mode != "zeros":
+        return None
+    kernel, image = [], []
+    padding = layer._reversed_padding_repeated_twice
+    for axis, size in enumerate(sizes):
+        before, after = padding[2 * (len(sizes) - 1 - axis) :][:2]
+        length, step = layer.kernel_size[axis], layer.dilation[axis]
+        if not 0 <= size + before + after - step * (length - 1) - 1 < layer.stride[axis]:
+            return None
+        taps = [tap for tap in range(length) if 0 <= tap * step - before < size]
+        if not taps:
+            return None
+        first, last = taps[0], taps[-1]
+        kernel.append(slice(first, last + 1))
+        image.append(slice(first * step - before, last * step - before + 1, step))
+    return tuple(kernel), tuple(image)
+
+
+class Conv1d(_IntervalConv, torch.nn.Conv1d):
+    """Interval version of ``torch.nn.Conv1d``."""
+
+
+class Conv2d(_IntervalConv, torch.nn.Conv2d):
+    """Interval version of ``torch.nn.Conv2d``.
+
+    Example:
+        >>> Conv2d(3, 16, 3, padding="same", groups=1)(torch.zeros(2, 3, 8, 8)).shape
+        torch.Size([2, 16, 8, 8])
+    """
+
+
+class Conv3d(_IntervalConv, torch.nn.Conv3d):
+    """Interval version of ``torch.nn.Conv3d``."""
