@@ -20,7 +20,8 @@ from creinn.cli.options import TrainOptions
 from creinn.data.decoding import Size, decode_all
 from creinn.data.images import is_image, labels_of, open_tree, read_pair
 from creinn.data.missing import Missing, predict
-from creinn.data.tables import Reading, Table, TableEncoder, check_same_texts, classes_of, is_packed_table, read_table
+from creinn.data.tables.encoder import TableEncoder, classes_of
+from creinn.data.tables.table import Reading, Table, check_same_texts, is_packed_table, read_table
 from creinn.data.transforms import normalize
 from creinn.interval import Interval
 

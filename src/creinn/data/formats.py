@@ -182,12 +182,8 @@ def read_svhn_sheet(paths: Sequence[Path]) -> Arrays:
 def read_sheets(paths: Sequence[Path], key: str) -> Arrays:
     """Read sheets with equally many tiles, and the labels of all of them, stored by a key in the last file."""
     *sheets, labels_path = paths
-    with (
-        _reading(labels_path, "a NumPy archive"),
-        labels_path.open("rb") as file,
-        np.load(file, allow_pickle=False) as archive,
-    ):
-        stored = dict(archive.items())
+    with _reading(labels_path, "a NumPy archive"):
+        stored = dict(np.load(io.BytesIO(labels_path.read_bytes()), allow_pickle=False))
     labels = stored.get(key)
     if labels is None or labels.dtype != np.uint8 or labels.ndim != 1:
         raise ValueError(

@@ -25,12 +25,6 @@ PLAUSIBLE = 12  # of them; the others fit the rest of the row least, by the dist
 class Missing:
     """What training rows say about cells that are missing in other rows.
 
-    Args:
-        low: Least value of each feature.
-        high: Greatest value of each feature.
-        donors: Values to fill in, ``(FILLS, features)``; each column's are spread over its training values.
-        marked: Features with missing cells in training. Each adds a feature that is 1 where the cell is missing.
-
     Example:
         >>> x = torch.tensor([[0.0, 1.0], [1.0, float("nan")]])
         >>> missing = Missing.learn(x)
@@ -38,10 +32,10 @@ class Missing:
         Interval(lower=tensor([[0., 5., 0.]]), upper=tensor([[1., 5., 0.]]))
     """
 
-    low: Tensor
-    high: Tensor
-    donors: Tensor
-    marked: tuple[int, ...] = ()
+    low: Tensor  # least value of each feature
+    high: Tensor  # greatest value of each feature
+    donors: Tensor  # to fill in, (FILLS, features); each column's are spread over its training values
+    marked: tuple[int, ...] = ()  # missing in training; each adds a feature that is 1 where the cell is missing
 
     @classmethod
     def learn(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
@@ -62,8 +56,9 @@ class Missing:
             keys = known.double() @ torch.arange(1.0, known.shape[1] + 1, dtype=torch.float64)
             spread = ((torch.arange(FILLS) + 0.5) / FILLS * len(known)).long()
             donors.append(known[keys.argsort(stable=True)[spread]][torch.randperm(FILLS, generator=generator)])
-        low, high = (torch.nan_to_num(x, nan=end).aminmax(dim=0) for end in (torch.inf, -torch.inf))
-        return cls(_finite(low.min), _finite(high.max), torch.cat(donors, 1), tuple(marked))
+        low = x.nan_to_num(nan=torch.inf).amin(0).nan_to_num(posinf=0.0)
+        high = x.nan_to_num(nan=-torch.inf).amax(0).nan_to_num(neginf=0.0)
+        return cls(low, high, torch.cat(donors, 1), tuple(marked))
 
     @property
     def num_features(self) -> int:
@@ -147,7 +142,3 @@ def _is_sound(model: Any) -> bool:
 
 def _has_distance(model: Any) -> bool:
     return all(m.distance_radius is not None for m in getattr(model, "members", [model]))
-
-
-def _finite(bound: Tensor) -> Tensor:
-    return torch.where(bound.isfinite(), bound, 0)

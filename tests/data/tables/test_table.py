@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from creinn.data.tables import Reading, is_packed_table, read_table
+from creinn.data.tables.table import Reading, is_packed_table, read_table
 
 
 def write(folder: Path, text: str, name: str = "t.csv") -> Path:
@@ -80,7 +80,7 @@ def test_encodings_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match="There is no encoding 'klingon'"):
         read_table(path, Reading(encoding="klingon"))
     path.write_bytes(b"PK\x03\0\0" + bytes(range(256)))
-    with pytest.raises(ValueError, match=r"latin\.csv is not a text in UTF-8 or UTF-16. Name its --encoding"):
+    with pytest.raises(ValueError, match=r"latin\.csv is not a text in UTF-8 or UTF-16\. Name another --encoding"):
         read_table(path)
 
 

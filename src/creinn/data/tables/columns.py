@@ -6,8 +6,8 @@ single precision, NaN where a cell is missing.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from creinn.data.tables.table import MISSING, Table, check_bounds, check_same_te
 Features = npt.NDArray[np.float32]
 Tables = Sequence[Table]
 
-MAX_CATEGORIES = 100
 _FREQUENT = 0.05  # share of the rows at which a mark of missing values is a category of its own
 _DAYS = ("%d.%m.%Y", "%d-%m-%Y", "%m/%d/%Y", "%d/%m/%Y")
 _DATES = ("ISO8601", *(day + time for day in _DAYS for time in ("", " %H:%M", " %H:%M:%S")))
@@ -29,26 +28,16 @@ _KEY_ROWS = 20  # with fewer, whole numbers of which none comes twice are no sur
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers, shifted and scaled as ``(x - mean) / scale``, which keeps order.
+    """A column of numbers, shifted and scaled as ``(x - mean) / scale``, which keeps order."""
 
-    Args:
-        name: Of the column.
-        mean: Of the training table.
-        scale: Standard deviation in the training table.
-        decimal: Sign before the decimals.
-        thousands: Sign between thousands; empty if there is none.
-    """
+    kind: ClassVar[str] = "number"
+    width: ClassVar[int] = 1
 
     name: str
     mean: float
-    scale: float
-    decimal: str = "."
-    thousands: str = ""
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return 1
+    scale: float  # standard deviation in the training table
+    decimal: str = "."  # sign before the decimals
+    thousands: str = ""  # sign between thousands, if there is one
 
     @property
     def style(self) -> Style:
@@ -63,17 +52,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories, one feature for each, and perhaps one for all rare ones together.
+    """A column of categories, one feature for each that is not rare, and perhaps one for all others together."""
 
-    Args:
-        name: Of the column.
-        categories: Those of the training table that have a feature.
-        other: Whether there is a feature for all others; without it, they have all features 0.
-    """
+    kind: ClassVar[str] = "category"
 
     name: str
     categories: tuple[str, ...]
-    other: bool = False
+    other: bool = False  # whether there is a feature for others; without it, they have all features 0
 
     @property
     def width(self) -> int:
@@ -92,40 +77,30 @@ class Category:
         features[pd.isna(texts)] = np.nan
         return features
 
-    def unknown(self, table: Table) -> str:
-        """A remark on categories that no feature stands for; empty if there are none."""
-        texts = table.texts(self.name, self.categories)
-        rows = np.flatnonzero(~pd.isna(texts) & ~np.isin(texts.astype(str), self.categories))
-        if self.other or not len(rows):
-            return ""
-        return (
-            f"{counted(len(rows), 'value')} not seen in training, first {texts[rows[0]]!r} in row {rows[0] + 1}; "
+    def unknown(self, table: Table, features: Features) -> list[str]:
+        """A remark on categories that no feature stands for, if there are any."""
+        rows = np.flatnonzero(~features.any(1))
+        if not len(rows):
+            return []
+        first = table.texts(self.name, self.categories)[rows[0]]
+        return [
+            f"{counted(len(rows), 'value')} not seen in training, first {first!r} in row {rows[0] + 1}; "
             f"taken for none of the {len(self.categories)} known ones"
-        )
+        ]
 
 
 @dataclass(frozen=True)
 class Date:
-    """A column of dates: year, month, day of the week and days since the first one, each shifted and scaled.
+    """A column of dates: year, month, day of the week and days since the first one, each shifted and scaled."""
 
-    Args:
-        name: Of the column.
-        form: How dates are written, as :func:`pandas.to_datetime` takes it.
-        first: The first of the training table.
-        means: Of the four numbers in the training table.
-        scales: Their standard deviations.
-    """
+    kind: ClassVar[str] = "date"
+    width: ClassVar[int] = 4
 
     name: str
-    form: str
-    first: str
+    form: str  # how dates are written, as pandas.to_datetime takes it
+    first: str  # of the training table
     means: tuple[float, ...]
     scales: tuple[float, ...]
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.means)
 
     def encode(self, table: Table) -> Features:
         """Features ``(N, 4)``; cells that are not dates of the form are refused."""
@@ -140,25 +115,6 @@ def _date_parts(times: pd.Series, first: str) -> Floats:
 
 
 Column = Number | Category | Date
-_KINDS: dict[str, Any] = {"number": Number, "category": Category, "date": Date}
-
-
-def column_to_json(column: Column) -> dict[str, Any]:
-    """A column as plain JSON."""
-    kind = next(kind for kind, class_ in _KINDS.items() if isinstance(column, class_))
-    return {"kind": kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(column).items()}}
-
-
-def column_from_json(record: dict[str, Any]) -> Column:
-    """The column that :func:`column_to_json` wrote; a record of another form is refused."""
-    entries = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
-    kind = entries.pop("kind", None)
-    if kind not in _KINDS:
-        raise ValueError(f"Unknown kind of column {kind!r} in the saved model.")
-    try:
-        return _KINDS[kind](**entries)
-    except TypeError as error:
-        raise ValueError(f"A column of the saved model cannot be read: {error}.") from error
 
 
 def learn_column(

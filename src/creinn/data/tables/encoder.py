@@ -4,31 +4,21 @@ In: one table, or two that are lower and upper bounds. Out: numbers ``(N, featur
 all that was found out, left out or not known. The encoder can be written as JSON and read back; it holds no code.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from creinn.data.tables.columns import (
-    MAX_CATEGORIES,
-    Category,
-    Column,
-    Features,
-    Number,
-    Tables,
-    column_from_json,
-    column_to_json,
-    counted,
-    learn_column,
-    missing_remarks,
-)
+from creinn.data.tables.columns import Category, Column, Date, Features, Number, counted, learn_column, missing_remarks
 from creinn.data.tables.numerals import Style, choose_styles, parse, styles, told_apart
 from creinn.data.tables.table import Table, Texts, check_bounds, check_same_texts
 
+Tables = Sequence[Table]
 Notes = list[str]
 
+MAX_CATEGORIES = 100
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
 _FEW_ROWS = 5  # numbers in fewer rows than that look like quantities
 
@@ -37,20 +27,15 @@ _FEW_ROWS = 5  # numbers in fewer rows than that look like quantities
 class TableEncoder:
     """Columns of a training table, in order.
 
-    Args:
-        target: The column of classes.
-        columns: All columns that become features.
-        ignored: Columns that do not: dropped on request, constant, or empty.
-
     Example:
         >>> encoder = TableEncoder("y", (Number("age", 40.0, 10.0), Category("sex", ("f", "m"))))
         >>> encoder.widths
         [1, 2]
     """
 
-    target: str
-    columns: tuple[Column, ...]
-    ignored: tuple[str, ...] = ()
+    target: str  # the column of classes
+    columns: tuple[Column, ...]  # all that become features
+    ignored: tuple[str, ...] = ()  # those that do not: dropped on request, constant, or empty
 
     @classmethod
     def fit(
@@ -125,22 +110,20 @@ class TableEncoder:
                 check_bounds(tables, column.name, column.style)
             else:
                 check_same_texts(tables, column.name)
-        features = [self._features(table) for table in tables]
-        return features, [*self._notes(first, features[0]), *(note for table in tables[1:] for note in table.notes)]
+        parts = [[column.encode(table) for column in self.columns] for table in tables]
+        features = [np.concatenate(part, axis=1) for part in parts]
+        for table, numbers in zip(tables, features, strict=True):
+            for row in np.flatnonzero(np.isinf(numbers).any(1)):
+                raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
+        return features, [*self._notes(first, parts[0]), *(note for table in tables[1:] for note in table.notes)]
 
-    def _features(self, table: Table) -> Features:
-        features = np.concatenate([column.encode(table) for column in self.columns], axis=1)
-        for row in np.flatnonzero(np.isinf(features).any(1)):
-            raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
-        return features
-
-    def _notes(self, table: Table, features: Features) -> Notes:
+    def _notes(self, table: Table, parts: Sequence[Features]) -> Notes:
+        """What reading the table said, and remarks on the features of each column."""
         notes: Notes = list(table.notes)
-        starts = np.cumsum([0, *self.widths])
-        for column, start in zip(self.columns, starts[:-1], strict=True):
-            remarks = missing_remarks(np.isnan(features[:, start]))
-            if isinstance(column, Category) and (unknown := column.unknown(table)):
-                remarks.append(unknown)
+        for column, features in zip(self.columns, parts, strict=True):
+            remarks = missing_remarks(np.isnan(features[:, 0]))
+            if isinstance(column, Category):
+                remarks += column.unknown(table, features)
             notes += [f"{table.name}, column {column.name!r}: {remark}" for remark in remarks]
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
         if unused := [name for name in table.columns if name not in used]:
@@ -160,17 +143,24 @@ class TableEncoder:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
-        columns = [column_to_json(column) for column in self.columns]
+        columns = [{"kind": column.kind, **_mapped(asdict(column), tuple, list)} for column in self.columns]
         return {"target": self.target, "columns": columns, "ignored": list(self.ignored)}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
         """The encoder that :meth:`to_json` wrote; a record of another form is refused."""
+        kinds: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
         try:
-            columns = tuple(column_from_json(entry) for entry in record["columns"])
-            return cls(str(record["target"]), columns, tuple(record["ignored"]))
-        except (KeyError, TypeError) as error:
+            entries = [_mapped(entry, list, tuple) for entry in record["columns"]]
+            columns = [kinds[entry.pop("kind")](**entry) for entry in entries]
+            return cls(str(record["target"]), tuple(columns), tuple(record["ignored"]))
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"The columns of a table cannot be read from the saved model: {error!r}.") from error
+
+
+def _mapped(entry: dict[str, Any], old: type, new: type) -> dict[str, Any]:
+    """A record with sequences of another type."""
+    return {key: new(value) if isinstance(value, old) else value for key, value in entry.items()}
 
 
 def _check_pair(tables: Tables) -> None:

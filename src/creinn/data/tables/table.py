@@ -37,38 +37,23 @@ _WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # how other programs write integers in
 
 @dataclass(frozen=True)
 class Reading:
-    r"""How a file is to be read; ``auto`` is found out.
+    """How a file is to be read; ``auto`` is found out."""
 
-    Args:
-        missing: Texts that stand for a missing value.
-        separator: Between cells; ``\t`` is a tab.
-        decimal: Sign before decimals.
-        thousands: Sign between thousands, or ``none``.
-        encoding: Of the text, as Python names it.
-    """
-
-    missing: tuple[str, ...] = MISSING
-    separator: str = "auto"
-    decimal: str = "auto"
-    thousands: str = "auto"
-    encoding: str = "auto"
+    missing: tuple[str, ...] = MISSING  # texts that stand for a missing value
+    separator: str = "auto"  # between cells; \t is a tab
+    decimal: str = "auto"  # sign before decimals
+    thousands: str = "auto"  # sign between thousands, or "none"
+    encoding: str = "auto"  # as Python names it
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Named columns of texts; an empty cell is ``None``. Refusals name row and column.
+    """Named columns of texts; an empty cell is ``None``. Refusals name row and column."""
 
-    Args:
-        name: Where it was read from, for messages.
-        frame: The cells.
-        reading: How it was read, with the separator that was found.
-        notes: What was found out or left out in reading.
-    """
-
-    name: str
+    name: str  # where it was read from, for messages
     frame: pd.DataFrame
-    reading: Reading = Reading(separator=",")
-    notes: tuple[str, ...] = ()
+    reading: Reading = Reading(separator=",")  # with the separator that was found
+    notes: tuple[str, ...] = ()  # on what was found out or left out in reading
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -217,27 +202,25 @@ def _content(path: Path) -> bytes:
 
 def _decoded(content: bytes, encoding: str, path: Path) -> tuple[str, list[str]]:
     """The text, and a note if its encoding was guessed."""
-    if encoding != "auto":
-        try:
-            return content.decode(encoding), []
-        except LookupError:
-            raise ValueError(f"There is no encoding {encoding!r}; utf-8, cp1252 and utf-16 are usual ones.") from None
-        except UnicodeError as error:
-            raise ValueError(f"{path} is not a text in {encoding}: {error}. Name another --encoding.") from error
-    guesses = ["utf-8-sig", "cp1252", "latin-1"]
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    guesses = [encoding] if encoding != "auto" else ["utf-8-sig", "cp1252", "latin-1"]
+    if encoding == "auto" and content.startswith((b"\xff\xfe", b"\xfe\xff")):
         guesses = ["utf-16"]
-    elif b"\0" in content[:1000]:
+    elif encoding == "auto" and b"\0" in content[:1000]:
         little = content[1:1000:2].count(0) > content[:1000:2].count(0)
         guesses = ["utf-16-le" if little else "utf-16-be"]
+    reason = ""
     for guess in guesses:
         try:
             text = content.decode(guess)
-        except UnicodeError:
+        except LookupError:
+            raise ValueError(f"There is no encoding {guess!r}; utf-8, cp1252 and utf-16 are usual ones.") from None
+        except UnicodeError as error:
+            reason = f"{error}"
             continue
         note = f"{path} is not in UTF-8 and is read as {guess}; name another --encoding if letters are wrong"
-        return text, [] if guess == "utf-8-sig" else [note]
-    raise ValueError(f"{path} is not a text in UTF-8 or UTF-16. Name its --encoding, if it is a table.")
+        return text, [] if guess in ("utf-8-sig", encoding) else [note]
+    wanted = "UTF-8 or UTF-16" if encoding == "auto" else f"{encoding}: {reason}"
+    raise ValueError(f"{path} is not a text in {wanted}. Name another --encoding, if it is a table.")
 
 
 def _separator(text: str) -> str:
