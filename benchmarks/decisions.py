@@ -20,9 +20,8 @@ from creinn.classifier.methods import METHODS, base_method, find_method, is_ense
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.decision import RULES
 from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
-from creinn.experiments.methods import combine
 from creinn.experiments.plan import draw_members
-from creinn.experiments.records import POINTS
+from creinn.experiments.predictions import POINTS, from_arrays
 from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
@@ -143,20 +142,11 @@ class Reader:
         members = [arrays for arrays in found if arrays is not None]
         if len(members) < len(found):
             return None
-        start = "running/"
-        names = dict.fromkeys(tuple(key.split("/")[1:3]) for key in members[0] if key.startswith(start))
-        parts = {
-            name: [
-                {key.split("/")[3]: array for key, array in arrays.items() if key.startswith(f"{start}{group}/{name}/")}
-                for arrays in members
-            ]
-            for group, name in names
-            if group == "ood" or name == POINTS
-        }
-        if POINTS not in parts:
+        running = [{key: array for key, array in arrays.items() if key.startswith("running/")} for arrays in members]
+        predictions = from_arrays(running, method.endswith("-envelope"))["running"]
+        if POINTS not in predictions["test"]:
             return None
-        envelope = method.endswith("-envelope")
-        return Run(members[0]["labels"], {name: combine(arrays, envelope) for name, arrays in parts.items()})
+        return Run(members[0]["labels"], {POINTS: predictions["test"][POINTS], **predictions["ood"]})
 
     def _read_single(self, method: str, number: int) -> dict[str, npt.NDArray[Any]] | None:
         path = self._files[method][number]

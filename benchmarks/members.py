@@ -15,7 +15,7 @@ from typing import Any
 from decisions import EXPERIMENTS, Reader, Run
 
 from creinn.experiments.plan import draw_members
-from creinn.experiments.records import POINTS, measure_ood, measure_test
+from creinn.experiments.predictions import POINTS, measure_ood, measure_test
 from creinn.experiments.store import PACKED, read_packed, write_json
 from creinn.report.provenance import provenance
 from creinn.report.tables import Spread

@@ -21,12 +21,11 @@ from torch import Tensor
 from creinn.classifier.distance import fit_statistics, ledoit_wolf, squared_distance
 from creinn.classifier.network import observe, pooled
 from creinn.evaluation import ood_detection
-from creinn.experiments import experiment
+from creinn.experiments import experiment, tailor
 from creinn.experiments.inputs import divide, network_inputs, prepare_all
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import make_plan
 from creinn.experiments.store import Store, write_json
-from creinn.experiments.tailoring import tailor
 from creinn.report.provenance import provenance
 
 FRESH = {
@@ -125,7 +124,7 @@ def study(name: str, data: Path, out: Path, ood: Sequence[str] = ()) -> dict[str
         (training,) = evaluation.needs
         if evaluation.method != "snn-norm":
             continue
-        if not store.weights_path(training).is_file():
+        if not store.has("weights", training):
             print(f"{name}: {training.name} has no weights and is left out.", file=sys.stderr)
             continue
         found = measure(shop, training, {**images, **outside}, train.labels, max(2, setting.logits))

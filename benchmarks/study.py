@@ -23,10 +23,9 @@ from study_other import FILES, Files, by_members, decisions, places, read_files,
 from study_pages import replace_blocks, report
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
-from creinn.experiments.records import GRID, POINTS
+from creinn.experiments.predictions import GRID, POINTS
 from creinn.experiments.store import write_json
-from creinn.experiments.study import Record, Study, lookup, read_studies
-from creinn.experiments.tables import quality_table, sets_of
+from creinn.experiments.tables import Record, Study, lookup, quality_table, read_studies, sets_of
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import Cell, Spread

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from creinn.classifier.methods import TIMES
-from creinn.experiments.records import GRID
+from creinn.experiments.predictions import GRID
 from creinn.experiments.store import read_packed, write_json, write_packed
 from creinn.report.tables import MISSING
 

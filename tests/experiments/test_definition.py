@@ -1,4 +1,4 @@
-"""Definitions of experiments: the paper's settings, their small twins, methods by name, no torch needed."""
+"""Definitions of experiments: settings of the paper, small twins, methods by name, cut to size; no torch needed."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from creinn.classifier.methods import base_method, find_method, is_ensemble, label
-from creinn.experiments import EXPERIMENTS, experiment
+from creinn.experiments import EXPERIMENTS, experiment, few_steps, tailor
 from creinn.experiments.plan import Identities, make_plan
 
 PAPER = [
@@ -23,7 +23,7 @@ STUDIES = ["study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray"]
 
 
 def test_every_experiment_of_the_paper_has_a_small_twin():
-    assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), "fashion-mnist-small", *STUDIES}
+    assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), "fashion-mnist-small", *STUDIES, "demo"}
     for name in PAPER:
         full, small = EXPERIMENTS[name], EXPERIMENTS[f"{name}-small"]
         assert small.arms == full.arms
@@ -124,3 +124,58 @@ def test_a_study_shares_the_trainings_of_the_small_experiment(name):
     plans = (make_plan(experiment, identities) for experiment in (small, study))
     few, many = ({piece.key for piece in plan.pieces} for plan in plans)
     assert few < many
+
+
+CIFAR = EXPERIMENTS["cifar10-svhn-small"]
+
+
+def test_only_what_is_given_changes():
+    assert tailor(CIFAR) == CIFAR
+    changed = tailor(CIFAR, methods=["snn"], seeds=3, epochs=6, batch_size=32, width=4, train_images=60)
+    assert (changed.methods, changed.seeds, changed.runs("snn")) == (("snn",), 3, 3)
+    assert (changed.training.epochs, changed.training.milestones, changed.training.batch_size) == (6, (3, 5), 32)
+    assert (changed.network.width, changed.images.count, changed.test) == (4, 60, CIFAR.test)
+
+
+def test_options_of_one_method_replace_its_own():
+    before = tailor(CIFAR, options={"snn": {"logit_norm": True}, "creinn": {"mode": "sound"}})
+    assert tailor(before, options={"creinn": {}}).options == {
+        **CIFAR.options,
+        "snn": {"logit_norm": True},
+        "creinn": {},
+    }
+
+
+def test_milestones_stay_apart_from_zero_and_from_each_other():
+    assert tailor(CIFAR, epochs=1).training.milestones == (1,)
+
+
+def test_test_sets_shrink_in_proportion():
+    changed = tailor(CIFAR, test_images=1000)
+    assert (changed.test.count, changed.ood[0].count) == (1000, 2603)
+    assert tailor(EXPERIMENTS["cifar10-svhn"], test_images=50).ood[0].count == 50
+
+
+def test_other_ood_sets_get_the_shape_of_the_test_images():
+    changed = tailor(EXPERIMENTS["fashion-mnist-small"], ood=["mnist", "cifar10"])
+    assert [(i.name, i.size, i.channels, i.count) for i in changed.ood] == [
+        ("mnist", 28, 1, 2000),
+        ("cifar10", 28, 1, 2000),
+    ]
+
+
+def test_few_steps_keep_network_batch_and_methods():
+    full = EXPERIMENTS["cifar10-svhn"]
+    cut = few_steps(full, 2)
+    assert (cut.network, cut.training.batch_size, cut.methods) == (full.network, 128, full.methods)
+    assert (cut.training.epochs, cut.seeds, cut.images.count) == (1, 1, 307)  # 307 * 5/6 = 2 * 128
+    assert (cut.test.count, cut.ood[0].count) == (64, 64)
+
+
+def test_numbers_out_of_range_are_named():
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+        tailor(CIFAR, epochs=0)
+    with pytest.raises(ValueError, match=r"Options are for single methods, snn, .*; 'deep-ensemble' is none of them"):
+        tailor(CIFAR, options={"deep-ensemble": {}})
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        few_steps(CIFAR, 0)

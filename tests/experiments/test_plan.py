@@ -84,7 +84,7 @@ def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
     intervals = make_plan(EXPERIMENTS["interval-cifar10-small"], replace(DATA, ood=()))
     assert len(keys(intervals, "train")) == 10
     assert not keys(intervals, "train") & keys(points, "train")
-    assert {arm.name for arm in intervals.arms.values()} == {"noise", "brightness"}
+    assert {piece.arm.name for piece in intervals.pieces} == {"noise", "brightness"}
 
 
 def test_members_of_an_ensemble_that_is_not_asked_for_singly_are_run():

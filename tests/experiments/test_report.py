@@ -8,13 +8,20 @@ import pytest
 
 from creinn.experiments import Timing
 from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
-from creinn.experiments.figures import mean_history
-from creinn.experiments.published import INFERENCE_TIME, PUBLISHED
-from creinn.experiments.report import write_report
+from creinn.experiments.report import mean_history, write_report
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import packed_files, read_packed, write_packed
-from creinn.experiments.study import lookup, read_studies, spread
-from creinn.experiments.tables import SCORES, quality_table, statistics_table, time_table
+from creinn.experiments.tables import (
+    INFERENCE_TIME,
+    PUBLISHED,
+    SCORES,
+    lookup,
+    quality_table,
+    read_studies,
+    spread,
+    statistics_table,
+    time_table,
+)
 from creinn.report.tables import Spread
 
 

@@ -19,8 +19,8 @@ from creinn.classifier.creinn import Ensemble
 from creinn.cli.main import main
 from creinn.experiments import Timing, pieces
 from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
-from creinn.experiments.inputs import Normalisation, network_inputs, prepare_all
-from creinn.experiments.methods import build
+from creinn.experiments.inputs import network_inputs, prepare_all
+from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import RADII_EPOCHS, make_plan
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Store, packed_files, read_packed, write_packed
@@ -116,14 +116,10 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
     out, _ = finished
     sources = prepare_all(tiny, tiny_data, tmp_path, complete=False)
     plan = make_plan(tiny, sources.identities)
-    members, test = [], sources.test.read()
-    for piece in [p for p in plan.evaluations if p.method == "creinn"]:
-        weights, header = read_tensors(Store(out).weights_path(piece.needs[0]))
-        model = build("creinn", tiny.network, tiny.logits, 1)
-        model.load_state_dict(weights)
-        members.append(model)
-    x = network_inputs(test, None, Normalisation(tuple(header["mean"]), tuple(header["std"])))
-    prediction = Ensemble(members).predict(x)
+    shop, test = Workshop(tiny, sources, Store(out), {}), sources.test.read()
+    found = [shop.trained(piece.needs[0]) for piece in plan.evaluations if piece.method == "creinn"]
+    x = network_inputs(test, None, found[0][1])
+    prediction = Ensemble([model for model, _ in found]).predict(x)
     recorded = next(iter(records(out, "ensemble-creinn").values()))["metrics"]["running"]["sets"]["points"]
     assert recorded["accuracy"] == pytest.approx((prediction.label == test.labels).double().mean().item(), abs=1e-6)
     for name in ("total", "aleatoric", "epistemic"):
@@ -133,10 +129,10 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
 def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, monkeypatch):
     train = pieces.train
 
-    def failing(shop, piece, arm):
+    def failing(shop, piece):
         if piece.method == "creinn" and piece.number == 0:
             raise FloatingPointError("the loss is NaN")
-        train(shop, piece, arm)
+        train(shop, piece)
 
     monkeypatch.setattr(pieces, "train", failing)
     quick = replace(tiny, training=replace(tiny.training, epochs=1))

@@ -9,26 +9,26 @@ import pytest
 from filelock import Timeout
 
 from creinn.experiments.plan import Piece
-from creinn.experiments.store import Store, read_json, read_packed, write_json
+from creinn.experiments.store import Store, read_arrays, read_json, read_packed, write_arrays, write_json
 
 PIECE = Piece("train", "snn", 0, {"a": 1})
 
 
 def test_records_come_back(tmp_path):
     store = Store(tmp_path)
-    assert not store.has_record(PIECE)
+    assert not store.has("records", PIECE)
     assert store.read_record(PIECE) is None
     record = {"a": [1, 2.5, None], "rows": [{"x": 1}, {"x": 2}], "deep": {"er": {"e": []}}, "empty": {}}
-    store.write_record(PIECE, record)
+    write_json(store.path("records", PIECE), record)
     assert store.read_record(PIECE) == record
-    assert store.record_path(PIECE).name == f"train-snn-0-{PIECE.key}.json"
-    assert '"a": [1, 2.5, null]' in store.record_path(PIECE).read_text()  # numbers stand on one line
+    assert store.path("records", PIECE).name == f"train-snn-0-{PIECE.key}.json"
+    assert '"a": [1, 2.5, null]' in store.path("records", PIECE).read_text()  # numbers stand on one line
 
 
 def test_damaged_records_are_named(tmp_path):
     store = Store(tmp_path)
-    store.write_record(PIECE, {"a": 1})
-    path = store.record_path(PIECE)
+    write_json(store.path("records", PIECE), {"a": 1})
+    path = store.path("records", PIECE)
     path.write_text(path.read_text()[:-4])
     with pytest.raises(ValueError, match=rf"{path.name} is no whole record: .*Remove it"):
         store.read_record(PIECE)
@@ -40,17 +40,17 @@ def test_damaged_records_are_named(tmp_path):
 def test_records_are_packed_in_one_file(tmp_path):
     store, about = Store(tmp_path), {"experiment": {"name": "tiny"}, "pieces": []}
     other = Piece("train", "snn", 1, {"a": 1})
-    store.write_record(PIECE, {"a": 1})
+    write_json(store.path("records", PIECE), {"a": 1})
     path = store.pack(about, (PIECE, other))
     assert path.name == "tiny.jsonl.gz"
     assert read_packed(path) == (about, {PIECE.name: {"a": 1}})
-    store.record_path(PIECE).unlink()
-    assert store.has_record(PIECE)
+    store.path("records", PIECE).unlink()
+    assert store.has("records", PIECE)
     assert store.read_record(PIECE) == {"a": 1}
-    assert not store.has_record(other)
+    assert not store.has("records", other)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"tiny\.jsonl\.gz is no whole file of records: .*Remove it"):
-        store.has_record(PIECE)
+        store.has("records", PIECE)
 
 
 def test_numbers_that_are_not_finite_are_never_written(tmp_path):
@@ -60,10 +60,10 @@ def test_numbers_that_are_not_finite_are_never_written(tmp_path):
 
 
 def test_predictions_come_back(tmp_path):
-    store = Store(tmp_path)
+    path = Store(tmp_path).path("predictions", PIECE)
     arrays = {"labels": np.arange(3), "running/test/noise [0, 0.08]/lower": np.zeros((3, 2), np.float32)}
-    store.write_predictions(PIECE, arrays)
-    found = store.read_predictions(PIECE)
+    write_arrays(path, arrays)
+    found = read_arrays(path)
     assert set(found) == set(arrays)
     np.testing.assert_array_equal(found["running/test/noise [0, 0.08]/lower"], np.zeros((3, 2)))
     assert found["labels"].dtype == arrays["labels"].dtype

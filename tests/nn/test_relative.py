@@ -18,7 +18,7 @@ import reference
 from cases import RELATIVE, LayerCase
 from creinn import CreINN, cross_entropy, diagnose, load, models
 from creinn import nn as inn
-from creinn.experiments.records import describe_radii
+from creinn.experiments.pieces import describe_radii
 from creinn.graph.convert import convert
 from creinn.graph.describe import build, describe
 from creinn.interval import Interval

@@ -3,7 +3,6 @@
 What computes is imported where it is called, so that the list comes without torch.
 """
 
-import dataclasses
 import json
 import sys
 from importlib.util import find_spec
@@ -12,8 +11,7 @@ from creinn.classifier.methods import label
 from creinn.cli.options import DemoOptions, ListOptions, ReportOptions, RunOptions
 from creinn.cli.parsing import command_line, options_yaml
 from creinn.experiments.catalogue import EXPERIMENTS, experiment
-from creinn.experiments.definition import Experiment
-from creinn.experiments.tailoring import few_steps, tailor
+from creinn.experiments.definition import Experiment, few_steps, tailor
 
 CHANGES = ("methods", "ood", "seeds", "epochs", "batch_size", "width", "train_images", "test_images", "options")
 """Options of ``creinn experiment run`` that change the experiment."""
@@ -32,22 +30,20 @@ def demo(options: DemoOptions) -> int:
             raise ImportError(
                 f"The demo needs {name}, which is not installed. Install it with: pip install creinn[report]"
             )
-    from creinn.experiments.demo import DemoConfig, run_demo
-    from creinn.experiments.demo_page import write_demo_page
+    from creinn.experiments.demo import demo_experiment, run_demo, write_demo_page
     from creinn.files import write_bytes
     from creinn.report.provenance import provenance
     from creinn.report.tables import text_table
 
-    config = DemoConfig(members=options.members, epochs=options.epochs, seed=options.seed, jobs=options.jobs)
+    chosen = demo_experiment(options.members, options.epochs, options.seed)
     write_bytes(options.out / "demo.yaml", options_yaml("demo", options).encode())  # fails before the work if at all
-    result = run_demo(config, progress=options.progress)
+    result = run_demo(chosen, options.jobs, options.progress)
     print(text_table(result.table()))
     origin = provenance(command_line("demo", options, leave_out=("out", "progress")))
-    groups = {group: len(images) for group, images in result.data.groups.items()}
     record = {
         **origin,
-        "settings": dataclasses.asdict(config),
-        "images": {"training": len(result.data.train), **groups},
+        "settings": dict(result.settings),
+        "images": dict(result.sizes),
         "parameters": dict(result.parameters),
         "runs": {model: list(map(dict, runs)) for model, runs in result.runs.items()},
         "seconds": round(result.seconds, 1),

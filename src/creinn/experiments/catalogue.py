@@ -3,11 +3,6 @@
 Importing this file does not load torch. Where the paper is silent its authors' code decides: batch 128, 150 epochs, the
 CIFAR-10 mean and standard deviation also for SVHN. On the X-ray images both are silent about their size and the number
 of epochs; 128 x 128 and 50 epochs are ours.
-
-Small twins keep the protocol and shrink the scale: a narrow ResNet-8, stratified subsets, few epochs with the learning
-rate falling after the same shares of them, five runs. So that few epochs are enough, steps are taken on smaller batches
-at a higher learning rate, and CIFAR-10 and Fashion-MNIST are not augmented: at that length crops cost accuracy. Test
-subsets keep the proportion of CIFAR-10 to SVHN, and so the base rate of the OOD task.
 """
 
 from dataclasses import replace
@@ -91,6 +86,10 @@ _TIME = replace(
     timing=Timing(),
 )
 
+# Small twins keep the protocol and shrink the scale: a narrow ResNet-8, stratified subsets, few epochs with the
+# learning rate falling after the same shares of them, five runs. So that few epochs are enough, steps are taken on
+# smaller batches at a higher learning rate, and CIFAR-10 and Fashion-MNIST are not augmented: at that length crops cost
+# accuracy. Test subsets keep the proportion of CIFAR-10 to SVHN, and so the base rate of the OOD task.
 _SMALL = Training(epochs=10, milestones=(5, 8), batch_size=64, learning_rate=5e-3, augment="none")
 _CIFAR_SMALL = replace(
     _CIFAR,
@@ -127,14 +126,44 @@ _FASHION_SMALL = Experiment(
     seeds=5,
     snn_seeds=10,
 )
+_TIME_SMALL = replace(
+    _TIME,
+    name="inference-time-small",
+    title="Inference time relative to the SNN; small",
+    network=Network(builder="resnet8", width=16),
+)
+_DEMO = Experiment(
+    name="demo",
+    title="Digits 0 to 7 of scikit-learn, with digits 8 and 9 and photographs as out-of-distribution data",
+    images=Images(name="digits", split="train"),
+    test=Images(name="digits"),
+    ood=(Images(name="held-out digits"), Images(name="photographs", count=354)),  # as many of one as of the other
+    network=Network(builder="resnet8", width=8),
+    training=Training(epochs=40, milestones=(30,), batch_size=32, learning_rate=3e-3, augment="none"),
+    methods=("snn", "deep-ensemble", "creinn", "creinn-ensemble", "creinn-d", "creinn-d-ensemble"),
+    seeds=5,
+    snn_seeds=10,
+    draws=1,
+    mean=(0.0,),
+    std=(1.0,),
+    logits=8,
+    batch_statistics=False,
+)
 
 
-def _interval(base: Experiment, name: str, title: str) -> Experiment:
-    return replace(base, name=name, title=title, ood=(), arms=INTERVAL_ARMS, methods=_CREDAL_METHODS, paper=None)
-
-
-def _from_points(base: Experiment, name: str, title: str) -> Experiment:
-    return replace(base, name=name, title=title, ood=(), arms=POINT_ARMS, methods=_CREDAL_METHODS, paper=None)
+def _shifted(*bases: Experiment) -> list[Experiment]:
+    """Of each base: trained and tested on interval images; then trained on points and tested on intervals."""
+    kinds = {
+        "interval": (" as intervals of noise and of brightness", INTERVAL_ARMS),
+        "points-to-intervals": (": trained on points, tested on intervals", POINT_ARMS),
+    }
+    made = []
+    for kind, (what, arms) in kinds.items():
+        for base in bases:
+            name, title = f"{kind}-{base.name.replace('-svhn', '')}", base.title.split(",")[0] + what
+            title += "; small" if name.endswith("-small") else ""
+            made.append(replace(base, name=name, title=title, ood=(), arms=arms, methods=_CREDAL_METHODS, paper=None))
+    return made
 
 
 def _study(base: Experiment, *ood: Images) -> Experiment:
@@ -147,35 +176,12 @@ def _study(base: Experiment, *ood: Images) -> Experiment:
 
 
 _ALL = (
-    _CIFAR,
-    _CHEST,
-    _interval(_CIFAR, "interval-cifar10", "CIFAR-10 as intervals of noise and of brightness"),
-    _interval(_CHEST, "interval-chest-xray", "Chest X-ray as intervals of noise and of brightness"),
-    _from_points(_CIFAR, "points-to-intervals-cifar10", "CIFAR-10: trained on points, tested on intervals"),
-    _from_points(_CHEST, "points-to-intervals-chest-xray", "Chest X-ray: trained on points, tested on intervals"),
-    _TIME,
-    _CIFAR_SMALL,
-    _CHEST_SMALL,
-    _interval(_CIFAR_SMALL, "interval-cifar10-small", "CIFAR-10 as intervals of noise and of brightness; small"),
-    _interval(_CHEST_SMALL, "interval-chest-xray-small", "Chest X-ray as intervals of noise and of brightness; small"),
-    _from_points(
-        _CIFAR_SMALL, "points-to-intervals-cifar10-small", "CIFAR-10: trained on points, tested on intervals; small"
-    ),
-    _from_points(
-        _CHEST_SMALL,
-        "points-to-intervals-chest-xray-small",
-        "Chest X-ray: trained on points, tested on intervals; small",
-    ),
-    replace(
-        _TIME,
-        name="inference-time-small",
-        title="Inference time relative to the SNN; small",
-        network=Network(builder="resnet8", width=16),
-    ),
-    _FASHION_SMALL,
+    *(_CIFAR, _CHEST, *_shifted(_CIFAR, _CHEST), _TIME),
+    *(_CIFAR_SMALL, _CHEST_SMALL, *_shifted(_CIFAR_SMALL, _CHEST_SMALL), _TIME_SMALL, _FASHION_SMALL),
     _study(_FASHION_SMALL, Images(name="cifar10", size=28, channels=1, count=2000)),
     _study(_CIFAR_SMALL),
     _study(_CHEST_SMALL, Images(name="cifar10", size=48, channels=1, count=600)),
+    _DEMO,
 )
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}

@@ -1,11 +1,11 @@
-"""What an experiment is: data, network, training, methods, seeds, and what is tested; plain dataclasses.
+"""What an experiment is: data, network, training, methods, seeds, and what is tested; and how to change one.
 
 Importing this file does not load torch. Every field that decides a number is part of the key under which the number is
 recorded, see :mod:`creinn.experiments.plan`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from creinn.classifier.methods import METHODS, base_method, find_method, is_deep, label
@@ -18,76 +18,47 @@ TABLE = (
 )
 """The twelve rows of the paper's table."""
 
+_STEPS_TEST_IMAGES = 64
+
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images of a known data set, as they are given to a network.
+    """Images of a known data set, as they are given to a network."""
 
-    Args:
-        name: As :func:`creinn.data.load` knows it.
-        split: ``"train"`` or ``"test"``.
-        size: Side in pixels; ``None`` leaves it.
-        channels: 1 for grey, 3 for RGB; ``None`` leaves them.
-        count: How many are drawn, each class in proportion; ``None`` takes all.
-        seed: Of the draw.
-        shuffled: Whether to shuffle, by the same seed, images that come sorted by class.
-    """
-
-    name: str
+    name: str  # as creinn.data.load knows it, or one of creinn.experiments.inputs.EMBEDDED
     split: Literal["train", "test"] = "test"
-    size: int | None = None
-    channels: int | None = None
-    count: int | None = None
-    seed: int = 0
-    shuffled: bool = False
+    size: int | None = None  # side in pixels; None leaves it
+    channels: int | None = None  # 1 for grey, 3 for RGB; None leaves them
+    count: int | None = None  # how many are drawn, each class in proportion; None takes all
+    seed: int = 0  # of the draw
+    shuffled: bool = False  # whether to shuffle, by the same seed, images that come sorted by class
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """Architecture: a builder of :mod:`creinn.models` and its arguments.
-
-    Args:
-        builder: Name of the builder.
-        width: Channels of the first stage.
-        stem: ``"imagenet"`` or ``"cifar"``; ``None`` where the builder has no choice.
-    """
+    """Architecture: a builder of :mod:`creinn.models` and its arguments."""
 
     builder: str
-    width: int
-    stem: Literal["cifar", "imagenet"] | None = None
+    width: int  # channels of the first stage
+    stem: Literal["cifar", "imagenet"] | None = None  # None where the builder has no choice
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How one network is trained; the optimiser is Adam, the weights kept are the last ones.
-
-    Args:
-        epochs: Passes over the training part.
-        batch_size: Images per step.
-        milestones: Finished epochs at which the learning rate falls to a tenth.
-        learning_rate: At the start.
-        augment: Zero-pad 4, cut out a random window and flip (``"crop-flip"``), without flip (``"crop"``), or nothing.
-        validation: Share of the training images kept apart for the validation curves; 1/6 is the paper's 5:1.
-        split_seed: Seed of that division.
-    """
+    """How one network is trained; the optimiser is Adam, the weights kept are the last ones."""
 
     epochs: int = 150
     batch_size: int = 128
-    milestones: tuple[int, ...] = (80, 120)
+    milestones: tuple[int, ...] = (80, 120)  # finished epochs at which the learning rate falls to a tenth
     learning_rate: float = 1e-3
-    augment: Literal["crop-flip", "crop", "none"] = "crop-flip"
-    validation: float = 1 / 6
-    split_seed: int = 0
+    augment: Literal["crop-flip", "crop", "none"] = "crop-flip"  # zero-pad 4, cut out a random window, and flip
+    validation: float = 1 / 6  # share kept apart for the validation curves; the paper's 5:1
+    split_seed: int = 0  # of that division
 
 
 @dataclass(frozen=True)
 class Shift:
     """A range of strengths of noise or brightness that turns images into interval images.
-
-    Args:
-        kind: ``"noise"`` or ``"brightness"``.
-        low: Least strength.
-        high: Greatest strength.
 
     Example:
         >>> str(Shift("noise", 0, 0.08))
@@ -104,12 +75,9 @@ class Shift:
 
 @dataclass(frozen=True)
 class Arm:
-    """One training set, and the test sets its networks meet.
+    """One training set, and the test sets its networks meet; ``None`` stands for points.
 
-    Args:
-        train: Shift of the training images; ``None`` trains on points.
-        tests: Shifts of the test images; ``None`` tests on points. The relative increase of a shift is taken against
-            the first one of its kind.
+    The relative increase of a shift is taken against the first one of its kind.
     """
 
     train: Shift | None = None
@@ -123,12 +91,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How inference is timed.
-
-    Args:
-        batches: Numbers of images per call.
-        rounds: Calls per method and batch; methods take turns in each round.
-    """
+    """How inference is timed: images per call, and calls per method and batch, in which methods take turns."""
 
     batches: tuple[int, ...] = (1, 128)
     rounds: int = 20
@@ -136,51 +99,30 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """An experiment of the paper, or a small twin of one.
+    """An experiment of the paper, or a small twin of one."""
 
-    Args:
-        name: Name on the command line.
-        title: What it is about, in a line.
-        paper: Name of the experiment whose published numbers stand beside ours, if any.
-        images: Training images.
-        test: Test images of the same distribution.
-        ood: Out-of-distribution sets.
-        network: Architecture.
-        training: How each network is trained.
-        arms: Training and test sets; empty where nothing is trained.
-        methods: Names of methods, see :mod:`creinn.classifier.methods`; the twelve rows of the paper's by default.
-        seeds: Number of runs of each method.
-        snn_seeds: Number of SNN runs, if more are trained to fill the Deep Ensembles.
-        members: Members of an ensemble.
-        deep_members: Members of Deep Ensembles; twice as many give about equal parameter counts.
-        draws: Most ensembles drawn from the runs of a method.
-        options: Further arguments of a method's classifier, by method.
-        mean: Normalisation: mean per channel; ``None`` takes that of the training images.
-        std: Normalisation: standard deviation per channel; ``None`` takes that of the training images.
-        logits: Outputs of the network; 1 for two classes.
-        timing: How inference is timed, if that is the experiment.
-    """
-
-    name: str
-    title: str
-    images: Images
-    test: Images
+    name: str  # on the command line
+    title: str  # what it is about, in a line
+    images: Images  # for training
+    test: Images  # of the same distribution
     network: Network
-    paper: str | None = None
-    ood: tuple[Images, ...] = ()
+    paper: str | None = None  # name of the experiment whose published numbers stand beside ours
+    ood: tuple[Images, ...] = ()  # out-of-distribution sets
     training: Training = Training()
-    arms: tuple[Arm, ...] = (Arm(),)
-    methods: tuple[str, ...] = TABLE
-    seeds: int = 15
-    snn_seeds: int | None = None
-    members: int = 5
-    deep_members: int = 10
-    draws: int = 15
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    mean: tuple[float, ...] | None = None
+    arms: tuple[Arm, ...] = (Arm(),)  # training and test sets; empty where nothing is trained
+    methods: tuple[str, ...] = TABLE  # see creinn.classifier.methods
+    seeds: int = 15  # number of runs of each method
+    snn_seeds: int | None = None  # number of SNN runs, if more are trained to fill the Deep Ensembles
+    first_seed: int = 0  # of the first run; the others follow
+    members: int = 5  # of an ensemble
+    deep_members: int = 10  # of Deep Ensembles; twice as many give about equal parameter counts
+    draws: int = 15  # most ensembles drawn from the runs of a method
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of a method's classifier, by method
+    mean: tuple[float, ...] | None = None  # normalisation per channel; None takes that of the training images
     std: tuple[float, ...] | None = None
-    logits: int = 10
-    timing: Timing | None = None
+    logits: int = 10  # outputs of the network; 1 for two classes
+    batch_statistics: bool = True  # whether to predict with those of the test batch too, as the authors' code does
+    timing: Timing | None = None  # how inference is timed, if that is the experiment
 
     def __post_init__(self) -> None:
         if len(set(self.methods)) != len(self.methods) or not self.methods:
@@ -193,9 +135,7 @@ class Experiment:
                 )
             if find_method(method).kind == "bnn-l" and self.logits < 3:
                 raise ValueError(f"{self.name} has two classes, and BNN-L is for three or more. Leave it out.")
-        for name, value, least in (("seeds", self.seeds, 1), ("members", self.members, 1), ("draws", self.draws, 1)):
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}.")
+        _at_least_one(members=self.members, seeds=self.seeds, draws=self.draws)
 
     @property
     def takes_points(self) -> bool:
@@ -214,3 +154,103 @@ class Experiment:
     def options_of(self, method: str) -> dict[str, Any]:
         """Arguments of a single method's classifier: its own, and over them the experiment's."""
         return {**METHODS[method].options, **self.options.get(method, {})}
+
+
+def tailor(
+    experiment: Experiment,
+    *,
+    methods: Sequence[str] = (),
+    ood: Sequence[str] = (),
+    seeds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    width: int | None = None,
+    train_images: int | None = None,
+    test_images: int | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Experiment:
+    """Change what is given; the rest stays.
+
+    Args:
+        experiment: Where to start from.
+        methods: Methods instead of its own.
+        ood: Names of out-of-distribution sets instead of its own; brought to the shape of its test images.
+        seeds: Runs of each method, also of those that fill ensembles.
+        epochs: Passes over the training images; the learning rate falls after the same shares of them.
+        batch_size: Images per step.
+        width: Channels of the first stage of the network.
+        train_images: Training and validation images that are drawn.
+        test_images: Test images that are drawn; out-of-distribution sets shrink in proportion.
+        options: Further arguments of classifiers, by single method; in place of the experiment's own for that method.
+
+    Raises:
+        ValueError: If a value is out of range, or a method unknown or not fit for the experiment.
+    """
+    sizes = {"train_images": train_images, "test_images": test_images}
+    _at_least_one(seeds=seeds, epochs=epochs, batch_size=batch_size, width=width, **sizes)
+    for method in options or ():
+        if method not in METHODS:
+            raise ValueError(f"Options are for single methods, {', '.join(METHODS)}; {method!r} is none of them.")
+    training, test = experiment.training, experiment.test
+    foreign = tuple(_alike(name, experiment) for name in ood) or experiment.ood
+    if test_images is not None:
+        share = test_images / test.count if test.count else None
+        counts = [round(images.count * share) if images.count and share else test_images for images in foreign]
+        foreign = tuple(replace(images, count=count) for images, count in zip(foreign, counts, strict=True))
+    passes = epochs or training.epochs
+    milestones = {max(1, round(m * passes / training.epochs)) for m in training.milestones}
+    return replace(
+        experiment,
+        methods=tuple(methods) or experiment.methods,
+        options={**experiment.options, **(options or {})},
+        images=replace(experiment.images, count=train_images or experiment.images.count),
+        test=replace(test, count=test_images or test.count),
+        ood=foreign,
+        network=replace(experiment.network, width=width or experiment.network.width),
+        training=replace(
+            training,
+            epochs=passes,
+            milestones=tuple(sorted(milestones)),
+            batch_size=batch_size or training.batch_size,
+        ),
+        seeds=seeds or experiment.seeds,
+        snn_seeds=None if seeds else experiment.snn_seeds,
+    )
+
+
+def few_steps(experiment: Experiment, steps: int) -> Experiment:
+    """The experiment cut down to ``steps`` steps of its own size for one run of each method, and few test images.
+
+    Network, batch size and methods are as they were, so that this shows whether they run.
+
+    Raises:
+        ValueError: If ``steps`` is less than 1.
+    """
+    _at_least_one(steps=steps)
+    training = replace(experiment.training, epochs=1, milestones=())
+    rows = round(steps * training.batch_size / (1 - training.validation))
+    return replace(
+        experiment,
+        images=replace(experiment.images, count=rows),
+        test=replace(experiment.test, count=_STEPS_TEST_IMAGES),
+        ood=tuple(replace(images, count=_STEPS_TEST_IMAGES) for images in experiment.ood),
+        training=training,
+        seeds=1,
+        snn_seeds=None,
+        timing=None if experiment.timing is None else replace(experiment.timing, rounds=steps),
+    )
+
+
+def _at_least_one(**numbers: int | None) -> None:
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
+
+
+def _alike(name: str, experiment: Experiment) -> Images:
+    """A set in the shape of the experiment's test images; of known sizes where those are left as they are."""
+    test = experiment.test
+    size = test.size or (28 if "mnist" in test.name else 32)
+    channels = test.channels or (1 if "mnist" in test.name else 3)
+    count = next((images.count for images in experiment.ood), test.count)
+    return Images(name=name, split="test", size=size, channels=channels, count=count, seed=test.seed)

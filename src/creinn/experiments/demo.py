@@ -1,128 +1,74 @@
-"""A small study on data that ship with scikit-learn: train, predict, evaluate; draws nothing.
+"""The demo: the experiment ``demo`` of the catalogue, run in a folder that is thrown away, and its page.
 
-In: :class:`DemoConfig`. Out: :class:`DemoResult`. Six classifiers of one architecture learn the digits 0 to 7 from
-8×8 images: an ordinary network (SNN); a Deep Ensemble of such; a CreINN of the paper's form; an ensemble of such with
-half as many members, so that both ensembles have about the same number of parameters (Section "Ensemble strategy"); and
-the recommended form, CreINN-D, alone and as an ensemble of as many members as that of CreINNs. They are then asked
-about digits they can know, digits they have never seen (near out-of-distribution) and patches of photographs (far
-out-of-distribution). Nothing is chosen by looking at the out-of-distribution images: the CreINN-D keep some of the
-training images apart, and choose the scale of their distance on these.
+In: numbers of members and epochs, and a seed. Out: :class:`DemoResult`, and a page of figures with their explanation.
+Six classifiers of one architecture learn the digits 0 to 7; ensembles of the paper's form have half as many members as
+the Deep Ensemble, so that both have about the same number of parameters (Section "Ensemble strategy"). Nothing is
+chosen by looking at the out-of-distribution images.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
-from joblib import Parallel, delayed
-from sklearn.datasets import load_digits, load_sample_images
+from markupsafe import Markup
 from torch import Tensor
-from tqdm import tqdm
 
-from creinn import models
-from creinn.classifier.base import Classifier
-from creinn.classifier.creinn import CreINN, Ensemble
-from creinn.classifier.methods import METHODS
-from creinn.data import Dataset, split
+from creinn.classifier.methods import is_ensemble
+from creinn.data import Dataset
 from creinn.evaluation import AccuracyRejection, summary
 from creinn.evaluation.summary import MEASURES
-from creinn.report.tables import Cell, Spread
-from creinn.rivals import DeepEnsemble
-from creinn.training import History, TrainConfig, fit
+from creinn.experiments.catalogue import EXPERIMENTS
+from creinn.experiments.definition import Experiment, tailor
+from creinn.experiments.inputs import KNOWN, TRAIN_SHARE, prepare_all
+from creinn.experiments.plan import Piece, make_plan
+from creinn.experiments.predictions import POINTS, from_arrays
+from creinn.experiments.run import run_experiment
+from creinn.experiments.store import Record, Store, read_arrays
+from creinn.files import read_tensors
+from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
+from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
+from creinn.report.provenance import provenance_rows
+from creinn.report.tables import Cell, Spread, html_table
+from creinn.report.ternary import coarsen, simplex
+from creinn.report.theme import color, texts
 
-SNN_NAME, DE_NAME, CREINN_NAME, CREINN_ENSEMBLE_NAME, D_NAME, D_ENSEMBLE_NAME = MODELS = (
-    *("SNN", "Deep Ensemble", "CreINN", "CreINN ensemble", "CreINN-D", "CreINN-D ensemble"),
-)
+NAMES = {
+    "snn": "SNN",
+    "deep-ensemble": "Deep Ensemble",
+    "creinn": "CreINN",
+    "creinn-ensemble": "CreINN ensemble",
+    "creinn-d": "CreINN-D",
+    "creinn-d-ensemble": "CreINN-D ensemble",
+}
+"""Methods as the table and the page name them."""
+
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
 RULE = "maximality"
-APART = 1 / 6  # of the training images, for the scale of CreINN-D
-
-Kind = Literal["SNN", "CreINN", "CreINN-D"]
-Prediction = Any  # a CredalSet or a Predictive; both have label, total, aleatoric, epistemic
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoConfig:
-    """Settings of the study.
-
-    Args:
-        known: Digits below this number are learnt, the others held out.
-        train_share: Share of the known digits to learn from; the rest is for testing.
-        members: Members of the ensembles of either form of CreINN; the Deep Ensemble has twice as many.
-        width: Channels of the first stage of the ResNet-8.
-        epochs: Passes over the training images.
-        batch_size: Images per step.
-        learning_rate: Of Adam; a tenth of it in the last quarter of the epochs.
-        seed: Decides everything random.
-        jobs: Processes that train at the same time; the result does not depend on it.
-    """
-
-    known: int = 8
-    train_share: float = 0.15
-    members: int = 5
-    width: int = 8
-    epochs: int = 40
-    batch_size: int = 32
-    learning_rate: float = 3e-3
-    seed: int = 0
-    jobs: int = 2
-
-    def __post_init__(self) -> None:
-        if not 3 <= self.known <= 9:
-            raise ValueError(f"known must be 3 .. 9, so that some digits are held out, got {self.known}.")
-        for name in ("members", "epochs", "jobs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
-
-
-@dataclass(frozen=True)
-class DemoData:
-    """Images in [0, 1] of shape ``(n, 1, 8, 8)``: to learn from, to test on, and out of distribution."""
-
-    train: Dataset
-    test: Dataset
-    near: Tensor
-    far: Tensor
-
-    @property
-    def groups(self) -> dict[str, Tensor]:
-        """Images to predict, by the name of their group."""
-        assert isinstance(self.test.inputs, Tensor)
-        return {TEST: self.test.inputs, NEAR: self.near, FAR: self.far}
+_SHOWN = 4  # images per row of the gallery
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What came out.
+    """What came out; mappings are by the names of :data:`NAMES`, then of :data:`GROUPS`."""
 
-    Args:
-        config: The settings.
-        data: The images.
-        predictions: By model, then by group of images; of the single networks the first is given.
-        runs: By model, the numbers of each that was trained: one run of an ensemble, several of a single network.
-        parameters: By model, how many numbers it learns.
-        histories: Training history of the first network of each kind.
-        creinn: The first CreINN of the paper's form.
-        seconds: Time of training, prediction and evaluation.
-    """
-
-    config: DemoConfig
-    data: DemoData
-    predictions: Mapping[str, Mapping[str, Prediction]]
-    runs: Mapping[str, Sequence[Mapping[str, float | None]]]
-    parameters: Mapping[str, int]
-    histories: Mapping[str, History]
-    creinn: CreINN
-    seconds: float
+    settings: Mapping[str, Any]
+    sizes: Mapping[str, int]  # numbers of images, of those learnt from and kept apart too
+    data: Mapping[str, Dataset]
+    predictions: Mapping[str, Mapping[str, Any]]  # of the single networks the first is given
+    runs: Mapping[str, Sequence[Mapping[str, float | None]]]  # one of an ensemble, several of a single network
+    parameters: Mapping[str, int]  # how many numbers a model learns
+    histories: Mapping[str, Sequence[Mapping[str, float | None]]]  # of the first network of each kind
+    radii: Tensor  # of the last layer of the first CreINN of the paper's form
+    seconds: float  # of training, prediction and evaluation
 
     def table(self) -> list[dict[str, Cell]]:
         """One row per measure, one column per model; mean and standard deviation over the runs of single networks."""
         rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
-        for measure in self.runs[SNN_NAME][0]:
+        for measure in self.runs["SNN"][0]:
             row: dict[str, Cell] = {"measure": measure}
             for model, runs in self.runs.items():
                 values = [value for run in runs if (value := run[measure]) is not None]
@@ -132,140 +78,233 @@ class DemoResult:
 
     def curves(self) -> dict[str, dict[str, AccuracyRejection]]:
         """Accuracy-rejection curves on the test digits, by model and measure; a constant measure has none."""
-        curves = {name: summary.rejection(of[TEST], self.data.test.labels) for name, of in self.predictions.items()}
+        labels = self.data[TEST].labels
+        curves = {name: summary.rejection(of[TEST], labels) for name, of in self.predictions.items()}
         return {name: {measure: found[measure] for measure in measures_of(name)} for name, found in curves.items()}
 
 
 def measures_of(model: str) -> list[str]:
     """Uncertainties that a model has: one network has no epistemic one, and its total equals its aleatoric."""
-    return [measure for measure in MEASURES if not (model == SNN_NAME and measure == "epistemic")]
+    return [measure for measure in MEASURES if not (model == "SNN" and measure == "epistemic")]
 
 
-def run_demo(config: DemoConfig, progress: bool = True) -> DemoResult:
-    """Run the study.
+def demo_experiment(members: int = 5, epochs: int = 40, seed: int = 0) -> Experiment:
+    """The experiment with so many members in an ensemble of CreINNs and twice as many in the Deep Ensemble.
 
     Raises:
-        KeyboardInterrupt: If Ctrl-C interrupted the training.
+        ValueError: If a number is out of range.
     """
-    started = perf_counter()
-    data = demo_data(config)
-    kinds: list[tuple[Kind, int]] = [("CreINN", i) for i in range(config.members)]
-    kinds += [("CreINN-D", i) for i in range(config.members)]
-    kinds += [("SNN", i) for i in range(2 * config.members)]
-    tasks = (delayed(train_member)(kind, member, config, data.train) for kind, member in kinds)
-    with one_thread():
-        trained = Parallel(n_jobs=config.jobs, return_as="generator")(tasks)
-        bar = tqdm(trained, total=len(kinds), desc="training", unit="network", disable=not progress)
-        found = {kind: list[Any]() for kind, _ in kinds}
-        histories: dict[str, History] = {}
-        for (kind, _), (model, history) in zip(kinds, bar, strict=True):
-            found[kind].append(model.eval())
-            histories.setdefault(kind, history)
-        members = {
-            SNN_NAME: found["SNN"],
-            DE_NAME: [DeepEnsemble(found["SNN"])],
-            CREINN_NAME: found["CreINN"],
-            CREINN_ENSEMBLE_NAME: [Ensemble(found["CreINN"])],
-            D_NAME: found["CreINN-D"],
-            D_ENSEMBLE_NAME: [Ensemble(found["CreINN-D"])],
-        }
-        predicted = {name: [_predict(model, data) for model in kind] for name, kind in members.items()}
-        labels = data.test.labels
-        runs = {name: [evaluate(name, one, labels) for one in several] for name, several in predicted.items()}
-    return DemoResult(
-        config=config,
-        data=data,
-        predictions={name: several[0] for name, several in predicted.items()},
-        runs=runs,
-        parameters={name: sum(p.numel() for p in kind[0].parameters()) for name, kind in members.items()},
-        histories={name: histories[name] for name in MODELS if name in histories},
-        creinn=found["CreINN"][0],
-        seconds=perf_counter() - started,
+    base = tailor(EXPERIMENTS["demo"], epochs=epochs)
+    return replace(
+        base,
+        images=replace(base.images, seed=seed),
+        test=replace(base.test, seed=seed),
+        ood=tuple(replace(images, seed=seed) for images in base.ood),
+        training=replace(base.training, split_seed=seed),
+        seeds=members,
+        snn_seeds=2 * members,
+        first_seed=1000 * seed,
+        members=members,
+        deep_members=2 * members,
     )
 
 
-def demo_data(config: DemoConfig) -> DemoData:
-    """Digits, split by the seed, and as many patches of photographs as there are held-out digits."""
-    digits = load_digits()
-    images = torch.from_numpy(digits.images).float().unsqueeze(1) / 16
-    labels = torch.from_numpy(digits.target).long()
-    known = labels < config.known
-    names = tuple(str(digit) for digit in range(config.known))
-    train, test = split(Dataset("digits", images[known], labels[known], names), config.train_share, config.seed)
-    near = images[~known]
-    return DemoData(train, test, near, photograph_patches(len(near), config.seed))
-
-
-def photograph_patches(count: int, seed: int) -> Tensor:
-    """Draw 8×8 grey patches, no two overlapping, from scikit-learn's two sample photographs.
+def run_demo(experiment: Experiment, jobs: int = 2, progress: bool = True) -> DemoResult:
+    """Run the experiment and collect what the page shows; the number of processes changes no result.
 
     Raises:
-        ValueError: If the photographs have fewer patches.
+        KeyboardInterrupt: If Ctrl-C interrupted the training.
+        RuntimeError: If a network could not be trained or evaluated.
+        ValueError: If ``jobs`` is less than 1.
     """
-    found = []
-    for photograph in load_sample_images().images:
-        grey = photograph @ np.array([0.299, 0.587, 0.114]) / 255
-        height, width = (side // 8 * 8 for side in grey.shape)
-        blocks = grey[:height, :width].reshape(height // 8, 8, width // 8, 8).swapaxes(1, 2)
-        found.append(blocks.reshape(-1, 1, 8, 8))
-    patches = np.concatenate(found)
-    if count > len(patches):
-        raise ValueError(f"The sample photographs have {len(patches)} patches of 8x8, but {count} were asked for.")
-    chosen = np.random.default_rng(seed).choice(len(patches), count, replace=False)
-    return torch.from_numpy(patches[chosen]).float().clamp(0, 1)
+    started, threads = perf_counter(), torch.get_num_threads()
+    torch.set_num_threads(1)  # quickest for small networks, and the number of cores changes no result
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = run_experiment(experiment, folder, folder, jobs, progress=progress, resumable=False)
+            for name, reason in outcome.failed.items():
+                raise RuntimeError(f"{name} failed: {reason}")
+            found = _collect(experiment, Path(folder))
+    finally:
+        torch.set_num_threads(threads)
+    training = experiment.training
+    settings = {
+        "known": KNOWN,
+        "train_share": TRAIN_SHARE,
+        "members": experiment.members,
+        "width": experiment.network.width,
+        "epochs": training.epochs,
+        "batch_size": training.batch_size,
+        "learning_rate": training.learning_rate,
+        "seed": experiment.images.seed,
+        "jobs": jobs,
+    }
+    return DemoResult(settings, **found, seconds=perf_counter() - started)
 
 
-def train_member(kind: Kind, member: int, config: DemoConfig, train: Dataset) -> tuple[Classifier, History]:
-    """Train one network from a seed of its own."""
-    seed = 1000 * config.seed + member
-    with one_thread(), torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        network = partial(models.resnet8, config.known, in_channels=1, width=config.width)
-        model: Classifier = METHODS[kind.lower()].build(network)
-        settings = TrainConfig(
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-            milestones=(3 * config.epochs // 4,) if config.epochs > 1 else (),
-            seed=seed,
-            progress=False,
-        )
-        apart, kept = split(train, APART, seed) if kind == "CreINN-D" else (None, train)
-        history = fit(model, kept, apart, settings)
-    if history.interrupted:
-        raise KeyboardInterrupt
-    return model, history
+def _collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """What a finished run left in its folder, by the names of the fields of :class:`DemoResult`."""
+    store, sources = Store(folder), prepare_all(experiment, folder, folder / "work" / "data")
+    plan = make_plan(experiment, sources.identities)
+    data = {group: source.read() for group, source in zip(GROUPS, (sources.test, *sources.ood), strict=True)}
+    records: dict[str, Record] = {piece.name: store.read_record(piece) or {} for piece in plan.pieces}
+    parts: dict[str, dict[str, Any]] = {name: {} for name in ("predictions", "runs", "parameters", "histories")}
+    for method, model in NAMES.items():
+        pieces = [piece for piece in (*plan.evaluations, *plan.ensembles) if piece.method == method]
+        predicted = [_predictions(store, piece) for piece in pieces]
+        parts["predictions"][model] = predicted[0]
+        parts["runs"][model] = [
+            numbers_of(model, records[piece.name]["metrics"]["running"], predictions, data[TEST].labels)
+            for piece, predictions in zip(pieces, predicted, strict=True)
+        ]
+        networks = pieces[0].needs if is_ensemble(method) else pieces[:1]
+        trainings = [network.needs[0] for network in networks]
+        parts["parameters"][model] = sum(records[training.name]["parameters"] for training in trainings)
+        if not is_ensemble(method):
+            first = (*trainings[0].needs, trainings[0])[0]  # a CreINN-D is put on a network that was trained
+            parts["histories"][model] = records[first.name]["history"]
+    images = next(record["images"] for record in records.values() if "images" in record)
+    sizes = {"training": images["train"], "validation": images["validation"]}
+    creinn = next(piece for piece in plan.evaluations if piece.method == "creinn")
+    weights, _ = read_tensors(store.path("weights", creinn.needs[0]))
+    (radii,) = (tensor for name, tensor in weights.items() if name.endswith("fc.weight_radius"))
+    return {**parts, "data": data, "sizes": sizes | {group: len(of) for group, of in data.items()}, "radii": radii}
 
 
-def evaluate(model: str, predictions: Mapping[str, Prediction], labels: Tensor) -> dict[str, float | None]:
-    """Every number of the table for one model; ``None`` where it does not apply."""
-    test, applies = predictions[TEST], measures_of(model)
-    numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}
-    for measure, curve in summary.rejection(test, labels).items():
-        numbers[f"AUARC, {MEASURES[measure]}"] = curve.area if measure in applies else None
+def _predictions(store: Store, piece: Piece) -> dict[str, Any]:
+    """Predictions of a network or an ensemble by group."""
+    members = piece.needs if piece.kind == "ensemble" else (piece,)
+    found = from_arrays([read_arrays(store.path("predictions", member)) for member in members])["running"]
+    return {TEST: found["test"][POINTS], **found["ood"]}
+
+
+def numbers_of(
+    model: str, metrics: Mapping[str, Any], predictions: Mapping[str, Any], labels: Tensor
+) -> dict[str, float | None]:
+    """Every number of the table for one model, ``None`` where it does not apply; ``metrics`` is what was recorded."""
+    test, applies = metrics["sets"][POINTS], measures_of(model)
+    numbers: dict[str, float | None] = {"accuracy": test["accuracy"]}
+    for measure, short in MEASURES.items():
+        numbers[f"AUARC, {short}"] = test["auarc"][measure] if measure in applies else None
     for group in (NEAR, FAR):
-        found = summary.detection(test, predictions[group])
         for quantity in ("auroc", "auprc"):
             for measure in ("epistemic", "total"):
-                name = f"{quantity.upper()} {group}, {MEASURES[measure]}"
-                numbers[name] = getattr(found[measure], quantity) if measure in applies else None
+                found = metrics["ood"][group][measure][quantity]
+                numbers[f"{quantity.upper()} {group}, {MEASURES[measure]}"] = found if measure in applies else None
     for group in GROUPS:
         numbers[f"classes in the set, {group}"] = summary.set_size(predictions[group], RULE)
-    sets = summary.sets(test, labels, RULE)
+    sets = summary.sets(predictions[TEST], labels, RULE)
     numbers["coverage of the set"] = None if sets is None else sets.coverage
     return numbers
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: quickest for small networks, and the number of cores changes no result."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
+    """Write the report of the demo; ``origin`` is what :func:`creinn.report.provenance.provenance` gives."""
+    settings, sizes = result.settings, result.sizes
+    text = texts(
+        "demo.txt",
+        **{"train": sizes["training"], "apart": sizes["validation"]},
+        **{"test": sizes[TEST], "near": sizes[NEAR], "far": sizes[FAR]},
+        **{"snns": 2 * settings["members"], "creinns": settings["members"], "last": settings["known"] - 1},
+        **{"chance": sizes[NEAR] / (sizes[NEAR] + sizes[TEST]), "rule": RULE},
+    )
+    added = {
+        "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
+    }
+    detection: list[Part | Side] = []
+    for measure in ("epistemic", "total"):
+        title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
+        detection += [title, _scores(result, measure), text[measure]]
+    colors = {model: color(list(NAMES.values()).index(model)) for model in result.histories}  # as in other figures
+    training = training_curves(result.histories, colors=colors)
+    sections = [
+        Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
+        Section("Accuracy when uncertain images are rejected", [_rejection(result), text["rejection"]]),
+        Section("Images unlike those of the training", detection),
+        Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
+        Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
+        Section(
+            "Training and learned radii",
+            [training, text["training"], heat_map(result.radii, "feature", "class", "radius"), text["radii"]],
+        ),
+        Section("How this was made", [html_table(provenance_rows({**origin, **added})), text["origin"]]),
+    ]
+    return write_page(path, "CreINN on handwritten digits", sections, text["lead"])
 
 
-def _predict(model: Classifier, data: DemoData) -> dict[str, Prediction]:
-    return {group: model.predict(images) for group, images in data.groups.items()}
+def _rejection(result: DemoResult) -> Side:
+    return rejection_curves(
+        {
+            model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
+            for model, found in result.curves().items()
+        }
+    )
+
+
+def _scores(result: DemoResult, measure: str) -> Side:
+    scores = {
+        model: {group: getattr(groups[group], measure) for group in GROUPS}
+        for model, groups in result.predictions.items()
+        if measure in measures_of(model)
+    }
+    return score_histograms(scores, f"{measure} uncertainty (bits)")
+
+
+def _triangles(result: DemoResult) -> Side:
+    predictions = result.predictions["CreINN-D"]
+    order = {group: predictions[group].epistemic.argsort(stable=True) for group in GROUPS}
+    chosen = [
+        ("Test digit with median EU", TEST, order[TEST][len(order[TEST]) // 2]),
+        ("Test digit with the greatest EU", TEST, order[TEST][-1]),
+        ("Held-out digit with median EU", NEAR, order[NEAR][len(order[NEAR]) // 2]),
+        ("Photograph with median EU", FAR, order[FAR][len(order[FAR]) // 2]),
+    ]
+    drawn = []
+    for title, group, index in chosen:
+        found = predictions[group][index].to(torch.float64)
+        first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
+        names = [f"digit {first}", f"digit {second}", "any other"]
+        picture = _images(result, "CreINN-D", group, [index], title)
+        drawn.append(Side([picture, simplex(coarsen(found, first, second), names, height=360)], width=460))
+    return Side(drawn, width=460)
+
+
+def _gallery(result: DemoResult) -> list[Markup]:
+    model, rows = "CreINN-D ensemble", []
+    names = result.data[TEST].classes
+    for group, found in result.predictions[model].items():
+        for what, chosen in zip(("most", "least"), extremes(found.total, _SHOWN), strict=True):
+            bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in chosen]
+            rows.append(_images(result, model, group, chosen, f"{group.capitalize()}, {what} certain", bars))
+    return rows
+
+
+def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Indices of the ``count`` lowest and the ``count`` highest scores, the outermost first; no index is in both.
+
+    Of equal scores the first counts as the lower one. Where there are fewer than ``2 * count``, each gets half.
+
+    Example:
+        >>> [indices.tolist() for indices in extremes(torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]), 2)]
+        [[3, 0], [4, 2]]
+    """
+    order = score.argsort(stable=True)
+    count = min(count, len(order) // 2)
+    return order[:count], order.flip(0)[:count]
+
+
+def _images(result: DemoResult, model: str, group: str, chosen: Any, title: str, bars: Sequence[str] = ()) -> Markup:
+    """A heading, and images with what a model says about them."""
+    found, data, captions = result.predictions[model][group], result.data[group], []
+    for i in chosen:
+        truth = f"a {int(data.labels[i])}, " if group == TEST else ""
+        kept = " ".join(str(k) for k in found.classes(RULE)[i].nonzero().flatten().tolist())
+        captions.append(
+            Markup(
+                f"{truth}predicted <b>{int(found.label[i])}</b><br>not ruled out: {kept}<br>"
+                f"TU {float(found.total[i]):.2f}, AU {float(found.aleatoric[i]):.2f}, "
+                f"EU {float(found.epistemic[i]):.2f} bits"
+            )
+        )
+    return Markup(f"<h3>{title}</h3>{image_grid([data.inputs[i] for i in chosen], captions, bars)}")

@@ -1,8 +1,7 @@
 """Images as networks get them: read, drawn, divided, shifted to intervals, normalised, augmented.
 
 In: a description of images and a folder of data. Out: prepared copies on disk, each with a digest that identifies it,
-and from these the tensors and intervals for training and tests. Networks are given normalised images; augmentation
-pads with what black has become.
+and from these the tensors and intervals for training and tests.
 """
 
 import hashlib
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
 
 from creinn import data
@@ -22,6 +22,11 @@ from creinn.experiments.definition import Experiment, Images, Shift, Training
 from creinn.experiments.plan import Identities
 from creinn.experiments.store import read_arrays, write_arrays
 from creinn.interval import Interval
+
+EMBEDDED = ("digits", "held-out digits", "photographs")
+"""Images of 8x8 that ship with scikit-learn: digits 0 to 7, digits 8 and 9, and patches of two photographs."""
+
+KNOWN, TRAIN_SHARE = 8, 0.18  # of the embedded digits: those below are learnt, from this share of them
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,11 @@ def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete:
 
 def prepare(images: Images, directory: Path, folder: Path, complete: bool = True) -> Prepared:
     """Read one set of images, draw from it, and store what was drawn."""
-    found = data.load(
-        images.name, directory, images.split, size=images.size, channels=images.channels, complete=complete
-    )
+    if images.name in EMBEDDED:
+        found = _embedded(images)
+    else:
+        shape = {"size": images.size, "channels": images.channels}
+        found = data.load(images.name, directory, images.split, complete=complete, **shape)
     if images.count is not None:
         found = data.subset(found, images.count, images.seed)
     if images.shuffled:
@@ -103,6 +110,22 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
     if not path.is_file():
         write_arrays(path, {"images": pixels, "labels": labels, "classes": np.array(found.classes)})
     return Prepared(images.name, identity, path, tuple(pixels.shape))
+
+
+def _embedded(images: Images) -> Dataset:
+    """Images of :data:`EMBEDDED`; known digits are divided by the seed, patches of photographs do not overlap."""
+    if images.name == "photographs":
+        blocks = [torch.tensor(photo).unfold(0, 8, 8).unfold(1, 8, 8) for photo in load_sample_images().images]
+        patches = torch.cat([block.flatten(0, 1) for block in blocks])
+        return data.to_grey(Dataset(images.name, patches, torch.zeros(len(patches)).long(), ("photograph",)))
+    digits = load_digits()
+    pixels = torch.from_numpy((digits.images * 255 / 16).round()).to(torch.uint8)[:, None]
+    labels = torch.from_numpy(digits.target).long()
+    if images.name == "held-out digits":
+        foreign = labels >= KNOWN
+        return Dataset(images.name, pixels[foreign], labels[foreign], tuple("0123456789"))
+    known = Dataset(images.name, pixels[labels < KNOWN], labels[labels < KNOWN], tuple("0123456789"[:KNOWN]))
+    return data.split(known, TRAIN_SHARE, images.seed)[images.split == "test"]
 
 
 @dataclass(frozen=True)
@@ -143,9 +166,7 @@ def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:
 def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisation) -> Inputs:
     """Normalised images: a tensor of points, or an interval if there is a shift."""
     x = images.scaled()
-    if shift is None:
-        return normalise(x)
-    return normalise(shifted(x, shift))
+    return normalise(x if shift is None else shifted(x, shift))
 
 
 def shifted(x: Tensor, shift: Shift) -> Interval:

@@ -1,81 +1,94 @@
-"""The work of one piece: train a network, evaluate it, or make an ensemble of evaluated ones; each leaves one record.
+"""The work of one piece: train a network, evaluate it, make an ensemble, or time; each leaves one record.
 
 A training that was killed goes on from its last checkpoint. Evaluation stores all predictions, so that ensembles need
 no second inference. Batch norms use running statistics; the numbers under ``"batch"`` are those with the statistics of
-the test batch, see :mod:`creinn.experiments.methods`.
+the test batch, see :mod:`creinn.experiments.predictions`.
 """
 
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import torch
 
-from creinn.classifier.base import Classifier, Prediction
+from creinn import models
+from creinn.classifier.base import Classifier
+from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
-from creinn.experiments import inputs, methods
-from creinn.experiments.definition import Arm, Experiment
+from creinn.evaluation.timing import Call, Skipped, interleaved
+from creinn.experiments import inputs
+from creinn.experiments import predictions as predicting
+from creinn.experiments.definition import Experiment
 from creinn.experiments.inputs import Normalisation, Sources
-from creinn.experiments.plan import Piece
-from creinn.experiments.records import describe_examples, describe_radii, measure_all, record_of, rounded, set_name
-from creinn.experiments.store import Store
+from creinn.experiments.plan import VERSIONS, Piece
+from creinn.experiments.predictions import Predictions
+from creinn.experiments.store import Store, read_arrays, write_arrays, write_json
 from creinn.files import read_tensors, write_tensors
+from creinn.nn.parameters import IntervalParameters
 from creinn.training import TrainConfig, fit
 from creinn.training.history import Row
 from creinn.training.loop import choose_device
 from creinn.training.seeding import derived_seed
 from creinn.training.start import credal
 
-Predictions = dict[str, dict[str, dict[str, Prediction]]]  # by statistics, then "test" or "ood", then name of the set
+_TILES = 16  # most kernels of the first layer whose radii are recorded
+_FITTED_ON = 256  # images, where inference is timed
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """What every piece of a run is given.
-
-    Args:
-        experiment: The experiment.
-        sources: Its prepared images.
-        store: Where results go.
-        origin: Versions, commit, system and the like, for the records.
-        device: Where to compute.
-        threads: Threads of torch.
-    """
+    """What every piece of a run is given."""
 
     experiment: Experiment
     sources: Sources
     store: Store
-    origin: Mapping[str, Any]
+    origin: Mapping[str, Any]  # versions, commit, system and the like, for the records
     device: str = "cpu"
-    threads: int = 1
+    threads: int = 1  # of torch
+    resumable: bool = True  # whether trainings write checkpoints
 
     def record(self, piece: Piece, results: Mapping[str, Any]) -> None:
-        """Write the record of a piece."""
+        """Write what was found, together with all it rests on."""
+        head = {
+            "kind": piece.kind,
+            "method": piece.method,
+            "number": piece.number,
+            "key": piece.key,
+            "version": VERSIONS[piece.kind],
+            "settings": piece.settings,
+            "needs": [needed.key for needed in piece.needs],
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
         origin = {**self.origin, "device": self.device, "threads": self.threads}
-        self.store.write_record(piece, record_of(piece, origin, results))
+        write_json(self.store.path("records", piece), {**head, **origin, **results})
 
     def build(self, training: Piece) -> Classifier:
         """The untrained network of a piece: initial weights by its seed, or the trained network that it starts from."""
-        experiment = self.experiment
+        experiment, network = self.experiment, self.experiment.network
         options = experiment.options_of(training.method)
         if training.needs:
             needs_radii = options.pop("layers", "interval") != "ordinary"
             return credal(self.trained(training.needs[0])[0], {"mode": "paper", **options}, needs_radii)
+        shape = {"num_classes": experiment.logits, "in_channels": self.sources.train.shape[1], "width": network.width}
+        stem = {} if network.stem is None else {"stem": network.stem}
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
-            channels = self.sources.train.shape[1]
-            return methods.build(training.method, experiment.network, experiment.logits, channels, options)
+            architecture = partial(models.BUILDERS[network.builder], **shape, **stem)
+            return METHODS[training.method].build(architecture, **options)
 
     def trained(self, training: Piece) -> tuple[Any, Normalisation]:
         """The trained network of a piece, and how its inputs are normalised."""
         model = self.build(training)
-        weights, header = read_tensors(self.store.weights_path(training))
+        weights, header = read_tensors(self.store.path("weights", training))
         model.load_state_dict(weights)
         return model, Normalisation(tuple(header["mean"]), tuple(header["std"]))
 
 
-def train(shop: Workshop, piece: Piece, arm: Arm) -> None:
+def train(shop: Workshop, piece: Piece) -> None:
     """Train one network; its weights and a record are kept.
 
     Raises:
@@ -86,7 +99,7 @@ def train(shop: Workshop, piece: Piece, arm: Arm) -> None:
     model: Any = shop.build(piece)
     rows: Sequence[Row] = ()
     train_data, val_data = (
-        (inputs.network_inputs(data, arm.train, normalise), data.labels) for data in (part, validation)
+        (inputs.network_inputs(data, piece.arm.train, normalise), data.labels) for data in (part, validation)
     )
     if piece.settings.get("radii_epochs") == 0:
         started = time.perf_counter()
@@ -96,19 +109,19 @@ def train(shop: Workshop, piece: Piece, arm: Arm) -> None:
         rows = _fit(shop, piece, model, train_data, val_data, inputs.augmentation(shop.experiment.training, normalise))
         seconds = sum(row["seconds"] or 0 for row in rows)
     header = {"piece": piece.key, "mean": list(normalise.mean), "std": list(normalise.std)}
-    write_tensors(shop.store.weights_path(piece), model.state_dict(), header)
+    write_tensors(shop.store.path("weights", piece), model.state_dict(), header)
     starts = [shop.store.read_record(start) or {} for start in piece.needs]
     results = {
-        "parameters": methods.count_parameters(model),
+        "parameters": _count_parameters(model),
         "images": {"train": len(part), "validation": len(validation)},
         "seconds": round(seconds + sum(start.get("seconds", 0) for start in starts), 2),
         "radii": describe_radii(model),
-        "history": [{name: rounded(value) for name, value in row.items()} for row in rows],
+        "history": [{name: _rounded(value) for name, value in row.items()} for row in rows],
     }
     if getattr(model, "distance_radius", None) is not None:
-        results["distance_scale"] = rounded(model.distance_radius.scale)
+        results["distance_scale"] = _rounded(model.distance_radius.scale)
     shop.record(piece, results)
-    shop.store.forget_training(piece)
+    shutil.rmtree(shop.store.path("training", piece), ignore_errors=True)
 
 
 def _fit(shop: Workshop, piece: Piece, model: Any, train_data: Any, val_data: Any, augment: Any) -> Sequence[Row]:
@@ -122,7 +135,7 @@ def _fit(shop: Workshop, piece: Piece, model: Any, train_data: Any, val_data: An
         milestones=() if radii_epochs else training.milestones,
         seed=piece.number,
         device=shop.device,
-        directory=shop.store.training_folder(piece),
+        directory=shop.store.path("training", piece) if shop.resumable else None,
         progress=False,
     )
     history = fit(model, train_data, val_data, config, augment)
@@ -131,64 +144,130 @@ def _fit(shop: Workshop, piece: Piece, model: Any, train_data: Any, val_data: An
     return history.rows
 
 
-def evaluate(shop: Workshop, piece: Piece, arm: Arm) -> None:
+def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
+    """Of an interval network: radii of the first convolution as a matrix of tiles, and the share of all that are zero.
+
+    ``None`` for a network without radii. The tiles are the kernels of the first outputs for the first input channel.
+    """
+    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, IntervalParameters)]
+    convolutions = [(name, part) for name, part in layers if part.weight_radius.ndim == 4]
+    if not convolutions:
+        return None
+    name, first = convolutions[0]
+    kernels = first.weight_radius.detach().cpu()[:_TILES, 0]
+    count, height, width = kernels.shape
+    rows = next(r for r in range(int(count**0.5), 0, -1) if count % r == 0)
+    tiles = kernels.reshape(rows, count // rows, height, width).permute(0, 2, 1, 3).reshape(rows * height, -1)
+    radii = torch.cat([part.weight_radius.detach().cpu().flatten() for _, part in layers]).double()
+    return {
+        "layer": name,
+        "shape": list(first.weight_radius.shape),
+        "matrix": [[_rounded(value) for value in row] for row in tiles.tolist()],
+        "zero_share": _rounded((radii == 0).double().mean()),
+        "mean": _rounded(radii.mean()),
+    }
+
+
+def evaluate(shop: Workshop, piece: Piece) -> None:
     """Predict all test sets with a trained network; the predictions and a record of their quality are kept."""
-    (training,) = piece.needs
-    model, normalise = shop.trained(training)
+    model, normalise = shop.trained(piece.needs[0])
     model.to(choose_device(shop.device))
     test = shop.sources.test.read()
-    groups = [("test", set_name(shift), test, shift) for shift in arm.tests]
+    groups = [("test", predicting.set_name(shift), test, shift) for shift in piece.arm.tests]
     groups += [("ood", source.name, source.read(), None) for source in shop.sources.ood]
-    kinds = ("running", "batch") if methods.has_batch_norm(model) else ("running",)
-    predictions: Predictions = {kind: {"test": {}, "ood": {}} for kind in kinds}
+    ways: dict[str, Callable[[Any], Any]] = {"running": model.predict}
+    if (size := piece.settings["statistics_batch"]) and predicting.has_batch_norm(model):
+        ways["batch"] = partial(predicting.predict_by_batch, model, batch_size=size)
+    found: Predictions = {kind: {"test": {}, "ood": {}} for kind in ways}
     seconds, images = 0.0, 0
     for group, name, data, shift in groups:
         x = inputs.network_inputs(data, shift, normalise)
-        for kind in kinds:
+        for kind, predict in ways.items():
             started = time.perf_counter()
             with torch.random.fork_rng():
                 torch.manual_seed(derived_seed(piece.number, 0))
-                by_batch = kind == "batch"
-                size = piece.settings["statistics_batch"]
-                prediction = methods.predict_by_batch(model, x, size) if by_batch else model.predict(x)
-            predictions[kind][group][name] = prediction.to("cpu")
+                found[kind][group][name] = predict(x).to("cpu")
             seconds, images = seconds + time.perf_counter() - started, images + len(x)
-    arrays = {
-        f"{kind}/{group}/{name}/{part}": array
-        for kind, by_group in predictions.items()
-        for group, by_name in by_group.items()
-        for name, prediction in by_name.items()
-        for part, array in methods.to_arrays(prediction).items()
-    }
-    shop.store.write_predictions(piece, {"labels": test.labels.numpy(), **arrays})
+    arrays = {"labels": test.labels.numpy(), **predicting.to_arrays(found)}
+    write_arrays(shop.store.path("predictions", piece), arrays)
     results = {
         "seconds": round(seconds, 2),
         "milliseconds_per_image": round(1000 * seconds / images, 4),
-        "metrics": _measure(predictions, test.labels, arm),
+        "metrics": _measure(found, test.labels, piece),
     }
-    first = next(iter(predictions["running"]["test"].values()))
-    if piece.number == 0 and isinstance(first, CredalSet):
-        results["examples"] = describe_examples(first, test)
+    first = next(iter(found["running"]["test"].values()))
+    if piece.number == shop.experiment.first_seed and isinstance(first, CredalSet):
+        results["examples"] = predicting.describe_examples(first, test)
     shop.record(piece, results)
 
 
-def combine(shop: Workshop, piece: Piece, arm: Arm) -> None:
+def combine(shop: Workshop, piece: Piece) -> None:
     """Make an ensemble from the predictions of its members, and record its quality."""
     started = time.perf_counter()
-    members = [shop.store.read_predictions(member) for member in piece.needs]
-    predictions: Predictions = {}
-    for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if key != "labels"):
-        start = f"{kind}/{group}/{name}/"
-        parts = [{key.removeprefix(start): m[key] for key in m if key.startswith(start)} for m in members]
-        predictions.setdefault(kind, {"test": {}, "ood": {}})[group][name] = methods.combine(
-            parts, piece.method.endswith("-envelope")
-        )
+    members = [read_arrays(shop.store.path("predictions", member)) for member in piece.needs]
+    found = predicting.from_arrays(members, piece.method.endswith("-envelope"))
     results = {
         "members": [member.number for member in piece.needs],
-        "metrics": _measure(predictions, torch.from_numpy(members[0]["labels"]), arm),
+        "metrics": _measure(found, torch.from_numpy(members[0]["labels"]), piece),
     }
     shop.record(piece, {"seconds": round(time.perf_counter() - started, 2), **results})
 
 
-def _measure(predictions: Predictions, labels: torch.Tensor, arm: Arm) -> dict[str, Any]:
-    return {kind: measure_all(found["test"], labels, found["ood"], arm.tests) for kind, found in predictions.items()}
+def _measure(found: Predictions, labels: torch.Tensor, piece: Piece) -> dict[str, Any]:
+    tests = piece.arm.tests
+    return {kind: predicting.measure_all(of["test"], labels, of["ood"], tests) for kind, of in found.items()}
+
+
+def measure_time(shop: Workshop, piece: Piece) -> None:
+    """Time the classifiers of an experiment, and record seconds per call (Table "Relative inference time").
+
+    ``"label"`` is the time to the predicted class, ``"uncertainty"`` that to class, aleatoric, epistemic and total
+    uncertainty. Methods take turns call by call, so that what else the machine does falls on all of them alike. Weights
+    are as initialised: time does not depend on their values.
+    """
+    experiment, device = shop.experiment, choose_device(shop.device)
+    assert experiment.timing is not None
+    images = shop.sources.test.read()
+    x = inputs.network_inputs(images, None, inputs.normalisation(experiment, images))
+    fitted_on = x[:_FITTED_ON].to(device), images.labels[:_FITTED_ON].to(device)
+    networks = {}
+    for method in experiment.methods:
+        model: Any = shop.build(Piece("train", method, 0, {})).to(device).eval()
+        model.before_training(*fitted_on, 1)
+        model.after_training(*fitted_on)  # methods that are fitted post hoc predict so
+        networks[method] = model
+    results: dict[str, Any] = {method: {} for method in networks}
+    for size in experiment.timing.batches:
+        batch = x[:size].to(device)
+        for what, finish in (("label", _label), ("uncertainty", _uncertainty)):
+            calls = {method: partial(_call, model, batch, finish) for method, model in networks.items()}
+            with torch.no_grad():
+                outcomes = interleaved(calls, experiment.timing.rounds, device=device)
+            for method, found in outcomes.items():
+                if isinstance(found, Skipped):
+                    raise ValueError(f"{method}: {found.reason}")
+                spread = {"least": found.least, "median": found.median}
+                results[method].setdefault(str(size), {})[what] = {k: float(f"{v:.4g}") for k, v in spread.items()}
+    parameters = {method: _count_parameters(model) for method, model in networks.items()}
+    shop.record(piece, {"parameters": parameters, "seconds_per_call": results})
+
+
+def _call(model: torch.nn.Module, x: Any, finish: Callable[[Any], None]) -> Call:
+    return lambda: finish(model(x))
+
+
+def _label(prediction: Any) -> None:
+    prediction.label  # noqa: B018  (computed when asked for)
+
+
+def _uncertainty(prediction: Any) -> None:
+    _ = prediction.label, prediction.total, prediction.aleatoric, prediction.epistemic
+
+
+def _count_parameters(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _rounded(value: Any) -> float | None:
+    """A number with seven digits; ``None`` stays."""
+    return None if value is None else float(f"{float(value):.7g}")

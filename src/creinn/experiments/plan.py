@@ -9,8 +9,8 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -26,26 +26,17 @@ STATISTICS_BATCH = 32
 RADII_EPOCHS = 3
 """Epochs in which radii are learnt for a network that is trained already."""
 
-Kind = Literal["train", "evaluate", "ensemble", "time"]
-
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of work.
+    """One piece of work."""
 
-    Args:
-        kind: What is done.
-        method: Name of the method.
-        number: Seed of the run, or number of the drawn ensemble.
-        settings: All that the result depends on besides ``needs``, as plain JSON.
-        needs: Pieces whose results are used.
-    """
-
-    kind: Kind
+    kind: Literal["train", "evaluate", "ensemble", "time"]
     method: str
-    number: int
-    settings: Mapping[str, Any]
-    needs: tuple["Piece", ...] = ()
+    number: int  # seed of the run, or number of the drawn ensemble
+    settings: Mapping[str, Any]  # all that the result depends on besides what is needed, as plain JSON
+    needs: tuple["Piece", ...] = ()  # pieces whose results are used
+    arm: Arm = field(default_factory=Arm)  # its training and test sets, which are among the settings too
 
     @cached_property
     def key(self) -> str:
@@ -70,19 +61,11 @@ class Identities:
 
 @dataclass(frozen=True)
 class Plan:
-    """All pieces of an experiment.
+    """All pieces of an experiment."""
 
-    Args:
-        evaluations: One per arm, single method and run; each needs its training.
-        ensembles: Drawn from the runs of a method in an arm.
-        timings: At most one.
-        arms: The arm that a piece belongs to, by key.
-    """
-
-    evaluations: tuple[Piece, ...]
-    ensembles: tuple[Piece, ...]
-    timings: tuple[Piece, ...]
-    arms: Mapping[str, Arm]
+    evaluations: tuple[Piece, ...] = ()  # one per arm, single method and run; each needs its training
+    ensembles: tuple[Piece, ...] = ()  # drawn from the runs of a method in an arm
+    timings: tuple[Piece, ...] = ()  # at most one
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -98,23 +81,20 @@ def make_plan(experiment: Experiment, identities: Identities) -> Plan:
     Single methods that are only named as part of an ensemble are trained too.
     """
     if experiment.timing is not None:
-        return Plan((), (), (_timing(experiment),), {})
+        return Plan(timings=(_timing(experiment),))
     evaluations, ensembles = [], []
-    arms: dict[str, Arm] = {}
     for arm in experiment.arms:
         runs: dict[str, list[Piece]] = {}
-        for method in dict.fromkeys(base_method(method) for method in experiment.methods):
-            runs[method] = [
-                _evaluation(experiment, identities, arm, method, seed) for seed in range(experiment.runs(method))
-            ]
+        for method in dict.fromkeys(map(base_method, experiment.methods)):
+            seeds = range(experiment.first_seed, experiment.first_seed + experiment.runs(method))
+            runs[method] = [_evaluation(experiment, identities, arm, method, seed) for seed in seeds]
             evaluations += runs[method]
         for method in filter(is_ensemble, experiment.methods):
             members = runs[base_method(method)]
             drawn = draw_members(len(members), experiment.ensemble_size(method), experiment.draws)
             for number, chosen in enumerate(drawn):
-                ensembles.append(Piece("ensemble", method, number, {}, tuple(members[i] for i in chosen)))
-        arms |= {piece.key: arm for piece in (*evaluations, *ensembles) if piece.key not in arms}
-    return Plan(tuple(evaluations), tuple(ensembles), (), arms)
+                ensembles.append(Piece("ensemble", method, number, {}, tuple(members[i] for i in chosen), arm))
+    return Plan(tuple(evaluations), tuple(ensembles))
 
 
 def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
@@ -133,7 +113,7 @@ def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
 def _training(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:
     settings = {
         "data": identities.train,
-        "shift": None if arm.train is None else asdict(arm.train),
+        "shift": arm.train and asdict(arm.train),
         "network": asdict(experiment.network),
         "logits": experiment.logits,
         "training": asdict(experiment.training),
@@ -143,20 +123,20 @@ def _training(experiment: Experiment, identities: Identities, arm: Arm, method: 
     }
     start = METHODS[method].start
     if start is None:
-        return Piece("train", method, seed, _plain(settings))
-    needed = _training(experiment, identities, arm, start, seed)
+        return Piece("train", method, seed, _plain(settings), arm=arm)
     settings["radii_epochs"] = RADII_EPOCHS if METHODS[method].trains else 0
-    return Piece("train", method, seed, _plain(settings), (needed,))
+    return Piece("train", method, seed, _plain(settings), (_training(experiment, identities, arm, start, seed),), arm)
 
 
 def _evaluation(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:
     settings = {
         "test": identities.test,
-        "shifts": [None if shift is None else asdict(shift) for shift in arm.tests],
+        "shifts": [shift and asdict(shift) for shift in arm.tests],
         "ood": identities.ood,
-        "statistics_batch": STATISTICS_BATCH,
+        "statistics_batch": STATISTICS_BATCH if experiment.batch_statistics else None,
     }
-    return Piece("evaluate", method, seed, _plain(settings), (_training(experiment, identities, arm, method, seed),))
+    training = _training(experiment, identities, arm, method, seed)
+    return Piece("evaluate", method, seed, _plain(settings), (training,), arm)
 
 
 def _timing(experiment: Experiment) -> Piece:
@@ -172,10 +152,6 @@ def _timing(experiment: Experiment) -> Piece:
     return Piece("time", "all", 0, _plain(settings))
 
 
-def _plain(value: Any) -> Any:
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Tuples as lists, as they come back from JSON."""
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(entry) for entry in value]
-    return value
+    return json.loads(json.dumps(settings))

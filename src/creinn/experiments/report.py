@@ -3,42 +3,35 @@
 Both can be written at any time; what is not recorded yet is left out and counted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
+import torch
 from markupsafe import Markup
 
 from creinn.classifier.methods import TIMES, is_deep, is_ensemble
-from creinn.experiments import figures, tables
-from creinn.experiments.records import POINTS
-from creinn.experiments.study import Record, Study, lookup, read_studies
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.probability import interval_softmax
+from creinn.evaluation import AccuracyRejection
+from creinn.evaluation.summary import MEASURES
+from creinn.experiments import tables
+from creinn.experiments.definition import Shift
+from creinn.experiments.inputs import shifted
+from creinn.experiments.predictions import GRID, POINTS, decode_image
+from creinn.experiments.tables import Record, Study, lookup, read_studies, sets_of, spread
 from creinn.files import write_bytes
-from creinn.report.page import Figure, Section, Side, write_page
+from creinn.report.figures import heat_map, increase_chart, rejection_curves, training_curves
+from creinn.report.page import Figure, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.tables import Row, html_table, markdown_table
+from creinn.report.ternary import coarsen, simplex
+from creinn.report.theme import texts
 
 TITLE = "CreINN experiments"
-LEAD = (
-    "Mean ± standard deviation over runs; AU aleatoric, EU epistemic, TU total uncertainty, in bits; for credal sets "
-    "over two classes they are the paper's binary measures, which are probabilities. AUARC is the mean accuracy over "
-    "all numbers kept, ties by expectation. Columns marked (paper) hold the published numbers, "
-    "which come from ResNet-50 (CIFAR-10) or ResNet-18 (chest X-ray) at full scale; those of small experiments are not "
-    "comparable to them in size."
-)
-EXAMPLE = (
-    "Interval logits from (0, -1, 1) to (1, 0, 3), as in the appendix. Dotted: the probability intervals of Interval "
-    "SoftMax; dashed: the same made reachable; filled: the credal set; diamond: the intersection probability."
-)
-STATISTICS_NOTE = (
-    "Batch norms use their running statistics everywhere else in this report. The authors' code normalises test data "
-    "by the statistics of the test batch instead, so that an out-of-distribution batch normalises itself. Both, side "
-    "by side; batches of 32 images in the order of the data."
-)
-BUDGET_NOTE = (
-    "Time of one run; an ensemble's is that of its members together. Times are those of the run itself, with other "
-    "work on the machine beside it; inference-time compares side by side."
-)
+_TEXTS = texts("experiments.txt")
+_LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
 
 
 @dataclass(frozen=True)
@@ -59,15 +52,32 @@ def write_report(directory: str | Path) -> list[Path]:
         OSError: If a file cannot be written.
     """
     directory = Path(directory)
-    text, sections = [f"# {TITLE}\n", f"{LEAD}\n"], []
+    text, sections = [f"# {TITLE}\n", f"{_TEXTS['lead']}\n"], []
     for study in read_studies(directory):
         blocks = list(_blocks(study))
         text += [f"## {study.name}: {study.settings['title']}\n", *map(_markdown, blocks)]
         sections.append(Section(study.name, [part for block in blocks for part in _parts(block)]))
-    sections.append(Section("A credal set, by the paper's example", [EXAMPLE, figures.worked_example()]))
+    sections.append(Section("A credal set, by the paper's example", [_TEXTS["example"], _worked_example()]))
     markdown = directory / "report.md"
     write_bytes(markdown, "\n".join(filter(None, text)).encode("utf-8"))
-    return [markdown, write_page(directory / "report.html", TITLE, sections, LEAD)]
+    return [markdown, write_page(directory / "report.html", TITLE, sections, _TEXTS["lead"])]
+
+
+def _markdown(block: Block) -> str:
+    """Tables and text; figures are in the page only."""
+    heading, content = block
+    title = f"### {heading}\n\n" if heading else ""
+    if isinstance(content, Table):
+        return f"{title}{markdown_table(content.rows, tables.digits(content.rows))}\n"
+    if isinstance(content, str) and not isinstance(content, Markup):
+        return f"{title}{content}\n"
+    return ""
+
+
+def _parts(block: Block) -> list[str | Figure | Side]:
+    heading, content = block
+    parts: list[str | Figure | Side] = [Markup("<h3>{}</h3>").format(heading)] if heading else []
+    return [*parts, html_table(content.rows, tables.digits(content.rows)) if isinstance(content, Table) else content]
 
 
 def _blocks(study: Study) -> Iterator[Block]:
@@ -78,49 +88,14 @@ def _blocks(study: Study) -> Iterator[Block]:
         yield "Inference time", Table(tables.time_table(record, study.methods))
         yield "", _machine(record)
     for arm in study.arms:
-        sets = {name for method in study.methods for name in tables.sets_of(study.records(method, arm))}
+        sets = {name for method in study.methods for name in sets_of(study.records(method, arm))}
         if not sets:
             continue
-        where = "" if arm == "points" else f", trained on intervals of {arm}"
         yield from _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
-        if (curves := figures.training_curves(study, arm)) is not None:
-            yield f"Training{where}", curves
-        if (radii := figures.radii_map(study, arm)) is not None:
-            yield f"Learned radii{where}", radii[0]
-            yield "", radii[1]
-        if (examples := figures.examples(study, arm)) is not None:
-            yield f"Predictions of one CreINN{where}", examples[0]
-            if examples[1]:
-                yield "", Side(examples[1])
+        yield from _network_blocks(study, arm)
     if budget := tables.budget_table(study):
         yield "Budget", Table(budget)
-        yield "", BUDGET_NOTE
-
-
-def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
-    outside = [images["name"] for images in study.settings["ood"]] or [None]
-    for ood in outside:
-        yield f"Quality, OOD set {ood}" if ood else "Quality", Table(tables.quality_table(study, "running", ood))
-        if ood and (rate := _base_rate(study, ood)) is not None:
-            yield "", f"Share of OOD images, the AUPRC of chance: {rate:.4f}."
-    for ood in outside:
-        if side := tables.statistics_table(study, ood):
-            yield "Running and batch statistics" + (f", OOD set {ood}" if ood else ""), Table(side)
-            yield "", STATISTICS_NOTE
-    if (curves := figures.method_curves(study, arm, POINTS)) is not None:
-        yield "Accuracy-rejection curves", curves
-
-
-def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
-    yield f"Trained on {'points' if arm == 'points' else f'intervals of {arm}'}", Table(tables.shift_table(study, arm))
-    for kind in ("noise", "brightness"):
-        if not any(name.startswith(kind) for name in sets):
-            continue
-        yield f"A test image under {kind}", figures.sample_images(study, kind)
-        if (curves := figures.shift_curves(study, arm, kind)) is not None:
-            yield f"Accuracy-rejection curves of {curves[0]}, {kind}", curves[1]
-        if (increase := figures.increases(study, arm, kind)) is not None:
-            yield f"Relative increase of uncertainty of CreINN, {kind}", increase
+        yield "", _TEXTS["budget"]
 
 
 def _setting(study: Study) -> str:
@@ -154,24 +129,124 @@ def _machine(record: Record) -> str:
     )
 
 
+def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
+    outside = [images["name"] for images in study.settings["ood"]] or [None]
+    for ood in outside:
+        yield f"Quality, OOD set {ood}" if ood else "Quality", Table(tables.quality_table(study, "running", ood))
+        if ood and (rate := _base_rate(study, ood)) is not None:
+            yield "", f"Share of OOD images, the AUPRC of chance: {rate:.4f}."
+    for ood in outside:
+        if side := tables.statistics_table(study, ood):
+            yield "Running and batch statistics" + (f", OOD set {ood}" if ood else ""), Table(side)
+            yield "", _TEXTS["statistics"]
+    curves = {
+        study.label(method): _curves(study.records(method, arm), POINTS, only_one=method == "snn")
+        for method in study.methods
+    }
+    if curves := {name: found for name, found in curves.items() if found}:
+        yield "Accuracy-rejection curves", rejection_curves(curves)
+
+
 def _base_rate(study: Study, ood: str) -> float | None:
     records = [record for method in study.methods for record in study.records(method)]
     found = (lookup(record, "metrics", "running", "ood", ood, "total", "base_rate") for record in records)
     return next((rate for rate in found if rate is not None), None)
 
 
-def _markdown(block: Block) -> str:
-    """Tables and text; figures are in the page only."""
-    heading, content = block
-    title = f"### {heading}\n\n" if heading else ""
-    if isinstance(content, Table):
-        return f"{title}{markdown_table(content.rows, tables.digits(content.rows))}\n"
-    if isinstance(content, str) and not isinstance(content, Markup):
-        return f"{title}{content}\n"
-    return ""
+def _curves(records: Sequence[Record], test_set: str, only_one: bool = False) -> dict[str, AccuracyRejection]:
+    """Mean curves by measure; of one distribution per image only the first measure says anything."""
+    curves = {}
+    for key, short in MEASURES.items():
+        found = [lookup(record, "metrics", "running", "sets", test_set, "curves", key) for record in records]
+        if found and None not in found and not (only_one and key != "aleatoric"):
+            curves[short] = AccuracyRejection(np.array(GRID), np.mean(found, axis=0))
+    return curves
 
 
-def _parts(block: Block) -> list[str | Figure | Side]:
-    heading, content = block
-    parts: list[str | Figure | Side] = [Markup("<h3>{}</h3>").format(heading)] if heading else []
-    return [*parts, html_table(content.rows, tables.digits(content.rows)) if isinstance(content, Table) else content]
+def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
+    yield f"Trained on {'points' if arm == 'points' else f'intervals of {arm}'}", Table(tables.shift_table(study, arm))
+    *_, method = sorted((m for m in study.methods if study.records(m, arm)), key=is_ensemble)  # an ensemble, if any
+    records = study.records(method, arm)
+    for kind in ("noise", "brightness"):
+        if not any(name.startswith(kind) for name in sets):
+            continue
+        yield f"A test image under {kind}", _sample_images(study, kind)
+        if curves := {name: _curves(records, name) for name in sets_of(records) if name.startswith(kind)}:
+            yield f"Accuracy-rejection curves of {study.label(method)}, {kind}", rejection_curves(curves)
+        if increases := _increases(study.records("creinn", arm), kind):
+            yield f"Relative increase of uncertainty of CreINN, {kind}", increase_chart(increases)
+
+
+def _sample_images(study: Study, kind: Any) -> Markup:
+    """One test image at each level of noise or brightness."""
+    x = torch.from_numpy(decode_image(study.manifest["sample"]).copy())[None].float() / 255
+    pictures = [shifted(x, Shift(kind, level, level)).lower[0] for level in _LEVELS[kind]]
+    letter = {"noise": "μ", "brightness": "β"}[kind]
+    return image_grid(pictures, [f"{letter} = {level:g}" for level in _LEVELS[kind]])
+
+
+def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
+    """Relative increase of each uncertainty on the test sets of a kind of shift (Relative increase)."""
+    values = {
+        short: {
+            name: found
+            for name in sets_of(records)
+            if name.startswith(kind)
+            and (found := spread(records, "metrics", "running", "sets", name, "increase", key, "mean")) is not None
+        }
+        for key, short in MEASURES.items()
+    }
+    return {short: found for short, found in values.items() if found}
+
+
+def _network_blocks(study: Study, arm: str) -> Iterator[Block]:
+    """How networks were trained, what radii the first CreINN learnt, and what it predicts."""
+    where = "" if arm == "points" else f", trained on intervals of {arm}"
+    histories = {}
+    for method in dict.fromkeys(entry.method for entry in study.entries if entry.kind == "evaluate"):
+        if runs := [record["history"] for record in study.trainings(method, arm) if record["history"]]:
+            histories[study.label(method)] = mean_history(runs)
+    if histories:
+        yield f"Training{where}", training_curves(histories)
+    if radii := next((r["radii"] for r in study.trainings("creinn", arm) if r.get("radii")), None):
+        text = (
+            f"Radii of {radii['layer']} (shape {tuple(radii['shape'])}) of the first CreINN run: kernels of the first "
+            f"outputs for the first input channel, side by side. Of all weight radii of the network "
+            f"{radii['zero_share']:.1%} are zero; their mean is {radii['mean']:.4f}."
+        )
+        yield f"Learned radii{where}", text
+        yield "", heat_map(radii["matrix"], x_title="column", y_title="row")
+    if examples := next((r["examples"] for r in study.records("creinn", arm) if "examples" in r), None):
+        grid, drawings = _examples(examples, study.manifest["classes"])
+        yield f"Predictions of one CreINN{where}", grid
+        if drawings:
+            yield "", Side(drawings)
+
+
+def mean_history(runs: Sequence[Sequence[Mapping[str, float | None]]]) -> list[dict[str, float | None]]:
+    """Epoch by epoch the mean over runs, as far as all have come."""
+    rows = []
+    for same in zip(*runs, strict=False):
+        columns = {name: [row[name] for row in same] for name in same[0]}
+        rows.append({name: None if None in values else float(np.mean(values)) for name, values in columns.items()})
+    return rows
+
+
+def _examples(examples: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> tuple[Markup, list[Figure]]:
+    """Images with probability intervals, and credal sets."""
+    bars, drawings = [], []
+    for example in examples:
+        lower, upper = (torch.tensor(example[bound], dtype=torch.float64) for bound in ("lower", "upper"))
+        found = CredalSet(lower, upper)
+        bars.append(interval_bars(found.lower, found.upper, found.intersection, classes))
+        if len(classes) > 2:
+            first, second = found.intersection.argsort(descending=True)[:2].tolist()
+            drawings.append(simplex(coarsen(found, first, second), [classes[first], classes[second], "all others"]))
+    captions = [f"{example['what']}; true class {example['label']}" for example in examples]
+    return image_grid([decode_image(example["image"]) for example in examples], captions, bars), drawings
+
+
+def _worked_example() -> Figure:
+    """The numerical example of the paper's appendix: interval logits (0, -1, 1) to (1, 0, 3), bounds and credal set."""
+    given = interval_softmax(torch.tensor([0.0, -1.0, 1.0]).double(), torch.tensor([1.0, 0.0, 3.0]).double())
+    return simplex(CredalSet(*given), ["A", "B", "D"], given)

@@ -1,16 +1,15 @@
 """Run an experiment: work out what is missing, do it in parallel by joblib, and record it piece by piece.
 
-Running again does nothing twice. A run that was killed at any moment goes on where it was: finished pieces are
-recorded, and a half-trained network goes on from its last checkpoint. A lock on each network keeps two processes from
-the same work, should a worker outlive its run. Records copied from another machine count as done; where an ensemble
-needs predictions that were not copied, its members are run again.
+Running again does nothing twice, and a run that was killed goes on where it was. A lock on each network keeps two
+processes from the same work, should a worker outlive its run. Records copied from another machine count as done; where
+an ensemble needs predictions that were not copied, its members are run again.
 """
 
 import dataclasses
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,33 +23,28 @@ from tqdm import tqdm
 from creinn.allocation import keep_freed_memory
 from creinn.classifier.methods import METHODS
 from creinn.experiments import pieces
-from creinn.experiments.definition import Arm, Experiment
+from creinn.experiments.definition import Experiment
 from creinn.experiments.inputs import prepare_all
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import Piece, Plan, make_plan
-from creinn.experiments.records import encode_image
+from creinn.experiments.predictions import encode_image
 from creinn.experiments.store import Store
-from creinn.experiments.timing import measure_time
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 
-COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
+_COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
 """Time of a training step relative to the SNN, roughly: long trainings start first, so that they are better shared."""
+
+Result = tuple[tuple[str, ...], str | None]  # names of the pieces that were done, or of the one that failed and why
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did.
+    """What a run did."""
 
-    Args:
-        total: Number of pieces of the experiment.
-        done: Pieces done now.
-        failed: Pieces that failed, with the reason.
-    """
-
-    total: int
-    done: tuple[str, ...]
-    failed: dict[str, str]
+    total: int  # number of pieces of the experiment
+    done: tuple[str, ...]  # pieces done now
+    failed: dict[str, str]  # pieces that failed, with the reason
 
 
 def run_experiment(
@@ -61,6 +55,7 @@ def run_experiment(
     device: str = "cpu",
     complete: bool = True,
     progress: bool = True,
+    resumable: bool = True,
 ) -> Outcome:
     """Do all of an experiment that is not yet recorded.
 
@@ -72,6 +67,7 @@ def run_experiment(
         device: Where to compute, as torch names it; ``"auto"`` takes a GPU if there is one.
         complete: Whether to insist on whole copies of the published data sets.
         progress: Whether to show a progress bar.
+        resumable: Whether a training that is killed can go on from a checkpoint; takes time where networks are small.
 
     Returns:
         What was done; a piece that fails does not keep others from being done.
@@ -86,41 +82,41 @@ def run_experiment(
     sources = prepare_all(experiment, Path(data), store.out / "work" / "data", complete)
     plan = make_plan(experiment, sources.identities)
     cores = torch.get_num_threads()
-    shop = Workshop(
-        *(experiment, sources, store, provenance(f"creinn experiment run {experiment.name}"), device),
-        threads=max(1, cores // jobs),
-    )
-    about = manifest(shop, plan)
-    store.pack(about, plan.pieces)
-    runs = outstanding_runs(plan, store)
-    runs.sort(key=lambda piece: -COSTS.get(METHODS[piece.method].kind, 1))
+    origin = provenance(f"creinn experiment run {experiment.name}")
+    shop = Workshop(experiment, sources, store, origin, device, max(1, cores // jobs), resumable)
+    manifest = _manifest(shop, plan)
+    store.pack(manifest, plan.pieces)
     results: list[Result] = []
     try:
-        results += _work(_do_run, shop, plan, runs, jobs, progress)
-        ready = [piece for piece in plan.ensembles if not store.has_record(piece) and _has_members(piece, store)]
-        results += _work(_do_ensemble, shop, plan, ready, jobs)
-        timings = [piece for piece in plan.timings if not store.has_record(piece)]
-        results += _work(_do_timing, dataclasses.replace(shop, threads=cores), plan, timings)
+        results += _work(shop, _outstanding_runs(plan, store), jobs, progress)
+        ensembles = _not_recorded(plan.ensembles, store)
+        ready = [piece for piece in ensembles if all(store.has("predictions", member) for member in piece.needs)]
+        results += _work(shop, ready, jobs)
+        alone = dataclasses.replace(shop, threads=cores)
+        results += _work(alone, _not_recorded(plan.timings, store))
     finally:
-        store.pack(about, plan.pieces)
+        store.pack(manifest, plan.pieces)
     failed = {name: error for names, error in results if error for name in names}
     done = tuple(name for names, error in results if not error for name in names)
     return Outcome(len(plan.pieces), done, failed)
 
 
-def outstanding_runs(plan: Plan, store: Store) -> list[Piece]:
-    """Evaluations that are to be done, or whose predictions an ensemble that is to be made lacks."""
-    wanted = {member.key for piece in plan.ensembles if not store.has_record(piece) for member in piece.needs}
-    return [
+def _not_recorded(todo: Sequence[Piece], store: Store) -> list[Piece]:
+    return [piece for piece in todo if not store.has("records", piece)]
+
+
+def _outstanding_runs(plan: Plan, store: Store) -> list[Piece]:
+    """Evaluations to be done, or whose predictions an ensemble that is to be made lacks; long trainings first."""
+    wanted = {member.key for piece in _not_recorded(plan.ensembles, store) for member in piece.needs}
+    runs = [
         piece
         for piece in plan.evaluations
-        if not store.has_record(piece)
-        or not store.has_record(piece.needs[0])
-        or (piece.key in wanted and not store.predictions_path(piece).is_file())
+        if _not_recorded((piece, *piece.needs), store) or (piece.key in wanted and not store.has("predictions", piece))
     ]
+    return sorted(runs, key=lambda piece: -_COSTS.get(METHODS[piece.method].kind, 1))
 
 
-def manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
+def _manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
     """Which pieces the experiment consists of, for the report."""
     test = shop.sources.test.read()
     entries = [
@@ -129,7 +125,7 @@ def manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
             "kind": piece.kind,
             "method": piece.method,
             "number": piece.number,
-            "arm": plan.arms[piece.key].name if piece.key in plan.arms else None,
+            "arm": piece.arm.name if piece.kind in ("evaluate", "ensemble") else None,
             "training": piece.needs[0].name if piece.kind == "evaluate" else None,
         }
         for piece in plan.pieces
@@ -146,16 +142,11 @@ def manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
     }
 
 
-Result = tuple[tuple[str, ...], str | None]  # names of the pieces that were done, or of the one that failed and why
-
-
-def _work(
-    do: Callable[..., list[str]], shop: Workshop, plan: Plan, todo: Sequence[Piece], jobs: int = 1, shown: bool = False
-) -> list[Result]:
+def _work(shop: Workshop, todo: Sequence[Piece], jobs: int = 1, shown: bool = False) -> list[Result]:
     """Do all pieces, here or in processes of their own."""
     if not todo:
         return []
-    tasks = (joblib.delayed(_attempt)(do, shop, piece, plan.arms.get(piece.key, Arm()), jobs > 1) for piece in todo)
+    tasks = (joblib.delayed(_attempt)(shop, piece, jobs > 1) for piece in todo)
     parallel = joblib.Parallel(n_jobs=min(jobs, len(todo)), batch_size=1, return_as="generator_unordered")
     bar = {"total": len(todo), "desc": shop.experiment.name, "unit": "network", "disable": not shown}
     threads = torch.get_num_threads()
@@ -169,44 +160,33 @@ def _work(
         torch.set_num_threads(threads)
 
 
-def _attempt(do: Callable[..., list[str]], shop: Workshop, piece: Piece, arm: Arm, apart: bool) -> Result:
+def _attempt(shop: Workshop, piece: Piece, apart: bool) -> Result:
     """Do a piece, here or in a worker of its own; a failure is told, and others are done all the same."""
     if apart:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the parent, which ends its workers
         keep_freed_memory()
     torch.set_num_threads(shop.threads)
     try:
-        return tuple(do(shop, piece, arm)), None
+        return _do(shop, piece), None
     except Exception as error:
-        write_bytes(shop.store.failure_path(piece), traceback.format_exc().encode())
+        write_bytes(shop.store.path("failures", piece), traceback.format_exc().encode())
         return (piece.name,), " ".join(str(error).split()) or type(error).__name__
 
 
-def _do_run(shop: Workshop, evaluation: Piece, arm: Arm) -> list[str]:
-    """Train and evaluate one network, as far as that is not done; gives the names of what was done."""
-    store, done = shop.store, list[str]()
-    (training,) = evaluation.needs
-    for needed in (*training.needs, training):
-        with store.lock(needed):
-            if not (store.weights_path(needed).is_file() and store.has_record(needed)):
-                pieces.train(shop, needed, arm)
-                done.append(needed.name)
-    with store.lock(evaluation):
-        if not (store.predictions_path(evaluation).is_file() and store.has_record(evaluation)):
-            pieces.evaluate(shop, evaluation, arm)
-            done.append(evaluation.name)
-    return done
-
-
-def _do_ensemble(shop: Workshop, ensemble: Piece, arm: Arm) -> list[str]:
-    pieces.combine(shop, ensemble, arm)
-    return [ensemble.name]
-
-
-def _do_timing(shop: Workshop, timing: Piece, arm: Arm) -> list[str]:
-    measure_time(shop, timing)
-    return [timing.name]
-
-
-def _has_members(ensemble: Piece, store: Store) -> bool:
-    return all(store.predictions_path(member).is_file() for member in ensemble.needs)
+def _do(shop: Workshop, last: Piece) -> tuple[str, ...]:
+    """Do a piece and, before an evaluation, its trainings, as far as that is not done; names what was done."""
+    work = {
+        "train": ("weights", pieces.train),
+        "evaluate": ("predictions", pieces.evaluate),
+        "ensemble": ("records", pieces.combine),
+        "time": ("records", pieces.measure_time),
+    }
+    trainings = last.needs if last.kind == "evaluate" else ()
+    done = []
+    for piece in (*(start for training in trainings for start in training.needs), *trainings, last):
+        result, do = work[piece.kind]
+        with shop.store.lock(piece):
+            if not (shop.store.has(result, piece) and shop.store.has("records", piece)):
+                do(shop, piece)
+                done.append(piece.name)
+    return tuple(done)

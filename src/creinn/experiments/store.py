@@ -1,16 +1,14 @@
 """Where results live: ``NAME.jsonl.gz`` holds all records of an experiment, ``work/`` what can be made again.
 
-The first line of such a file says which pieces the experiment consists of, each further line is the record of one.
-They are what a study consists of: they can be copied from machine to machine and kept under version control. ``work/``
-holds prepared images, checkpoints, weights, predictions, and the records of a run under way; it may be removed when the
-experiment is complete. Every file is written under another name first, so a name always stands for a whole file.
+The first line of such a file says which pieces the experiment consists of, each further line is the record of one; they
+can be copied from machine to machine and kept under version control. ``work/`` may be removed when the experiment is
+complete. Every file is written under another name first, so a name always stands for a whole file.
 """
 
 import functools
 import gzip
 import io
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,16 @@ Record = Mapping[str, Any]
 
 PACKED = ".jsonl.gz"
 
+_WORK = {
+    "records": ".json",  # of a run under way
+    "weights": ".safetensors",
+    "training": "",  # folder of checkpoints
+    "predictions": ".npz",  # from which ensembles are made
+    "failures": ".txt",
+    "locks": ".lock",
+}
+"""Folders in ``work/``, and how the names of their files end."""
+
 
 @dataclass(frozen=True)
 class Store:
@@ -35,13 +43,13 @@ class Store:
 
     out: Path
 
-    def record_path(self, piece: Piece) -> Path:
-        """Where a run under way leaves the record of a piece."""
-        return self.out / "work" / "records" / f"{piece.name}.json"
+    def path(self, what: str, piece: Piece) -> Path:
+        """Where something of a piece is kept: a record, weights, checkpoints, predictions, a traceback or a lock."""
+        return self.out / "work" / what / f"{piece.name}{_WORK[what]}"
 
-    def has_record(self, piece: Piece) -> bool:
-        """Whether the piece is done."""
-        return self.record_path(piece).is_file() or piece.name in self._packed()
+    def has(self, what: str, piece: Piece) -> bool:
+        """Whether there is such a file; a record may also be packed."""
+        return self.path(what, piece).is_file() or (what == "records" and piece.name in self._packed())
 
     def read_record(self, piece: Piece) -> Record | None:
         """The record of a piece, ``None`` if it is not done.
@@ -49,12 +57,8 @@ class Store:
         Raises:
             ValueError: If a file is damaged.
         """
-        path = self.record_path(piece)
+        path = self.path("records", piece)
         return read_json(path) if path.is_file() else self._packed().get(piece.name)
-
-    def write_record(self, piece: Piece, record: Record) -> None:
-        """Write the record of a piece."""
-        write_json(self.record_path(piece), record)
 
     def pack(self, manifest: Record, pieces: Iterable[Piece]) -> Path:
         """Write one file with the manifest of an experiment and all records that there are of its pieces."""
@@ -63,42 +67,14 @@ class Store:
         write_packed(path, manifest, records)
         return path
 
-    def _packed(self) -> dict[str, Record]:
-        return {name: record for path in packed_files(self.out) for name, record in read_packed(path)[1].items()}
-
-    def weights_path(self, training: Piece) -> Path:
-        """Weights of a trained network."""
-        return self.out / "work" / "weights" / f"{training.name}.safetensors"
-
-    def training_folder(self, training: Piece) -> Path:
-        """Checkpoints of a training under way."""
-        return self.out / "work" / "training" / training.name
-
-    def failure_path(self, piece: Piece) -> Path:
-        """Where the traceback of a piece that failed is kept."""
-        return self.out / "work" / "failures" / f"{piece.name}.txt"
-
-    def predictions_path(self, evaluation: Piece) -> Path:
-        """Predictions of one network, from which ensembles are made."""
-        return self.out / "work" / "predictions" / f"{evaluation.name}.npz"
-
-    def write_predictions(self, evaluation: Piece, arrays: Arrays) -> None:
-        """Write the predictions of a piece."""
-        write_arrays(self.predictions_path(evaluation), arrays)
-
-    def read_predictions(self, evaluation: Piece) -> dict[str, npt.NDArray[Any]]:
-        """Read the predictions of a piece."""
-        return read_arrays(self.predictions_path(evaluation))
-
-    def forget_training(self, training: Piece) -> None:
-        """Remove the checkpoints of a training that has ended."""
-        shutil.rmtree(self.training_folder(training), ignore_errors=True)
-
     def lock(self, piece: Piece) -> FileLock:
         """Lets one process at a time work on a piece; the lock dies with its holder, however that ends."""
-        path = self.out / "work" / "locks" / f"{piece.name}.lock"
+        path = self.path("locks", piece)
         path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(path)
+
+    def _packed(self) -> dict[str, Record]:
+        return {name: record for path in packed_files(self.out) for name, record in read_packed(path)[1].items()}
 
 
 def packed_files(directory: Path) -> list[Path]:
@@ -146,7 +122,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
+def write_json(path: Path, record: Record) -> None:
     """Write a record, all or nothing; lists of numbers stand on one line."""
     write_bytes(path, (_layout(record) + "\n").encode())
 
@@ -165,11 +141,10 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def _layout(value: Any, indent: str = "") -> str:
+    inner = indent + "  "
     if isinstance(value, Mapping) and value:
-        inner = indent + "  "
         entries = [f"{inner}{json.dumps(str(key))}: {_layout(entry, inner)}" for key, entry in value.items()]
         return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
-        inner = indent + "  "
         return "[\n" + ",\n".join(inner + json.dumps(entry, allow_nan=False) for entry in value) + f"\n{indent}]"
     return json.dumps(value, allow_nan=False)

@@ -1,16 +1,141 @@
-"""Tables of a study: records in, rows out, the published numbers beside ours."""
+"""Recorded experiments and their tables: a folder of results in, records by arm and method, and rows out.
 
-from collections.abc import Sequence
+Published numbers stand beside ours. Knows no model and loads no data.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, label
 from creinn.evaluation.summary import MEASURES
-from creinn.experiments.published import COLUMNS, INFERENCE_TIME, PUBLISHED
-from creinn.experiments.records import POINTS
-from creinn.experiments.study import Record, Study, lookup, spread
+from creinn.experiments.predictions import POINTS
+from creinn.experiments.store import PACKED, Record, packed_files, read_packed
 from creinn.report.tables import Cell, Row, Spread, with_published
 
 SCORES = {"log loss": "log_loss", "Brier score": "brier", "calibration error": "expected_calibration_error"}
-STATISTICS = {"running": "running statistics", "batch": "statistics of the test batch"}
+STATISTICS = ("running", "batch")
+
+_PAPER: dict[str, Any] = json.loads((files("creinn.experiments") / "published.json").read_text())
+COLUMNS: list[str] = _PAPER["columns"]
+"""Columns of the paper's tables of single and ensemble models; the X-ray table has the first four."""
+
+PUBLISHED: dict[str, dict[str, dict[str, Spread]]] = {
+    name: {
+        method: {column: Spread(*found) for column, found in zip(COLUMNS, row, strict=False)}
+        for method, row in _PAPER[name].items()
+    }
+    for name in ("cifar10-svhn", "chest-xray")
+}
+"""Numbers of the paper, by its experiment, method and column."""
+
+INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]
+"""Time of one image relative to the SNN, in the paper."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A piece of an experiment and its record; ``None`` if it is not done yet."""
+
+    kind: str
+    method: str
+    arm: str | None
+    record: Record | None
+    training: Record | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """One experiment as far as it is recorded: what it consists of, and its pieces."""
+
+    manifest: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The experiment's definition, as plain JSON."""
+        return self.manifest["experiment"]
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment."""
+        return self.settings["name"]
+
+    @property
+    def methods(self) -> list[str]:
+        """Its methods, in the order of the tables."""
+        return list(self.settings["methods"])
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of its arms."""
+        return list(dict.fromkeys(entry.arm for entry in self.entries if entry.arm is not None))
+
+    @property
+    def missing(self) -> int:
+        """Number of pieces that are not recorded yet."""
+        return sum(entry.record is None for entry in self.entries)
+
+    def records(self, method: str, arm: str | None = None) -> list[Record]:
+        """Evaluations of a method, or ensembles, that are recorded."""
+        return [entry.record for entry in self._entries_of(method, arm) if entry.record is not None]
+
+    def trainings(self, method: str, arm: str | None = None) -> list[Record]:
+        """Trainings of a single method that are recorded."""
+        return [entry.training for entry in self._entries_of(method, arm) if entry.training is not None]
+
+    def timing(self) -> Record | None:
+        """The record of inference times, if there is one."""
+        return next((entry.record for entry in self.entries if entry.kind == "time"), None)
+
+    def label(self, method: str) -> str:
+        """The method as tables name it, an ensemble with its size."""
+        sizes = [len(record["members"]) for record in self.records(method)] if is_ensemble(method) else []
+        return label(method, sizes[0] if sizes else None)
+
+    def _entries_of(self, method: str, arm: str | None) -> list[Entry]:
+        kind = "ensemble" if is_ensemble(method) else "evaluate"
+        return [e for e in self.entries if e.kind == kind and e.method == method and arm in (None, e.arm)]
+
+
+def read_studies(directory: Path) -> list[Study]:
+    """All experiments that were run into a folder.
+
+    Raises:
+        ValueError: If there is none, or a record is damaged.
+    """
+    studies = []
+    for path in packed_files(directory):
+        manifest, records = read_packed(path)
+        entries = [
+            Entry(p["kind"], p["method"], p["arm"], records.get(p["name"]), records.get(p["training"]))
+            for p in manifest["pieces"]
+        ]
+        studies.append(Study(manifest, tuple(entries)))
+    if not studies:
+        raise ValueError(
+            f"{directory} holds no results: there is no file in it that ends with {PACKED}. Give the folder that was "
+            f"--out of creinn experiment run."
+        )
+    return studies
+
+
+def spread(records: Sequence[Record], *path: str) -> Spread | None:
+    """Mean and standard deviation over records of the number at ``path``; ``None`` where none has it."""
+    found = [value for record in records if (value := lookup(record, *path)) is not None]
+    return Spread.of(found) if found else None
+
+
+def lookup(record: Any, *path: str) -> Any:
+    """What lies at ``path`` in nested mappings, ``None`` if there is nothing."""
+    for name in path:
+        if not isinstance(record, Mapping):
+            return None
+        record = record.get(name)
+    return record
 
 
 def quality_table(study: Study, statistics: str = "running", ood: str | None = None) -> list[dict[str, Cell]]:
@@ -21,14 +146,11 @@ def quality_table(study: Study, statistics: str = "running", ood: str | None = N
         statistics: ``"running"`` or ``"batch"``: what batch norms used.
         ood: Name of the OOD set, if any.
     """
-    rows: list[dict[str, Cell]] = []
-    for method in study.methods:
-        records = study.records(method)
-        if not records:
-            continue
-        rows.append(
-            {"model": study.label(method), "runs": len(records), **_qualities(records, method, statistics, ood)}
-        )
+    rows: list[dict[str, Cell]] = [
+        {"model": study.label(method), "runs": len(records), **_qualities(records, method, statistics, ood)}
+        for method in study.methods
+        if (records := study.records(method))
+    ]
     published = PUBLISHED.get(study.settings["paper"] or "", {})
     ours = {name for row in rows for name in row}
     theirs: dict[str, Row] = {
@@ -47,22 +169,21 @@ def statistics_table(study: Study, ood: str | None) -> list[dict[str, Cell]]:
         records = study.records(method)
         if not any(lookup(record, "metrics", "batch") for record in records):
             continue
-        found = {kind: _qualities(records, method, kind, ood) for kind in STATISTICS}
+        running, batch = (_qualities(records, method, kind, ood) for kind in STATISTICS)
         row: dict[str, Cell] = {"model": study.label(method)}
         for name in shown:
-            row[f"{name}, running"] = found["running"].get(name)
-            row[f"{name}, test batch"] = found["batch"].get(name)
+            row |= {f"{name}, running": running.get(name), f"{name}, test batch": batch.get(name)}
         rows.append(row)
     return rows
 
 
-def shift_table(study: Study, arm: str, statistics: str = "running") -> list[dict[str, Cell]]:
+def shift_table(study: Study, arm: str) -> list[dict[str, Cell]]:
     """Interval test sets: accuracy, AUARC, and the relative increase of each uncertainty over the base set."""
     rows: list[dict[str, Cell]] = []
     for method in study.methods:
         records = study.records(method, arm)
         for name in sets_of(records):
-            at = ("metrics", statistics, "sets", name)
+            at = ("metrics", "running", "sets", name)
             row: dict[str, Cell] = {"model": study.label(method), "test set": name}
             row["accuracy %"] = _percent(spread(records, *at, "accuracy"))
             row |= {f"AUARC {short}": spread(records, *at, "auarc", key) for key, short in MEASURES.items()}
@@ -82,18 +203,15 @@ def budget_table(study: Study) -> list[dict[str, Cell]]:
     rows: list[dict[str, Cell]] = []
     for method in study.methods:
         single = base_method(method)
-        trainings, evaluations = study.trainings(single), study.records(single)
-        if not trainings:
+        trainings, found = study.trainings(single), study.records(method)
+        if not trainings or (is_ensemble(method) and not found):
             continue
-        ensembles = study.records(method) if is_ensemble(method) else []
-        if is_ensemble(method) and not ensembles:
-            continue
-        members = len(ensembles[0]["members"]) if ensembles else 1
-        parameters = int(trainings[0]["parameters"]) * members
+        members = len(found[0]["members"]) if is_ensemble(method) else 1
+        evaluations = study.records(single)
         rows.append(
             {
                 "model": study.label(method),
-                "parameters": parameters,
+                "parameters": int(trainings[0]["parameters"]) * members,
                 "training s": _of_members(spread(trainings, "seconds"), members),
                 "prediction ms per image": _of_members(spread(evaluations, "milliseconds_per_image"), members),
             }
@@ -125,9 +243,9 @@ def digits(rows: Sequence[Row]) -> dict[str, int]:
     return {name: places for name in names for start, places in few.items() if name.startswith(start)}
 
 
-def sets_of(records: Sequence[Record], statistics: str = "running") -> list[str]:
+def sets_of(records: Sequence[Record]) -> list[str]:
     """Names of the test sets of records, in order."""
-    return list(dict.fromkeys(name for record in records for name in record["metrics"][statistics]["sets"]))
+    return list(dict.fromkeys(name for record in records for name in record["metrics"]["running"]["sets"]))
 
 
 def _qualities(records: Sequence[Record], method: str, statistics: str, ood: str | None) -> dict[str, Cell]:
@@ -146,9 +264,7 @@ def _qualities(records: Sequence[Record], method: str, statistics: str, ood: str
 
 
 def _percent(value: Spread | None) -> Spread | None:
-    if value is None:
-        return None
-    return Spread(value.mean * 100, None if value.std is None else value.std * 100)
+    return value and Spread(value.mean * 100, None if value.std is None else value.std * 100)
 
 
 def _of_members(value: Spread | None, members: int) -> Spread | None:
