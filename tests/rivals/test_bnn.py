@@ -5,7 +5,7 @@ import torch
 
 from creinn.classifier.methods import METHODS
 from creinn.rivals import BNN, SNN, flipout, local
-from creinn.rivals.bnn import KLSchedule, network_kl
+from creinn.rivals.bnn import KLSchedule
 from creinn.training import TrainConfig, fit
 
 SETTINGS = {"epochs": 10, "batch_size": 30, "learning_rate": 0.02, "progress": False}
@@ -53,7 +53,7 @@ def test_loss_is_cross_entropy_plus_weighted_kl_per_example(model):
         model.after_step()
     prediction = model(x)
     nll = torch.nn.functional.nll_loss(prediction.log_samples[0], y)
-    kl = network_kl(model.network, 0.5)
+    kl = model.network[0].kl(0.5) + model.network[3].kl(0.5)
     torch.testing.assert_close(model.loss(prediction, y), nll + 0.3 * (5 / 10) * kl / 120)
     model.eval()
     torch.testing.assert_close(model.loss(prediction, y), nll)

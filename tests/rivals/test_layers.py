@@ -8,7 +8,7 @@ from torch.distributions import Normal, kl_divergence
 
 from creinn.numerics import safe_sqrt
 from creinn.rivals import flipout, local
-from creinn.rivals.bnn import INITIAL_STD, GaussianWeights, gaussian_kl, inverse_softplus, network_kl
+from creinn.rivals.bnn import BNN, INITIAL_STD, GaussianWeights, inverse_softplus
 
 FAMILIES = {"local": local, "flipout": flipout}
 LAYERS = {
@@ -177,17 +177,15 @@ def test_kl_is_the_sum_over_all_weights_of_torch_distributions(layer_and_input):
 
 def test_kl_of_a_network_sums_its_layers(family):
     network = torch.nn.Sequential(family.Conv1d(1, 2, 3), family.BatchNorm1d(2), family.Flatten(), family.Linear(4, 3))
-    torch.testing.assert_close(network_kl(network, 1.0), network[0].kl(1.0) + network[3].kl(1.0))
+    torch.testing.assert_close(BNN(network).kl(), network[0].kl(1.0) + network[3].kl(1.0))
 
 
-def test_kl_by_hand():
-    # (1 + 4) / (2 * 4) - 1/2 - log(2 / 2)
-    assert gaussian_kl(torch.tensor(1.0), torch.tensor(2.0), 2.0).item() == pytest.approx(0.125)
-
-
-def test_kl_refuses_a_network_without_gaussian_weights():
-    with pytest.raises(ValueError, match="no layer with Gaussian weights"):
-        network_kl(torch.nn.Linear(2, 2), 1.0)
+def test_kl_by_hand(family):
+    layer = family.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+        layer.weight_rho.fill_(inverse_softplus(2.0))
+    assert layer.kl(2.0).item() == pytest.approx(0.125)  # (1 + 4) / (2 * 4) - 1/2 - log(2 / 2)
 
 
 def test_initial_standard_deviation_goes_with_the_fan_in(family):

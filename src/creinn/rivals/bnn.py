@@ -6,12 +6,13 @@ ordinary state dict loads, and ``weight_rho`` and ``bias_rho``; the prior belong
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 from torch.nn import Parameter
 
 from creinn.classifier.base import Inputs
@@ -24,10 +25,7 @@ INITIAL_STD = 0.05
 
 
 class GaussianWeights(torch.nn.Module):
-    """Mixin for a torch layer with ``weight`` and ``bias``: adds their standard deviations.
-
-    The means start as in torch, the standard deviations at ``INITIAL_STD / sqrt(fan_in)``.
-    """
+    """Mixin for a torch layer: adds standard deviations, at first ``INITIAL_STD / sqrt(fan_in)``, to its parameters."""
 
     weight: Tensor
     bias: Any  # a Parameter or None
@@ -68,19 +66,22 @@ class GaussianWeights(torch.nn.Module):
 
     def kl(self, prior_std: float) -> Tensor:
         """KL divergence of weights and biases from the prior ``N(0, prior_std ** 2)``, summed, in nats."""
-        total = gaussian_kl(self.weight, self.weight_std, prior_std).sum()
-        if self.bias is not None and self.bias_std is not None:
-            total = total + gaussian_kl(self.bias, self.bias_std, prior_std).sum()
-        return total
+        prior = Normal(0.0, prior_std, validate_args=False)
+        parts = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
+        posteriors = [Normal(mean, std, validate_args=False) for mean, std in parts if std is not None]
+        return torch.stack([kl_divergence(posterior, prior).sum() for posterior in posteriors]).sum()
+
+
+def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
+    """``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` of torch with ``mixin`` in front, at home in its module."""
+    for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
+        yield type(kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__})
 
 
 class KLSchedule(torch.nn.Module):
     """Weight of the KL divergence in the loss per example: ``kl_weight / N``, from zero over the first steps.
 
     Its state, the count of optimiser steps, is saved and resumed with the model.
-
-    Raises:
-        ValueError: If ``kl_weight`` is negative or ``warmup`` outside ``[0, 1]``.
     """
 
     examples: Tensor
@@ -110,11 +111,7 @@ class KLSchedule(torch.nn.Module):
         self.step.add_(1)
 
     def forward(self) -> Tensor:
-        """The weight at the present step.
-
-        Raises:
-            RuntimeError: If the number of training examples is not known.
-        """
+        """The weight at the present step; a ``RuntimeError`` if the number of training examples is not known."""
         if not self._started and self.examples == 0:
             raise RuntimeError(
                 "The KL term is weighed by the number of training examples, which is not known yet: "
@@ -125,10 +122,7 @@ class KLSchedule(torch.nn.Module):
 
 
 class Variational(SNN):
-    """Base of networks with Gaussian weights, trained on the negative ELBO per example.
-
-    In training one sample per forward pass, in eval mode ``samples`` of them.
-    """
+    """Base of networks with Gaussian weights, trained on the negative ELBO per example."""
 
     def __init__(
         self, network: torch.nn.Module, samples: int, prior_std: float, kl_weight: float, warmup: float, **snn: Any
@@ -172,9 +166,7 @@ class Variational(SNN):
 
 
 class BNN(Variational):
-    """Mean-field variational network, with Gaussian weights and batch norms whose parameters are points.
-
-    BNN-R is built of :mod:`creinn.rivals.local` layers, BNN-F of :mod:`creinn.rivals.flipout` layers.
+    """Mean-field variational network: BNN-R of :mod:`~creinn.rivals.local`, BNN-F of :mod:`~creinn.rivals.flipout`.
 
     Args:
         network: A module from inputs to logits with Gaussian weights, drawn afresh at every call.
@@ -208,37 +200,18 @@ class BNN(Variational):
         return (as_logits(self.network(x), self.logits) for _ in range(count))
 
     def kl(self) -> Tensor:
-        """KL divergence of all Gaussian weights from the prior, summed, in nats."""
-        return network_kl(self.network, self.prior_std)
+        """KL divergence of all Gaussian weights from the prior, summed, in nats.
 
-
-def gaussian_kl(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
-    r"""KL divergence of each weight from the prior, in nats.
-
-    .. math::
-        KL(N(\mu, \sigma^2) \,\|\, N(0, \sigma_0^2))
-        = \frac{\mu^2 + \sigma^2}{2 \sigma_0^2} - \frac12 - \log \frac{\sigma}{\sigma_0}
-
-    Example:
-        >>> gaussian_kl(torch.tensor(2.0), torch.tensor(1.0), prior_std=1.0).item()
-        2.0
-    """
-    return (mean.square() + std.square()) / (2 * prior_std**2) - 0.5 - (std / prior_std).log()
-
-
-def network_kl(network: torch.nn.Module, prior_std: float) -> Tensor:
-    """KL divergence of all Gaussian weights in ``network`` from the prior, summed over weights, in nats.
-
-    Raises:
-        ValueError: If there is no layer with Gaussian weights.
-    """
-    parts = [layer.kl(prior_std) for layer in network.modules() if isinstance(layer, GaussianWeights)]
-    if not parts:
-        raise ValueError(
-            "The network has no layer with Gaussian weights. "
-            "Build it from creinn.rivals.local or creinn.rivals.flipout."
-        )
-    return torch.stack(parts).sum()
+        Raises:
+            ValueError: If there is no layer with Gaussian weights.
+        """
+        layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianWeights)]
+        if not layers:
+            raise ValueError(
+                "The network has no layer with Gaussian weights. "
+                "Build it from creinn.rivals.local or creinn.rivals.flipout."
+            )
+        return torch.stack([layer.kl(self.prior_std) for layer in layers]).sum()
 
 
 def inverse_softplus(std: float) -> float:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.rivals.bnn import GaussianWeights
+from creinn.rivals.bnn import GaussianWeights, affine_layers
 
 
 class Flipout(GaussianWeights):
-    """Mixin for a torch layer: perturbed weights with random signs per example.
+    """A torch layer with Gaussian weights, perturbed with random signs per example.
 
     With perturbation ``D`` of the weights and ``d`` of the bias, and signs ``s`` of the inputs and ``r`` of the
     outputs, row ``n`` sees the weights ``W + D * outer(r_n, s_n)`` and the bias ``b + d * r_n``.
@@ -33,20 +33,7 @@ class Flipout(GaussianWeights):
         return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(0.5).mul_(2).sub_(1)
 
 
-class Linear(Flipout, torch.nn.Linear):
-    """``torch.nn.Linear`` with Gaussian weights."""
-
-
-class Conv1d(Flipout, torch.nn.Conv1d):
-    """``torch.nn.Conv1d`` with Gaussian weights."""
-
-
-class Conv2d(Flipout, torch.nn.Conv2d):
-    """``torch.nn.Conv2d`` with Gaussian weights."""
-
-
-class Conv3d(Flipout, torch.nn.Conv3d):
-    """``torch.nn.Conv3d`` with Gaussian weights."""
+Linear, Conv1d, Conv2d, Conv3d = affine_layers(Flipout)
 
 
 def __getattr__(name: str) -> Any:

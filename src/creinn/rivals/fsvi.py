@@ -32,9 +32,7 @@ class FSVI(Variational):
             from. ``None``, for a model that is not trained any more.
         context_points: Number ``M`` of context points drawn at each step.
         prior_std: Standard deviation of the prior, under which logits are independent and of mean zero.
-        kl_weight: Weight of the KL divergence; 1 is the ELBO.
-        warmup: Fraction of the training steps over which the KL weight rises from zero.
-        logits: Number of logits ``K``; by default that of the network's last parameter.
+        kl_weight, warmup, logits: As for :class:`creinn.rivals.BNN`.
         logit_norm: Whether to put batch norm on the logits, behind the noise of the weights. Its own parameters are
             not random, and the KL divergence takes it with running statistics.
 
@@ -91,9 +89,9 @@ class FSVI(Variational):
         Raises:
             RuntimeError: If there is no source, or it is the training data and they are not known.
         """
+        if self._pool is None and self.context is None:
+            raise RuntimeError("There is no source of context points: pass context= to train this model.")
         if self._pool is None:
-            if self.context is None:
-                raise RuntimeError("There is no source of context points: pass context= to train this model.")
             raise RuntimeError(
                 "Context points come from the training data, which are not known yet: "
                 "call model.before_training(x, target, steps) first, as fit does."

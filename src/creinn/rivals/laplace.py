@@ -36,8 +36,7 @@ class LaplaceBNN(SNN):
         samples: Samples of the Dirichlet that a prediction carries, for ensembles; single predictions need none.
         normalise: Whether the bridge normalises the logits, see :func:`laplace_bridge`.
         prior_precision: A number, or ``"marginal-likelihood"`` to maximise that.
-        logits: Number of logits ``K``; by default that of the network's last parameter.
-        logit_norm: Whether to put batch norm on the logits.
+        logits, logit_norm: As for :class:`SNN`.
 
     Raises:
         ValueError: If the problem is binary, or an option unknown.
@@ -63,19 +62,17 @@ class LaplaceBNN(SNN):
                 f"BNN-L needs at least 3 logits, got {self.logits}: the Laplace bridge is for multi-class problems. "
                 "Use another method for binary ones."
             )
-        if isinstance(prior_precision, str):
-            if prior_precision != "marginal-likelihood":
-                raise ValueError(
-                    f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'."
-                )
-        elif not prior_precision > 0:
+        if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
+            raise ValueError(f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'.")
+        if not isinstance(prior_precision, str) and not prior_precision > 0:
             raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
         self.samples = samples
         self.normalise = normalise
         self.prior_precision = prior_precision
-        head = self._head
+        head: Any = find_head(network)
+        self._has_bias = logit_norm or head.bias is not None
         self.curvature = Kronecker(self.logits, head.in_features + self._has_bias)
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("precision", torch.ones(()))
@@ -94,11 +91,11 @@ class LaplaceBNN(SNN):
         self.log_likelihood.zero_()
         self.curvature.fit(self._batches(points(x), target))
         self.fitted.fill_(True)
-        if not isinstance(self.prior_precision, str):
+        if isinstance(self.prior_precision, str):
+            grid = GRID.to(self.precision)
+            self.precision.copy_(grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()])
+        else:
             self.precision.fill_(self.prior_precision)
-            return
-        grid = GRID.to(self.precision.device, self.precision.dtype)
-        self.precision.copy_(grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()])
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits under the posterior.
@@ -121,24 +118,17 @@ class LaplaceBNN(SNN):
     @torch.no_grad()
     def _batches(self, x: Tensor, target: Tensor, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and probabilities of the training data; adds up their log-likelihood on the way."""
+        like: Any = find_head(self.network).weight
         with evaluating(self):
             for rows, targets in zip(x.split(batch_size), target.split(batch_size), strict=True):
-                features, logits = features_and_logits(self.network, rows.to(self._head.weight))
+                features, logits = features_and_logits(self.network, rows.to(like))
                 logs = F.log_softmax(self.norm(logits), 1)
                 self.log_likelihood -= F.nll_loss(logs, targets.to(logs.device), reduction="sum")
                 yield self._inputs(features), logs.exp()
 
-    @property
-    def _head(self) -> Any:
-        return find_head(self.network)
-
-    @property
-    def _has_bias(self) -> bool:
-        return self.logit_norm or self._head.bias is not None
-
     def _folded(self) -> tuple[Tensor, Tensor | None]:
         """Weight ``(K, D)`` and bias ``(K,)`` of the last layer with the norm, if there is one, folded in."""
-        head = self._head
+        head: Any = find_head(self.network)
         if not isinstance(self.norm, torch.nn.BatchNorm1d):
             return head.weight, head.bias
         scale, shift = scale_and_shift(self.norm)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from creinn.numerics import safe_sqrt
-from creinn.rivals.bnn import GaussianWeights
+from creinn.rivals.bnn import GaussianWeights, affine_layers
 
 
 class LocalReparameterisation(GaussianWeights):
-    """Mixin for a torch layer: sampled pre-activations."""
+    """A torch layer with Gaussian weights whose pre-activations are sampled."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map as the torch layer does, with a fresh sample."""
@@ -25,20 +25,7 @@ class LocalReparameterisation(GaussianWeights):
         return mean + safe_sqrt(variance) * torch.randn_like(mean)
 
 
-class Linear(LocalReparameterisation, torch.nn.Linear):
-    """``torch.nn.Linear`` with Gaussian weights."""
-
-
-class Conv1d(LocalReparameterisation, torch.nn.Conv1d):
-    """``torch.nn.Conv1d`` with Gaussian weights."""
-
-
-class Conv2d(LocalReparameterisation, torch.nn.Conv2d):
-    """``torch.nn.Conv2d`` with Gaussian weights."""
-
-
-class Conv3d(LocalReparameterisation, torch.nn.Conv3d):
-    """``torch.nn.Conv3d`` with Gaussian weights."""
+Linear, Conv1d, Conv2d, Conv3d = affine_layers(LocalReparameterisation)
 
 
 def __getattr__(name: str) -> Any:
