@@ -23,8 +23,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
     Raises:
         OSError: If the file cannot be written; what was at ``path`` before is unchanged.
-        TypeError: If the header holds something that is not JSON.
-        ValueError: If the header holds NaN or an infinite number.
+        TypeError, ValueError: If the header is not JSON, or holds NaN or an infinite number.
     """
     metadata = {_HEADER: json.dumps(header, allow_nan=False)}
     write_bytes(path, safetensors.torch.save(_apart(tensors), metadata))
@@ -74,13 +73,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous CPU tensors of which no two share memory."""
-    seen: set[int] = set()
-    result = {}
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        memory = tensor.untyped_storage().data_ptr()
-        result[name] = tensor.clone() if memory in seen else tensor
-        seen.add(memory)
+    first: dict[int, str] = {}  # of the tensors in a memory
+    result = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    for name, tensor in result.items():
+        if first.setdefault(tensor.untyped_storage().data_ptr(), name) != name:
+            result[name] = tensor.clone()
     return result
 
 

@@ -37,17 +37,16 @@ def compile(
 
     Args:
         model: A trained CreINN, or an ensemble of them.
-        example: Inputs as they will come. Convolutions are prepared for images of their size, and the memory format is
-            chosen with them; they are not kept. Inputs of other sizes give the right bounds too, less quickly.
+        example: Inputs as they will come: convolutions are prepared for images of their size, the memory format is
+            chosen with them. Inputs of other sizes give the right bounds too, less quickly.
         memory_format: Layout of images and of the weights of two-dimensional convolutions: ``torch.contiguous_format``
             or ``torch.channels_last``; ``"auto"`` takes the faster one on ``example``, the first if there is none.
         torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler.
 
     Raises:
         TypeError: If the model is of another kind.
-        ValueError: If the memory format is another one.
-        GraphError: If an interval network is not a graph of known layers and functions; a ``ValueError``. An ordinary
-            network is then taken as it is.
+        ValueError: If the memory format is another one, or an interval network is no graph of known layers and
+            functions (:class:`creinn.graph.trace.GraphError`).
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -108,7 +107,7 @@ class Compiled(_Credal):
     def prepare(self, example: Inputs) -> None:
         """Let convolutions keep the weights that images of this size need; see :class:`Product`."""
         products = [part for part in self.modules() if isinstance(part, Product)]
-        seen: dict[torch.nn.Module, tuple[int, ...]] = {}
+        seen: dict[Product, tuple[int, ...]] = {}
         handles = [
             part.register_forward_pre_hook(lambda part, inputs: seen.update({part: tuple(inputs[0].shape[2:])}))
             for part in products
@@ -118,9 +117,8 @@ class Compiled(_Credal):
         finally:
             for handle in handles:
                 handle.remove()
-        for part in products:
-            if part in seen:
-                part.prepare(seen[part])
+        for part, size in seen.items():
+            part.prepare(size)
 
     def set_memory_format(self, memory_format: torch.memory_format) -> None:
         """Lay out the weights of two-dimensional convolutions, in place, and from now on images, in this format."""
@@ -130,21 +128,13 @@ class Compiled(_Credal):
                 weight.data = weight.data.contiguous(memory_format=memory_format)
 
     def train(self, mode: bool = True) -> "Compiled":
-        """Refuse training mode.
-
-        Raises:
-            ValueError: If ``mode`` is true.
-        """
+        """Refuse training mode, with a ``ValueError``."""
         if mode:
             raise ValueError("A compiled model cannot be trained. Train the model it came from, and compile that.")
         return super().train(False)
 
     def save(self, *args: object, **kwargs: object) -> None:
-        """Refuse to be saved.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse to be saved, with a ``TypeError``."""
         raise TypeError("A compiled model cannot be saved. Save the model it came from, and compile it after loading.")
 
 

@@ -31,10 +31,10 @@ class ConversionError(ValueError):
 def convert(
     module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper", layers: Family | str = "interval"
 ) -> torch.nn.Module:
-    """The interval twin of an ordinary network, which is left as it is.
+    """The interval twin of an ordinary network, a ``torch.fx.GraphModule``; of a single layer, the interval layer.
 
     Paths, state keys, sharing of layers, device, dtype, ``requires_grad`` and the training flags carry over (a radius
-    is trained if its weight is). Layers that the forward pass never calls are left out. Functional dropout that follows
+    is trained if its weight is). Layers that the forward pass never calls are left out; functional dropout that follows
     the mode becomes a layer.
 
     Args:
@@ -46,13 +46,9 @@ def convert(
         layers: Family of the twin's layers, by name or itself: ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
             (:mod:`creinn.nn.relative`).
 
-    Returns:
-        A ``torch.fx.GraphModule``; for a single layer, the interval layer.
-
     Raises:
         ConversionError: If a part of the network is unknown; nothing passes through silently.
-        ValueError: If ``radius`` is not a positive number (with relative radii: below 1), or the mode or the family
-            is unknown.
+        ValueError: If ``radius`` is not positive (with relative radii: below 1), or mode or family are unknown.
         TypeError: If ``module`` is not a module.
 
     Example:

@@ -84,14 +84,13 @@ def _check_state(network: torch.nn.Module, description: Description) -> None:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
-    here, there = _shapes(network), _shapes(_build_apart(json.loads(written)))
-    for name in {**here, **there}:
-        if here.get(name) != there.get(name):
-            raise ValueError(f"its state {name!r} belongs to no known layer, or has changed its shape.")
+    differing = _shapes(network) ^ _shapes(_build_apart(json.loads(written)))
+    if differing:
+        raise ValueError(f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape.")
 
 
-def _shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
+    return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
 
 
 def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:

@@ -13,9 +13,8 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -43,15 +42,10 @@ class GraphError(ValueError):
     """A network that is not a graph of known layers and functions; the message names the place and the reason."""
 
 
-@dataclass(frozen=True)
-class Traced:
-    """A network as a graph.
+class Traced(NamedTuple):
+    """A network as a graph: nodes that call layers by path or known functions, from one input to one output.
 
-    Attributes:
-        graph: Nodes that call layers by path, or functions of :data:`creinn.nn.functional.FUNCTIONS`; one input, one
-            output.
-        layers: The layers that the graph calls, by path, in the order in which the network holds them; a shared layer
-            under each of its paths.
+    ``layers`` are those that it calls, in the order of the network; a shared one under each of its paths.
     """
 
     graph: fx.Graph
@@ -82,19 +76,16 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
         raise GraphError(f"{type(network).__name__} cannot be copied, which tracing needs: {error}") from error
     training, evaluation = (_trace_in(duplicate, mode, families) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
-    graph, added = _Translation(layers).run(training, evaluation)
-    paths = [node.target for node in graph.nodes if node.op == "call_module"]
+    new = _Translation(layers)
+    new.run(training, evaluation)
+    paths = [node.target for node in new.graph.nodes if node.op == "call_module"]
     check_paths(paths)
-    called = {id(layers[path]) for path in paths if path in layers}
-    return Traced(graph, {**{path: layer for path, layer in layers.items() if id(layer) in called}, **added})
+    called = {layers[path] for path in paths if path in layers}
+    return Traced(new.graph, {path: layer for path, layer in layers.items() if layer in called} | new.added)
 
 
 def check_paths(paths: Iterable[Any]) -> None:
-    """Refuse paths of layers that the module of a graph cannot hold.
-
-    Raises:
-        GraphError: If a path has unusual characters, or begins with a name that ``torch.fx.GraphModule`` uses itself.
-    """
+    """Raise a :class:`GraphError` if the module of a graph cannot hold layers of these paths."""
     for path in paths:
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
             raise GraphError(f"{path!r}: a layer's path may have letters, digits, '_' and '-' only. Rename the layer.")
@@ -116,11 +107,9 @@ def check_module(path: str, module: torch.nn.Module, families: Collection[str]) 
     """Refuse a module whose computation is not what its class or its forward pass says, or that is not known.
 
     Raises:
-        GraphError: If it has hooks, a forward pass of its own, or parametrized weights; or is a layer of torch or of
-            another family that is not known here.
+        GraphError: If it does something else, or is a layer of torch or of a family that does not belong here.
     """
-    kind, family = type(module), family_of(module)
-    why = ""
+    kind, family, why = type(module), family_of(module), ""
     if module._forward_hooks or module._forward_pre_hooks:
         why = "it has forward hooks, which would be lost. Remove them first."
     elif family is None:
@@ -199,7 +188,7 @@ class _Translation:
         self.new: dict[fx.Node, fx.Node] = {}
         self.kinds: dict[fx.Node, Kind] = {}
 
-    def run(self, training: list[fx.Node], evaluation: list[fx.Node]) -> tuple[fx.Graph, dict[str, torch.nn.Module]]:
+    def run(self, training: list[fx.Node], evaluation: list[fx.Node]) -> None:
         """Translate node by node; the nodes of eval mode serve to find what depends on the mode."""
         _check_inplace(training, self.layers, INPLACE - REBOUND if self.interval else INPLACE)
         for node, other in zip(training, evaluation, strict=False):  # they differ before one of them ends
@@ -210,7 +199,6 @@ class _Translation:
             except ValueError as error:
                 raise GraphError(f"{_where(node)}: {error}.") from error
         self.graph.lint()
-        return self.graph, self.added
 
     def _translate(self, node: fx.Node, other: fx.Node) -> None:
         kind: Kind = "value"
