@@ -121,52 +121,10 @@ class KLSchedule(torch.nn.Module):
         return self.kl_weight * ramp.clamp_max(1) / self.examples
 
 
-class Variational(SNN):
-    """Base of networks with Gaussian weights, trained on the negative ELBO per example."""
+class BNN(SNN):
+    """Mean-field variational network, trained on the negative ELBO per example.
 
-    def __init__(
-        self, network: torch.nn.Module, samples: int, prior_std: float, kl_weight: float, warmup: float, **snn: Any
-    ) -> None:
-        super().__init__(network, **snn)
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, got {samples}.")
-        if not prior_std > 0:
-            raise ValueError(f"prior_std must be > 0, got {prior_std}.")
-        self.samples = samples
-        self.prior_std = prior_std
-        self.kl_weight = kl_weight
-        self.warmup = warmup
-        self.schedule = KLSchedule(kl_weight, warmup)
-
-    def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
-        """``count`` samples of the logits ``(N, K)``, before their norm."""
-        raise NotImplementedError
-
-    def kl(self) -> Tensor:
-        """KL divergence of the posterior from the prior, in nats."""
-        raise NotImplementedError
-
-    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
-        """Take the number of training examples and of steps."""
-        self.schedule.start(len(points(x)), steps)
-
-    def after_step(self) -> None:
-        """Go on in the KL warm-up."""
-        self.schedule.advance()
-
-    def forward(self, x: Tensor) -> Predictive:
-        """Predict one distribution per row in training, ``samples`` of them in eval mode."""
-        drawn = self.draw_logits(x, 1 if self.training else self.samples)
-        return predict_logits(torch.stack([self.norm(logits) for logits in drawn]))
-
-    def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Cross-entropy averaged over samples, plus the weighted KL divergence in training mode."""
-        loss = super().loss(prediction, target, weight)
-        return loss + self.schedule() * self.kl() if self.training else loss
-
-
-class BNN(Variational):
-    """Mean-field variational network: BNN-R of :mod:`~creinn.rivals.local`, BNN-F of :mod:`~creinn.rivals.flipout`.
+    BNN-R is built of :mod:`creinn.rivals.local` layers, BNN-F of :mod:`creinn.rivals.flipout` layers.
 
     Args:
         network: A module from inputs to logits with Gaussian weights, drawn afresh at every call.
@@ -175,8 +133,7 @@ class BNN(Variational):
         kl_weight: Weight of the KL divergence; 1 is the ELBO. Deep networks with many more weights than examples
             underfit with 1, since mean-field KL grows with the weights; less is a tempered ("cold") posterior.
         warmup: Fraction of the training steps over which the KL weight rises from zero.
-        logits: Number of logits ``K``; by default that of the network's last parameter.
-        logit_norm: Whether to put batch norm on the logits.
+        logits, logit_norm: As for :class:`creinn.rivals.SNN`.
 
     Raises:
         ValueError: If the network has no Gaussian weights, or a number is out of range.
@@ -192,25 +149,51 @@ class BNN(Variational):
         logits: int | None = None,
         logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, samples, prior_std, kl_weight, warmup, logits=logits, logit_norm=logit_norm)
-        self.kl()  # refuses a network without Gaussian weights
+        super().__init__(network, logits, logit_norm)
+        if samples < 1:
+            raise ValueError(f"samples must be at least 1, got {samples}.")
+        if not prior_std > 0:
+            raise ValueError(f"prior_std must be > 0, got {prior_std}.")
+        self.samples = samples
+        self.prior_std = prior_std
+        self.kl_weight = kl_weight
+        self.warmup = warmup
+        self.schedule = KLSchedule(kl_weight, warmup)
+        self._start_posterior()
 
-    def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
-        """``count`` forward passes."""
-        return (as_logits(self.network(x), self.logits) for _ in range(count))
-
-    def kl(self) -> Tensor:
-        """KL divergence of all Gaussian weights from the prior, summed, in nats.
-
-        Raises:
-            ValueError: If there is no layer with Gaussian weights.
-        """
-        layers = [layer for layer in self.network.modules() if isinstance(layer, GaussianWeights)]
-        if not layers:
+    def _start_posterior(self) -> None:
+        """Refuse a network without Gaussian weights."""
+        if not any(isinstance(layer, GaussianWeights) for layer in self.network.modules()):
             raise ValueError(
                 "The network has no layer with Gaussian weights. "
                 "Build it from creinn.rivals.local or creinn.rivals.flipout."
             )
+
+    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
+        """Take the number of training examples and of steps."""
+        self.schedule.start(len(points(x)), steps)
+
+    def after_step(self) -> None:
+        """Go on in the KL warm-up."""
+        self.schedule.advance()
+
+    def forward(self, x: Tensor) -> Predictive:
+        """Predict one distribution per row in training, ``samples`` of them in eval mode."""
+        drawn = self.draw_logits(x, 1 if self.training else self.samples)
+        return predict_logits(torch.stack([self.norm(logits) for logits in drawn]))
+
+    def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
+        """``count`` samples of the logits ``(N, K)``, before their norm."""
+        return (as_logits(self.network(x), self.logits) for _ in range(count))
+
+    def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Cross-entropy averaged over samples, plus the weighted KL divergence in training mode."""
+        loss = super().loss(prediction, target, weight)
+        return loss + self.schedule() * self.kl() if self.training else loss
+
+    def kl(self) -> Tensor:
+        """KL divergence of all Gaussian weights from the prior, summed, in nats."""
+        layers = (layer for layer in self.network.modules() if isinstance(layer, GaussianWeights))
         return torch.stack([layer.kl(self.prior_std) for layer in layers]).sum()
 
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from creinn.classifier.base import Inputs, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.numerics import safe_sqrt
-from creinn.rivals.bnn import INITIAL_STD, Variational, inverse_softplus
+from creinn.rivals.bnn import BNN, INITIAL_STD, inverse_softplus
 from creinn.rivals.snn import points, scale_and_shift, with_ones
 
 JITTER = 1e-4
 """Share of the prior's variance that is added at every point to prior and posterior, to keep both regular."""
 
 
-class FSVI(Variational):
+class FSVI(BNN):
     """A network whose last layer has Gaussian weights and whose prior is a Gaussian over functions.
 
     Args:
@@ -52,15 +52,21 @@ class FSVI(Variational):
         logits: int | None = None,
         logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, samples, prior_std, kl_weight, warmup, logits=logits, logit_norm=logit_norm)
+        super().__init__(network, samples, prior_std, kl_weight, warmup, logits, logit_norm)
         if isinstance(context, str) and context != "train":
             raise ValueError(f"Unknown context {context!r}; give 'train' or a tensor of inputs.")
         if context_points < 1:
             raise ValueError(f"context_points must be at least 1, got {context_points}.")
         self.context = context
         self.context_points = context_points
-        self.rho = torch.nn.ParameterList(_initial_rho(parameter) for parameter in find_head(network).parameters())
         self._pool = context if isinstance(context, Tensor) else None
+
+    def _start_posterior(self) -> None:
+        """Standard deviations of the last layer, as in new Gaussian layers; a bias counts outputs as its fan-in."""
+        head = find_head(self.network)
+        starts = [(p, p[0].numel() if p.ndim > 1 else len(p)) for p in head.parameters()]
+        rho = [torch.full_like(p, inverse_softplus(INITIAL_STD / math.sqrt(fan_in))) for p, fan_in in starts]
+        self.rho = torch.nn.ParameterList(map(torch.nn.Parameter, rho))
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network; a tensor of context points is left out."""
@@ -138,8 +144,3 @@ def isotropic_kl(mean: Tensor, covariance: Tensor, variance: float) -> Tensor:
     squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)
     log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log().sum(1)
     return (0.5 * (squares / variance - count + count * math.log(variance)) - log_roots).sum()
-
-
-def _initial_rho(parameter: Tensor) -> torch.nn.Parameter:
-    fan_in = parameter[0].numel() if parameter.ndim > 1 else len(parameter)
-    return torch.nn.Parameter(torch.full_like(parameter, inverse_softplus(INITIAL_STD / math.sqrt(fan_in))))
