@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -20,16 +20,15 @@ from creinn.credal.probability import intersection_probability, probability_inte
 from creinn.credal.probability import tolerance as default_tolerance
 from creinn.numerics import at_least_single
 
-_MAX_FREE_CLASSES = 16  # vertices(): 2 ** 15 corners for each class
+_MAX_FREE_CLASSES = 16  # vertices(): 2 ** 16 corners
 
 
 class CredalSet:
-    r"""One or many credal sets, from the lower and upper probability of each class; see the module's text.
+    r"""One or many credal sets, from the lower and upper probability of each class.
 
     Bounds that miss a constraint by rounding (1e-5; 1e-6 in float64; one machine epsilon in half precision) are
     repaired: clamped into [0, 1], scaled so that the lower ones sum to at most 1 and the upper ones to at least 1. Then
-    they are made reachable. Bounds are held in float32 or float64: float16 and bfloat16 become float32, here and in
-    what models return.
+    they are made reachable, and held as ``lower`` and ``upper`` in float32 or float64; halves become float32.
 
     Args:
         lower: Lower probabilities (..., K), K >= 2, of a floating dtype; anything :func:`torch.as_tensor` takes.
@@ -51,8 +50,8 @@ class CredalSet:
     """
 
     def __init__(self, lower: Any, upper: Any) -> None:
-        low, high = probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
-        self._lower, self._upper = reachable(low, high, check=False)
+        bounds = probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
+        self.lower, self.upper = reachable(*bounds, check=False)
         self._label: Tensor | None = None
 
     @classmethod
@@ -64,7 +63,7 @@ class CredalSet:
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
         """From reachable bounds, or what torch puts in their place in trees; a label, if given, replaces theirs."""
         new = cls.__new__(cls)
-        new._lower, new._upper, new._label = lower, upper, label
+        new.lower, new.upper, new._label = lower, upper, label
         return new
 
     @classmethod
@@ -91,9 +90,6 @@ class CredalSet:
         The smallest set of probability intervals that holds all the members' sets. It is reachable: the least lower
         bound of a class is that of some member, and a distribution in that member's set attains it; likewise above.
 
-        Raises:
-            ValueError: If the list is empty, or shapes differ.
-
         Example:
             >>> one, two = CredalSet([0.5, 0.25], [0.75, 0.5]), CredalSet([0.125, 0.75], [0.25, 0.875])
             >>> CredalSet.envelope([one, two])
@@ -113,34 +109,24 @@ class CredalSet:
         return cls._wrap(lower, upper, label)
 
     @property
-    def lower(self) -> Tensor:
-        """Reachable lower probabilities, (..., K)."""
-        return self._lower
-
-    @property
-    def upper(self) -> Tensor:
-        """Reachable upper probabilities, (..., K)."""
-        return self._upper
-
-    @property
     def width(self) -> Tensor:
         """Width of each class's interval, (..., K)."""
-        return self._upper - self._lower
+        return self.upper - self.lower
 
     @property
     def shape(self) -> torch.Size:
         """Shape of the bounds: batch axes, then classes."""
-        return self._lower.shape
+        return self.lower.shape
 
     @property
     def num_classes(self) -> int:
         """Number of classes K."""
-        return self._lower.shape[-1]
+        return self.lower.shape[-1]
 
     @functools.cached_property
     def intersection(self) -> Tensor:
         """Intersection probability, (..., K): the member that stands for the set; Eqs. (IntProb), (IntSecAlpha)."""
-        return intersection_probability(self._lower, self._upper)
+        return intersection_probability(self.lower, self.upper)
 
     @property
     def probabilities(self) -> Tensor:
@@ -152,17 +138,15 @@ class CredalSet:
         """Predicted class: the argmax of the intersection probability.
 
         Where several classes agree to rounding, as in a set that is almost vacuous, the one of greatest lower
-        probability. It need not be the argmax of the logits' centres: a class may win by its upper bound.
-
-        The prediction of a model with a distance keeps the label that it has without one. The distance adds the same to
-        all radii, so that class is never ruled out, and is the argmax up to rounding. Ensembles have the label of their
-        combined set.
+        probability. It need not be the argmax of the logits' centres: a class may win by its upper bound. With a
+        distance it is the label without one: the distance adds the same to all radii, so that class is never ruled out,
+        and is the argmax up to rounding.
         """
         if self._label is not None:
             return self._label
         q = self.intersection
         best = q.amax(-1, keepdim=True)
-        return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self._lower, -1.0).argmax(-1)
+        return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self.lower, -1.0).argmax(-1)
 
     @property
     def total(self) -> Tensor:
@@ -184,40 +168,34 @@ class CredalSet:
         return self.uncertainty("interval" if self.num_classes == 2 else "entropy")
 
     def uncertainty(self, measure: str) -> Uncertainty:
-        """Total, aleatoric and epistemic uncertainty by a named measure.
-
-        Args:
-            measure: ``"entropy"``: upper and lower entropy in bits, any K. ``"interval"``: the binary measures, K = 2.
+        """Total, aleatoric and epistemic: by ``"entropy"`` in bits, or ``"interval"``, the binary measures of K = 2.
 
         Raises:
             ValueError: For another name, or ``"interval"`` with K != 2.
         """
         if measure == "entropy":
-            return entropy_uncertainty(self._lower, self._upper)
+            return entropy_uncertainty(self.lower, self.upper)
         if measure == "interval":
-            return interval_uncertainty(self._lower, self._upper)
+            return interval_uncertainty(self.lower, self.upper)
         raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
 
     def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Largest entropy of a member, in bits; on request with it. See :func:`creinn.credal.entropy.upper_entropy`."""
-        return upper_entropy(self._lower, self._upper, return_distribution=return_distribution)
+        return upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
 
     def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
-        return lower_entropy(self._lower, self._upper, return_distribution=return_distribution, return_gap=return_gap)
+        return lower_entropy(self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap)
 
     def classes(self, rule: str) -> Tensor:
-        """Classes not ruled out, bool (..., K).
-
-        Args:
-            rule: ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``; see :mod:`creinn.credal.decision`.
+        """Classes not ruled out by ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
 
         Raises:
-            ValueError: For another name.
+            ValueError: For another name; the rules are those of :mod:`creinn.credal.decision`.
         """
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}; found {rule!r}.")
-        return RULES[rule](self._lower, self._upper)
+        return RULES[rule](self.lower, self.upper)
 
     def vertices(self) -> Tensor:
         """All extreme points of one set, (vertices, K), in lexicographic order.
@@ -233,52 +211,50 @@ class CredalSet:
                     [0.2000, 0.4000, 0.4000],
                     [0.2000, 0.6000, 0.2000]])
         """
-        if self._lower.ndim != 1:
+        if self.lower.ndim != 1:
             batch = tuple(self.shape[:-1])
             raise ValueError(f"vertices() is for one set, found a batch of shape {batch}. Index it: s[i].")
-        return _vertices(self._lower.detach(), self._upper.detach())
+        return _vertices(self.lower.detach(), self.upper.detach())
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
         """Whether distributions q, (..., K), are members; broadcasts over batch axes.
 
-        Args:
-            q: Distributions to test.
-            tolerance: Largest violation of a bound or of the sum that passes; by default 1e-5, or 1e-6 in float64.
+        A violation of a bound or of the sum up to the tolerance passes; by default 1e-5, or 1e-6 in float64.
         """
-        point = torch.as_tensor(q, dtype=self._lower.dtype, device=self._lower.device)
-        slack = default_tolerance(self._lower.dtype) if tolerance is None else tolerance
-        inside = (point >= self._lower - slack) & (point <= self._upper + slack)
+        point = torch.as_tensor(q, dtype=self.lower.dtype, device=self.lower.device)
+        slack = default_tolerance(self.lower.dtype) if tolerance is None else tolerance
+        inside = (point >= self.lower - slack) & (point <= self.upper + slack)
         return inside.all(-1) & ((point.sum(-1) - 1).abs() <= slack)
 
     def to(self, *args: Any, **kwargs: Any) -> "CredalSet":
         """The same sets on another device or in float32 or float64; arguments as for :meth:`torch.Tensor.to`."""
-        lower, upper = self._lower.to(*args, **kwargs), self._upper.to(*args, **kwargs)
+        lower, upper = self.lower.to(*args, **kwargs), self.upper.to(*args, **kwargs)
         if lower.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"A credal set holds float32 or float64, it cannot be made {lower.dtype}.")
         return type(self)._wrap(lower, upper, None if self._label is None else self._label.to(lower.device))
 
     def detach(self) -> "CredalSet":
         """The same sets, cut from the autograd graph."""
-        return type(self)._wrap(self._lower.detach(), self._upper.detach(), self._label)
+        return type(self)._wrap(self.lower.detach(), self.upper.detach(), self._label)
 
     def __len__(self) -> int:
-        if self._lower.ndim == 1:
+        if self.lower.ndim == 1:
             raise TypeError("One credal set has no length; num_classes is its number of classes.")
-        return len(self._lower)
+        return len(self.lower)
 
     def __getitem__(self, index: Any) -> "CredalSet":
         """Index the batch axes; the class axis stays whole."""
         key = index if isinstance(index, tuple) else (index,)
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
-        bounds = self._lower[(*key, slice(None))], self._upper[(*key, slice(None))]
+        bounds = self.lower[(*key, slice(None))], self.upper[(*key, slice(None))]
         return type(self)._wrap(*bounds, None if self._label is None else self._label[key])
 
     def __repr__(self) -> str:
-        if self._lower.ndim == 1 and self.num_classes <= 10:
-            pairs = zip(self._lower.tolist(), self._upper.tolist(), strict=True)
+        if self.lower.ndim == 1 and self.num_classes <= 10:
+            pairs = zip(self.lower.tolist(), self.upper.tolist(), strict=True)
             return "CredalSet(" + ", ".join(f"[{low:.4g}, {high:.4g}]" for low, high in pairs) + ")"
-        return f"CredalSet(shape={tuple(self.shape)}, dtype={self._lower.dtype}, device={self._lower.device})"
+        return f"CredalSet(shape={tuple(self.shape)}, dtype={self.lower.dtype}, device={self.lower.device})"
 
 
 def _bounds_of(sets: Sequence[CredalSet], verb: str, first_axis: int = 0) -> tuple[list[Tensor], list[Tensor]]:
@@ -307,26 +283,24 @@ def _vertices(lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]
         return lower.unsqueeze(0)
     low, high = lower[free], upper[free]
     mass = 1 - (lower.sum() - low.sum())
-    bits = torch.arange(2 ** (len(free) - 1), device=lower.device).unsqueeze(-1)
-    is_high: Bool[Tensor, "corners others"] = (bits >> torch.arange(len(free) - 1, device=lower.device)) & 1 == 1
-    found = []
-    for released in range(len(free)):
-        others = torch.arange(len(free), device=lower.device) != released
-        corner = torch.where(is_high, high[others], low[others])
-        left = mass - corner.sum(-1)
-        left = torch.where((left - low[released]).abs() <= noise, low[released], left)
-        left = torch.where((left - high[released]).abs() <= noise, high[released], left)
-        fits = (left >= low[released]) & (left <= high[released])
-        points = lower.repeat(int(fits.sum()), 1)
-        points[:, free[others]] = corner[fits]
-        points[:, free[released]] = left[fits]
-        found.append(points)
-    return torch.unique(torch.cat(found), dim=0)
+    ends = torch.tensor([False, True], device=lower.device)
+    is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
+    corners, found = torch.where(is_high, high, low), []
+    for k, (least, most) in enumerate(zip(low, high, strict=True)):
+        corner = corners[~is_high[:, k]]
+        left = mass - (corner.sum(-1) - least)
+        for bound in (least, most):
+            left = torch.where((left - bound).abs() <= noise, bound, left)
+        corner[:, k] = left
+        found.append(corner[(left >= least) & (left <= most)])
+    points = lower.repeat(sum(map(len, found)), 1)
+    points[:, free] = torch.cat(found)
+    return torch.unique(points, dim=0)
 
 
 pytree.register_pytree_node(
     CredalSet,
-    lambda s: ([s._lower, s._upper] if s._label is None else [s._lower, s._upper, s._label], None),
+    lambda s: ([s.lower, s.upper] if s._label is None else [s.lower, s.upper, s._label], None),
     lambda leaves, _: CredalSet._wrap(*leaves),
     serialized_type_name="creinn.CredalSet",
 )

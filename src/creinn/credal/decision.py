@@ -32,20 +32,16 @@ def interval_dominance(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
     r"""Keep j unless one class i is more probable than j under every member: :math:`\min_{q \in Q} (q_i - q_j) > 0`.
 
-    The minimum wants :math:`q_i = \underline q_i`, :math:`q_j = \overline q_j`. The other classes hold between
-    :math:`\sum \underline q` and :math:`\sum \overline q` of themselves; where that leaves the pair too little or too
-    much mass, the difference grows by just what is missing. Hence
+    The minimum wants :math:`q_i = \underline q_i`, :math:`q_j = \overline q_j`. Where the other classes leave the pair
+    too little or too much mass for that, the difference grows by just what is missing:
 
     .. math::
         \min_{q \in Q} (q_i - q_j) = \max\bigl\{\underline q_i - \overline q_j,\
         \overline q_i - \overline q_j - (\textstyle\sum_k \overline q_k - 1),\
         \underline q_i - \underline q_j - (1 - \sum_k \underline q_k)\bigr\}.
 
-    Each term separates into i and j, so the largest i decides for every j at once: O(K), no pairs.
-
-    On reachable bounds :math:`\underline q_i \ge \overline q_i - (\sum_k \overline q_k - 1)` and
-    :math:`\overline q_j \le \underline q_j + (1 - \sum_k \underline q_k)`, so the first term is the largest: maximality
-    *is* interval dominance. On bounds that are not reachable the two rules differ, and the formula still holds.
+    Each term separates into i and j, so the largest i decides for every j at once: O(K), no pairs. On reachable bounds
+    the first term is the largest, so maximality *is* interval dominance; on other bounds the two rules differ.
 
     Example:
         >>> maximality(torch.tensor([0.6, 0.0, 0.0]), torch.tensor([1.0, 1.0, 0.2]))  # not reachable: q_1 <= 0.4

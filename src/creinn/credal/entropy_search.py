@@ -15,6 +15,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+Matrix = Float[Tensor, "nodes classes"]
+Column = Float[Tensor, "nodes 1"]
+Vector = Float[Tensor, " nodes"]
+Indices = Int[Tensor, "_"]
+
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # bits between bound and attained value that count as none
 BUDGET = 3 * 2**15  # entries (nodes times classes) that the search of one set may look at, beyond its first few nodes
 _ROUND = 2**12  # entries that take as long as starting one round of the search
@@ -28,12 +33,12 @@ _SLACK = 64  # machine epsilons by which a sum may miss 1
 class Best(NamedTuple):
     """Least entropy known of each row, the member that has it, and what a search that stopped early left unproven."""
 
-    attained: Float[Tensor, " rows"]
-    member: Float[Tensor, "rows classes"]
-    gap: Float[Tensor, " rows"]
+    attained: Vector
+    member: Matrix
+    gap: Vector
 
     @classmethod
-    def start(cls, lower: Float[Tensor, "rows classes"]) -> "Best":
+    def start(cls, lower: Matrix) -> "Best":
         """Nothing is known."""
         none = lower.new_zeros(len(lower))
         return cls(none + math.inf, lower.clone(), none)
@@ -42,10 +47,10 @@ class Best(NamedTuple):
 class Nodes(NamedTuple):
     """Boxes still to be searched: their row, their reachable bounds, and the best bound known for each."""
 
-    row: Int[Tensor, " nodes"]
-    lower: Float[Tensor, "nodes classes"]
-    upper: Float[Tensor, "nodes classes"]
-    bound: Float[Tensor, " nodes"]
+    row: Indices
+    lower: Matrix
+    upper: Matrix
+    bound: Vector
 
     @classmethod
     def start(cls, lower: Tensor, upper: Tensor) -> "Nodes":
@@ -61,21 +66,19 @@ class Nodes(NamedTuple):
 class Relaxed(NamedTuple):
     """Solution of the knapsack relaxation: classes at their upper bounds, the fractional one, and both values."""
 
-    filled: Float[Tensor, "nodes classes"]  # 1 or 0: lerp between bounds is exact there, and far quicker than where
+    filled: Matrix  # 1 or 0: lerp between bounds is exact there, and far quicker than where
     fractional: Int[Tensor, "nodes 1"]
-    value: Float[Tensor, "nodes 1"]
-    slope: Float[Tensor, "nodes classes"]
-    bits: Float[Tensor, "nodes classes"]  # of the filled and the unfilled; of the fractional class at its lower bound
-    bound: Float[Tensor, " nodes"]
-    attained: Float[Tensor, " nodes"]
+    value: Column
+    slope: Matrix
+    bits: Matrix  # of the filled and the unfilled; of the fractional class at its lower bound
+    bound: Vector
+    attained: Vector
 
 
 Batch = TypeVar("Batch", Nodes, Relaxed)
 
 
-def lowest_vertex(
-    lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]
-) -> tuple[Float[Tensor, "rows classes"], Float[Tensor, " rows"]]:
+def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
     """Member of least entropy of every row, and by how many bits at most another one may be below it.
 
     The gap is 0 where the search ended: nothing is lower by more than ``TOLERANCE``.
@@ -151,14 +154,19 @@ def _search_core(row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper
     best.gap[row] = (found.gap - excess.clamp_min(0)).clamp_min(0)
 
 
-def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Float[Tensor, "nodes classes"]:
+def _prices(nodes: Nodes, solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
+    """Bits left to gain, and by duality what moving a class by d costs at least, ``abs(off_slope) * d``."""
+    gap = best.attained[nodes.row] + TOLERANCE[best.gap.dtype] - solved.bound
+    return gap.unsqueeze(-1), solved.slope - solved.slope.gather(-1, solved.fractional)
+
+
+def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
     """How far each class may leave the relaxation's bound in a better vertex: by its width, or less."""
-    gap = (best.attained[nodes.row] + TOLERANCE[best.gap.dtype] - solved.bound).unsqueeze(-1)
-    off_slope = (solved.slope - solved.slope.gather(-1, solved.fractional)).abs()
-    return torch.minimum(nodes.upper - nodes.lower, gap / off_slope.clamp_min(torch.finfo(gap.dtype).tiny))
+    gap, off_slope = _prices(nodes, solved, best)
+    return torch.minimum(nodes.upper - nodes.lower, gap / off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny))
 
 
-def _core(nodes: Nodes, solved: Relaxed, reach: Float[Tensor, "nodes classes"]) -> Bool[Tensor, "nodes classes"]:
+def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
     r"""Classes that may be elsewhere in a better vertex; every other one cannot, or another one replaces it.
 
     A class that cannot move by its whole width can only be the one between its bounds. Of those below their upper
@@ -177,7 +185,7 @@ def _core(nodes: Nodes, solved: Relaxed, reach: Float[Tensor, "nodes classes"]) 
     return core
 
 
-def _alike(size: Int[Tensor, " rows"]) -> Iterator[Int[Tensor, " some"]]:
+def _alike(size: Indices) -> Iterator[Indices]:
     """Groups of rows with cores of about the same size, no more than fit into the cache."""
     size, order = size.sort(descending=True)
     start = 0
@@ -194,16 +202,20 @@ def _step(nodes: Nodes, best: Best) -> tuple[Nodes, Relaxed]:
     solved = _relax(nodes.lower, nodes.upper)
     _record(nodes, solved, best)
     is_open = _open(nodes.row, solved.bound, best)
-    nodes, solved = _undecided(_select(nodes, is_open), _select(solved, is_open))
+    nodes, solved = _select(nodes, is_open), _select(solved, is_open)
+    below, above = _ordered(nodes, solved)
+    unsettled = ((1 - below - above) * (nodes.upper - nodes.lower)).scatter_(-1, solved.fractional, 0.0).sum(-1)
+    undecided = _where(unsettled > _SLACK * torch.finfo(unsettled.dtype).eps)  # some half of theirs has another point
+    nodes, solved = _select(nodes, undecided), _select(solved, undecided)
     _record(nodes, _neighbour(nodes, solved), best)
     return nodes, solved
 
 
-def _open(row: Int[Tensor, " nodes"], bound: Float[Tensor, " nodes"], best: Best) -> Int[Tensor, " open"]:
+def _open(row: Indices, bound: Vector, best: Best) -> Indices:
     return _where(bound < best.attained[row] - TOLERANCE[bound.dtype])
 
 
-def _relax(lower: Float[Tensor, "nodes classes"], upper: Float[Tensor, "nodes classes"]) -> Relaxed:
+def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     """Replace h on each interval by its chord: a fractional knapsack is left.
 
     Raise the classes in the order of chord slope until the mass is 1. The value is a lower bound; the entropy at this
@@ -238,15 +250,6 @@ def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
     better = _where((solved.attained < before) & (solved.attained == best.attained[nodes.row]))
     vertex = torch.lerp(nodes.lower[better], nodes.upper[better], solved.filled[better])
     best.member[nodes.row[better]] = vertex.scatter(-1, solved.fractional[better], solved.value[better])
-
-
-def _undecided(nodes: Nodes, solved: Relaxed) -> tuple[Nodes, Relaxed]:
-    """Nodes whose vertex is not the best by exchange alone: some half of theirs has another point."""
-    below, above = _ordered(nodes, solved)
-    unsettled = (1 - below - above) * (nodes.upper - nodes.lower)
-    unsettled = unsettled.scatter_(-1, solved.fractional, 0.0).sum(-1)
-    index = _where(unsettled > _SLACK * torch.finfo(unsettled.dtype).eps)
-    return _select(nodes, index), _select(solved, index)
 
 
 def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
@@ -287,22 +290,18 @@ def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
 def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
     """Split each node at its fractional class; drop halves that are the parent's vertex alone.
 
-    By duality, moving class k by d from its bound costs at least ``abs(off_slope[k]) * d``. Where that exceeds the gap
-    to the best value known, the interval is cut.
+    An interval is cut where moving by more costs more than the gap to the best value known.
     """
-    low, high = nodes.lower, nodes.upper
-    fractional, value = solved.fractional, solved.value
+    low, high, fractional, value = nodes.lower, nodes.upper, solved.fractional, solved.value
     below, above = _ordered(nodes, solved)
-    gap = (best.attained[nodes.row] + TOLERANCE[low.dtype] - solved.bound).unsqueeze(-1)
-    tiny = torch.finfo(low.dtype).tiny
-    off_slope = solved.slope - solved.slope.gather(-1, fractional)  # negative for filled classes
+    tiny, slack = torch.finfo(low.dtype).tiny, _SLACK * torch.finfo(low.dtype).eps
+    gap, off_slope = _prices(nodes, solved, best)  # the slope is negative for filled classes
     low, high = (
         torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny)),
         torch.minimum(high, low + gap / off_slope.clamp_min(tiny)),
     )
     lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
     upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
-    slack = _SLACK * torch.finfo(low.dtype).eps
     first, second = _where(lower_half.sum(-1) > 1 + slack), _where(upper_half.sum(-1) < 1 - slack)
     halves = torch.cat([first, second])
     low, high = torch.cat([low[first], upper_half[second]]), torch.cat([lower_half[first], high[second]])
@@ -316,10 +315,10 @@ def _bits(x: Tensor) -> Tensor:
     return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
 
 
-def _where(mask: Bool[Tensor, " rows"]) -> Int[Tensor, " some"]:
+def _where(mask: Bool[Tensor, " rows"]) -> Indices:
     return mask.nonzero().squeeze(-1)
 
 
-def _select(batch: Batch, which: Int[Tensor, " some"]) -> Batch:
+def _select(batch: Batch, which: Indices) -> Batch:
     """Some rows, in the order of their positions; all of them as they are."""
     return batch if len(which) == len(batch.bound) else type(batch)(*(x[which] for x in batch))

@@ -42,17 +42,10 @@ def bounds_cross_entropy(
 ) -> Float[Tensor, ""]:
     r"""Loss on both bounds: :math:`-\ln \overline q_y` on all samples, :math:`-\ln \underline q_y` on some.
 
-    The sum of two batch means. The second is over the share ``hardest`` of the samples with the largest
+    The sum of two batch means. The second is over the share ``hardest``, in (0, 1], of the samples with the largest
     :math:`-\ln \underline q_y` (their number rounded, at least one), so it prepares the lower bound for data that are
-    harder than the training data. The loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds. Finite,
-    and with the arguments and errors of :func:`cross_entropy`.
-
-    Args:
-        credal_set: Sets of any batch shape.
-        target: True classes.
-        weight: Weights both means. Samples of weight 0 are never hard ones.
-        hardest: Share of the samples in the second mean, in (0, 1]; anything else is a ValueError.
-        check: Look at the targets first.
+    harder than the training data; samples of weight 0 are never among them. The loss of Credal Deep Ensembles, Wang et
+    al. (2024), on reachable bounds. Finite, and with the other arguments and errors of :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
@@ -67,9 +60,8 @@ def bounds_cross_entropy(
     if per_sample is not None:
         rank = rank.masked_fill(per_sample.flatten() == 0, -math.inf)
     hard = rank.topk(max(1, round(hardest * len(rank)))).indices
-    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(
-        lower_loss[hard], None if per_sample is None else per_sample.flatten()[hard]
-    )
+    hard_weight = None if per_sample is None else per_sample.flatten()[hard]
+    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(lower_loss[hard], hard_weight)
 
 
 def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -88,10 +80,9 @@ def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | N
     if weight is None:
         return None
     if weight.shape not in ((credal_set.num_classes,), (*target.shape, 1)):
-        raise ValueError(
-            f"weight needs one entry per class ({credal_set.num_classes}), found shape {tuple(weight.shape)}; "
-            f"weights of samples need {(*target.shape, 1)}."
-        )
+        needed = f"one entry per class ({credal_set.num_classes})"
+        found = f"shape {tuple(weight.shape)}; weights of samples need {(*target.shape, 1)}"
+        raise ValueError(f"weight needs {needed}, found {found}.")
     return weight_per_row(weight.to(credal_set.lower), target.long())
 
 
@@ -106,6 +97,5 @@ def _check_target(credal_set: CredalSet, target: Tensor) -> None:
     wrong = (target < 0) | (target >= classes)
     if bool(wrong.any()):
         at = first_index(wrong)
-        raise ValueError(
-            f"Target {target[at].item()} at index {at} is not a class: there are {classes}, counted from 0."
-        )
+        found = f"Target {target[at].item()} at index {at}"
+        raise ValueError(f"{found} is not a class: there are {classes}, counted from 0.")

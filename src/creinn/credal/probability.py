@@ -14,6 +14,8 @@ from torch import Tensor
 from creinn.numerics import at_least_single, first_index, logsumexp_others
 
 PerClass = Float[Tensor, "*batch classes"]
+PerRow = Float[Tensor, "*batch"]
+_ADVICE = "Were logits passed? Apply interval_softmax first."
 
 
 def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> tuple[PerClass, PerClass]:
@@ -33,8 +35,7 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> t
         \underline q_k = \sigma\bigl(\underline a_k - \operatorname{LSE}_{j \ne k} \overline a_j\bigr), \quad
         \overline q_k = \sigma\bigl(\overline a_k - \operatorname{LSE}_{j \ne k} \underline a_j\bigr).
 
-    Both satisfy :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. Logits must be finite, with
-    ``lower <= upper``; this is not checked here.
+    Both satisfy :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. Logits are not checked.
 
     Raises:
         ValueError: If there are fewer than two classes, or the mode is not one of the two.
@@ -54,21 +55,16 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> t
         others_of_lower, others_of_upper = logsumexp_others(upper), logsumexp_others(lower)
     else:
         raise ValueError(f"mode must be 'paper' or 'sound', found {mode!r}.")
-    # pivot and remainder one after the other: see logsumexp_others
-    return interval_sigmoid(
-        lower - others_of_lower[0] - others_of_lower[1], upper - others_of_upper[0] - others_of_upper[1]
-    )
+    (pivot, rest), (upper_pivot, upper_rest) = others_of_lower, others_of_upper
+    return interval_sigmoid(lower - pivot - rest, upper - upper_pivot - upper_rest)
 
 
-def interval_sigmoid(
-    lower: Float[Tensor, "*batch"], upper: Float[Tensor, "*batch"]
-) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
     r"""Map one interval logit to the probability interval of class 1.
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
-    Erratum: Eq. (binaryActivation) of the paper reads :math:`1 / (1 + \exp(a))`, which has the wrong sign and swaps
-    the bounds.
+    Erratum: Eq. (binaryActivation) of the paper reads :math:`1 / (1 + \exp(a))`: a wrong sign that swaps the bounds.
 
     Example:
         >>> interval_sigmoid(torch.tensor(-1.0), torch.tensor(1.0))
@@ -78,9 +74,7 @@ def interval_sigmoid(
     return q_lower, torch.where(q_upper < q_lower, q_lower, q_upper)
 
 
-def one_logit_softmax(
-    lower: Float[Tensor, "*batch"], upper: Float[Tensor, "*batch"]
-) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
+def one_logit_softmax(lower: PerRow, upper: PerRow) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
     r"""Probability intervals of both classes from one interval logit.
 
     Class 1 is :func:`interval_sigmoid`; class 0 is :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which keeps
@@ -101,10 +95,9 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[
         \underline q_k \leftarrow \max\bigl(\underline q_k,\ 1 - \textstyle\sum_{j \ne k} \overline q_j\bigr), \quad
         \overline q_k \leftarrow \min\bigl(\overline q_k,\ 1 - \textstyle\sum_{j \ne k} \underline q_j\bigr)
 
-    Both from the bounds as given. The set itself does not change. de Campos, Huete and Moral (1994); Eq. (ULP).
-    A bound that would move by no more than the rounding error of the sums (four machine epsilons) stays: the move is
-    noise, and its gradient would be noise divided by a tiny probability. ``check`` looks for an empty set first, which
-    reads the data on the host; pass False inside a model.
+    The set itself does not change. de Campos, Huete and Moral (1994); Eq. (ULP). A bound that would move by no more
+    than rounding (four machine epsilons) stays: the gradient of the move would be noise divided by a tiny probability.
+    ``check`` looks for an empty set first, which reads the data on the host; pass False inside a model.
 
     Raises:
         ValueError: If no distribution fits, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1`` (beyond rounding).
@@ -130,9 +123,8 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
         q_k = \underline q_k + \alpha (\overline q_k - \underline q_k), \quad
         \alpha = \Bigl(1 - \sum_k \underline q_k\Bigr) \Big/ \sum_k (\overline q_k - \underline q_k)
 
-    Eqs. (IntProb), (IntSecAlpha). When the widths sum to no more than one machine epsilon the set is one point and
-    every :math:`\alpha` gives it; :math:`\alpha = 1/2` is taken, the limit for shrinking logit intervals, so that
-    neither value nor gradient is 0/0.
+    Eqs. (IntProb), (IntSecAlpha). When the widths sum to no more than one machine epsilon, :math:`\alpha = 1/2` is
+    taken, the limit for shrinking logit intervals, so that neither value nor gradient is 0/0.
 
     Example:
         >>> intersection_probability(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.7]))
@@ -151,13 +143,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds given by a caller, checked; those that miss a constraint within :func:`tolerance` are made to meet it.
-
-    Raises:
-        TypeError: If the dtypes differ or are not floating.
-        ValueError: If shapes or devices differ, there are less than two classes, a bound is not finite or not in
-            [0, 1], or a lower bound exceeds its upper bound, or a set is empty.
-    """
+    """Bounds given to :class:`creinn.CredalSet`, which says what is refused here, and what is repaired."""
     if lower.shape != upper.shape:
         raise ValueError(f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}.")
     if lower.device != upper.device:
@@ -189,9 +175,7 @@ def _check_intervals(lower: Tensor, upper: Tensor, slack: float) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"Probability bounds must be finite, {found}. Look for an overflow before this.")
     if low < -slack or high > 1 + slack:
-        raise ValueError(
-            f"Probability bounds must lie in [0, 1], {found}. Were logits passed? Apply interval_softmax first."
-        )
+        raise ValueError(f"Probability bounds must lie in [0, 1], {found}. {_ADVICE}")
     raise ValueError(f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?")
 
 
@@ -202,9 +186,6 @@ def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
         return
     index = first_index(empty)
     where = f" at index {index} of batch {tuple(empty.shape)}" if index else ""
-    too_much = f"lower bounds sum to {least[index].item():.6g} > 1"
-    too_little = f"upper bounds sum to {most[index].item():.6g} < 1"
-    raise ValueError(
-        f"Probability intervals are empty: {too_much if least[index] > 1 + slack else too_little}{where}. "
-        "Were logits passed? Apply interval_softmax first."
-    )
+    low, high = least[index].item(), most[index].item()
+    found = f"lower bounds sum to {low:.6g} > 1" if low > 1 + slack else f"upper bounds sum to {high:.6g} < 1"
+    raise ValueError(f"Probability intervals are empty: {found}{where}. {_ADVICE}")

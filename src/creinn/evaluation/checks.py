@@ -40,9 +40,7 @@ def as_scores(values: Any, name: str) -> Numbers:
     """Finite scores, one per sample."""
     numbers = as_numbers(values, name)
     if numbers.ndim != 1:
-        raise ValueError(
-            f"{name} must have shape (samples,), but has shape {numbers.shape}. Give one number per sample."
-        )
+        raise ValueError(f"{name} must have shape (samples,), but has shape {numbers.shape}: one number per sample.")
     return numbers
 
 

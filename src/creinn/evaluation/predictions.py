@@ -74,15 +74,11 @@ def brier(probabilities: Any, labels: Any) -> float:
 def reliability(probabilities: Any, labels: Any, bins: int = BINS, predicted: Any = None) -> Reliability:
     """How often the predicted class is right, by how probable it is said to be.
 
-    Args:
-        probabilities: Distributions.
-        labels: True classes.
-        bins: Number of bins of equal width between 0 and 1.
-        predicted: Predicted classes; without them the most probable ones, the first where several are.
+    The bins are of equal width between 0 and 1. Without ``predicted`` classes the most probable ones are taken, the
+    first where several are.
 
     Raises:
-        TypeError: As of :func:`log_loss`.
-        ValueError: As of :func:`log_loss`, or if there are no bins.
+        ValueError: If there are no bins; and what :func:`log_loss` raises.
 
     Example:
         >>> found = reliability([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1], bins=2)
@@ -133,11 +129,7 @@ def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64
 
 
 def set_decisions(classes: Any, labels: Any) -> SetDecisions:
-    """Coverage, size and accuracy of sets of classes.
-
-    Args:
-        classes: Whether each class is in the set, boolean ``(N, K)``, as :meth:`creinn.CredalSet.classes` gives.
-        labels: True classes, integers in [0, K), shape ``(N,)``.
+    """Coverage, size and accuracy of sets of classes, a mask ``(N, K)`` as :meth:`creinn.CredalSet.classes` gives.
 
     Raises:
         TypeError: If ``classes`` is not boolean, or ``labels`` are not integers.
@@ -174,12 +166,10 @@ def threshold_for_size(probabilities: Any, size: float) -> float:
     """The least threshold with which the sets of :func:`threshold_sets` have at most ``size`` classes on average.
 
     That is the number next above the largest probability that has to stay out; 0, with every class in every set, if
-    none has to. Classes of equal probability, in whatever rows, are all in or all out, so the mean size may be less
-    than ``size``. No labels are needed.
+    none has to. Classes of equal probability are all in or all out, so the mean size may be less than ``size``.
 
     Raises:
-        TypeError: If the probabilities are not real numbers.
-        ValueError: If they are not distributions over K >= 2 classes, or ``size`` is not in [1, K].
+        ValueError: If ``size`` is not in [1, K], or the rows are not distributions.
 
     Example:
         >>> p = [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]]
@@ -195,8 +185,7 @@ def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_
     """Classes whose probability is at least ``threshold``, and always the first most probable one; bool ``(N, K)``.
 
     Raises:
-        TypeError: If the probabilities are not real numbers.
-        ValueError: If they are not distributions, or ``threshold`` is not in [0, 1].
+        ValueError: If ``threshold`` is not in [0, 1], or the rows are not distributions.
 
     Example:
         >>> threshold_sets([[0.5, 0.4, 0.1], [0.3, 0.3, 0.4]], 0.4).tolist()
@@ -211,8 +200,8 @@ def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_
 def tail_for_size(probabilities: Any, size: float) -> float:
     """The least tail with which the sets of :func:`cumulative_sets` have at most ``size`` classes on average.
 
-    A set grows from m classes to more when the tail falls below what its first m leave. Sets for which that is equal
-    grow together, so the mean size may be less than ``size``. Classes of probability 0 are never needed. Raises what
+    A set grows when the tail falls below what its classes leave. Sets for which that is equal grow together, so the
+    mean size may be less than ``size``. Classes of probability 0 are never needed. Raises what
     :func:`threshold_for_size` does.
 
     Example:
@@ -228,13 +217,12 @@ def tail_for_size(probabilities: Any, size: float) -> float:
 def cumulative_sets(probabilities: Any, tail: float) -> npt.NDArray[np.bool_]:
     """The fewest, most probable classes that leave at most ``tail`` to the others: their sum reaches 1 - ``tail``.
 
-    What is left is summed from the smallest probability on. It keeps its digits where a sum near 1 has none left, so
-    the sets of very sure networks can be told apart. Of classes of equal probability the first is taken first. These
-    are the sets of adaptive conformal prediction without randomisation, Romano, Sesia and Candès (2020).
+    What is left is summed from the smallest probability on, which keeps digits that a sum near 1 has lost. Of classes
+    of equal probability the first is taken first. These are the sets of adaptive conformal prediction without
+    randomisation, Romano, Sesia and Candès (2020).
 
     Raises:
-        TypeError: If the probabilities are not real numbers.
-        ValueError: If they are not distributions, or ``tail`` is not in [0, 1].
+        ValueError: If ``tail`` is not in [0, 1], or the rows are not distributions.
 
     Example:
         >>> cumulative_sets([[0.5, 0.375, 0.125], [0.25, 0.0, 0.75]], 0.25).tolist()

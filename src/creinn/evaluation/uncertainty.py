@@ -25,10 +25,7 @@ class AccuracyRejection(NamedTuple):
 
 
 class OODDetection(NamedTuple):
-    """How well a score tells out-of-distribution samples from in-distribution ones.
-
-    For a score that says nothing, ``auroc`` is 0.5 and ``auprc`` is ``base_rate``, the share of the former.
-    """
+    """How well a score tells foreign samples; one that says nothing has AUROC 0.5, AUPRC ``base_rate``, their share."""
 
     auroc: float
     auprc: float
@@ -64,10 +61,7 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     """
     scores = as_scores(score, "score")
     hits = as_mask(correct, "correct", "Were labels passed? Pass `predicted == label`.")
-    if hits.shape != scores.shape:
-        raise ValueError(
-            f"score and correct must have one entry per sample, but their shapes are {scores.shape} and {hits.shape}."
-        )
+    _check_shapes(("score", scores), ("correct", hits))
     n = len(scores)
     _, tie, size = np.unique(scores, return_inverse=True, return_counts=True)
     expected_hit = np.bincount(tie, weights=hits) / size  # per tie: chance that one drawn from it is correct
@@ -91,12 +85,7 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
 
     AUROC is the chance that an out-of-distribution sample has the higher score; a tie counts one half. AUPRC is the
     average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the distinct scores :math:`t` as thresholds: a threshold
-    takes all samples of one score or none, so a constant score gives the base rate. (The mean over random orders of the
-    ties is another number, for a constant score above the base rate; no threshold attains it.)
-
-    Args:
-        id_score: Scores of in-distribution samples, shape ``(N,)``.
-        ood_score: Scores of out-of-distribution samples, shape ``(M,)``; expected to be higher.
+    takes all samples of one score or none, so a constant score gives the base rate.
 
     Raises:
         TypeError: If the scores are not numbers.
@@ -133,20 +122,19 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
         RelativeIncrease(mean=2.5, excluded=1)
     """
     shifted, unshifted = as_uncertainties(test, "test"), as_uncertainties(base, "base")
-    if shifted.shape != unshifted.shape:
-        raise ValueError(
-            f"test and base must hold the same samples, but their shapes are {shifted.shape} and {unshifted.shape}."
-        )
+    _check_shapes(("test", shifted), ("base", unshifted))
     defined = unshifted > 0
     if not defined.any():
-        raise ValueError(
-            f"base is 0 for all {defined.size} samples, so no ratio is defined. Choose another measure or another base."
-        )
+        raise ValueError(f"base is 0 for all {defined.size} samples, so no ratio is defined. Choose another measure.")
     with np.errstate(over="ignore"):
         mean = float((shifted[defined] / unshifted[defined]).mean())
     if not np.isfinite(mean):
-        smallest = unshifted[defined].min()
-        raise ValueError(
-            f"The ratios overflow: base is as small as {smallest:g}. Round such values to 0 to leave them out."
-        )
+        least = unshifted[defined].min()
+        raise ValueError(f"The ratios overflow: base is as small as {least:g}. Round such values to 0 to leave it out.")
     return RelativeIncrease(mean=mean, excluded=int((~defined).sum()))
+
+
+def _check_shapes(one: tuple[str, Any], other: tuple[str, Any]) -> None:
+    if one[1].shape != other[1].shape:
+        found = f"their shapes are {one[1].shape} and {other[1].shape}"
+        raise ValueError(f"{one[0]} and {other[0]} must have one entry per sample, but {found}.")
