@@ -55,9 +55,8 @@ def as_distributions(probabilities: Any) -> Numbers:
     """Distributions over two classes or more, one per row."""
     p = as_numbers(probabilities, "probabilities")
     if p.ndim != 2 or p.shape[1] < 2:
-        raise ValueError(
-            f"probabilities must have shape (samples, classes) with two classes or more, but have shape {p.shape}."
-        )
+        needed = "(samples, classes) with two classes or more"
+        raise ValueError(f"probabilities must have shape {needed}, but have shape {p.shape}.")
     advice = "Were logits passed? Apply softmax first."
     _require(p >= 0, p, "probabilities must be >= 0", advice)
     total = p.sum(1)

@@ -9,16 +9,10 @@ from typing import Any
 import numpy as np
 
 from creinn.credal.credal_set import CredalSet
+from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
 from creinn.evaluation.predictions import SetDecisions, brier, expected_calibration_error, log_loss, set_decisions
-from creinn.evaluation.uncertainty import (
-    AccuracyRejection,
-    OODDetection,
-    RelativeIncrease,
-    accuracy_rejection,
-    ood_detection,
-    relative_increase,
-)
+from creinn.evaluation.uncertainty import AccuracyRejection, OODDetection, RelativeIncrease
 
 MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
 """Uncertainties, and their names in tables."""
@@ -54,13 +48,13 @@ def means(prediction: Any) -> dict[str, float]:
 def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
     """Accuracy-rejection curve by each uncertainty; the ``area`` of a curve is the AUARC."""
     correct = as_numpy(prediction.label) == as_numpy(labels)
-    return {name: accuracy_rejection(values, correct) for name, values in uncertainties(prediction).items()}
+    return {name: uncertainty.accuracy_rejection(values, correct) for name, values in uncertainties(prediction).items()}
 
 
 def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
     """How well each uncertainty tells the rows of ``outside``, out of distribution, from those of ``inside``."""
     foreign = uncertainties(outside)
-    return {name: ood_detection(values, foreign[name]) for name, values in uncertainties(inside).items()}
+    return {name: uncertainty.ood_detection(values, foreign[name]) for name, values in uncertainties(inside).items()}
 
 
 def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
@@ -69,7 +63,7 @@ def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
     shifted = uncertainties(prediction)
     for name, values in uncertainties(base).items():
         reference = np.where(values < RESOLUTION, 0, values)
-        found[name] = relative_increase(shifted[name], reference) if reference.any() else None
+        found[name] = uncertainty.relative_increase(shifted[name], reference) if reference.any() else None
     return found
 
 

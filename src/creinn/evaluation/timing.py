@@ -64,8 +64,8 @@ def interleaved(
         seconds: Time after which no further round begins; three are made even so.
         limit: Longest call, in seconds.
         device: Device whose work is waited for.
-        smaller: Outcomes of the same contenders with a smaller batch. What was left out there is left out here, and
-            so is what would take more than twice the limit if it grew as the reference did: neither is made at all.
+        smaller: Outcomes with a smaller batch. What was left out there, or would take more than twice the limit if it
+            grew as the reference did, is not even made.
 
     Raises:
         ValueError: If there are no contenders.
@@ -74,14 +74,13 @@ def interleaved(
         raise ValueError("There is nothing to time: no contenders were given.")
     device, smaller = torch.device(device), smaller or {}
     reference = next(iter(contenders))
-    base = smaller.get(reference)
     calls: dict[str, Call] = {}
     outcomes: dict[str, Outcome] = {}
     growth = 0.0  # of the reference's time since the smaller batch
     for name, make in contenders.items():
-        longest = math.inf if name == reference else limit
+        before = smaller.get(name)
         try:
-            found = _prepared(make, device, longest, smaller.get(name), growth)
+            found = _prepared(make, device, math.inf if name == reference else limit, before, growth)
         except Exception as error:  # a contender that fails, for want of memory say, leaves the others their turns
             if name == reference:
                 raise
@@ -90,8 +89,8 @@ def interleaved(
             outcomes[name] = found
             continue
         calls[name], least = found
-        if name == reference and isinstance(base, Timing):
-            growth = least / base.least
+        if name == reference and isinstance(before, Timing):
+            growth = least / before.least
     outcomes |= _in_turns(calls, rounds, seconds, device)
     return {name: outcomes[name] for name in contenders}
 

@@ -42,13 +42,9 @@ class RelativeIncrease(NamedTuple):
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     r"""Accuracy of what is kept when the most uncertain samples are rejected first, for every number kept.
 
-    Of :math:`N` samples :math:`k = N, N - 1, \dots, 1` are kept. Of a tie the kept ones are drawn at random, and the
-    accuracy is the exact expectation: with :math:`m` kept from the last tie, of size :math:`g` with :math:`c` correct,
-    and :math:`C` correct ones among the samples of lower score, it is :math:`(C + m\, c / g) / k`.
-
-    Args:
-        score: Uncertainty per sample, shape ``(N,)``; higher is rejected first.
-        correct: Whether the prediction was correct, boolean, shape ``(N,)``.
+    ``correct`` says which predictions were, as booleans. Of :math:`N` samples :math:`k = N, \dots, 1` are kept. Of a tie
+    they are drawn at random, and the accuracy is the exact expectation: with :math:`m` kept from the last tie, of size
+    :math:`g` with :math:`c` correct, and :math:`C` correct ones of lower score, :math:`(C + m\, c / g) / k`.
 
     Raises:
         TypeError: If the scores are not numbers, or ``correct`` is not boolean.
@@ -61,7 +57,8 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     """
     scores = as_scores(score, "score")
     hits = as_mask(correct, "correct", "Were labels passed? Pass `predicted == label`.")
-    _check_shapes(("score", scores), ("correct", hits))
+    if hits.shape != scores.shape:
+        raise ValueError(f"score and correct are of the same samples, but shapes are {scores.shape} and {hits.shape}.")
     n = len(scores)
     _, tie, size = np.unique(scores, return_inverse=True, return_counts=True)
     expected_hit = np.bincount(tie, weights=hits) / size  # per tie: chance that one drawn from it is correct
@@ -108,9 +105,7 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
     r"""Mean over samples, and runs if given, of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
 
-    Args:
-        test: Uncertainty of the shifted samples, any shape, for example ``(runs, samples)``; not negative.
-        base: Uncertainty of the same samples without shift; where it is 0 the ratio is undefined and left out.
+    Of any shape, not negative, of the same samples with and without shift; where the base is 0, they are left out.
 
     Raises:
         TypeError: If the values are not numbers.
@@ -122,7 +117,9 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
         RelativeIncrease(mean=2.5, excluded=1)
     """
     shifted, unshifted = as_uncertainties(test, "test"), as_uncertainties(base, "base")
-    _check_shapes(("test", shifted), ("base", unshifted))
+    if shifted.shape != unshifted.shape:
+        found = f"{shifted.shape} and {unshifted.shape}"
+        raise ValueError(f"test and base are of the same samples, but shapes are {found}.")
     defined = unshifted > 0
     if not defined.any():
         raise ValueError(f"base is 0 for all {defined.size} samples, so no ratio is defined. Choose another measure.")
@@ -132,9 +129,3 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
         least = unshifted[defined].min()
         raise ValueError(f"The ratios overflow: base is as small as {least:g}. Round such values to 0 to leave it out.")
     return RelativeIncrease(mean=mean, excluded=int((~defined).sum()))
-
-
-def _check_shapes(one: tuple[str, Any], other: tuple[str, Any]) -> None:
-    if one[1].shape != other[1].shape:
-        found = f"their shapes are {one[1].shape} and {other[1].shape}"
-        raise ValueError(f"{one[0]} and {other[0]} must have one entry per sample, but {found}.")
