@@ -42,7 +42,7 @@ class RelativeIncrease(NamedTuple):
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     r"""Accuracy of what is kept when the most uncertain samples are rejected first, for every number kept.
 
-    ``correct`` says which predictions were, as booleans. Of :math:`N` samples :math:`k = N, \dots, 1` are kept. Of a tie
+    ``correct`` says which predictions were, a mask. Of :math:`N` samples :math:`k = N, \dots, 1` are kept. Of a tie
     they are drawn at random, and the accuracy is the exact expectation: with :math:`m` kept from the last tie, of size
     :math:`g` with :math:`c` correct, and :math:`C` correct ones of lower score, :math:`(C + m\, c / g) / k`.
 
