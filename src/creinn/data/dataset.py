@@ -51,11 +51,10 @@ class Dataset:
                 f"There must be one label per input, but inputs have shape {tuple(inputs.shape)} "
                 f"and labels {tuple(labels.shape)}."
             )
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classes):
-            at = int(((labels < 0) | (labels >= len(self.classes))).nonzero()[0])
+        count = len(self.classes)
+        for at in ((labels < 0) | (labels >= count)).nonzero().flatten().tolist():
             raise ValueError(
-                f"Labels must lie in 0 .. {len(self.classes) - 1} for {len(self.classes)} classes, "
-                f"but label {at} is {int(labels[at])}."
+                f"Labels must lie in 0 .. {count - 1} for {count} classes, but label {at} is {int(labels[at])}."
             )
 
     def __len__(self) -> int:
@@ -74,11 +73,7 @@ class Dataset:
         return replace(self, inputs=self.inputs[index], labels=self.labels[index])
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
-        """Images as numbers in [0, 1].
-
-        Raises:
-            TypeError: If the inputs are not images of bytes.
-        """
+        """Images as numbers in [0, 1]; inputs that are no images of bytes are refused."""
         return _bytes(self).to(dtype) / 255
 
 
@@ -104,14 +99,12 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     parts = (fractions, 1 - fractions) if isinstance(fractions, int | float) else tuple(fractions)
     if not parts or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-6:
         raise ValueError(f"Fractions must be positive and sum to 1, but are {parts}.")
-    ends = [round(sum(parts[: i + 1]) * len(dataset)) for i in range(len(parts))]
-    sizes = np.diff([0, *ends])
+    n = len(dataset)
+    sizes = np.diff([0, *(round(sum(parts[: i + 1]) * n) for i in range(len(parts)))])
     if sizes.min() == 0:
-        raise ValueError(
-            f"{_title(dataset)} has only {len(dataset)} samples: part {int(sizes.argmin())} of {parts} is empty."
-        )
+        raise ValueError(f"{_title(dataset)} has only {n} samples: part {sizes.argmin()} of {parts} is empty.")
     rng = np.random.default_rng(seed)
-    rest, indices = torch.arange(len(dataset)), []
+    rest, indices = torch.arange(n), []
     for size in sizes[:-1]:
         drawn = _stratified(dataset.labels[rest], int(size), rng)
         indices.append(rest[drawn])
@@ -162,15 +155,11 @@ def resize(dataset: Dataset, size: int) -> Dataset:
 
 def _bytes(dataset: Dataset, colours: str = "") -> Tensor:
     """The images, if these are such; of one or three channels, if they are to be made of other ``colours``."""
-    images = dataset.inputs
+    images, title = dataset.inputs, _title(dataset)
     if isinstance(images, Interval) or images.dtype != torch.uint8:
-        raise TypeError(
-            f"Only images of bytes can be changed so, but the inputs of {_title(dataset)} are {images.dtype}."
-        )
+        raise TypeError(f"Only images of bytes can be changed so, but the inputs of {title} are {images.dtype}.")
     if colours and images.shape[1] not in (1, 3):
-        raise ValueError(
-            f"Only images of 1 or 3 channels can be made {colours}; {_title(dataset)} has {images.shape[1]}."
-        )
+        raise ValueError(f"Only images of 1 or 3 channels can be made {colours}; {title} has {images.shape[1]}.")
     return images
 
 

@@ -25,7 +25,6 @@ from creinn.data.decoding import Bytes, pillow
 
 Arrays = tuple[Bytes, npt.NDArray[np.int64]]
 
-_UNSIGNED_BYTE = 0x08  # type code of IDX files
 _CIFAR_PIXELS = 3 * 32 * 32
 _TILE = 32
 _limit_lock = threading.Lock()
@@ -64,10 +63,8 @@ def read_idx(path: Path) -> Bytes:
         raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
     magic = raw[:4]
     if len(magic) < 4 or magic[:2] != b"\0\0":
-        raise ValueError(
-            f"{path} is not an IDX file: it starts with {magic!r} instead of two zero bytes and a type code."
-        )
-    if magic[2] != _UNSIGNED_BYTE:
+        raise ValueError(f"{path} is not an IDX file: it starts with {magic!r}, not two zero bytes and a type code.")
+    if magic[2] != 0x08:
         raise ValueError(f"{path} holds IDX values of type 0x{magic[2]:02x}; only unsigned bytes, 0x08, are read.")
     start = 4 + 4 * magic[3]
     if len(raw) < start:
@@ -181,19 +178,15 @@ def read_svhn_sheet(paths: Sequence[Path]) -> Arrays:
 
 def read_sheets(paths: Sequence[Path], key: str) -> Arrays:
     """Read sheets with equally many tiles, and the labels of all of them, stored by a key in the last file."""
-    *sheets, labels_path = paths
-    with _reading(labels_path, "a NumPy archive"):
-        stored = dict(np.load(io.BytesIO(labels_path.read_bytes()), allow_pickle=False))
+    *sheets, path = paths
+    with _reading(path, "a NumPy archive"):
+        stored = dict(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
     labels = stored.get(key)
     if labels is None or labels.dtype != np.uint8 or labels.ndim != 1:
-        raise ValueError(
-            f"{labels_path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}."
-        )
+        raise ValueError(f"{path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}.")
     if len(labels) % len(sheets):
-        raise ValueError(
-            f"{labels_path} holds {len(labels)} labels, which do not share out among {len(sheets)} sheets."
-        )
-    images = np.concatenate([read_sheet(path, len(labels) // len(sheets)) for path in sheets])
+        raise ValueError(f"{path} holds {len(labels)} labels, which do not share out among {len(sheets)} sheets.")
+    images = np.concatenate([read_sheet(sheet, len(labels) // len(sheets)) for sheet in sheets])
     return images, labels.astype(np.int64)
 
 

@@ -88,25 +88,22 @@ class Tree:
         Raises:
             ValueError: If there are no class folders, one holds no image or is not expected, or an image is in none.
         """
-        for name in self.images:
+        where, images = self.where, self.images
+        for name in images:
             if "/" not in name:
-                raise ValueError(
-                    f"{self.where}: {name} is in no class folder. Put each image into the folder of its class."
-                )
-        filled = {_class(name) for name in self.images}
+                raise ValueError(f"{where}: {name} is in no class folder. Put each image into the folder of its class.")
+        filled = set(map(_class, images))
         found = filled | {_class(name) for name in self.names if name.endswith("/") and not _is_stray(name)}
         if not found:
-            raise ValueError(f"{self.where} has no folders of images in it. One folder per class is needed.")
+            raise ValueError(f"{where} has no folders of images in it. One folder per class is needed.")
         if set(map(str.lower, found)) <= _SPLITS:
-            raise ValueError(f"{self.where} is divided into {', '.join(sorted(found))}: choose one of these folders.")
+            raise ValueError(f"{where} is divided into {', '.join(sorted(found))}: choose one of these folders.")
         order = tuple(sorted(found) if expected is None else expected)
         for folder in sorted(found):
             if folder not in filled:
-                raise ValueError(f"{self.where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)}).")
+                raise ValueError(f"{where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)}).")
             if folder not in order:
-                raise ValueError(
-                    f"{self.where} has a folder {folder!r}, which is none of the classes {', '.join(order)}."
-                )
+                raise ValueError(f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}.")
         return order
 
 

@@ -122,11 +122,8 @@ def learn_column(
 ) -> tuple[Column | None, str]:
     """A column, or ``None`` if it is empty or constant; and a remark, perhaps empty.
 
-    A column whose values are all numbers is numeric, one of dates is a date, another without a number is categorical.
-
-    Raises:
-        ValueError: If numbers and other texts are mixed, a number is not finite, bounds are out of order, or categories
-            differ between the tables.
+    A column whose values are all numbers is numeric, one of dates is a date, another without a number is categorical;
+    numbers mixed with other texts, bounds out of order, and categories that differ between tables are refused.
     """
     cells = tables[0].cells(name)
     present = cells.notna().to_numpy()

@@ -101,11 +101,7 @@ class TableEncoder:
         _check_pair(tables)
         first = tables[0]
         for column in self.columns:
-            if column.name not in first.frame:
-                raise ValueError(
-                    f"{first.name} has no column {column.name!r}, which the model was trained with; "
-                    f"its columns are {', '.join(first.columns)}."
-                )
+            first.check_column(column.name, ", which the model was trained with")
             if isinstance(column, Number):
                 check_bounds(tables, column.name, column.style)
             else:

@@ -30,11 +30,7 @@ _COMMA = (Style(",", ""), Style(",", "."), Style(",", " "))
 
 
 def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tuple[Style, ...]:
-    """Styles to choose from, the likely ones first: ``22,967`` is a decimal only where cells are not parted by commas.
-
-    Raises:
-        ValueError: If one of them is none of these, or both are the same.
-    """
+    """Styles to choose from, the likely ones first: ``22,967`` is a decimal only where commas do not part cells."""
     if decimal not in ("auto", ".", ","):
         raise ValueError(f"The decimal sign must be '.', ',' or auto, got {decimal!r}.")
     if thousands not in ("auto", "none", ",", ".", "'", " "):

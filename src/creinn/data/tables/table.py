@@ -93,14 +93,14 @@ class Table:
             raise ValueError(f"{self.at(row, column)}: {cells.iloc[row]!r} is not a date of the form {form}.")
         return times
 
-    def at(self, row: int, column: str) -> str:
+    def at(self, row: int | np.integer[Any], column: str) -> str:
         """A cell by name, for messages; ``row`` is counted from 0, as in arrays."""
         return f"{self.name} row {row + 1}, column {column!r}"
 
-    def check_column(self, column: str) -> None:
-        """Refuse a name that no column has."""
+    def check_column(self, column: str, why: str = "") -> None:
+        """Refuse a name that no column has; ``why`` may say what it is needed for."""
         if column not in self.frame:
-            raise ValueError(f"{self.name} has no column {column!r}; its columns are {', '.join(self.columns)}.")
+            raise ValueError(f"{self.name} has no column {column!r}{why}; its columns are {', '.join(self.columns)}.")
 
 
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
@@ -128,9 +128,7 @@ def check_bounds(tables: Sequence[Table], column: str, style: Style) -> None:
         low, high = lower.numbers(column, style), upper.numbers(column, style)
         for row in np.flatnonzero(np.isnan(low) != np.isnan(high)):
             lacks, has = (lower, upper) if np.isnan(low[row]) else (upper, lower)
-            raise ValueError(
-                f"{lacks.at(row, column)} is missing, but not in {has.name}. Give both bounds, or neither."
-            )
+            raise ValueError(f"{lacks.at(row, column)} is missing, but not in {has.name}. Give both bounds or none.")
         for row in np.flatnonzero(low > high):
             raise ValueError(
                 f"{lower.at(row, column)} is {low[row]:g}, above the {high[row]:g} in {upper.name}. Are the tables "
@@ -167,10 +165,8 @@ def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table
     for position, name in enumerate(names, start=1):
         if not name:
             raise ValueError(f"{path}: column {position} of {len(names)} has no name in the header line.")
-        if name in names[: position - 1]:
-            raise ValueError(
-                f"{path}: columns {names.index(name) + 1} and {position} have the same name {name!r}. Rename one."
-            )
+        if (first := names.index(name) + 1) < position:
+            raise ValueError(f"{path}: columns {first} and {position} have the same name {name!r}. Rename one.")
     frame = pd.DataFrame(dict(zip(names, columns, strict=True)), dtype=object)
     return Table(str(path), frame, replace(reading, separator=separator), tuple(notes))
 
@@ -178,26 +174,26 @@ def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table
 def is_packed_table(path: Path) -> bool:
     """Whether it is a zip archive of a table rather than of images."""
     try:
-        return path.suffix.lower() == ".zip" and path.is_file() and len(_packed(path)) > 0
-    except zipfile.BadZipFile:
+        with zipfile.ZipFile(path) as archive:
+            return len(_packed(archive)) > 0
+    except (OSError, zipfile.BadZipFile):
         return False
 
 
-def _packed(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+def _packed(archive: zipfile.ZipFile) -> list[str]:
+    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
     return [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
 
 
 def _content(path: Path) -> bytes:
-    if path.suffix.lower() != ".zip":
-        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-            return file.read()
-    names = _packed(path)
-    if len(names) != 1:
-        raise ValueError(f"{path} holds {len(names)} tables ({', '.join(names[:3])}), but one is needed.")
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(names[0])
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            names = _packed(archive)
+            if len(names) != 1:
+                raise ValueError(f"{path} holds {len(names)} tables ({', '.join(names[:3])}), but one is needed.")
+            return archive.read(names[0])
+    with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        return file.read()
 
 
 def _decoded(content: bytes, encoding: str, path: Path) -> tuple[str, list[str]]:
@@ -251,9 +247,7 @@ def _split(text: str, separator: str, path: Path) -> pd.DataFrame:
                 StringIO(text), sep=separator, header=None, dtype=object, keep_default_na=False, skip_blank_lines=False
             )
     except pd.errors.EmptyDataError:
-        raise ValueError(
-            f"{path} is empty. A header line with the names of the columns is needed, then rows."
-        ) from None
+        raise ValueError(f"{path} is empty. A header line with names of columns is needed, then rows.") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         message = " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{path} is not a table with {separator!r} between cells: {message}.") from error
