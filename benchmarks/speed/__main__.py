@@ -5,6 +5,7 @@ python -m benchmarks.speed --models resnet50-imagenet --batches 1,32 --parts inf
 
 import dataclasses
 import json
+import re
 import sys
 from typing import Any
 
@@ -54,4 +55,5 @@ def run(options: Settings) -> int:
 
 if __name__ == "__main__":
     keep_freed_memory()
-    sys.exit(run(parse_options(Settings, "python -m benchmarks.speed", sys.argv[1:])))
+    helps = dict(re.findall(r"^ {8}(\w+): (.*)", Settings.__doc__ or "", re.MULTILINE))
+    sys.exit(run(parse_options(Settings, "python -m benchmarks.speed", sys.argv[1:], helps)))

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +17,7 @@ from creinn.cli import main as cli
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Do it.
-
-    Args:
-        times: How often.
-    """
+    """Do it."""
 
     times: int = 1
 
@@ -148,11 +144,12 @@ def test_every_command_has_help(name, capsys):
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_is_a_function_of_its_options(name):
+def test_every_command_is_a_function_of_its_options_and_all_of_them_have_help(name):
     kind, place = cli.COMMANDS[name]
     module, function = place.split(".")
     run = getattr(import_module(f"creinn.cli.{module}"), function)
     assert get_type_hints(run) == {"options": kind, "return": int}
+    assert {entry.name.rstrip("_") for entry in fields(kind)} == set(cli._helps(name))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["experiment", "list"]])

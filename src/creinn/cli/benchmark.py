@@ -18,11 +18,7 @@ CLASSES, ROUNDS, FITTED_ON = 10, 50, 64
 
 
 def benchmark(options: BenchmarkOptions) -> int:
-    """Measure by ``options`` and print; returns the exit code.
-
-    Raises:
-        ValueError: If an option is out of range or the network is unknown.
-    """
+    """Measure by ``options`` and print; returns the exit code."""
     networks = sorted(set(BUILDERS) - {"mlp"})
     if options.network not in networks:
         raise ValueError(f"There is no network {options.network!r}; there are {', '.join(networks)}.")

@@ -40,12 +40,7 @@ NUMBERS = {
 
 
 def evaluate(options: EvaluateOptions) -> int:
-    """Evaluate by ``options``, print and write; returns the exit code.
-
-    Raises:
-        ValueError: If the model or the data are not as they must be, or a report is asked for and plotly is missing.
-        OSError: If a file cannot be read or written.
-    """
+    """Evaluate by ``options``, print and write; returns the exit code."""
     if options.report is not None and find_spec("plotly") is None:
         raise ValueError(
             f"The report {options.report} needs plotly, which is not installed: pip install 'creinn[report]'. "

@@ -18,13 +18,7 @@ CHANGES = ("methods", "ood", "seeds", "epochs", "batch_size", "width", "train_im
 
 
 def demo(options: DemoOptions) -> int:
-    """Run the demo, print its table, write ``report.html``, ``results.json`` and ``demo.yaml``.
-
-    Raises:
-        ImportError: If an optional dependency is missing.
-        ValueError: If an option is out of range.
-        OSError: If the results cannot be written.
-    """
+    """Run the demo, print its table, write ``report.html``, ``results.json`` and ``demo.yaml``."""
     for name in ("PIL", "plotly"):
         if find_spec(name) is None:
             raise ImportError(
@@ -66,12 +60,7 @@ def list_experiments(options: ListOptions) -> int:
 
 
 def run(options: RunOptions) -> int:
-    """Run an experiment, and say what was done.
-
-    Raises:
-        ValueError: If the experiment is unknown, or settings or data do not fit.
-        OSError: If data are not found, or results cannot be written.
-    """
+    """Run an experiment, and say what was done."""
     chosen = resolve(options)
     from creinn.data.tables.columns import counted
     from creinn.experiments.run import run_experiment
@@ -91,12 +80,7 @@ def run(options: RunOptions) -> int:
 
 
 def report(options: ReportOptions) -> int:
-    """Write the report.
-
-    Raises:
-        ValueError: If there are no results, or a record is damaged.
-        OSError: If the report cannot be written.
-    """
+    """Write the report."""
     from creinn.experiments.report import write_report
 
     for path in write_report(options.directory):
@@ -105,10 +89,6 @@ def report(options: ReportOptions) -> int:
 
 
 def resolve(options: RunOptions) -> Experiment:
-    """The experiment with all that the options change.
-
-    Raises:
-        ValueError: If the experiment is unknown, or a setting does not fit.
-    """
+    """The experiment with all that the options change."""
     chosen = tailor(experiment(options.name), **{name: getattr(options, name) for name in CHANGES})
     return chosen if options.steps is None else few_steps(chosen, options.steps)

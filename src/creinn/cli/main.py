@@ -10,7 +10,10 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from creinn.allocation import keep_freed_memory
 from creinn.cli import options
@@ -28,7 +31,8 @@ COMMANDS: dict[str, tuple[type, str]] = {
 }
 """Options of each command, in the order of the help, and the function of :mod:`creinn.cli` that takes them.
 
-A function returns the exit code. Its module is imported when it is called, for most of them load torch.
+It returns the exit code, or raises what :func:`main` turns into a message. Most of their modules load torch, so they
+are imported when called.
 """
 
 GROUPS = {
@@ -57,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         program = f"creinn {command}"
         kind, place = COMMANDS[command]
         keep_freed_memory()
-        found: Any = parse_options(kind, program, rest)
+        found: Any = parse_options(kind, program, rest, _helps(command))
         module, _, function = place.partition(".")
         with warnings.catch_warnings():
             warnings.showwarning = _say  # type: ignore[assignment]
@@ -85,6 +89,11 @@ def _find(group: str, rest: list[str]) -> tuple[str, list[str]]:
         raise UsageError(f"there is no command {rest[0]!r}; there are {', '.join(names)}.")
     found = f"{rest[0]!r} is none of them" if rest else "none is given"
     raise UsageError(f"{group} needs one of {', '.join(names)}; {found}.")
+
+
+def _helps(command: str) -> dict[str, str]:
+    """What ``--help`` says of each option."""
+    return yaml.safe_load(Path(__file__).with_name("help.yaml").read_text(encoding="utf-8")).get(command, {})
 
 
 def _names(group: str) -> dict[str, str]:

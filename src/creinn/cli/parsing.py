@@ -1,8 +1,8 @@
 """Options of a command: a dataclass in, a parser out; a YAML file may give any option, and gets all of them in the end.
 
-The name of a field is the name of its option (with dashes), its default is the default, and its entry in the ``Args:``
-section of the docstring is the help text. A field with the metadata :data:`POSITIONAL` is given by its place instead.
-An underscore at the end of a field's name, for names that Python keeps to itself, is no part of the option's.
+The name of a field is the name of its option (with dashes), its default is the default. A field with the metadata
+:data:`POSITIONAL` is given by its place instead. An underscore at the end of a field's name, for names that Python
+keeps to itself, is no part of the option's.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -30,16 +30,18 @@ class UsageError(Exception):
     """The command line, or a file of options, is not as it must be."""
 
 
-def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
+def parse_options(
+    kind: type[Options], program: str, arguments: Sequence[str], helps: Mapping[str, str] = MappingProxyType({})
+) -> Options:
     """Options of the dataclass ``kind`` from the command line and from the YAML file that ``--config`` names.
 
-    What stands on the command line goes before what stands in the file. ``--help`` prints and exits.
+    What stands on the command line goes before what stands in the file. ``--help`` prints ``helps`` and exits.
 
     Raises:
         UsageError: If an option is unknown, missing or of the wrong type, or the file cannot be read.
     """
     try:
-        found = _parser(kind, program).parse_args(_normalised(kind, arguments))
+        found = _parser(kind, program, helps).parse_args(_normalised(kind, arguments))
         values = {entry.name: found[key] for entry in _fields(kind) if (key := _key(entry.name)) in found}
         missing = [entry.name for entry in _fields(kind) if entry.name not in values and _is_required(entry)]
         if missing:
@@ -86,14 +88,13 @@ class _Parser(ArgumentParser):
         return re.sub(r"<class\s+'(\w+)'>", r"\1", super().format_help())
 
 
-def _parser(kind: type, program: str) -> ArgumentParser:
-    description = (inspect.getdoc(kind) or "").split("\nArgs:", 1)[0].strip()
+def _parser(kind: type, program: str, helps: Mapping[str, str]) -> ArgumentParser:
     how: Any = {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
-    parser = _Parser(prog=program, description=description, **how)
+    parser = _Parser(prog=program, description=(inspect.getdoc(kind) or "").partition("\n\nArgs:")[0], **how)
     parser.add_argument("--config", action="config", metavar="FILE", help="YAML file with any of these options.")
-    hints, helps = get_type_hints(kind), _help_texts(kind)
+    hints = get_type_hints(kind)
     for entry in _fields(kind):
-        what: dict[str, Any] = {"type": _text_hint(hints[entry.name]), "help": helps.get(entry.name, "")}
+        what: dict[str, Any] = {"type": _text_hint(hints[entry.name]), "help": helps.get(_key(entry.name), "")}
         if entry.metadata.get("positional"):
             # No default here: it would overwrite what the file of options says.
             parser.add_argument(entry.name, nargs="?", default=argparse.SUPPRESS, **what)
@@ -134,16 +135,6 @@ def _as_list(value: str, of_texts: bool) -> str:
         return value
     items = [item.strip() for item in value.split(",") if item.strip()]
     return json.dumps(items) if of_texts else f"[{','.join(items)}]"
-
-
-def _help_texts(kind: type) -> dict[str, str]:
-    """Entries of the ``Args:`` sections of a class and its bases, each in one line."""
-    texts: dict[str, str] = {}
-    for part in reversed(kind.__mro__[:-1]):
-        _, _, section = (inspect.getdoc(part) or "").partition("\nArgs:\n")
-        entries = re.findall(r"^ {4}(\w+): (.*?)(?=^ {4}\w|\Z)", section, flags=re.MULTILINE | re.DOTALL)
-        texts |= {name: " ".join(text.replace("``", "").split()) for name, text in entries}
-    return texts
 
 
 def _message(error: Exception) -> str:

@@ -19,12 +19,7 @@ BETWEEN = "|"  # between the names in a set of classes
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict by ``options`` and write a table; returns the exit code.
-
-    Raises:
-        ValueError: If the model or the data are not as they must be.
-        OSError: If a file cannot be read or written.
-    """
+    """Predict by ``options`` and write a table; returns the exit code."""
     check_outputs("predict", options)
     model = read_model(options.model, options.device)
     rows, prediction = ask(model, Source.of(options), labelled=False, batch_size=options.batch_size)

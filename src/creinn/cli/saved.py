@@ -21,12 +21,7 @@ READ, WRITTEN = ("data", "lower", "upper", "ood", "ood_lower", "ood_upper"), ("o
 
 
 def read_model(directory: Path, device: str) -> Any:
-    """The classifier in a model directory, with ``class_names`` and ``preprocessing``.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is not a saved model, or the device cannot be used.
-    """
+    """The classifier in a model directory, with ``class_names`` and ``preprocessing``."""
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no model directory {directory}.")
     model = load(directory, choose_device(device))
@@ -35,11 +30,7 @@ def read_model(directory: Path, device: str) -> Any:
 
 
 def ask(model: Any, source: Source, labelled: bool, batch_size: int) -> tuple[Rows, Any]:
-    """Rows of a source, and what a saved model says of them.
-
-    Raises:
-        ValueError: If the data are not as they must be, or intervals for a model that takes none.
-    """
+    """Rows of a source, and what a saved model says of them."""
     source.check()
     rows = read_rows(source, model.preprocessing, model.class_names if labelled else None)
     if isinstance(rows.x, Interval) and not takes_intervals(model):
@@ -66,9 +57,6 @@ def check_outputs(command: str, options: ModelOptions) -> None:
     """Refuse, before any work, to replace inputs, the model and, but for ``--force``, files of another origin.
 
     The options are kept beside the first output, with the suffix ``.yaml``; they tell later what this command wrote.
-
-    Raises:
-        ValueError: If so; the message names the file.
     """
     outputs = [path for name in WRITTEN if (path := getattr(options, name, None)) is not None]
     kept = options.out.with_suffix(".yaml")

@@ -28,27 +28,16 @@ from creinn.interval import Interval
 
 @dataclass(frozen=True)
 class Source:
-    """Where data are: one path, or lower and upper; and how to read them.
+    """Where data are, one path or lower and upper; and how to read them."""
 
-    Args:
-        data: A table, an image, or a folder or zip archive of images.
-        lower: Table or images of lower bounds.
-        upper: Table or images of upper bounds.
-        reading: How to read tables.
-        size: Side in pixels to which images are stretched, for training and for models that do not know theirs.
-        strict: Whether an image that cannot be read is an error; otherwise it is left out.
-        keep: Columns of a table that go into the names of its rows.
-        prefix: Of the options' names, for messages.
-    """
-
-    data: Path | None = None
+    data: Path | None = None  # a table, an image, or a folder or zip archive of images
     lower: Path | None = None
     upper: Path | None = None
-    reading: Reading = field(default_factory=Reading)
-    size: int | None = None
-    strict: bool = False
-    keep: Sequence[str] = ()
-    prefix: str = ""
+    reading: Reading = field(default_factory=Reading)  # of tables
+    size: int | None = None  # side in pixels to which images are stretched, unless the model knows better
+    strict: bool = False  # whether an image that cannot be read is an error; otherwise it is left out
+    keep: Sequence[str] = ()  # columns of a table that go into the names of its rows
+    prefix: str = ""  # of the options' names, for messages
 
     @classmethod
     def of(cls, options: Any, prefix: str = "") -> "Source":
@@ -75,12 +64,7 @@ class Source:
         return _is_tree(self.paths[0])
 
     def check(self) -> None:
-        """Refuse too few or too many paths.
-
-        Raises:
-            ValueError: If neither or both of one path and a pair are given, or half a pair.
-            FileNotFoundError: If there is no such path.
-        """
+        """Refuse too few or too many paths, and such as are not there."""
         pair = f"--{self.prefix}lower and --{self.prefix}upper"
         if (self.lower is None) != (self.upper is None):
             raise ValueError(f"{pair} are two halves of a pair, but only one is given.")
@@ -96,27 +80,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs of a network.
-
-    Args:
-        x: One input per row.
-        labels: Number of the class per row; ``None`` if not asked for.
-        classes: Their names.
-        names: What each row is called.
-        notes: What was found out or left out.
-        unreadable: Why files were left out, one message for each.
-        missing: What stands for missing cells, which are NaN in ``x``; ``None`` if there are none.
-        preprocessing: How to prepare further rows alike.
-    """
+    """Inputs of a network."""
 
     x: Inputs
-    labels: Tensor | None
+    labels: Tensor | None  # number of the class per row; None if not asked for
     classes: Sequence[str] = ()
-    names: dict[str, Sequence[Any]] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    unreadable: Sequence[str] = ()
-    missing: Missing | None = None
-    preprocessing: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, Sequence[Any]] = field(default_factory=dict)  # what each row is called
+    notes: Sequence[str] = ()  # what was found out or left out
+    unreadable: Sequence[str] = ()  # why files were left out, one message for each
+    missing: Missing | None = None  # what stands for missing cells, which are NaN in x
+    preprocessing: dict[str, Any] = field(default_factory=dict)  # how to prepare further rows alike
 
     def say(self) -> None:
         """Print the notes, and on stderr each file that was left out."""
@@ -135,11 +108,7 @@ class Rows:
 
 
 def learn_rows(source: Source, options: TrainOptions) -> Rows:
-    """Read training data, and learn how they become numbers.
-
-    Raises:
-        ValueError: If the data are not as they must be, a table has no target, or there is one class only.
-    """
+    """Read training data, and learn how they become numbers."""
     rows = _learn_images(source, options.channels) if source.is_images else _learn_tables(source, options)
     if len(rows.classes) < 2:
         raise ValueError(f"{source.name} has one class only, {rows.classes[0]!r}. There is nothing to tell apart.")
@@ -147,16 +116,7 @@ def learn_rows(source: Source, options: TrainOptions) -> Rows:
 
 
 def read_rows(source: Source, preprocessing: Any, classes: Sequence[str] | None) -> Rows:
-    """Read data and prepare them as the training data were.
-
-    Args:
-        source: Where they are.
-        preprocessing: From the saved model.
-        classes: Names of the classes if labels are needed; ``None`` if not.
-
-    Raises:
-        ValueError: If the data are not as they must be, or of another kind than the training data.
-    """
+    """Read data and prepare them as the training data were; ``classes`` are ``None`` if no labels are needed."""
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
         raise ValueError(

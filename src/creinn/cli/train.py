@@ -43,21 +43,14 @@ A_SIXTH = 1 / 6  # is held out
 FEWEST = 10  # on fewer rows accuracy says little, and when to stop would be chance
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
-ONLY_NEW = (
-    *("drop", "categorical", "max_categories", "max_classes", "size", "channels"),
-    *("hidden", "network", "stem", "width"),
-)
+ONLY_TABLES = ("drop", "categorical", "max_categories", "max_classes", "hidden")
+ONLY_IMAGES = ("size", "channels", "network", "stem", "width")
 
 Labelled = tuple[Inputs, Tensor]
 
 
 def train(options: TrainOptions) -> int:
-    """Train by ``options`` and write the model; returns the exit code.
-
-    Raises:
-        ValueError: If data or options are not as they must be.
-        OSError: If a file cannot be read or written.
-    """
+    """Train by ``options`` and write the model; returns the exit code."""
     if options.method not in METHODS:
         raise ValueError(f"There is no method {options.method!r}; there are {', '.join(METHODS)}.")
     method = METHODS[options.method]
@@ -115,15 +108,8 @@ def train(options: TrainOptions) -> int:
 def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tuple[Labelled, Labelled | None]:
     """Rows to train on, and rows held out, if any.
 
-    Args:
-        data: All rows.
-        fraction: Share to hold out. Where none is asked for (``None``) it is a sixth, or nothing if those would be few
-            or the model may have seen them. A class that would have no row left is not divided. Both are said.
-        seed: Of the draw.
-        is_new: Whether the model has not been trained before.
-
-    Raises:
-        ValueError: If the share is less than a row.
+    Where no ``fraction`` is asked for it is a sixth, or nothing if those would be few or the model, not being new, may
+    have seen them. A class that would have no row left is not divided. Both are said.
     """
     x, labels = data.x, data.labels
     assert labels is not None
@@ -160,7 +146,7 @@ def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
     if refused:
         able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
         raise ValueError(f"--{refused[0].rstrip('_')} is for {able}, not for {options.method}.")
-    refused = [] if options.from_ is None else [name for name in ONLY_NEW if name in given]
+    refused = [] if options.from_ is None else [name for name in (*ONLY_TABLES, *ONLY_IMAGES) if name in given]
     if refused:
         raise ValueError(
             f"--{refused[0].replace('_', '-')} cannot be chosen with --from: it is that of the model to start from."
