@@ -29,11 +29,10 @@ from creinn.experiments.predictions import POINTS, from_arrays
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Record, Store, read_arrays
 from creinn.files import read_tensors
-from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
+from creinn.report.figures import coarsen, heat_map, rejection_curves, score_histograms, simplex, training_curves
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.provenance import provenance_rows
 from creinn.report.tables import Cell, Spread, html_table
-from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import color, texts
 
 NAMES = {

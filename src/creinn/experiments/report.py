@@ -23,10 +23,9 @@ from creinn.experiments.inputs import shifted
 from creinn.experiments.predictions import GRID, POINTS, decode_image
 from creinn.experiments.tables import Record, Study, lookup, read_studies, sets_of, spread
 from creinn.files import write_bytes
-from creinn.report.figures import heat_map, increase_chart, rejection_curves, training_curves
+from creinn.report.figures import coarsen, heat_map, increase_chart, rejection_curves, simplex, training_curves
 from creinn.report.page import Figure, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.tables import Row, html_table, markdown_table
-from creinn.report.ternary import coarsen, simplex
 from creinn.report.theme import texts
 
 TITLE = "CreINN experiments"

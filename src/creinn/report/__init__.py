@@ -1,8 +1,8 @@
 """Tables, figures and the HTML page: rows, curves and credal sets in, text, plotly figures and one file out.
 
-In reading order: ``tables``, ``theme`` (colours, templates), ``page`` (with images), ``figures``, ``ternary`` (credal
-sets), ``provenance``. Tables need nothing more than torch brings; the rest needs plotly, and Pillow for images
-(``pip install creinn[report]``), and is loaded when first asked for.
+In reading order: ``tables``, ``theme`` (colours, templates), ``page`` (with images), ``figures``, ``provenance``.
+Tables need nothing more than torch brings; the rest needs plotly, and Pillow for images (``pip install
+creinn[report]``), and is loaded when first asked for.
 """
 
 from importlib import import_module
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         training_curves,
     )
     from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
-    from creinn.report.ternary import coarsen, simplex
 
 __all__ = [  # noqa: RUF022 (in the order of the files)
     "Spread", "html_table", "markdown_table", "text_table", "with_published",
@@ -33,6 +32,6 @@ __all__ = [  # noqa: RUF022 (in the order of the files)
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        modules = (import_module(f"{__name__}.{module}") for module in ("page", "figures", "ternary"))
-        return next(getattr(module, name) for module in modules if hasattr(module, name))
+        page = import_module("creinn.report.page")
+        return getattr(page if hasattr(page, name) else import_module("creinn.report.figures"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Figures of results: numbers in, plotly figures out, one per panel; knows no model.
 
-Accuracy-rejection curves, score histograms, training curves, uncertainty under shift, calibration, and matrices in
-colours. Credal sets are drawn by :mod:`creinn.report.ternary`.
+Accuracy-rejection curves, score histograms, training curves, uncertainty under shift, calibration, matrices in
+colours; and credal sets in the triangle of three probabilities, as in the paper's figure of reachable bounds.
 """
 
 import json
@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from plotly import graph_objects as go
+import torch
+from torch import Tensor
 
+from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import AccuracyRejection, Reliability
 from creinn.evaluation.checks import as_numpy, as_scores
-from creinn.report.page import Figure, Side
+from creinn.report.page import Figure, Side, go
 from creinn.report.tables import Spread
 from creinn.report.theme import FAINT, PALETTE, color, render, require, translucent
+
+Numbers = npt.NDArray[np.float64]
 
 MOST_POINTS = 500  # of a curve; longer ones are thinned evenly, both ends kept
 MOST_NUMBERS = 12  # classes of a confusion matrix with the counts written into it
@@ -115,7 +119,7 @@ def training_curves(
         if measure == "accuracy":
             drawing.update_yaxes(range=_accuracy_range(np.concatenate([trace.y for trace in drawing.data])))
         if f"val_{measure}" in filled:
-            drawing.add_trace(_explained("dashed: validation"))
+            drawing.add_trace(_explanation("dashed: validation", [None]))
         drawings.append(drawing)
     return Side(drawings)
 
@@ -144,8 +148,8 @@ def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure
             hovertemplate="%{x}: %{y:.3f}",
             marker={"color": color(number)},
         )
-    line = {"color": FAINT, "dash": "dot"}
-    return drawing.add_hline(y=1.0, line=line, annotation_text="no change", annotation_position="top left")
+    said = {"annotation_text": "no change", "annotation_position": "top left"}
+    return drawing.add_hline(y=1.0, line={"color": FAINT, "dash": "dot"}, **said)
 
 
 def reliability_chart(found: Reliability) -> Side:
@@ -155,7 +159,7 @@ def reliability_chart(found: Reliability) -> Side:
     right = figure("accuracy in the bin", xaxis=x_axis, yaxis={"tickformat": ".0%", "range": [0, 1]})
     hover = "probability %{customdata[1]:.3f}, accuracy %{y:.3f}, %{customdata[0]} samples<extra></extra>"
     right.add_trace(_bars(found.edges, found.accuracy, color(0), hover, **known))
-    right.add_trace(_explained("dashed: accuracy equals probability", (0, 1)))
+    right.add_trace(_explanation("dashed: accuracy equals probability", [0, 1]))
     share = figure("share of samples", xaxis=x_axis, yaxis={"tickformat": ".0%"})
     hover = "%{y:.1%}, %{customdata[0]} samples<extra></extra>"
     share.add_trace(_bars(found.edges, found.rows / found.rows.sum(), color(1), hover, **known))
@@ -209,21 +213,88 @@ def confusion_map(counts: Any, names: Sequence[str]) -> Figure:
     return drawing.update_xaxes(places).update_yaxes(places)
 
 
-def _line(name: str, x: Any, y: Any, shade: str, hover: str, dash: str = "solid") -> go.Scatter:
+def simplex(
+    credal_set: CredalSet, names: Sequence[str], given: tuple[Any, Any] | None = None, height: int = 400
+) -> Figure:
+    """Draw one credal set of three classes in a triangle whose corners have ``names``.
+
+    Dotted lines show bounds as ``given``, before they were made reachable. Merge further classes by :func:`coarsen`.
+
+    Raises:
+        ValueError: If it is not one set of three classes, or there are not three names.
+    """
+    shape = tuple(credal_set.lower.shape)
+    if shape != (3,) or len(names) != 3:
+        raise ValueError(
+            f"The simplex shows one set of three named classes, but the bounds have shape {shape} and there are "
+            f"{len(names)} names. Pick one row, and merge classes with coarsen()."
+        )
+    axes = {f"{axis}axis": {"title_text": name} for axis, name in zip("abc", names, strict=True)}
+    drawing = figure(height=height, ternary={"sum": 1, **axes}, margin={"l": 60, "r": 60, "t": 40, "b": 45})
+
+    def add(name: str, points: Numbers, mode: str, **options: Any) -> None:
+        """A trace through ``points`` of shape ``(n, 3)``; a row of NaN breaks the line."""
+        a, b, c = ([None if np.isnan(value) else float(value) for value in column] for column in points.T)
+        hover = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
+        drawing.add_scatterternary(a=a, b=b, c=c, name=name, mode=mode, hovertemplate=hover, **options)
+
+    if given is not None:
+        line = {"color": FAINT, "width": 1, "dash": "dot"}
+        add("bounds as given", _bound_lines(*given), "lines", line=line, connectgaps=False)
+    line = {"color": PALETTE[0], "width": 1, "dash": "dash"}
+    add("reachable bounds", _bound_lines(credal_set.lower, credal_set.upper), "lines", line=line, connectgaps=False)
+    line = {"color": PALETTE[0], "width": 2}
+    fill = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
+    add("credal set", _outline(as_numpy(credal_set.vertices())), "lines+markers", line=line, **fill)
+    diamond = {"color": PALETTE[1], "size": 10, "symbol": "diamond", "line": {"color": "white", "width": 1}}
+    add("intersection probability", as_numpy(credal_set.intersection)[None], "markers", marker=diamond)
+    return drawing
+
+
+def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
+    r"""The set of ``(q_first, q_second, everything else together)``, exactly.
+
+    For a set of probability intervals the sums over a group of classes fill
+    :math:`[\sum \underline q_j, \sum \overline q_j]` as far as :math:`\sum q = 1` lets them, so that the image under
+    merging classes is again a set of probability intervals; nothing is lost or added.
+
+    Raises:
+        ValueError: If the bounds are not a vector of at least three classes, or the classes are not two different ones.
+
+    Example:
+        >>> s = CredalSet(torch.tensor([0.1, 0.2, 0.1, 0.1]), torch.tensor([0.5, 0.6, 0.2, 0.2]))
+        >>> coarsen(s, 0, 1).lower, coarsen(s, 0, 1).upper
+        (tensor([0.1000, 0.2000, 0.2000]), tensor([0.5000, 0.6000, 0.4000]))
+    """
+    lower, upper = credal_set.lower, credal_set.upper
+    if lower.ndim != 1 or len(lower) < 3:
+        raise ValueError(f"Expected one set of at least three classes, but the bounds have shape {tuple(lower.shape)}.")
+    if first == second or not (0 <= first < len(lower) and 0 <= second < len(lower)):
+        last = len(lower) - 1
+        raise ValueError(f"The classes must be two different ones of 0 .. {last}, but are {first} and {second}.")
+    rest = [index for index in range(len(lower)) if index not in (first, second)]
+
+    def merged(bound: Tensor) -> Tensor:
+        return torch.stack([bound[first], bound[second], bound[rest].sum()])
+
+    return CredalSet(merged(lower), merged(upper).clamp_max(1))
+
+
+def _line(name: str, x: Any, y: Any, shade: str, hover: str | None, dash: str = "solid", **options: Any) -> go.Scatter:
     line = {"color": shade, "width": 2, "dash": dash}
-    return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hovertemplate=hover)
+    return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hovertemplate=hover, **options)
 
 
-def _bars(edges: npt.NDArray[np.float64], y: npt.NDArray[np.float64], shade: str, hover: str, **options: Any) -> go.Bar:
+def _explanation(name: str, x: list[Any]) -> go.Scatter:
+    """What dashed lines mean, for the legend: a grey one through ``(x, x)``."""
+    return _line(name, x, x, FAINT, None, "dash", hoverinfo="skip")
+
+
+def _bars(edges: Numbers, y: Numbers, shade: str, hover: str, **options: Any) -> go.Bar:
     """Bars from edge to edge."""
     marker = {"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
     middle = (edges[:-1] + edges[1:]) / 2
     return go.Bar(x=middle, y=y, width=np.diff(edges), marker=marker, hovertemplate=hover, **options)
-
-
-def _explained(name: str, x: Sequence[float | None] = (None,)) -> go.Scatter:
-    """What dashed lines mean, for the legend: a grey line through ``(x, x)``, or none."""
-    return go.Scatter(x=x, y=x, name=name, mode="lines", hoverinfo="skip", line={"color": FAINT, "dash": "dash"})
 
 
 def _matrix(z: Any, titles: tuple[str, str], height: float, strongest: float = 1, **options: Any) -> Figure:
@@ -234,10 +305,27 @@ def _matrix(z: Any, titles: tuple[str, str], height: float, strongest: float = 1
     return drawing.add_heatmap(z=z, colorscale=scale, **options)
 
 
-def _accuracy_range(values: npt.NDArray[np.float64]) -> list[float]:
+def _accuracy_range(values: Numbers) -> list[float]:
     """Limits of an axis of accuracies: at least a fifth of [0, 1], with a little space at both ends."""
     low, high = float(values.min()), float(values.max())
     low = max(0.0, min(low, high - 0.2))
     high = max(high, low + 0.2)
     space = 0.04 * (high - low)
     return [low - space, high + space]
+
+
+def _bound_lines(lower: Any, upper: Any) -> Numbers:
+    """Ends of the lines ``q_k = bound`` across the triangle, with a NaN row after each; class by class."""
+    rows = []
+    for k, bounds in enumerate(zip(as_numpy(lower), as_numpy(upper), strict=True)):
+        for bound in np.clip(bounds, 0, 1):
+            ends = np.insert((1 - bound) * np.eye(2), k, bound, axis=1)  # either of the other two is 0
+            rows += [*ends, np.full(3, np.nan)]
+    return np.array(rows)
+
+
+def _outline(vertices: Numbers) -> Numbers:
+    """Vertices of a convex polygon in the order of its outline, the first again at the end."""
+    x, y = vertices[:, 1] - vertices[:, 2], vertices[:, 0] * np.sqrt(3)  # an equilateral triangle
+    around = vertices[np.argsort(np.arctan2(y - y.mean(), x - x.mean()), kind="stable")]
+    return np.concatenate([around, around[:1]])

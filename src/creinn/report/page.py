@@ -21,6 +21,7 @@ from creinn.files import write_bytes
 from creinn.report.theme import render, require
 
 try:
+    from plotly import graph_objects as go
     from plotly.graph_objects import Figure
     from plotly.offline import get_plotlyjs
 except ImportError as error:
@@ -79,14 +80,14 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         names = (base if number == 1 else f"{base}-{number}" for number in count(1))
         anchor = next(name for name in names if name not in shown)
         shown[anchor] = section.heading, [(part, _figures(part, section.heading)) for part in section.parts]
-    has_figures = any(figures for _, parts in shown.values() for _, figures in parts)
     numbers = count(1)
 
     def draw(figure: Figure) -> Markup:
-        bare = Figure(figure).update_layout(showlegend=False)
+        bare = go.Figure(figure).update_layout(showlegend=False)
         name, config = f"figure-{next(numbers)}", {"displayModeBar": False, "responsive": True}
         return Markup(bare.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name))
 
+    has_figures = any(figures for _, parts in shown.values() for _, figures in parts)
     plotly = Markup(get_plotlyjs()) if has_figures else ""
     page = render("page.html", title=title, lead=lead, sections=shown, draw=draw, legend=_legend, plotly=plotly)
     return f"{page}\n"
@@ -99,10 +100,8 @@ def _figures(part: Part | Side, heading: str) -> list[Figure]:
             raise ValueError(f"Section {heading!r} has a row of parts that is empty.")
         return [figure for one in part.parts for figure in _figures(one, heading)]
     if not isinstance(part, str | Figure):
-        raise TypeError(
-            f"Section {heading!r} has a part of type {type(part).__name__}; parts are text, Markup, plotly figures "
-            "or Side."
-        )
+        found = f"Section {heading!r} has a part of type {type(part).__name__}"
+        raise TypeError(f"{found}; parts are text, Markup, plotly figures or Side.")
     return [part] if isinstance(part, Figure) else []
 
 
@@ -125,10 +124,8 @@ def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence
     """
     require(images, "images")
     if len(captions) != len(images) or len(details) not in (0, len(images)):
-        raise ValueError(
-            f"There must be one caption, and one detail or none, per image, but there are {len(images)} images, "
-            f"{len(captions)} captions and {len(details)} details."
-        )
+        counts = f"{len(images)} images, {len(captions)} captions and {len(details)} details"
+        raise ValueError(f"There must be one caption, and one detail or none, per image, but there are {counts}.")
     cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
     return render("images.html", cells=cells, size=size)
 

@@ -35,10 +35,8 @@ def commit(directory: Path) -> str | None:
     """
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True, timeout=10
-        )
-        return done.stdout.strip()
+        command = ["git", "-C", str(directory), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if git("ls-files", ".") else None

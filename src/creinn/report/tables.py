@@ -83,14 +83,10 @@ def with_published(
     paired = {name for row in published.values() for name in row}
     if strange := sorted(paired - set(columns)):
         raise ValueError(f"Published columns without one of ours: {', '.join(strange)}. Ours are {', '.join(columns)}.")
-    result = []
-    for row in rows:
-        theirs = published.get(str(row[key]), {})
-        joined: dict[str, Cell] = {}
-        for name in columns:
-            joined |= {name: row.get(name)} | ({name + suffix: theirs.get(name)} if name in paired else {})
-        result.append(joined)
-    return result
+    theirs = {name: {f"{column}{suffix}": cell for column, cell in row.items()} for name, row in published.items()}
+    order = [label for name in columns for label in ([name, name + suffix] if name in paired else [name])]
+    joined = ({**row, **theirs.get(str(row[key]), {})} for row in rows)
+    return [{label: row.get(label) for label in order} for row in joined]
 
 
 def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
