@@ -331,19 +331,6 @@ def test_tiles_are_taken_row_by_row(tmp_path):
     assert read_sheet(tmp_path / "a.webp", 2).flags.writeable  # torch wants it so, also where no copy was needed
 
 
-def test_pixel_limit_of_pillow_is_lifted_for_the_sheet_only(tmp_path, monkeypatch):
-    sheet(tmp_path / "a.webp", 2, 3)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    assert len(read_sheet(tmp_path / "a.webp", 6)) == 6
-    assert Image.MAX_IMAGE_PIXELS == 1000
-    with pytest.raises(ValueError, match="cannot be read as an image"):  # more than twice the limit: a bomb
-        read_sheet(tmp_path / "a.webp", 1)
-    assert Image.MAX_IMAGE_PIXELS == 1000
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert len(read_sheet(tmp_path / "a.webp", 6)) == 6
-    assert Image.MAX_IMAGE_PIXELS is None
-
-
 def test_truncated_and_wrong_sheets_are_named(tmp_path):
     path = tmp_path / "test_batch.webp"
     sheet(path, 2, 2)

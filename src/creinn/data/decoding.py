@@ -39,11 +39,7 @@ class Images:
 def decode_all(
     files: Sequence[str], read: Callable[[str], bytes], where: str, size: Size, channels: int, strict: bool = True
 ) -> Images:
-    """Decode files on all cores; without ``strict`` those that cannot be read are left out.
-
-    Raises:
-        ValueError: If none can be read, or one cannot (with ``strict``) or differs in size (without a ``size``).
-    """
+    """Decode files on all cores; without ``strict`` those that cannot be read are left out, unless none can."""
     if channels not in (1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
     sides = (size, size) if isinstance(size, int) else size

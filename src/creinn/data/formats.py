@@ -11,7 +11,6 @@ import math
 import pickle
 import struct
 import tarfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,6 @@ Arrays = tuple[Bytes, npt.NDArray[np.int64]]
 
 _CIFAR_PIXELS = 3 * 32 * 32
 _TILE = 32
-_limit_lock = threading.Lock()
 
 
 @contextmanager
@@ -163,17 +161,16 @@ def read_mat(path: Path) -> Arrays:
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), _svhn_digits(labels, path)
 
 
-def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
-    wrong = np.flatnonzero(~np.isin(labels, np.arange(1, 11)))
-    if wrong.size:
-        raise ValueError(f"{path}: label {wrong[0]} is {labels[wrong[0]]}, but SVHN labels run from 1 to 10.")
-    return labels.astype(np.int64) % 10
-
-
 def read_svhn_sheet(paths: Sequence[Path]) -> Arrays:
     """Read SVHN as a sheet of tiles and a file of labels."""
     images, labels = read_sheets(paths, "y")
     return images, _svhn_digits(labels, paths[-1])
+
+
+def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
+    for at in np.flatnonzero(~np.isin(labels, np.arange(1, 11))):
+        raise ValueError(f"{path}: label {at} is {labels[at]}, but SVHN labels run from 1 to 10.")
+    return labels.astype(np.int64) % 10
 
 
 def read_sheets(paths: Sequence[Path], key: str) -> Arrays:
@@ -193,15 +190,8 @@ def read_sheets(paths: Sequence[Path], key: str) -> Arrays:
 def read_sheet(path: Path, n: int) -> Bytes:
     """The first ``n`` tiles of 32 x 32 pixels, row by row, of one large RGB image."""
     image_module = pillow()
-    with _reading(path, "an image"), _limit_lock:
-        limit = image_module.MAX_IMAGE_PIXELS
-        if limit is not None:  # a sheet may be larger, but is no decompression bomb
-            image_module.MAX_IMAGE_PIXELS = max(limit, 2 * n * _TILE * _TILE)
-        try:
-            with image_module.open(path) as image:
-                sheet = np.asarray(image.convert("RGB"))
-        finally:
-            image_module.MAX_IMAGE_PIXELS = limit
+    with _reading(path, "an image"), image_module.open(path) as image:
+        sheet = np.asarray(image.convert("RGB"))
     height, width, _ = sheet.shape
     rows, columns = height // _TILE, width // _TILE
     if height % _TILE or width % _TILE or rows * columns < n:

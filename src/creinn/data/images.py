@@ -85,8 +85,7 @@ class Tree:
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
         """Names of the classes in order: those expected, or else the first folders of all names, sorted.
 
-        Raises:
-            ValueError: If there are no class folders, one holds no image or is not expected, or an image is in none.
+        Refused are no folders, one without images or not expected, and images in none.
         """
         where, images = self.where, self.images
         for name in images:
@@ -164,12 +163,8 @@ def read_pair(
 ) -> tuple[Interval, Images, Images]:
     """The images of two folders or zip archives as one interval in [0, 1]; and both with their common file names.
 
-    Stretching keeps the order of bounds, since all its weights are positive. Lossy formats such as JPEG may not.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If a file has no partner, an image cannot be read (with ``strict``; else both of its bounds are left
-            out), sizes differ, or bounds are out of order.
+    Stretching keeps the order of bounds, since all its weights are positive; lossy formats such as JPEG may not, and
+    are refused then. Without ``strict`` an image that cannot be read is left out, with its partner.
     """
     with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
         files = below.images

@@ -5,7 +5,6 @@ looks wrong. It is a plain record that can be written as JSON, and turns any tab
 single precision, NaN where a cell is missing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,10 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from creinn.data.tables.numerals import Floats, Style, parse
-from creinn.data.tables.table import MISSING, Table, check_bounds, check_same_texts, parse_dates
+from creinn.data.tables.table import MISSING, Table, Tables, check_bounds, check_same_texts, parse_dates
 
 Features = npt.NDArray[np.float32]
-Tables = Sequence[Table]
 
 _FREQUENT = 0.05  # share of the rows at which a mark of missing values is a category of its own
 _DAYS = ("%d.%m.%Y", "%d-%m-%Y", "%m/%d/%Y", "%d/%m/%Y")

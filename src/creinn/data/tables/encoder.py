@@ -13,9 +13,8 @@ import pandas as pd
 
 from creinn.data.tables.columns import Category, Column, Date, Features, Number, counted, learn_column, missing_remarks
 from creinn.data.tables.numerals import Style, choose_styles, parse, styles, told_apart
-from creinn.data.tables.table import Table, Texts, check_bounds, check_same_texts
+from creinn.data.tables.table import Table, Tables, Texts, check_bounds, check_same_texts
 
-Tables = Sequence[Table]
 Notes = list[str]
 
 MAX_CATEGORIES = 100

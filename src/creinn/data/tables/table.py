@@ -103,12 +103,16 @@ class Table:
             raise ValueError(f"{self.name} has no column {column!r}{why}; its columns are {', '.join(self.columns)}.")
 
 
+Tables = Sequence[Table]
+"""One table, or two: lower and upper bounds of the same rows."""
+
+
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
     """Times without a zone, NaT where a cell is no date of that form."""
     return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 
-def check_same_texts(tables: Sequence[Table], column: str) -> None:
+def check_same_texts(tables: Tables, column: str) -> None:
     """Refuse a column of categories, or of classes, that differs between the tables of a pair."""
     lower = tables[0]
     for upper in tables[1:]:
@@ -121,7 +125,7 @@ def check_same_texts(tables: Sequence[Table], column: str) -> None:
             )
 
 
-def check_bounds(tables: Sequence[Table], column: str, style: Style) -> None:
+def check_bounds(tables: Tables, column: str, style: Style) -> None:
     """Refuse a column of numbers whose bounds are out of order, or missing in one table of a pair only."""
     lower = tables[0]
     for upper in tables[1:]:
