@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from creinn.classifier.inputs import batches, find_not_finite, first_rows, placed, rows_not_finite, without_gaps
-from creinn.classifier.network import as_logits, check_logits, try_out
+from creinn.classifier.network import check_network
 
 Inputs: TypeAlias = Any
 """A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors: see ``inputs.py``."""
@@ -148,8 +148,7 @@ class Classifier(torch.nn.Module):
                 part.gives_logits = True
 
     def _check_network(self, x: Inputs) -> None:
-        logits = as_logits(try_out(self.network, x), self.logits)
-        check_logits(logits, self.logits, f"The network {type(self.network).__name__}")
+        check_network(self.network, x, self.logits)
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network or the members, by name."""
@@ -162,11 +161,7 @@ class Classifier(torch.nn.Module):
 
 
 def common_classes(members: Sequence[Classifier]) -> int:
-    """The number of classes of all members of an ensemble.
-
-    Raises:
-        ValueError: If there are no members, or they differ.
-    """
+    """The number of classes of all members of an ensemble; refuses none, and those that differ."""
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"

@@ -17,21 +17,11 @@ from creinn import nn as inn
 from creinn.classifier.base import Classifier, Inputs, Missing, common_classes
 from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
 from creinn.classifier.inputs import find_not_finite, labelled_batches, placed
-from creinn.classifier.network import (
-    as_logits,
-    check_features,
-    check_logits,
-    check_places,
-    find_head,
-    named_stages,
-    observe,
-    pooled,
-    try_out,
-)
+from creinn.classifier.network import as_logits, check_network, check_places, find_head, named_stages, observe, pooled
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
-from creinn.interval import Interval, as_interval
+from creinn.interval import Interval, as_interval, cat
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
 from creinn.numerics import at_least_single
@@ -72,16 +62,14 @@ class CreINN(_Credal):
 
     The logits pass batch norm, then Interval SoftMax (IntSoftMax); one logit makes a binary classifier. Forms:
 
-    * An interval network in mode ``"paper"``: Interval Batch Normalization and softmax of the paper, which are
-      heuristics for containment. The form to compare results with.
-    * ``"scaled"``: norms that keep the order of radii; otherwise as the paper's form.
+    * An interval network in mode ``"paper"``: Interval Batch Normalization and softmax of the paper, heuristics for
+      containment. The form to compare results with. ``"scaled"`` has norms that keep the order of radii instead.
     * ``"sound"``: every batch norm and the softmax keep containment. In eval mode the credal set then contains the
-      probabilities of every ordinary network inside the weight intervals. Sound networks need small radii; see
-      :func:`creinn.nn.scale_radii_`.
+      probabilities of every ordinary network inside the weight intervals. Needs small radii: ``nn.scale_radii_``.
     * With ``distance``, in any mode: inputs whose features are far from the training data get wider sets. In the
-      recommended form, CreINN-D, ``network`` is an ordinary one: it is trained and predicts at an ordinary network's
-      cost, and the radius enters at the logits alone. The distance is fitted when :func:`creinn.fit` ends, or by
-      :meth:`fit_distance`; it plays no part in training mode.
+      recommended form, CreINN-D, ``network`` is an ordinary one, trained and run at its own cost; the radius enters at
+      the logits alone. The distance is fitted when :func:`creinn.fit` ends, or by :meth:`fit_distance`; it plays no
+      part in training mode.
 
     Args:
         network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
@@ -89,13 +77,11 @@ class CreINN(_Credal):
         mode: ``"paper"``, ``"scaled"`` or ``"sound"``. Interval batch norms in ``network`` are switched to it.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits.
-        distance: ``True`` to choose the scale of the distance on held-out data, a number to fix it; ``None`` or
-            ``False`` for none.
+        distance: ``True`` chooses its scale on held-out data, a number fixes it; ``None`` or ``False`` for none.
         distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, in the mean.
-            ``None`` takes the stages that a network names itself (``network.stages``, as the ResNets of
-            :mod:`creinn.models` do), or else what enters the last linear layer.
-        loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see
-            :func:`creinn.credal.loss.bounds_cross_entropy`.
+            ``None`` takes the stages that a network names itself (``network.stages``, as our ResNets do), or else what
+            enters the last linear layer.
+        loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see :func:`creinn.bounds_cross_entropy`.
         head: Path of the module of ``network`` whose output are the logits and whose input are the features, for
             networks that return more than logits, or whose head is not found by itself.
 
@@ -217,24 +203,19 @@ class CreINN(_Credal):
     ) -> "CreINN":
         """Make the radius of the logits grow with the distance from training data; one pass over these.
 
-        Works for any network, trained or converted, whose last linear layer can be found, or whose modules at
-        ``distance_at`` run once; see :mod:`creinn.classifier.network`. A model that was built without ``distance`` gets
-        one, as with ``distance=True``. It ends in eval mode, since the distance plays no part in training mode.
+        Works for any network whose head can be found, or whose modules at ``distance_at`` run once; see
+        :mod:`creinn.classifier.network`. A model that was built without ``distance`` gets one, as with
+        ``distance=True``. Returns the model, in eval mode, since the distance plays no part in training mode.
 
         The scale, unless ``distance`` is a number, is the largest one up to which predictions on ``held_out`` hardly
-        suffer (:func:`creinn.classifier.distance.choose_scale`). Without such data a sixth of the training data is used
-        for it. The network has learnt these, so the choice is optimistic; it goes up to
-        :data:`creinn.classifier.distance.LARGEST_SCALE_SEEN` only.
+        suffer (:func:`creinn.classifier.distance.choose_scale`), or else on a sixth of the training data. The network
+        has learnt these, so that choice is optimistic; it goes up to 0.3 only.
 
         Args:
             x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.
             y: Their classes ``(N,)``; ``None`` if ``x`` gives batches.
-            held_out: Inputs and classes, or batches of them, that the network was not trained on. The median distance
-                is then taken over these too.
+            held_out: The same of data that the network was not trained on; the median distance is then over these.
             batch_size: Rows of a tensor or interval that are taken at once.
-
-        Returns:
-            The model itself.
 
         Raises:
             TypeError: If batches are not pairs.
@@ -266,15 +247,8 @@ class CreINN(_Credal):
             warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=5)
 
     def _check_network(self, x: Inputs) -> None:
-        x, who = self._inputs(x), f"The network {type(self.network).__name__}"
-        output = try_out(self.network, x)
-        if self.head is None:
-            output = as_logits(output, self.logits)
-        if self.distance_radius is not None or self.head is not None:
-            check_features(self.network, x, self.distance_at, self.head)
-        if self.head is not None:
-            output, who = observe(self.network, x, (), self.head)[1], f"The module {self.head!r}"
-        check_logits(as_logits(output, self.logits), self.logits, who)
+        measures = self.distance_radius is not None
+        check_network(self.network, self._inputs(x), self.logits, self.distance_at, self.head, measures)
 
     def _inputs(self, x: Inputs) -> Inputs:
         if self.is_interval:
@@ -315,7 +289,8 @@ class CreINN(_Credal):
             rows += count
         if not parts:
             raise ValueError(f"{name} are empty: there is nothing to fit a distance to.")
-        return Observed.concatenate(parts)
+        features, logits, classes = zip(*parts, strict=True)
+        return Observed(tuple(map(cat, zip(*features, strict=True))), cat(logits), torch.cat(classes))
 
 
 class Ensemble(_Credal):
@@ -368,11 +343,10 @@ def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, train
 
 
 def _count_logits(network: torch.nn.Module, head: str | None) -> int:
-    layers = [find_head(network, head)] if head is not None else list(network.modules())
-    interval = [layer for layer in layers if isinstance(layer, IntervalParameters)]
-    if interval:
-        return interval[-1].weight.shape[0]
-    layer = find_head(network, head)
+    interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
+    layer = interval[-1] if interval and head is None else find_head(network, head)
+    if isinstance(layer, IntervalParameters):
+        return layer.weight.shape[0]
     count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
     if count is None:
         raise ValueError(f"The head {head!r} does not say how many logits it gives; pass their number, logits=...")

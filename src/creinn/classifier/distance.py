@@ -7,17 +7,12 @@ Out: one radius per row, which CreINN adds to the radius of every logit, after b
     d_l(x) = \min_k\, (f_l(x) - \mu_{lk})^\top \Sigma_l^{-1} (f_l(x) - \mu_{lk}), \quad
     e(x) = \max\bigl(0,\ \operatorname{mean}_l d_l(x) / \operatorname{median} d_l - 1\bigr), \quad r(x) = s\, e(x).
 
-:math:`\mu_{lk}` are class means and :math:`\Sigma_l` is one covariance within all classes: a closed form. Near the data
-nothing changes; far away the credal set becomes all of the simplex, which is what ignorance looks like. The label is
-that of the logits, which the intersection probability agrees with up to rounding, whatever the radius.
-
-:math:`\Sigma_l` is shrunk towards a multiple of the identity (Ledoit and Wolf, 2004), so that few samples, more
-features than samples and constant features give finite distances. Of many features, the directions of the largest
-variances are kept as they are, and all others have the mean of their variances. Sums are taken in float64. An interval
-of features gets an upper bound of :math:`d_l` over the box: the radius is then at least that of every member.
-
-The scale :math:`s` is the largest up to which predictions on data of the training distribution hardly suffer: neither
-the accuracy-rejection curve by total uncertainty, nor the number of classes that cannot be ruled out.
+:math:`\mu_{lk}` are class means and :math:`\Sigma_l` is one covariance within all classes, shrunk towards a multiple of
+the identity (Ledoit and Wolf, 2004), so that few samples and constant features give finite distances. Of many features,
+the directions of the largest variances are kept, and all others have the mean of their variances. An interval of
+features gets an upper bound of :math:`d_l` over the box: the radius is then at least that of every member. Near the
+data nothing changes; far away the credal set becomes all of the simplex. The label is that of the logits, which the
+intersection probability agrees with up to rounding, whatever the radius.
 """
 
 import copy
@@ -30,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from creinn.credal.credal_set import CredalSet
-from creinn.interval import Interval, as_interval, cat
+from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
 
 Features: TypeAlias = Sequence[Interval | Tensor]
@@ -191,8 +186,7 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
     Added is at most the range of the row's logits (one logit stands against 0), :data:`VACUOUS`, and what rounding may
-    take away. More could not be seen in the probabilities, and lower ones that are not yet 0 still tell the classes
-    apart.
+    take away: more could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart.
     """
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
@@ -216,10 +210,9 @@ class Distance(torch.nn.Module):
 
     @torch.no_grad()
     def fit(self, features: Interval | Tensor, labels: Tensor, new: Interval | Tensor | None = None) -> None:
-        """Take statistics from the centres of training features, and the median distance.
+        """Take statistics from the centres of training features, and the median distance, if possible of ``new`` data.
 
-        The median is over ``new``, features of data that the network was not trained on, if there are any: features of
-        training data lie closer to their means.
+        Features of training data lie closer to their means than those of data that the network was not trained on.
         """
         features = as_interval(features)
         for name, value in fit_statistics(features.center, labels, self.num_classes)._asdict().items():
@@ -241,10 +234,7 @@ class Distance(torch.nn.Module):
         return squared_distance(features, self.statistics) / self.median
 
     def make_room(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
-        """Give the tensors the shapes that they have in ``state``, where these fit each other; others stay as they are.
-
-        Loading does this first, since the number of features is only known when the distance is fitted.
-        """
+        """Before loading, take the shapes that the tensors have in ``state``, if they fit; fitting decides on them."""
         shapes = [tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state]
         features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))  # of the directions
         width = rank if rank == features else rank + features
@@ -287,10 +277,7 @@ class DistanceRadius(torch.nn.Module):
         self.fitted.fill_(True)
 
     def excess(self, features: Features) -> Tensor:
-        """How much farther than usual, ``(N,)``: 0 up to the median distance, 1 at twice that.
-
-        Where features or their distance overflow, the largest number: nothing is known about such a row.
-        """
+        """How much farther than usual, ``(N,)``: 0 up to the median distance, 1 at twice that, huge on overflow."""
         relative = [distance(part) for distance, part in zip(self.distances, features, strict=True)]
         excess = (torch.stack(relative).mean(0) - 1).clamp_min(0)
         return excess.nan_to_num(nan=torch.finfo(excess.dtype).max)
@@ -308,12 +295,6 @@ class Observed(NamedTuple):
     features: tuple[Interval, ...]
     logits: Interval
     labels: Tensor
-
-    @classmethod
-    def concatenate(cls, parts: Iterable["Observed"]) -> "Observed":
-        """All rows of several batches."""
-        features, logits, labels = zip(*parts, strict=True)
-        return cls(tuple(map(cat, zip(*features, strict=True))), cat(logits), torch.cat(labels))
 
     def take(self, rows: Tensor) -> "Observed":
         """The rows of a mask."""

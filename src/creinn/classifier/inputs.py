@@ -17,12 +17,7 @@ from creinn.numerics import first_index
 
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
-    """Inputs in batches of rows; of an iterable of batches, each one, without the targets that may come with it.
-
-    Raises:
-        TypeError: If ``x`` is neither.
-        ValueError: If its parts differ in their numbers of rows.
-    """
+    """Inputs in batches of rows; of an iterable of batches, each one, without the targets that may come with it."""
     if _is_part(x) or isinstance(x, Mapping | tuple):
         x = as_inputs(x)
         for start in range(0, count_rows(x), batch_size):
@@ -35,12 +30,7 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterator[tuple[Any, Any]]:
-    """Inputs and classes in batches, from a pair of both, or from an iterable of such pairs.
-
-    Raises:
-        TypeError: If ``data`` are neither.
-        ValueError: If there is not one class per row.
-    """
+    """Inputs and classes in batches, from a pair of both, or from an iterable of such pairs."""
     is_pair = isinstance(data, tuple | list) and len(data) == 2
     if is_pair and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1])):
         x, y = as_inputs(data[0]), data[1]
@@ -56,24 +46,15 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterator[tuple[An
 
 
 def as_inputs(x: Any) -> Any:
-    """Inputs with arrays as tensors, and any mapping as a dict.
-
-    Raises:
-        TypeError: If ``x`` is something else.
-    """
+    """Inputs with arrays as tensors, and any mapping as a dict; refuses what are no inputs."""
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
-        raise TypeError(
-            f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {type(x).__name__}."
-        )
+        found = type(x).__name__
+        raise TypeError(f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}.")
     return _each(_as_tensor, dict(x) if isinstance(x, Mapping) else x)
 
 
 def count_rows(x: Any) -> int:
-    """The number of rows of inputs, which all their parts have.
-
-    Raises:
-        ValueError: If they have not.
-    """
+    """The number of rows of inputs; refuses parts that differ in it."""
     rows = _rows(x)
     if len(set(rows.values())) != 1 or None in rows.values():
         found = ", ".join(f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items())
@@ -140,10 +121,9 @@ def in_words(x: Any) -> str:
     """
     words = []
     for name, part in _parts(x).items():
-        kind = "Interval of " if isinstance(part, Interval) else ""
-        is_numbers = isinstance(part, Tensor | Interval)
-        words.append(f"{kind}{part.dtype} of shape {tuple(part.shape)}" if is_numbers else type(part).__name__)
-        words[-1] = f"{name} {words[-1]}".strip()
+        numbers = f"{part.dtype} of shape {tuple(part.shape)}" if isinstance(part, Tensor | Interval) else ""
+        what = f"Interval of {numbers}" if isinstance(part, Interval) else numbers or type(part).__name__
+        words.append(f"{name} {what}".strip())
     return words[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(words)}"
 
 

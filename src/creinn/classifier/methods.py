@@ -1,6 +1,5 @@
 """Every method by name, in one table that saving, commands, experiments, benchmarks and the demo read.
 
-``snn-norm`` is the SNN with batch norm on its logits; ``creinn-d`` the CreINN whose radii come from distances;
 ``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets;
 Deep Ensembles are those of ``snn``, and ``creinn-d-deep`` has as many members as these. Importing this does not load
 torch: a class is imported when it is first built.
@@ -20,10 +19,7 @@ CLASSES: dict[str, str] = {
     "LaplaceBNN": "creinn.rivals.laplace",
     "DeepEnsemble": "creinn.rivals.snn",
 }
-"""Classifiers and the modules that define them: what can be saved.
-
-A constructor takes a network (an ensemble: its members), then what the method ``options`` gives, which must be JSON.
-"""
+"""What can be saved, and where it is defined; constructors take a network or members, then what ``options`` gives."""
 
 TIMES = "\u00d7"
 SOUND_RADII = 0.01  # of the usual at the start: the sets of a wide sound network are all of the simplex, and stay so
@@ -31,24 +27,16 @@ SOUND_RADII = 0.01  # of the usual at the start: the sets of a wide sound networ
 
 @dataclass(frozen=True)
 class Method:
-    """A way to learn and predict with one network.
+    """A way to learn and predict with one network."""
 
-    Args:
-        kind: The plain method that it is a variant of, or itself.
-        label: Its name in tables.
-        classifier: Its class, of :data:`CLASSES`.
-        layers: The layer family of its network.
-        options: Arguments of the classifier that make it a variant; ``layers`` stands for the layer family.
-        start: A method whose trained network is the start in experiments: its weights stay, as centres if the layers
-            are intervals. Only radii are learnt, or the distance from the training data is fitted.
-    """
-
-    kind: str
-    label: str
-    classifier: str
-    layers: str = "ordinary"
+    kind: str  # the plain method that it is a variant of, or itself
+    label: str  # its name in tables
+    classifier: str  # its class, of CLASSES
+    layers: str = "ordinary"  # the layer family of its network
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the classifier that make it a variant; ``layers`` stands for the layer family."""
     start: str | None = None
+    """A method whose trained network is the start in experiments: its weights stay; radii or a distance are learnt."""
 
     @property
     def is_credal(self) -> bool:
@@ -68,10 +56,8 @@ class Method:
     def build(self, architecture: Callable[..., Any], **options: Any) -> Any:
         """An untrained classifier; its initial weights come from torch's global generator.
 
-        Args:
-            architecture: Builds the network when called with ``layers``, the family that the method needs, such as
-                ``functools.partial(creinn.models.resnet18, num_classes=10)``.
-            **options: Arguments of the classifier, over those of the variant. In sound mode radii start small.
+        ``architecture`` builds the network when called with ``layers``, the family that the method needs; ``options``
+        are arguments of the classifier, over those of the variant. In sound mode radii start small.
 
         Example:
             >>> def network(layers):
@@ -98,20 +84,20 @@ _PLAIN = {
     "fsvi": Method("fsvi", "FSVI", "FSVI"),
     "bnn-l": Method("bnn-l", "BNN-L", "LaplaceBNN"),
 }
-_CREINN = Method("creinn", "CreINN", "CreINN", "interval")
 
 
-def _creinn(label: str, options: Mapping[str, Any], start: str | None = None) -> Method:
-    return replace(_CREINN, label=f"CreINN{label}", options=options, start=start)
+def _normed(plain: Method) -> Method:
+    return replace(plain, label=f"{plain.label}, logit norm", options={"logit_norm": True})
+
+
+def _creinn(variant: str = "", options: Mapping[str, Any] | None = None, start: str | None = None) -> Method:
+    return Method("creinn", f"CreINN{variant}", "CreINN", "interval", options or {}, start)
 
 
 METHODS: dict[str, Method] = {
     **_PLAIN,
-    "creinn": _CREINN,
-    **{
-        f"{name}-norm": replace(plain, label=f"{plain.label}, logit norm", options={"logit_norm": True})
-        for name, plain in _PLAIN.items()
-    },
+    "creinn": _creinn(),
+    **{f"{name}-norm": _normed(plain) for name, plain in _PLAIN.items()},
     "creinn-relative": _creinn(", relative radii", {"layers": "relative"}),
     "creinn-scaled": _creinn(", scaled norm", {"mode": "scaled"}),
     "creinn-bounds": _creinn(", bounds", {"loss": "bounds"}),
@@ -133,10 +119,7 @@ def find_class(name: str) -> Any:
 
 
 def base_method(method: str) -> str:
-    """The single method that a method is, or is an ensemble of.
-
-    Raises:
-        ValueError: If there is no such method.
+    """The single method that a method is, or is an ensemble of; refuses unknown names.
 
     Example:
         >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")

@@ -52,10 +52,7 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
 
 
 def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
-    """The layer from features to logits: the one of the path ``head``, or else a linear one.
-
-    Raises:
-        ValueError: If there is none.
+    """The layer from features to logits: the one of the path ``head``, or else a linear one; refuses to find none.
 
     Example:
         >>> find_head(torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
@@ -93,11 +90,7 @@ def observe(
 
 
 def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """One forward pass of a network that ends in its head: the head's input ``(N, D)`` and the logits ``(N, K)``.
-
-    Raises:
-        ValueError: If the network's output is not that of its head.
-    """
+    """One pass through a network that must end in its head: the head's input ``(N, D)`` and the logits ``(N, K)``."""
     head = find_head(network)
     with recording([head]) as calls:
         logits = network(x)
@@ -142,11 +135,7 @@ def named_stages(network: torch.nn.Module) -> tuple[str, ...]:
 
 
 def as_logits(output: Any, count: int) -> Any:
-    """``(N, K)`` of ``(N, K, 1, 1)``, and of ``(N,)`` where there is one logit; other shapes as they are.
-
-    Raises:
-        ValueError: If the output is something else than a tensor or an interval.
-    """
+    """``(N, K)`` of ``(N, K, 1, 1)``, and of ``(N,)`` for one logit; refuses what is no tensor or interval."""
     if not isinstance(output, Tensor | Interval):
         raise ValueError(
             f"The network should return logits (N, {count}) alone, but returns {in_words(output)}.{_NAME_IT}"
@@ -156,12 +145,30 @@ def as_logits(output: Any, count: int) -> Any:
     return output.flatten(1) if output.ndim > 2 and all(size == 1 for size in output.shape[2:]) else output
 
 
-def try_out(network: torch.nn.Module, x: Any) -> Any:
-    """The output of a network on a few rows.
+def check_network(
+    network: torch.nn.Module,
+    x: Any,
+    logits: int,
+    at: Sequence[str] = (),
+    head: str | None = None,
+    measures: bool = False,
+) -> None:
+    """Refuse a network that cannot be run on these rows, gives no logits, or no features where something ``measures``.
 
     Raises:
-        ValueError: If it cannot be run on them.
+        ValueError: If there is anything to refuse; the message says what was found, and what to do.
     """
+    output, who = _try_out(network, x), f"The network {type(network).__name__}"
+    if head is None:
+        output = as_logits(output, logits)
+    if measures or head is not None:
+        _check_features(network, x, at, head)
+    if head is not None:
+        output, who = observe(network, x, (), head)[1], f"The module {head!r}"
+    check_logits(as_logits(output, logits), logits, who)
+
+
+def _try_out(network: torch.nn.Module, x: Any) -> Any:
     try:
         return network(x)
     except Exception as error:
@@ -179,9 +186,6 @@ def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
 
     Probabilities are told by the last operation, where autograd knows it, or by rows that sum to 1. Rows that are all
     the same prove nothing: the bias of an untrained head may hold the log-frequencies of the classes.
-
-    Raises:
-        ValueError: If they are no logits.
     """
     if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
         raise ValueError(f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}")
@@ -192,11 +196,7 @@ def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
 
 
 def check_places(network: torch.nn.Module, at: Iterable[str], what: str = "to measure a distance at") -> None:
-    """Refuse paths that the network does not have.
-
-    Raises:
-        ValueError: If there is no such module.
-    """
+    """Refuse paths that the network does not have."""
     known = [path for path, _ in network.named_modules() if path]
     for path in at:
         if path not in known:
@@ -206,15 +206,8 @@ def check_places(network: torch.nn.Module, at: Iterable[str], what: str = "to me
 
 
 @torch.no_grad()
-def check_features(network: torch.nn.Module, x: Any, at: Sequence[str] = (), head: str | None = None) -> None:
-    """Refuse a network whose features are not found by the rules of this module, by running it on ``x``.
-
-    Raises:
-        ValueError: If a module of ``at``, or ``head``, runs not exactly once, or what is measured there is no tensor or
-            interval ``(N, D)`` or ``(N, C, ...)``. Without both: if the layer taken for the head runs not at all, more
-            than once, or not as the last linear one; if ``head(features(x))`` is not the network's output; or if
-            features are not ``(N, D)``.
-    """
+def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: str | None) -> None:
+    """Refuse a network whose features are not found by the rules of this module, by running it on ``x``."""
     if at or head is not None:
         _check_named(network, x, at, head)
         return

@@ -40,11 +40,7 @@ class Checkpoint:
     fingerprint: dict[str, Any]
 
     def write(self, path: Path) -> None:
-        """Write to a file, all or nothing.
-
-        Raises:
-            OSError: If it cannot be written; the checkpoint that was there before is intact.
-        """
+        """Write to a file, all or nothing."""
         tensors = {f"model/{name}": value for name, value in self.weights.items()}
         tensors |= {f"optimizer/{name}": value for name, value in self.optimizer.items()}
         header = {name: getattr(self, name) for name in ("rows", "scaler", "fingerprint")}
@@ -52,24 +48,17 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a file back.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is truncated, is something else, or was written by a newer version.
-    """
+    """Read a file back; refuses one that is truncated, something else, or written by a newer version."""
     tensors, header = read_tensors(path)
     if header.get("what") != _WHAT:
         raise ValueError(f"{path} holds no training checkpoint, but a {header.get('what')}.")
     if header["format"] > FORMAT:
         raise ValueError(f"{path} has format {header['format']}, newer than {FORMAT}. Update creinn to read it.")
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
-    for key, value in tensors.items():
-        part, _, name = key.partition("/")
-        parts[part][name] = value
-    return Checkpoint(
-        parts["model"], parts["optimizer"], header["scaler"], tuple(header["rows"]), header["fingerprint"]
+    weights, optimizer = (
+        {key.removeprefix(part): value for key, value in tensors.items() if key.startswith(part)}
+        for part in ("model/", "optimizer/")
     )
+    return Checkpoint(weights, optimizer, header["scaler"], tuple(header["rows"]), header["fingerprint"])
 
 
 class RunFiles:
@@ -93,12 +82,7 @@ class RunFiles:
         self._unwritten: dict[str, Checkpoint] = {}
 
     def resume(self) -> list[Row]:
-        """Go on from the last checkpoint, or write the first one; returns the history so far.
-
-        Raises:
-            ValueError: If the checkpoint is damaged, belongs to another run, or is beyond the epochs asked for.
-            OSError: If the directory cannot be written to.
-        """
+        """Go on from the last checkpoint, which must be of this run, or write the first one; the history so far."""
         if self._folder is None:
             return []
         path, rows = self._folder / LAST, []
@@ -122,11 +106,7 @@ class RunFiles:
         return rows
 
     def epoch_ended(self, rows: list[Row]) -> None:
-        """Keep the state after an epoch, and write it if a checkpoint is due.
-
-        Raises:
-            OSError: If a file cannot be written; the checkpoint before is intact.
-        """
+        """Keep the state after an epoch, and write it if a checkpoint is due."""
         improved = best_index(rows) == len(rows) - 1
         if self._folder is None and not (improved and self._config.keep == "best"):
             return
@@ -139,12 +119,7 @@ class RunFiles:
                 self._write(self._folder)
 
     def ended(self, interrupted: bool) -> None:
-        """Write what is not yet written, and give the model the weights to keep.
-
-        Raises:
-            OSError: If a file cannot be written; the checkpoint before is intact.
-            ValueError: If the best weights are asked for, but their file is gone.
-        """
+        """Write what is not yet written, and give the model the weights to keep."""
         if self._folder is not None:
             self._write(self._folder)
         if self._config.keep == "best" and not interrupted:

@@ -43,7 +43,7 @@ class Rows(ABC):
     def __init__(self, count: int, like: Tensor, name: str) -> None:
         if count == 0:
             raise ValueError(f"{name} is empty.")
-        self._count, self._like = count, like
+        self._count, self._like, self._name = count, like, name
 
     def __len__(self) -> int:
         return self._count
@@ -74,19 +74,10 @@ class Rows(ABC):
 
 
 def as_rows(data: Any, num_classes: int, like: Tensor, name: str, workers: int = 0) -> Rows:
-    """Bring ``data`` into one form and check them.
-
-    Args:
-        data: A pair ``(inputs, targets)``: inputs ``(N, ...)`` as an :class:`~creinn.interval.Interval` or anything
-            that ``torch.as_tensor`` takes, or a dict or tuple of tensors; targets ``(N,)`` integers; a third entry are
-            weights ``(N,)`` of the rows. Or a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of pairs.
-        num_classes: Targets lie in ``0 .. num_classes - 1``.
-        like: Floating inputs get its dtype, and batches its device.
-        name: What the data are called in error messages.
-        workers: Processes that load the rows of a torch ``Dataset``.
+    """Bring ``data``, as :func:`creinn.fit` takes them, into one form and check them.
 
     Raises:
-        TypeError: If the data are none of these, or targets not integers.
+        TypeError: If the data are of another kind, or targets not integers.
         ValueError: If data are empty, lengths differ, an input is not finite, a target is no class, or a weight is not
             positive.
     """
@@ -134,7 +125,7 @@ class Loaded(Rows):
 
     def __init__(self, dataset: Any, num_classes: int, like: Tensor, name: str, workers: int) -> None:
         super().__init__(len(dataset), like, name)
-        self._dataset, self._num_classes, self._name, self._workers = dataset, num_classes, name, workers
+        self._dataset, self._num_classes, self._workers = dataset, num_classes, workers
 
     def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
         sampler = [index.tolist() for index in order]

@@ -143,9 +143,8 @@ class Guard:
         self._first = torch.tensor(_NEVER, device=device)
 
     @torch.no_grad()
-    def watch(self, step: int, loss: Tensor, gradients: Iterable[Tensor]) -> None:
+    def watch(self, step: int, loss: Tensor, gradients: list[Tensor]) -> None:
         """Look at one step, between its backward pass and its update."""
-        gradients = list(gradients)
         total = loss
         if gradients:
             total = loss + torch.nn.utils.get_total_norm(gradients, foreach=loss.device.type in ("cpu", "cuda"))
@@ -159,13 +158,7 @@ class Guard:
 
 
 def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch) -> str:
-    """Run a failed step again, without an update, and say what in it was not finite first.
-
-    Args:
-        model: The model, with the weights of that step.
-        forward: From a batch to prediction and loss.
-        batch: That of the step, augmented.
-    """
+    """Run a failed step again, on its augmented batch and without an update, and say what was not finite first."""
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
         row = int(batch.rows[first])

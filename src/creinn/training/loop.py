@@ -22,7 +22,7 @@ from creinn.training.checkpoint import RunFiles
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, InMemory, Rows, as_rows, shuffled
 from creinn.training.diagnose import Guard, explain_failure
-from creinn.training.history import History, Running, is_out_of_patience
+from creinn.training.history import History, Row, Running, is_out_of_patience
 from creinn.training.seeding import derived_seed, own_randomness, seed_everything
 from creinn.training.start import start_training, training_only
 
@@ -40,10 +40,9 @@ def fit(
     """Train ``model`` in place; it ends in eval mode, on the device of the configuration.
 
     With ``config.directory`` a run that was killed at any moment, or interrupted by Ctrl-C, goes on from its last
-    checkpoint when ``fit`` is called with the same arguments again, and ends with the weights that it would have had
-    without the interruption, bit for bit: on the same machine, with the same torch and number of threads, and data that
-    are the same tensors in the same order. Elsewhere only up to rounding, for sums are taken in another order there.
-    An interrupted epoch starts anew. More epochs may be asked for than before.
+    checkpoint when ``fit`` is called with the same arguments, or more epochs, again. An interrupted epoch starts anew.
+    The run ends with the weights that it would have had without the interruption: bit for bit on the same machine, with
+    the same torch, number of threads and order of data; elsewhere up to rounding.
 
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
@@ -87,6 +86,15 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
         with half if config.mixed_precision else nullcontext():
             prediction = model(batch.x)
             return prediction, model.loss(prediction, batch.y, batch.weight)
+
+    def validate() -> Row:
+        if val is None:
+            return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
+        running = Running(device)
+        with evaluating(model), torch.no_grad():
+            for batch in val.in_order(config.batch_size):
+                running.add(*forward(batch), batch.y, batch.weight)
+        return running.means("val_")
 
     with own_randomness(device, config.deterministic):
         seed_everything(derived_seed(config.seed, 0))
@@ -133,7 +141,7 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                             )
                         bar.set_postfix(_shown(model, running.means()), refresh=False)
                         bar.update(step - bar.n % steps)
-                numbers = running.means() | _validate(model, forward, val, config.batch_size, device)
+                numbers = running.means() | validate()
                 seconds = time.perf_counter() - started
                 rows.append({"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds})
                 files.epoch_ended(rows)
@@ -158,18 +166,10 @@ def fit_members(
     config: TrainConfig,
     augment: Augment | None = None,
 ) -> tuple[list[AnyClassifier], list[History]]:
-    """Build and train the ``count`` members of an ensemble, each from a seed of its own; data as in :func:`fit`.
+    """Train ``count`` members of an ensemble as :func:`fit` does, each in a folder of its own in ``config.directory``.
 
-    Args:
-        build: Makes an untrained classifier; called with torch seeded.
-        count: How many.
-        train_data: Training data.
-        val_data: Validation data, or ``None``.
-        config: Settings; ``seed`` decides the seeds of the members, and each has a folder of its own in ``directory``.
-        augment: As in :func:`fit`.
-
-    Returns:
-        Classifiers and histories; fewer than ``count`` if the last history is ``interrupted``.
+    ``build`` makes an untrained classifier, with torch seeded; ``config.seed`` decides the seeds of the members. Gives
+    classifiers and histories; fewer than ``count`` if the last history is ``interrupted``.
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
@@ -185,11 +185,7 @@ def fit_members(
 
 
 def choose_device(name: str) -> torch.device:
-    """The torch device of that name; ``"auto"`` is a GPU if there is one.
-
-    Raises:
-        ValueError: If torch does not know the name, or cannot use the device.
-    """
+    """The torch device of that name, if it can be used; ``"auto"`` is a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -199,22 +195,6 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'.") from error
     return device
-
-
-def _validate(
-    model: Classifier,
-    forward: Callable[[Batch], tuple[Prediction, Tensor]],
-    val: Rows | None,
-    batch_size: int,
-    device: torch.device,
-) -> dict[str, float | None]:
-    if val is None:
-        return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-    running = Running(device)
-    with evaluating(model), torch.no_grad():
-        for batch in val.in_order(batch_size):
-            running.add(*forward(batch), batch.y, batch.weight)
-    return running.means("val_")
 
 
 def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None) -> None:
@@ -260,6 +240,6 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
         raise TypeError(f"{type(model).__name__} needs train_data in memory: pass a pair of tensors (inputs, targets).")
 
 
-def _shown(model: Classifier, means: dict[str, float | None]) -> dict[str, str]:
+def _shown(model: Classifier, means: Row) -> dict[str, str]:
     hidden = {"width"} if not getattr(model, "is_interval", False) else set()  # a CreINN-D has it after training only
     return {name: f"{value:.4f}" for name, value in means.items() if value is not None and name not in hidden}

@@ -15,15 +15,9 @@ from creinn.rivals import SNN
 
 
 def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """A CreINN around the network of a trained model, whose weights it shares where it is not converted.
+    """A CreINN, of options ``form``, around the network and norm of a trained model, whose weights it shares.
 
-    Batch norm on the logits comes along.
-
-    Args:
-        model: An ordinary model, or a CreINN.
-        form: Options of the CreINN, among them ``mode``.
-        needs_radii: Whether an ordinary network becomes its interval twin (:func:`creinn.convert`); a distance comes on
-            top of a network as it is.
+    If it ``needs_radii``, an ordinary network becomes its interval twin; a distance comes on top of it as it is.
 
     Raises:
         ValueError: If the network has no interval twin, or is an interval network of another mode.
@@ -44,11 +38,8 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
 def training_only(model: torch.nn.Module, part: str) -> Iterator[None]:
     """Let gradients reach only that part of ``model``; afterwards everything is as it was.
 
-    ``"radii"`` are the radii of weights and biases, and the radius's scale and shift in interval batch norms. Centres,
-    their batch norm parameters and statistics, and all else get no gradient. What had none before gets none now.
-
-    Raises:
-        ValueError: If ``part`` is ``"radii"`` and there is no radius that can be trained.
+    ``"radii"``, which there must be, are those of weights and biases, and the radius's scale and shift in interval
+    batch norms. Centres, their norms and all else get no gradient. What had none before gets none now.
     """
     if part == "all":
         yield
