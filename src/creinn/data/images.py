@@ -89,7 +89,7 @@ class Tree:
         """
         where, images = self.where, self.images
         for name in images:
-            if "/" not in name:
+            if len(PurePosixPath(name).parts) == 1:
                 raise ValueError(f"{where}: {name} is in no class folder. Put each image into the folder of its class.")
         filled = set(map(_class, images))
         found = filled | {_class(name) for name in self.names if name.endswith("/") and not _is_stray(name)}
@@ -136,8 +136,9 @@ def is_image(name: str) -> bool:
 
 
 def _is_stray(name: str) -> bool:
-    """Whether a file or folder is none of the data: hidden, or left behind by macOS."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in PurePosixPath(name).parts)
+    """Whether a file or folder is none of the data: the root, hidden, or left behind by macOS."""
+    parts = PurePosixPath(name).parts
+    return not parts or any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
 
 def read_classes(
@@ -155,7 +156,7 @@ def labels_of(files: Sequence[str], order: Sequence[str]) -> Tensor:
 
 
 def _class(name: str) -> str:
-    return name.partition("/")[0]
+    return PurePosixPath(name).parts[0]
 
 
 def read_pair(
