@@ -173,11 +173,9 @@ class CredalSet:
         Raises:
             ValueError: For another name, or ``"interval"`` with K != 2.
         """
-        if measure == "entropy":
-            return entropy_uncertainty(self.lower, self.upper)
-        if measure == "interval":
-            return interval_uncertainty(self.lower, self.upper)
-        raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
+        if measure not in ("entropy", "interval"):
+            raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
+        return (entropy_uncertainty if measure == "entropy" else interval_uncertainty)(self.lower, self.upper)
 
     def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Largest entropy of a member, in bits; on request with it. See :func:`creinn.credal.entropy.upper_entropy`."""
@@ -198,9 +196,7 @@ class CredalSet:
         return RULES[rule](self.lower, self.upper)
 
     def vertices(self) -> Tensor:
-        """All extreme points of one set, (vertices, K), in lexicographic order.
-
-        Every class but at most one is at a bound; intervals no wider than rounding count as points.
+        """All extreme points of one set, (vertices, K), in lexicographic order; widths of rounding count as 0.
 
         Raises:
             ValueError: For a batch, or when more than 16 classes have an interval with two ends.

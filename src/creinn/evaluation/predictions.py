@@ -19,30 +19,22 @@ BINS = 15
 
 
 class Reliability(NamedTuple):
-    """Predictions by the probability of their class, bin by bin; ``confidence`` and ``accuracy`` are NaN in empty bins.
+    """Predictions by the probability of their class, bin by bin; a bin contains its upper edge, not its lower one."""
 
-    ``edges`` has one entry more than the others; a bin contains its upper edge, not its lower one.
-    """
-
-    edges: Numbers
+    edges: Numbers  # one more than the others
     rows: npt.NDArray[np.int64]
-    confidence: Numbers
+    confidence: Numbers  # NaN in empty bins, as accuracy
     accuracy: Numbers
 
 
 class SetDecisions(NamedTuple):
-    """How good sets of classes are.
+    """How good sets of classes are."""
 
-    ``coverage`` is the share of sets that contain the true class, ``size`` the mean number of classes, ``single`` the
-    share of sets that are one class, ``single_accuracy`` the accuracy of those, ``None`` if there are none, and
-    ``discounted`` the discounted accuracy: a set of m classes that contains the true one counts 1/m.
-    """
-
-    coverage: float
-    size: float
-    single: float
-    single_accuracy: float | None
-    discounted: float
+    coverage: float  # share of sets that contain the true class
+    size: float  # mean number of classes
+    single: float  # share of sets that are one class
+    single_accuracy: float | None  # of those; None if there are none
+    discounted: float  # accuracy where a set of m classes that contains the true one counts 1/m
 
 
 def log_loss(probabilities: Any, labels: Any) -> float:
@@ -72,13 +64,10 @@ def brier(probabilities: Any, labels: Any) -> float:
 
 
 def reliability(probabilities: Any, labels: Any, bins: int = BINS, predicted: Any = None) -> Reliability:
-    """How often the predicted class is right, by how probable it is said to be.
+    """How often the predicted class is right, by how probable it is said to be; in bins of equal width.
 
-    The bins are of equal width between 0 and 1. Without ``predicted`` classes the most probable ones are taken, the
-    first where several are.
-
-    Raises:
-        ValueError: If there are no bins; and what :func:`log_loss` raises.
+    Without ``predicted`` classes the most probable ones are taken, the first where several are. Raises what
+    :func:`log_loss` does, and a ValueError if there are no bins.
 
     Example:
         >>> found = reliability([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1], bins=2)
@@ -147,10 +136,8 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     truth = as_labels(labels, sets.shape[1], len(sets))
     size = sets.sum(1)
     if not size.all():
-        raise ValueError(
-            f"The set of row {int(size.argmin())} is empty. A decision keeps one class at least: where none is to be "
-            "ruled out, keep all."
-        )
+        row = int(size.argmin())
+        raise ValueError(f"The set of row {row} is empty. A decision keeps at least one; in doubt, keep all.")
     covered = sets[np.arange(len(sets)), truth]
     single = size == 1
     return SetDecisions(
@@ -186,10 +173,6 @@ def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_
 
     Raises:
         ValueError: If ``threshold`` is not in [0, 1], or the rows are not distributions.
-
-    Example:
-        >>> threshold_sets([[0.5, 0.4, 0.1], [0.3, 0.3, 0.4]], 0.4).tolist()
-        [[True, True, False], [False, False, True]]
     """
     p = as_distributions(probabilities)
     sets: npt.NDArray[np.bool_] = p >= _as_share(threshold, "threshold")
@@ -200,13 +183,11 @@ def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_
 def tail_for_size(probabilities: Any, size: float) -> float:
     """The least tail with which the sets of :func:`cumulative_sets` have at most ``size`` classes on average.
 
-    A set grows when the tail falls below what its classes leave. Sets for which that is equal grow together, so the
-    mean size may be less than ``size``. Classes of probability 0 are never needed. Raises what
-    :func:`threshold_for_size` does.
+    Sets that grow at the same tail grow together, so the mean size may be less than ``size``. Classes of probability 0
+    are never needed. Raises what :func:`threshold_for_size` does.
 
     Example:
-        >>> p = [[0.75, 0.125, 0.125], [0.5, 0.25, 0.25]]
-        >>> tail_for_size(p, 1.5)  # the second row takes its second class: a quarter is left to the third
+        >>> tail_for_size([[0.75, 0.125, 0.125], [0.5, 0.25, 0.25]], 1.5)  # a quarter is left to the third of row 1
         0.25
     """
     p = as_distributions(probabilities)
@@ -240,9 +221,8 @@ def _first_left_out(levels: Numbers, size: float) -> float | None:
     """Largest level that is out when as many classes beside the first of each row are in as the mean size allows."""
     rows, classes = len(levels), levels.shape[1] + 1
     if not 1 <= size <= classes:
-        raise ValueError(
-            f"size is the mean number of classes in a set, from 1 to {classes} for {classes} classes, found {size!r}."
-        )
+        allowed = f"from 1 to {classes} for {classes} classes"
+        raise ValueError(f"size is the mean number of classes in a set, {allowed}, found {size!r}.")
     total = math.floor(size * rows)  # one too few, or too many, where the product is rounded
     total += (total + 1) / rows <= size
     total -= total / rows > size

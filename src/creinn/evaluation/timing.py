@@ -22,14 +22,11 @@ _DOUBT = 2.0  # what is expected to take this many times the limit is not even t
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call over so many rounds: least and median, and the median of the processor time of all threads.
-
-    A busy machine spoils the first two more than the last, which in turn does not see what threads gain.
-    """
+    """Seconds per call over so many rounds."""
 
     least: float
     median: float
-    processor: float
+    processor: float  # median over all threads: a busy machine spoils it less, but it does not see what threads gain
     rounds: int
 
 
@@ -98,9 +95,8 @@ def interleaved(
 def ratios(outcome: Outcome, reference: Outcome | None) -> dict[str, float] | None:
     """Times as multiples of the reference's, each kind by itself; ``None`` if one of the two was left out.
 
-    Example:
-        >>> ratios(Timing(3.0, 8.0, 9.0, 5), Timing(1.0, 2.0, 2.0, 5))
-        {'median': 4.0, 'least': 3.0, 'processor': 4.5}
+    >>> ratios(Timing(3.0, 8.0, 9.0, 5), Timing(1.0, 2.0, 2.0, 5))
+    {'median': 4.0, 'least': 3.0, 'processor': 4.5}
     """
     if not isinstance(outcome, Timing) or not isinstance(reference, Timing):
         return None
@@ -109,12 +105,7 @@ def ratios(outcome: Outcome, reference: Outcome | None) -> dict[str, float] | No
 
 
 def failure(error: Exception) -> Skipped:
-    """The outcome of a contender that raised an error.
-
-    Example:
-        >>> failure(ValueError("too   wide"))
-        Skipped(reason='failed, ValueError: too wide')
-    """
+    """The outcome of a contender that raised an error."""
     return Skipped(f"failed, {type(error).__name__}: {' '.join(str(error).split())}")
 
 
