@@ -22,10 +22,11 @@ from benchmarks.speed.contenders import (
     new_classifier,
     training_step,
 )
+from benchmarks.speed.limits import Outcome, Skipped, timed
 from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
 from benchmarks.speed.settings import Settings
 
-from creinn.evaluation.timing import Outcome, Skipped, Timing, failure, interleaved, ratios
+from creinn.evaluation.timing import Timing, failure, ratios
 
 Record = dict[str, Any]
 
@@ -87,9 +88,7 @@ def _training(settings: Settings, architecture: Architecture) -> Record:
         for name in TRAINED
         if name in settings.contenders
     }
-    outcomes = interleaved(
-        makers, settings.rounds, seconds=settings.seconds, limit=settings.limit, device=settings.device
-    )
+    outcomes = timed(makers, settings.rounds, settings.seconds, settings.limit, settings.device)
     return {"model": architecture.name, "batch": batch, "contenders": _plain(outcomes)}
 
 
@@ -142,14 +141,9 @@ def _predictions(
     """Times of predictions for a batch of so many rows."""
     x = contenders.architecture.inputs(rows, settings.device)
     with torch.no_grad():
-        return interleaved(
-            {name: partial(contenders.call, name, x) for name in names},
-            settings.rounds,
-            seconds=seconds or settings.seconds,
-            limit=settings.limit,
-            device=settings.device,
-            smaller=smaller,
-        )
+        makers = {name: partial(contenders.call, name, x) for name in names}
+        seconds = seconds or settings.seconds
+        return timed(makers, settings.rounds, seconds, settings.limit, settings.device, smaller)
 
 
 def _memory(settings: Settings, contenders: Contenders) -> Record:
@@ -166,7 +160,7 @@ def _memory(settings: Settings, contenders: Contenders) -> Record:
                 held = held_bytes(contenders.model(name, len(x)))
                 results[name] = {"held_bytes": held, "inference_peak_bytes": peak_bytes(call, settings.device)}
         except Exception as error:
-            results[name] = {"skipped": failure(error).reason}
+            results[name] = {"skipped": failure(error)}
             continue
         if name in TRAINED:
             results[name] |= _training_memory(new_classifier(name, architecture).to(x.device), x, target)
@@ -198,8 +192,8 @@ def _plain(outcomes: Mapping[str, Outcome]) -> dict[str, Record]:
             result[name] = {"skipped": outcome.reason}
             continue
         seconds = {f"{kind}_s": getattr(outcome, kind) for kind in ("median", "least", "processor")}
-        found = {f"to_{base}": ratios(outcome, outcomes.get(base)) for base in (REFERENCE, FOLDED)}
-        known = {base: ratio for base, ratio in found.items() if ratio is not None}
+        bases = {f"to_{base}": outcomes.get(base) for base in (REFERENCE, FOLDED)}
+        known = {key: ratios(outcome, base) for key, base in bases.items() if isinstance(base, Timing)}
         result[name] = {**seconds, "rounds": outcome.rounds, **known}
     return result
 
