@@ -100,8 +100,7 @@ def test_every_step_between_a_relu_and_a_layer(kind):
 
 def test_all_that_tracing_accepts_is_drawn():
     network = Network([Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)])
-    nodes = _trace_in(network, False, ("ordinary",))
-    used = {node.target for node in nodes}
+    used = {node.meta["target"] for node in _trace_in(network, False, ("ordinary",)).nodes}
     ours = {*functions.FUNCTIONS.values(), interval.cat, interval.stack}
     renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # recorded as methods, and as floordiv
     assert set(functions.TARGETS) - ours - renamed - used == set()

@@ -26,6 +26,7 @@ _REASONS = {
         "it multiplies activations by a softmax of activations, for which no interval version is known here"
     ),
     "(rnn|lstm|gru)(cell)?$": "recurrent layers have no interval version",
+    "(gt|ge|lt|le|eq|ne)$": "the forward pass may not depend on what it computes from its input",
 }
 
 

@@ -76,12 +76,17 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
         raise GraphError(f"{type(network).__name__} cannot be copied, which tracing needs: {error}") from error
     training, evaluation = (_trace_in(duplicate, mode, families) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
-    new = _Translation(layers)
-    new.run(training, evaluation)
-    paths = [node.target for node in new.graph.nodes if node.op == "call_module"]
+    _check_inplace(list(training.nodes), layers)
+    added = _join_modes(training, evaluation, layers)
+    graph = fx.Graph(tracer_cls=GraphTracer)
+    graph.output(graph.graph_copy(training, {}))
+    for node in graph.nodes:
+        node.meta.clear()
+    graph.lint()
+    paths = [node.target for node in graph.nodes if node.op == "call_module"]
     check_paths(paths)
     called = {layers[path] for path in paths if path in layers}
-    return Traced(new.graph, {path: layer for path, layer in layers.items() if layer in called} | new.added)
+    return Traced(graph, {path: layer for path, layer in layers.items() if layer in called} | added)
 
 
 def check_paths(paths: Iterable[Any]) -> None:
@@ -142,16 +147,12 @@ class _Proxy(fx.Proxy):
 
 
 class _StrictTracer(GraphTracer):
-    """Tracer that knows the layers of some families and refuses everything else that hides its computation."""
+    """Records layers of some families and known functions, and refuses everything else where it is called."""
 
     def __init__(self, families: Collection[str]) -> None:
         super().__init__()
         self.families = families
-
-    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        node = super().create_node(*args, **kwargs)
-        node.meta["line"] = _line()
-        return node
+        self.kinds: dict[fx.Node, Kind] = {}
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
@@ -169,126 +170,124 @@ class _StrictTracer(GraphTracer):
         except Exception as error:
             raise GraphError(f"{_place(path, m)}: its forward pass cannot be traced: {error}") from error
 
+    def create_node(self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any) -> fx.Node:
+        """A node that calls a layer by its path in the network, or a function of ours; ``meta`` says what it was."""
+        meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
+        try:
+            *known, gives = self._known(kind, target, args, kwargs)
+        except ValueError as error:
+            raise GraphError(f"{meta['where']}: {error}.") from error
+        node = super().create_node(*known)
+        node.meta.update(meta)
+        self.kinds[node] = gives
+        return node
 
-def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str]) -> list[fx.Node]:
+    def _known(self, op: str, target: Any, args: Any, kwargs: Any) -> tuple[str, Any, Any, Any, Kind]:
+        """The node to record, and what it gives."""
+        if op == "placeholder":
+            return op, "x", (), {}, "value"
+        if op == "get_attr":
+            raise ValueError(f"the tensor {_path(target)!r} is used directly, outside of a known layer")
+        if op == "call_module":
+            path, operands = _path(target), (*args, *kwargs.values())
+            if len(operands) != 1 or not self._is_value(operands[0]):
+                raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
+            return op, path, operands, {}, "value"
+        if op == "output":
+            if not self._is_value(args[0]):
+                raise ValueError(f"the network must return one tensor of logits, but returns {_shown(args[0])}")
+            return op, target, args, kwargs, "value"
+        name = _name(op, target, args)
+        args = args[:1] if target is getattr else args
+        kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
+        return "call_function", FUNCTIONS[name], args, kwargs, check_call(name, args, kwargs, self.kinds)
+
+    def _is_value(self, argument: Any) -> bool:
+        return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
+
+    def _where(self) -> str:
+        """The module whose forward pass is running, and the line."""
+        path, kind = next(reversed(self.module_stack.values()), ("", None))
+        name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
+        line = _line()
+        return (f"{_path(path)} ({name})" if _path(path) else name) + (f", {line}" if line else "")
+
+
+def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str]) -> fx.Graph:
     for module in network.modules():
         module.training = training
     root = torch.nn.Sequential(network)  # calls it with one argument, so that further ones take their defaults
-    return list(_StrictTracer(families).trace(root).nodes)
+    return _StrictTracer(families).trace(root)
 
 
-class _Translation:
-    """From the nodes that torch recorded to layers and known functions."""
+def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
+    """Our name of the function, method or attribute that is called."""
+    if target is getattr:
+        if args[1] not in _ATTRIBUTES:
+            raise ValueError(f"unknown attribute '.{args[1]}': only {', '.join(_ATTRIBUTES)} can be read off a value")
+        return _ATTRIBUTES[args[1]]
+    if op == "call_method":
+        if target not in METHODS:
+            raise ValueError(f"unknown method '.{target}()': {reason(target)}")
+        return METHODS[target]
+    if target not in TARGETS:
+        name = getattr(target, "__name__", repr(target))
+        raise ValueError(f"unknown function '{getattr(target, '__module__', '?')}.{name}': {reason(name)}")
+    return TARGETS[target]
 
-    def __init__(self, layers: Mapping[str, torch.nn.Module]) -> None:
-        self.layers = layers
-        self.interval = any(family_of(layer) in INTERVAL_FAMILIES for layer in layers.values())
-        self.graph = fx.Graph(tracer_cls=GraphTracer)
-        self.added: dict[str, torch.nn.Module] = {}
-        self.new: dict[fx.Node, fx.Node] = {}
-        self.kinds: dict[fx.Node, Kind] = {}
 
-    def run(self, training: list[fx.Node], evaluation: list[fx.Node]) -> None:
-        """Translate node by node; the nodes of eval mode serve to find what depends on the mode."""
-        _check_inplace(training, self.layers, INPLACE - REBOUND if self.interval else INPLACE)
-        for node, other in zip(training, evaluation, strict=False):  # they differ before one of them ends
-            try:
-                self._translate(node, other)
-            except GraphError:
-                raise
-            except ValueError as error:
-                raise GraphError(f"{_where(node)}: {error}.") from error
-        self.graph.lint()
-
-    def _translate(self, node: fx.Node, other: fx.Node) -> None:
-        kind: Kind = "value"
-        if _signature(node) != _signature(other):
-            raise ValueError(
-                f"the forward pass depends on the mode: {_shown(node)} in training, {_shown(other)} in eval mode. "
-                "Only dropout may"
+def _join_modes(
+    training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
+) -> dict[str, torch.nn.Module]:
+    """Refuse graphs that differ in more than dropout; one that follows the mode becomes a layer. These are returned."""
+    dropouts: list[fx.Node] = []
+    for node, other in zip(training.nodes, evaluation.nodes, strict=False):  # they differ before one of them ends
+        (here, training_here), (there, training_there) = _without_mode(node), _without_mode(other)
+        if here != there:
+            raise GraphError(
+                f"{node.meta['where']}: the forward pass depends on the mode: {_shown(node)} in training, "
+                f"{_shown(other)} in eval mode. Only dropout may."
             )
-        if node.op == "placeholder":
-            new = self.graph.placeholder("x")
-        elif node.op == "get_attr":
-            raise ValueError(f"the tensor {_path(str(node.target))!r} is used directly, outside of a known layer")
-        elif node.op == "call_module":
-            path, operands = _path(str(node.target)), [*node.args, *node.kwargs.values()]
-            if len(operands) != 1 or not self._is_value(operands[0]):
-                raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
-            new = self.graph.call_module(path, (self.new[operands[0]],))  # type: ignore[index]
-        elif node.op == "output":
-            if not self._is_value(node.args[0]):
-                raise ValueError(f"the network must return one tensor of logits, but returns {_shown(node.args[0])}")
-            new = self.graph.output(self.new[node.args[0]])  # type: ignore[index]
-        else:
-            new, kind = self._function(node, other)
-        self.new[node], self.kinds[new] = new, kind
+        if training_here != training_there:
+            dropouts.append(node)
+    kind = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
+    names = (f"functional_dropout_{index}" for index in itertools.count())
+    free = (name for name in names if name not in layers)
+    added = {next(free): kind(_dropout(node)["p"]).train(layers[""].training) for node in dropouts}
+    for path, node in zip(added, dropouts, strict=True):
+        with training.inserting_before(node):
+            node.replace_all_uses_with(training.call_module(path, (node.all_input_nodes[0],)))
+        training.erase_node(node)
+    return added
 
-    def _is_value(self, argument: Any) -> bool:
-        return isinstance(argument, fx.Node) and self.kinds[self.new[argument]] == "value"
 
-    def _function(self, node: fx.Node, other: fx.Node) -> tuple[fx.Node, Kind]:
-        name, args = _named(node)
-        given = {argument: value for argument, value in node.kwargs.items() if argument != "inplace"}
-        args, kwargs = fx.node.map_arg((args, given), lambda argument: self.new[argument])
-        kind = check_call(name, args, kwargs, self.kinds)
-        if name == "dropout" and (options := _dropout(node))["training"] != _dropout(other)["training"]:
-            path = self._add_dropout(options["p"])
-            return self.graph.call_module(path, (self.new[options["input"]],)), kind
-        return self.graph.call_function(FUNCTIONS[name], args, kwargs), kind
-
-    def _add_dropout(self, p: float) -> str:
-        """A layer for a functional dropout that follows the mode of the network."""
-        taken = {path.partition(".")[0] for path in (*self.layers, *self.added)}
-        names = (f"functional_dropout_{index}" for index in itertools.count())
-        path = next(name for name in names if name not in taken)
-        self.added[path] = inn.Dropout(p) if self.interval else torch.nn.Dropout(p)
-        self.added[path].train(self.layers[""].training)
-        return path
+def _without_mode(node: fx.Node) -> tuple[tuple[Any, ...], Any]:
+    """What a node does, and dropout's flag apart from it."""
+    if node.target is not functions.dropout:
+        return (node.op, node.meta["target"], str(node.args), str(node.kwargs)), None
+    options = _dropout(node)
+    flag = options.pop("training")
+    return (node.op, node.target, str(options)), flag
 
 
 def _dropout(node: fx.Node) -> dict[str, Any]:
-    bound = inspect.signature(FUNCTIONS["dropout"]).bind(*node.args, **node.kwargs)
+    bound = inspect.signature(functions.dropout).bind(*node.args, **node.kwargs)
     bound.apply_defaults()
     return bound.arguments
 
 
-def _known_name(node: fx.Node) -> str:
-    """Our name of the function, method or attribute that a node calls, if it is known."""
-    if node.target is getattr:
-        return _ATTRIBUTES.get(str(node.args[1]), "")
-    target: Any = node.target
-    return (METHODS if node.op == "call_method" else TARGETS).get(target, "")
+def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
+    return any(family_of(layer) in INTERVAL_FAMILIES for layer in layers.values())
 
 
-def _named(node: fx.Node) -> tuple[str, tuple[Any, ...]]:
-    """Our name of what a node calls, and its positional arguments."""
-    is_attribute = node.target is getattr
-    if name := _known_name(node):
-        return name, node.args[:1] if is_attribute else node.args
-    if is_attribute:
-        raise ValueError(f"unknown attribute '.{node.args[1]}': only {', '.join(_ATTRIBUTES)} can be read off a value")
-    if node.op == "call_method":
-        raise ValueError(f"unknown method '.{node.target}()': {reason(str(node.target))}")
-    name = getattr(node.target, "__name__", repr(node.target))
-    raise ValueError(f"unknown function '{getattr(node.target, '__module__', '?')}.{name}': {reason(name)}")
-
-
-def _signature(node: fx.Node) -> tuple[Any, ...]:
-    """What a node does, but for dropout's flag."""
-    args, kwargs = node.args, dict(node.kwargs)
-    if _known_name(node) == "dropout":
-        args, kwargs = args[:2], {name: value for name, value in kwargs.items() if name != "training"}
-    return node.op, node.target, str(args), str(kwargs)
-
-
-def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module], changing: Collection[Any]) -> None:
+def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) -> None:
     """Refuse an operation in place on memory that is read again later: out of place it would give another result."""
+    changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
     memory: dict[fx.Node, fx.Node] = {}  # the first node that holds a node's memory
     for index, node in enumerate(nodes):
-        layer = layers.get(_path(str(node.target))) if node.op == "call_module" else None
-        name = _known_name(node) if layer is None else type(layer).__name__
-        inplace = node.target in changing or bool(node.kwargs.get("inplace") or getattr(layer, "inplace", False))
+        layer = layers[str(node.target)] if node.op == "call_module" else None
+        name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__
+        inplace = node.meta["inplace"] or node.meta["target"] in changing or getattr(layer, "inplace", False)
         shares = node.all_input_nodes and (inplace or name in _VIEWS)
         memory[node] = memory[node.all_input_nodes[0]] if shares else node
         if not inplace:
@@ -296,7 +295,7 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module], 
         read_later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
         if any(memory[earlier] is memory[node] and earlier in read_later for earlier in nodes[:index]):
             raise GraphError(
-                f"{_where(node)}: {_shown(node)} changes its input in place, and that is used again later. "
+                f"{node.meta['where']}: {_shown(node)} changes its input in place, and that is used again later. "
                 "Use the ordinary operation, e.g. inplace=False."
             )
 
@@ -308,15 +307,6 @@ def _path(qualified: str) -> str:
 
 def _place(path: str, module: torch.nn.Module) -> str:
     return f"{path}: {type(module).__name__}" if path else type(module).__name__
-
-
-def _where(node: fx.Node) -> str:
-    """The module in whose forward pass a node was recorded, and the line."""
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    path, kind = stack[-1] if stack else ("", None)
-    name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
-    module = f"{_path(path)} ({name})" if _path(path) else name
-    return f"{module}, {node.meta['line']}" if node.meta.get("line") else module
 
 
 def _line() -> str | None:
@@ -331,6 +321,7 @@ def _line() -> str | None:
 
 
 def _shown(thing: Any) -> str:
-    if isinstance(thing, fx.Node):
-        return f"{thing.name} ({getattr(thing.target, '__name__', thing.target)})"
-    return f"a {type(thing).__name__}"
+    if not isinstance(thing, fx.Node):
+        return f"a {type(thing).__name__}"
+    target = thing.meta["target"]
+    return f"{thing.name} ({getattr(target, '__name__', target)})"
