@@ -250,7 +250,7 @@ def _join_modes(
             )
         if training_here != training_there:
             dropouts.append(node)
-    kind = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
+    kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
     names = (f"functional_dropout_{index}" for index in itertools.count())
     free = (name for name in names if name not in layers)
     added = {next(free): kind(_dropout(node)["p"]).train(layers[""].training) for node in dropouts}
