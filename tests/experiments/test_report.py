@@ -72,7 +72,7 @@ def test_report_holds_tables_and_figures(studied):
 
 def test_numbers_in_the_table_are_those_of_the_records(studied):
     study = next(s for s in read_studies(studied) if s.name == "fashion-mnist-small")
-    row = next(r for r in quality_table(study, "running", "mnist") if r["model"] == "CreINN")
+    row = next(r for r in quality_table(study, "mnist") if r["model"] == "CreINN")
     found = [
         record["metrics"]
         for path in packed_files(studied)
@@ -90,7 +90,7 @@ def test_numbers_in_the_table_are_those_of_the_records(studied):
     assert batch["AUROC EU, test batch"] == Spread.of(
         [f["batch"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if f["batch"]["ood"]]
     )
-    snn = quality_table(study, "running", "mnist")[0]
+    snn = quality_table(study, "mnist")[0]
     assert (snn["AUARC EU"], snn["AUROC EU"]) == (None, None)
 
 
@@ -100,13 +100,13 @@ def test_records_without_scores_get_no_columns_of_them(finished):
         if entry.kind in ("evaluate", "ensemble"):
             for key in SCORES.values():
                 del entry.record["metrics"]["running"]["sets"]["points"][key]
-    assert not {name for row in quality_table(study, "running", "mnist") for name in row} & set(SCORES)
+    assert not {name for row in quality_table(study, "mnist") for name in row} & set(SCORES)
 
 
 def test_published_numbers_stand_beside_ours(finished):
     (study,) = read_studies(finished[0])
     manifest = {**study.manifest, "experiment": {**study.settings, "paper": "cifar10-svhn"}}
-    row = quality_table(replace(study, manifest=manifest), "running", "mnist")[-1]
+    row = quality_table(replace(study, manifest=manifest), "mnist")[-1]
     assert row["AUROC TU (paper)"] == Spread(0.895, 0.003)
     assert list(row).index("AUROC TU (paper)") == list(row).index("AUROC TU") + 1
 

@@ -4,7 +4,6 @@ Both can be written at any time; what is not recorded yet is left out and counte
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +24,7 @@ from creinn.experiments.tables import Record, Study, lookup, read_studies, sets_
 from creinn.files import write_bytes
 from creinn.report.figures import coarsen, heat_map, increase_chart, rejection_curves, simplex, training_curves
 from creinn.report.page import Figure, Section, Side, image_grid, interval_bars, write_page
-from creinn.report.tables import Row, html_table, markdown_table
+from creinn.report.tables import html_table, markdown_table
 from creinn.report.theme import texts
 
 TITLE = "CreINN experiments"
@@ -33,14 +32,7 @@ _TEXTS = texts("experiments.txt")
 _LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of a table."""
-
-    rows: Sequence[Row]
-
-
-Block: TypeAlias = tuple[str, str | Figure | Side | Table]  # heading, which may be empty, and content
+Block: TypeAlias = tuple[str, str | Figure | Side | list[Any]]  # heading, which may be empty; a list is a table's rows
 
 
 def write_report(directory: str | Path) -> list[Path]:
@@ -66,8 +58,8 @@ def _markdown(block: Block) -> str:
     """Tables and text; figures are in the page only."""
     heading, content = block
     title = f"### {heading}\n\n" if heading else ""
-    if isinstance(content, Table):
-        return f"{title}{markdown_table(content.rows, tables.digits(content.rows))}\n"
+    if isinstance(content, list):
+        return f"{title}{markdown_table(content, tables.digits(content))}\n"
     if isinstance(content, str) and not isinstance(content, Markup):
         return f"{title}{content}\n"
     return ""
@@ -76,7 +68,7 @@ def _markdown(block: Block) -> str:
 def _parts(block: Block) -> list[str | Figure | Side]:
     heading, content = block
     parts: list[str | Figure | Side] = [Markup("<h3>{}</h3>").format(heading)] if heading else []
-    return [*parts, html_table(content.rows, tables.digits(content.rows)) if isinstance(content, Table) else content]
+    return [*parts, html_table(content, tables.digits(content)) if isinstance(content, list) else content]
 
 
 def _blocks(study: Study) -> Iterator[Block]:
@@ -84,7 +76,7 @@ def _blocks(study: Study) -> Iterator[Block]:
     yield "", _setting(study)
     record = study.timing()
     if record is not None:
-        yield "Inference time", Table(tables.time_table(record, study.methods))
+        yield "Inference time", tables.time_table(record, study.methods)
         yield "", _machine(record)
     for arm in study.arms:
         sets = {name for method in study.methods for name in sets_of(study.records(method, arm))}
@@ -93,7 +85,7 @@ def _blocks(study: Study) -> Iterator[Block]:
         yield from _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
         yield from _network_blocks(study, arm)
     if budget := tables.budget_table(study):
-        yield "Budget", Table(budget)
+        yield "Budget", budget
         yield "", _TEXTS["budget"]
 
 
@@ -131,12 +123,12 @@ def _machine(record: Record) -> str:
 def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
     outside = [images["name"] for images in study.settings["ood"]] or [None]
     for ood in outside:
-        yield f"Quality, OOD set {ood}" if ood else "Quality", Table(tables.quality_table(study, "running", ood))
+        yield f"Quality, OOD set {ood}" if ood else "Quality", tables.quality_table(study, ood)
         if ood and (rate := _base_rate(study, ood)) is not None:
             yield "", f"Share of OOD images, the AUPRC of chance: {rate:.4f}."
     for ood in outside:
         if side := tables.statistics_table(study, ood):
-            yield "Running and batch statistics" + (f", OOD set {ood}" if ood else ""), Table(side)
+            yield "Running and batch statistics" + (f", OOD set {ood}" if ood else ""), side
             yield "", _TEXTS["statistics"]
     curves = {
         study.label(method): _curves(study.records(method, arm), POINTS, only_one=method == "snn")
@@ -163,7 +155,7 @@ def _curves(records: Sequence[Record], test_set: str, only_one: bool = False) ->
 
 
 def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
-    yield f"Trained on {'points' if arm == 'points' else f'intervals of {arm}'}", Table(tables.shift_table(study, arm))
+    yield f"Trained on {'points' if arm == 'points' else f'intervals of {arm}'}", tables.shift_table(study, arm)
     *_, method = sorted((m for m in study.methods if study.records(m, arm)), key=is_ensemble)  # an ensemble, if any
     records = study.records(method, arm)
     for kind in ("noise", "brightness"):

@@ -17,7 +17,6 @@ from creinn.experiments.store import PACKED, Record, packed_files, read_packed
 from creinn.report.tables import Cell, Row, Spread, with_published
 
 SCORES = {"log loss": "log_loss", "Brier score": "brier", "calibration error": "expected_calibration_error"}
-STATISTICS = ("running", "batch")
 
 _PAPER: dict[str, Any] = json.loads((files("creinn.experiments") / "published.json").read_text())
 COLUMNS: list[str] = _PAPER["columns"]
@@ -138,16 +137,10 @@ def lookup(record: Any, *path: str) -> Any:
     return record
 
 
-def quality_table(study: Study, statistics: str = "running", ood: str | None = None) -> list[dict[str, Cell]]:
-    """Accuracy, AUARC, scores and, against one OOD set, AUROC and AUPRC of every method; mean ± deviation of runs.
-
-    Args:
-        study: The experiment.
-        statistics: ``"running"`` or ``"batch"``: what batch norms used.
-        ood: Name of the OOD set, if any.
-    """
+def quality_table(study: Study, ood: str | None = None) -> list[dict[str, Cell]]:
+    """Accuracy, AUARC, scores and, against one OOD set, AUROC and AUPRC of every method; mean ± deviation of runs."""
     rows: list[dict[str, Cell]] = [
-        {"model": study.label(method), "runs": len(records), **_qualities(records, method, statistics, ood)}
+        {"model": study.label(method), "runs": len(records), **_qualities(records, method, "running", ood)}
         for method in study.methods
         if (records := study.records(method))
     ]
@@ -167,13 +160,12 @@ def statistics_table(study: Study, ood: str | None) -> list[dict[str, Cell]]:
     rows: list[dict[str, Cell]] = []
     for method in study.methods:
         records = study.records(method)
-        if not any(lookup(record, "metrics", "batch") for record in records):
-            continue
-        running, batch = (_qualities(records, method, kind, ood) for kind in STATISTICS)
-        row: dict[str, Cell] = {"model": study.label(method)}
-        for name in shown:
-            row |= {f"{name}, running": running.get(name), f"{name}, test batch": batch.get(name)}
-        rows.append(row)
+        if any(lookup(record, "metrics", "batch") for record in records):
+            running, batch = (_qualities(records, method, kind, ood) for kind in ("running", "batch"))
+            row: dict[str, Cell] = {"model": study.label(method)}
+            for name in shown:
+                row |= {f"{name}, running": running.get(name), f"{name}, test batch": batch.get(name)}
+            rows.append(row)
     return rows
 
 
@@ -186,14 +178,12 @@ def shift_table(study: Study, arm: str) -> list[dict[str, Cell]]:
             at = ("metrics", "running", "sets", name)
             row: dict[str, Cell] = {"model": study.label(method), "test set": name}
             row["accuracy %"] = _percent(spread(records, *at, "accuracy"))
-            row |= {f"AUARC {short}": spread(records, *at, "auarc", key) for key, short in MEASURES.items()}
-            row |= {f"mean {short}": spread(records, *at, "means", key) for key, short in MEASURES.items()}
-            row |= {
-                f"increase {short}": spread(records, *at, "increase", key, "mean") for key, short in MEASURES.items()
-            }
-            for key, short in MEASURES.items():
-                left_out = [lookup(record, *at, "increase", key, "excluded") or 0 for record in records]
-                row[f"{short} base 0"] = sum(left_out)
+            for title, what in (("AUARC", "auarc"), ("mean", "means")):
+                row |= {f"{title} {short}": spread(records, *at, what, key) for key, short in MEASURES.items()}
+            increases = {short: (*at, "increase", key) for key, short in MEASURES.items()}
+            row |= {f"increase {short}": spread(records, *path, "mean") for short, path in increases.items()}
+            for short, path in increases.items():
+                row[f"{short} base 0"] = sum(lookup(record, *path, "excluded") or 0 for record in records)
             rows.append(row)
     return rows
 
@@ -202,18 +192,18 @@ def budget_table(study: Study) -> list[dict[str, Cell]]:
     """What each method costs: parameters, time to train one run, time to predict."""
     rows: list[dict[str, Cell]] = []
     for method in study.methods:
-        single = base_method(method)
-        trainings, found = study.trainings(single), study.records(method)
+        single, found = base_method(method), study.records(method)
+        trainings = study.trainings(single)
         if not trainings or (is_ensemble(method) and not found):
             continue
         members = len(found[0]["members"]) if is_ensemble(method) else 1
-        evaluations = study.records(single)
+        prediction = spread(study.records(single), "milliseconds_per_image")
         rows.append(
             {
                 "model": study.label(method),
                 "parameters": int(trainings[0]["parameters"]) * members,
                 "training s": _of_members(spread(trainings, "seconds"), members),
-                "prediction ms per image": _of_members(spread(evaluations, "milliseconds_per_image"), members),
+                "prediction ms per image": _of_members(prediction, members),
             }
         )
     return rows
