@@ -33,11 +33,11 @@ def test_prepared_images_are_those_of_the_files(tiny_data, tmp_path):
 
 def test_identity_stands_for_the_content(tiny_data, tmp_path):
     first = prepare(FASHION, tiny_data, tmp_path, complete=False)
-    assert prepare(FASHION, tiny_data, tmp_path / "b", complete=False).identity == first.identity
+    assert prepare(FASHION, tiny_data, tmp_path / "b", complete=False).digest == first.digest
     drawn = prepare(replace(FASHION, count=30), tiny_data, tmp_path, complete=False)
-    assert drawn.identity != first.identity
+    assert drawn.digest != first.digest
     assert drawn.read().counts == (3,) * 10
-    assert prepare(replace(FASHION, count=30, seed=1), tiny_data, tmp_path, complete=False).identity != drawn.identity
+    assert prepare(replace(FASHION, count=30, seed=1), tiny_data, tmp_path, complete=False).digest != drawn.digest
 
 
 def test_shuffled_images_keep_their_labels(tiny_data, tmp_path):

@@ -20,7 +20,6 @@ from creinn.experiments.predictions import (
     measure_all,
     measure_test,
     predict_by_batch,
-    set_name,
 )
 from creinn.interval import Interval
 from creinn.rivals import SNN, Predictive
@@ -143,10 +142,6 @@ def test_increase_over_nothing_is_none():
     shift = Shift("noise", 0, 0.1)
     found = measure_all({str(shift): sure(0.1, 0.2)}, torch.tensor([0, 0]), {}, (shift,))["sets"][str(shift)]
     assert found["increase"]["epistemic"] == {"mean": None, "excluded": 2}
-
-
-def test_names_of_sets():
-    assert (set_name(None), set_name(Shift("brightness", 0.1, 0.15))) == ("points", "brightness [0.1, 0.15]")
 
 
 def test_examples_are_different_images_where_all_are_equally_certain():

@@ -127,8 +127,9 @@ class Experiment:
     def __post_init__(self) -> None:
         if len(set(self.methods)) != len(self.methods) or not self.methods:
             raise ValueError(f"Methods must be named once each, and one at least; got {self.methods}.")
+        has_intervals = any(shift is not None for arm in self.arms for shift in (arm.train, *arm.tests))
         for method in self.methods:
-            if not self.takes_points and not find_method(method).takes_intervals:
+            if has_intervals and not find_method(method).takes_intervals:
                 raise ValueError(
                     f"{self.name} has interval inputs, which {label(method)} cannot take; choose among creinn and "
                     f"creinn-ensemble."
@@ -136,11 +137,6 @@ class Experiment:
             if find_method(method).kind == "bnn-l" and self.logits < 3:
                 raise ValueError(f"{self.name} has two classes, and BNN-L is for three or more. Leave it out.")
         _at_least_one(members=self.members, seeds=self.seeds, draws=self.draws)
-
-    @property
-    def takes_points(self) -> bool:
-        """Whether all inputs are points, which every method can take."""
-        return all(shift is None for arm in self.arms for shift in (arm.train, *arm.tests))
 
     def runs(self, method: str) -> int:
         """Number of runs of a single method; what is not trained comes upon all runs of the SNN."""
@@ -171,23 +167,15 @@ def tailor(
 ) -> Experiment:
     """Change what is given; the rest stays.
 
-    Args:
-        experiment: Where to start from.
-        methods: Methods instead of its own.
-        ood: Names of out-of-distribution sets instead of its own; brought to the shape of its test images.
-        seeds: Runs of each method, also of those that fill ensembles.
-        epochs: Passes over the training images; the learning rate falls after the same shares of them.
-        batch_size: Images per step.
-        width: Channels of the first stage of the network.
-        train_images: Training and validation images that are drawn.
-        test_images: Test images that are drawn; out-of-distribution sets shrink in proportion.
-        options: Further arguments of classifiers, by single method; in place of the experiment's own for that method.
+    Foreign sets are brought to the shape of the test images, and shrink in proportion to these. ``seeds`` are also
+    those of the runs that fill ensembles. The learning rate falls after the same shares of the ``epochs``. ``options``
+    of a single method stand in place of the experiment's own for it.
 
     Raises:
         ValueError: If a value is out of range, or a method unknown or not fit for the experiment.
     """
-    sizes = {"train_images": train_images, "test_images": test_images}
-    _at_least_one(seeds=seeds, epochs=epochs, batch_size=batch_size, width=width, **sizes)
+    _at_least_one(seeds=seeds, epochs=epochs, batch_size=batch_size, width=width)
+    _at_least_one(train_images=train_images, test_images=test_images)
     for method in options or ():
         if method not in METHODS:
             raise ValueError(f"Options are for single methods, {', '.join(METHODS)}; {method!r} is none of them.")
@@ -208,10 +196,7 @@ def tailor(
         ood=foreign,
         network=replace(experiment.network, width=width or experiment.network.width),
         training=replace(
-            training,
-            epochs=passes,
-            milestones=tuple(sorted(milestones)),
-            batch_size=batch_size or training.batch_size,
+            training, epochs=passes, milestones=tuple(sorted(milestones)), batch_size=batch_size or training.batch_size
         ),
         seeds=seeds or experiment.seeds,
         snn_seeds=None if seeds else experiment.snn_seeds,

@@ -126,18 +126,10 @@ def run_demo(experiment: Experiment, jobs: int = 2, progress: bool = True) -> De
             found = _collect(experiment, Path(folder))
     finally:
         torch.set_num_threads(threads)
-    training = experiment.training
-    settings = {
-        "known": KNOWN,
-        "train_share": TRAIN_SHARE,
-        "members": experiment.members,
-        "width": experiment.network.width,
-        "epochs": training.epochs,
-        "batch_size": training.batch_size,
-        "learning_rate": training.learning_rate,
-        "seed": experiment.images.seed,
-        "jobs": jobs,
-    }
+    settings = {"known": KNOWN, "train_share": TRAIN_SHARE, "members": experiment.members}
+    settings |= {"width": experiment.network.width, "epochs": experiment.training.epochs}
+    settings |= {name: getattr(experiment.training, name) for name in ("batch_size", "learning_rate")}
+    settings |= {"seed": experiment.images.seed, "jobs": jobs}
     return DemoResult(settings, **found, seconds=perf_counter() - started)
 
 
@@ -211,15 +203,24 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
         "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
         "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
     }
+    curves = {
+        model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
+        for model, found in result.curves().items()
+    }
     detection: list[Part | Side] = []
     for measure in ("epistemic", "total"):
         title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
-        detection += [title, _scores(result, measure), text[measure]]
+        scores = {
+            model: {group: getattr(groups[group], measure) for group in GROUPS}
+            for model, groups in result.predictions.items()
+            if measure in measures_of(model)
+        }
+        detection += [title, score_histograms(scores, f"{measure} uncertainty (bits)"), text[measure]]
     colors = {model: color(list(NAMES.values()).index(model)) for model in result.histories}  # as in other figures
     training = training_curves(result.histories, colors=colors)
     sections = [
         Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
-        Section("Accuracy when uncertain images are rejected", [_rejection(result), text["rejection"]]),
+        Section("Accuracy when uncertain images are rejected", [rejection_curves(curves), text["rejection"]]),
         Section("Images unlike those of the training", detection),
         Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
         Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
@@ -230,24 +231,6 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
         Section("How this was made", [html_table(provenance_rows({**origin, **added})), text["origin"]]),
     ]
     return write_page(path, "CreINN on handwritten digits", sections, text["lead"])
-
-
-def _rejection(result: DemoResult) -> Side:
-    return rejection_curves(
-        {
-            model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
-            for model, found in result.curves().items()
-        }
-    )
-
-
-def _scores(result: DemoResult, measure: str) -> Side:
-    scores = {
-        model: {group: getattr(groups[group], measure) for group in GROUPS}
-        for model, groups in result.predictions.items()
-        if measure in measures_of(model)
-    }
-    return score_histograms(scores, f"{measure} uncertainty (bits)")
 
 
 def _triangles(result: DemoResult) -> Side:

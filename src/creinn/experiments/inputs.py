@@ -38,11 +38,6 @@ class Prepared:
     path: Path
     shape: tuple[int, ...]
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """What goes into the keys of pieces."""
-        return self.name, self.digest
-
     def read(self) -> Dataset:
         """The images."""
         arrays = read_arrays(self.path)
@@ -60,18 +55,15 @@ class Sources:
 
     @property
     def identities(self) -> Identities:
-        """What the pieces of the experiment depend on."""
-        return Identities(self.train.identity, self.test.identity, tuple(source.identity for source in self.ood))
+        """What goes into the keys of pieces."""
+        train, test, *ood = ((source.name, source.digest) for source in (self.train, self.test, *self.ood))
+        return Identities(train, test, tuple(ood))
 
 
 def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete: bool = True) -> Sources:
-    """Find, check and store all images of an experiment.
+    """Find all images of an experiment in ``directory``, check them, and store copies in ``folder``.
 
-    Args:
-        experiment: Which images.
-        directory: Where the data sets are.
-        folder: Where prepared copies are put.
-        complete: Whether to insist on whole copies of the published data sets.
+    Unless ``complete``, parts of the published data sets will do.
 
     Raises:
         FileNotFoundError: If a data set is not there; the message says what was looked for.
@@ -139,11 +131,6 @@ class Normalisation:
         """Normalise images in [0, 1], both bounds alike."""
         return data.normalize(x, self.mean, self.std)
 
-    @property
-    def black(self) -> tuple[float, ...]:
-        """What black becomes."""
-        return tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
-
 
 def divide(images: Dataset, training: Training) -> tuple[Dataset, Dataset]:
     """Training and validation part."""
@@ -176,12 +163,7 @@ def shifted(x: Tensor, shift: Shift) -> Interval:
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Random crop and flip of normalised images, with a border of black.
-
-    Args:
-        black: What black is, per channel.
-        flip: Whether to mirror.
-    """
+    """Random crop and flip of normalised images, with a border of what black is in each channel."""
 
     black: tuple[float, ...]
     flip: bool = True
@@ -197,4 +179,5 @@ def augmentation(training: Training, normalise: Normalisation) -> CropFlip | Non
     """How training images are augmented, if they are."""
     if training.augment == "none":
         return None
-    return CropFlip(normalise.black, flip=training.augment == "crop-flip")
+    black = tuple(-mean / std for mean, std in zip(normalise.mean, normalise.std, strict=True))
+    return CropFlip(black, flip=training.augment == "crop-flip")

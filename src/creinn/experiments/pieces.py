@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ from creinn.training.start import credal
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded
 _FITTED_ON = 256  # images, where inference is timed
+_FINISHED = {"label": attrgetter("label"), "uncertainty": attrgetter("label", "total", "aleatoric", "epistemic")}
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def evaluate(shop: Workshop, piece: Piece) -> None:
     model, normalise = shop.trained(piece.needs[0])
     model.to(choose_device(shop.device))
     test = shop.sources.test.read()
-    groups = [("test", predicting.set_name(shift), test, shift) for shift in piece.arm.tests]
+    groups = [("test", str(shift or predicting.POINTS), test, shift) for shift in piece.arm.tests]
     groups += [("ood", source.name, source.read(), None) for source in shop.sources.ood]
     ways: dict[str, Callable[[Any], Any]] = {"running": model.predict}
     if (size := piece.settings["statistics_batch"]) and predicting.has_batch_norm(model):
@@ -221,9 +223,8 @@ def _measure(found: Predictions, labels: torch.Tensor, piece: Piece) -> dict[str
 def measure_time(shop: Workshop, piece: Piece) -> None:
     """Time the classifiers of an experiment, and record seconds per call (Table "Relative inference time").
 
-    ``"label"`` is the time to the predicted class, ``"uncertainty"`` that to class, aleatoric, epistemic and total
-    uncertainty. Methods take turns call by call, so that what else the machine does falls on all of them alike. Weights
-    are as initialised: time does not depend on their values.
+    Methods take turns call by call, so that what else the machine does falls on all of them alike. Weights are as
+    initialised: time does not depend on their values.
     """
     experiment, device = shop.experiment, choose_device(shop.device)
     assert experiment.timing is not None
@@ -239,7 +240,7 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
     results: dict[str, Any] = {method: {} for method in networks}
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
-        for what, finish in (("label", _label), ("uncertainty", _uncertainty)):
+        for what, finish in _FINISHED.items():
             calls = {method: partial(_call, model, batch, finish) for method, model in networks.items()}
             with torch.no_grad():
                 timings = interleaved(calls, experiment.timing.rounds, device=device)
@@ -250,16 +251,8 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
     shop.record(piece, {"parameters": parameters, "seconds_per_call": results})
 
 
-def _call(model: torch.nn.Module, x: Any, finish: Callable[[Any], None]) -> None:
+def _call(model: torch.nn.Module, x: Any, finish: Callable[[Any], Any]) -> None:
     finish(model(x))
-
-
-def _label(prediction: Any) -> None:
-    prediction.label  # noqa: B018  (computed when asked for)
-
-
-def _uncertainty(prediction: Any) -> None:
-    _ = prediction.label, prediction.total, prediction.aleatoric, prediction.epistemic
 
 
 def _count_parameters(model: torch.nn.Module) -> int:

@@ -31,11 +31,6 @@ GRID = tuple(round(i / 100, 2) for i in range(100))
 """Rejection rates at which accuracy-rejection curves are recorded."""
 
 
-def set_name(shift: Shift | None) -> str:
-    """Name of a test set in records."""
-    return POINTS if shift is None else str(shift)
-
-
 def has_batch_norm(module: torch.nn.Module) -> bool:
     """Whether there is a batch norm, ordinary or interval, in ``module``."""
     return any(isinstance(part, _BatchNorm) for part in module.modules())
@@ -95,21 +90,19 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
 
 
 def from_arrays(members: Sequence[Arrays], envelope: bool = False) -> Predictions:
-    """Predictions of an ensemble from the arrays of its members, which may be one; ``envelope`` as in `combine`."""
+    """Predictions of an ensemble from the arrays of its members: bounds averaged or enveloped, samples pooled.
+
+    Of a single member, its own predictions.
+    """
+    average = CredalSet.envelope if envelope else CredalSet.average
     found: Predictions = {}
     for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if "/" in key):
-        start = f"{kind}/{group}/{name}/"
-        parts = [{key.removeprefix(start): m[key] for key in m if key.startswith(start)} for m in members]
-        found.setdefault(kind, {"test": {}, "ood": {}})[group][name] = combine(parts, envelope)
+        keys = [f"{kind}/{group}/{name}/{part}" for part in ("lower", "upper", "samples")]
+        lower, upper, samples = ([torch.from_numpy(m[key]) for m in members if key in m] for key in keys)
+        sets, predictives = list(map(CredalSet, lower, upper)), list(map(Predictive, samples))
+        pooled = average(sets) if sets else Predictive.pool(predictives)
+        found.setdefault(kind, {"test": {}, "ood": {}})[group][name] = pooled
     return found
-
-
-def combine(members: Sequence[Arrays], envelope: bool = False) -> Prediction:
-    """The prediction of an ensemble from the parts of its members: bounds averaged or enveloped, samples pooled."""
-    if "lower" in members[0]:
-        sets = [CredalSet(torch.from_numpy(m["lower"]), torch.from_numpy(m["upper"])) for m in members]
-        return CredalSet.envelope(sets) if envelope else CredalSet.average(sets)
-    return Predictive.pool([Predictive(torch.from_numpy(m["samples"])) for m in members])
 
 
 def measure_all(

@@ -48,7 +48,13 @@ def write_report(directory: str | Path) -> list[Path]:
         blocks = list(_blocks(study))
         text += [f"## {study.name}: {study.settings['title']}\n", *map(_markdown, blocks)]
         sections.append(Section(study.name, [part for block in blocks for part in _parts(block)]))
-    sections.append(Section("A credal set, by the paper's example", [_TEXTS["example"], _worked_example()]))
+    given = interval_softmax(torch.tensor([0.0, -1.0, 1.0]).double(), torch.tensor([1.0, 0.0, 3.0]).double())
+    sections.append(
+        Section(
+            "A credal set, by the paper's example",
+            [_TEXTS["example"], simplex(CredalSet(*given), ["A", "B", "D"], given)],
+        )
+    )
     markdown = directory / "report.md"
     write_bytes(markdown, "\n".join(filter(None, text)).encode("utf-8"))
     return [markdown, write_page(directory / "report.html", TITLE, sections, _TEXTS["lead"])]
@@ -77,7 +83,7 @@ def _blocks(study: Study) -> Iterator[Block]:
     record = study.timing()
     if record is not None:
         yield "Inference time", tables.time_table(record, study.methods)
-        yield "", _machine(record)
+        yield "", _TEXTS["time"].format(**record)
     for arm in study.arms:
         sets = {name for method in study.methods for name in sets_of(study.records(method, arm))}
         if not sets:
@@ -112,20 +118,13 @@ def _small_ensembles(study: Study) -> str:
     return f"Ensembles are limited by the number of runs: {', '.join(short)}." if short else ""
 
 
-def _machine(record: Record) -> str:
-    return (
-        f"Median time of one call, methods taking turns; {record['system']}, {record['threads']} threads, device "
-        f"{record['device']}. “label” is the time to the predicted class, “uncertainty” that to class, AU, EU and TU. "
-        "Published: one image on a Tesla P100."
-    )
-
-
 def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
     outside = [images["name"] for images in study.settings["ood"]] or [None]
+    records = [record for method in study.methods for record in study.records(method)]
     for ood in outside:
         yield f"Quality, OOD set {ood}" if ood else "Quality", tables.quality_table(study, ood)
-        if ood and (rate := _base_rate(study, ood)) is not None:
-            yield "", f"Share of OOD images, the AUPRC of chance: {rate:.4f}."
+        if ood and (rate := spread(records, "metrics", "running", "ood", ood, "total", "base_rate")):
+            yield "", f"Share of OOD images, the AUPRC of chance: {rate.mean:.4f}."
     for ood in outside:
         if side := tables.statistics_table(study, ood):
             yield "Running and batch statistics" + (f", OOD set {ood}" if ood else ""), side
@@ -136,12 +135,6 @@ def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
     }
     if curves := {name: found for name, found in curves.items() if found}:
         yield "Accuracy-rejection curves", rejection_curves(curves)
-
-
-def _base_rate(study: Study, ood: str) -> float | None:
-    records = [record for method in study.methods for record in study.records(method)]
-    found = (lookup(record, "metrics", "running", "ood", ood, "total", "base_rate") for record in records)
-    return next((rate for rate in found if rate is not None), None)
 
 
 def _curves(records: Sequence[Record], test_set: str, only_one: bool = False) -> dict[str, AccuracyRejection]:
@@ -200,12 +193,7 @@ def _network_blocks(study: Study, arm: str) -> Iterator[Block]:
     if histories:
         yield f"Training{where}", training_curves(histories)
     if radii := next((r["radii"] for r in study.trainings("creinn", arm) if r.get("radii")), None):
-        text = (
-            f"Radii of {radii['layer']} (shape {tuple(radii['shape'])}) of the first CreINN run: kernels of the first "
-            f"outputs for the first input channel, side by side. Of all weight radii of the network "
-            f"{radii['zero_share']:.1%} are zero; their mean is {radii['mean']:.4f}."
-        )
-        yield f"Learned radii{where}", text
+        yield f"Learned radii{where}", _TEXTS["radii"].format(**{**radii, "shape": tuple(radii["shape"])})
         yield "", heat_map(radii["matrix"], x_title="column", y_title="row")
     if examples := next((r["examples"] for r in study.records("creinn", arm) if "examples" in r), None):
         grid, drawings = _examples(examples, study.manifest["classes"])
@@ -235,9 +223,3 @@ def _examples(examples: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> 
             drawings.append(simplex(coarsen(found, first, second), [classes[first], classes[second], "all others"]))
     captions = [f"{example['what']}; true class {example['label']}" for example in examples]
     return image_grid([decode_image(example["image"]) for example in examples], captions, bars), drawings
-
-
-def _worked_example() -> Figure:
-    """The numerical example of the paper's appendix: interval logits (0, -1, 1) to (1, 0, 3), bounds and credal set."""
-    given = interval_softmax(torch.tensor([0.0, -1.0, 1.0]).double(), torch.tensor([1.0, 0.0, 3.0]).double())
-    return simplex(CredalSet(*given), ["A", "B", "D"], given)

@@ -57,7 +57,7 @@ def run_experiment(
     progress: bool = True,
     resumable: bool = True,
 ) -> Outcome:
-    """Do all of an experiment that is not yet recorded.
+    """Do all of an experiment that is not yet recorded; a piece that fails does not keep others from being done.
 
     Args:
         experiment: What to do.
@@ -68,9 +68,6 @@ def run_experiment(
         complete: Whether to insist on whole copies of the published data sets.
         progress: Whether to show a progress bar.
         resumable: Whether a training that is killed can go on from a checkpoint; takes time where networks are small.
-
-    Returns:
-        What was done; a piece that fails does not keep others from being done.
 
     Raises:
         FileNotFoundError: If a data set is not there; the message says what was looked for.
