@@ -1,11 +1,13 @@
 """Plans: which pieces there are, and which of them a changed setting makes anew."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from creinn.experiments import EXPERIMENTS, Images
 from creinn.experiments.plan import VERSIONS, Identities, Piece, draw_members, make_plan
+from creinn.experiments.store import read_packed
 
 DATA = Identities(("cifar10", "a"), ("cifar10", "b"), (("svhn", "c"),))
 FOUR = ("snn", "deep-ensemble", "creinn", "creinn-ensemble")
@@ -113,3 +115,16 @@ def test_a_timing_is_one_piece():
     assert [p.kind for p in plan.pieces] == ["time"]
     other = replace(EXPERIMENTS["inference-time"], test=Images(name="cifar10", size=16))
     assert make_plan(other, DATA).pieces[0].key != plan.pieces[0].key
+
+
+@pytest.mark.parametrize("name", ["chest-xray-small", "interval-cifar10-small", "points-to-intervals-cifar10-small"])
+def test_recorded_experiments_are_found_by_their_keys(name):
+    """Records that are kept under version control count as done: no change of the code may change their keys."""
+    path = Path(__file__).parents[2] / "results" / "experiments" / f"{name}.jsonl.gz"
+    found = read_packed(path)[1]
+    training, evaluation = (
+        next(record["settings"] for record in found.values() if record["kind"] == kind)
+        for kind in ("train", "evaluate")
+    )
+    data = Identities(training["data"], evaluation["test"], evaluation["ood"])
+    assert {piece.name for piece in make_plan(EXPERIMENTS[name], data).pieces} == set(found)

@@ -75,11 +75,11 @@ class Workshop:
         if training.needs:
             needs_radii = options.pop("layers", "interval") != "ordinary"
             return credal(self.trained(training.needs[0])[0], {"mode": "paper", **options}, needs_radii)
-        shape = {"num_classes": experiment.logits, "in_channels": self.sources.train.shape[1], "width": network.width}
-        stem = {} if network.stem is None else {"stem": network.stem}
+        shape: dict[str, Any] = {"num_classes": experiment.logits, "in_channels": self.sources.train.shape[1]}
+        shape |= {"width": network.width} if network.stem is None else {"width": network.width, "stem": network.stem}
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
-            architecture = partial(models.BUILDERS[network.builder], **shape, **stem)
+            architecture = partial(models.BUILDERS[network.builder], **shape)
             return METHODS[training.method].build(architecture, **options)
 
     def trained(self, training: Piece) -> tuple[Any, Normalisation]:

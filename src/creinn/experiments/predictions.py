@@ -80,7 +80,7 @@ def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Predictio
 
 def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
     """Arrays by ``statistics/group/set/part``; the parts are both bounds of a credal set, or samples."""
-    arrays = {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for kind, groups in predictions.items():
         for group, sets in groups.items():
             for name, prediction in sets.items():
