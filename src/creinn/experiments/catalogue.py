@@ -6,6 +6,7 @@ of epochs; 128 x 128 and 50 epochs are ours.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from creinn.classifier.methods import find_method
 from creinn.experiments.definition import (
@@ -91,6 +92,7 @@ _TIME = replace(
 # smaller batches at a higher learning rate, and CIFAR-10 and Fashion-MNIST are not augmented: at that length crops cost
 # accuracy. Test subsets keep the proportion of CIFAR-10 to SVHN, and so the base rate of the OOD task.
 _SMALL = Training(epochs=10, milestones=(5, 8), batch_size=64, learning_rate=5e-3, augment="none")
+_FEW: dict[str, Any] = {"network": Network(builder="resnet8", width=8), "seeds": 5, "snn_seeds": 10}
 _CIFAR_SMALL = replace(
     _CIFAR,
     name="cifar10-svhn-small",
@@ -98,10 +100,8 @@ _CIFAR_SMALL = replace(
     images=replace(_CIFAR.images, count=7200),
     test=replace(_CIFAR.test, count=2000),
     ood=(Images(name="svhn", count=5206),),
-    network=Network(builder="resnet8", width=8),
     training=_SMALL,
-    seeds=5,
-    snn_seeds=10,
+    **_FEW,
 )
 _CHEST_SMALL = replace(
     _CHEST,
@@ -109,10 +109,8 @@ _CHEST_SMALL = replace(
     title="Chest X-ray, two classes; small",
     images=replace(_CHEST.images, size=48, count=2400),
     test=replace(_CHEST.test, size=48),
-    network=Network(builder="resnet8", width=8),
     training=Training(epochs=10, milestones=(5, 8), batch_size=32, learning_rate=5e-3),
-    seeds=5,
-    snn_seeds=10,
+    **_FEW,
 )
 _FASHION_SMALL = Experiment(
     name="fashion-mnist-small",
@@ -120,11 +118,9 @@ _FASHION_SMALL = Experiment(
     images=Images(name="fashion-mnist", split="train", count=7200),
     test=Images(name="fashion-mnist", count=2000),
     ood=(Images(name="mnist", count=2000),),
-    network=Network(builder="resnet8", width=8),
     training=replace(_SMALL, epochs=8, milestones=(4, 6)),
     options=_TEMPERED,
-    seeds=5,
-    snn_seeds=10,
+    **_FEW,
 )
 _TIME_SMALL = replace(
     _TIME,
@@ -138,11 +134,9 @@ _DEMO = Experiment(
     images=Images(name="digits", split="train"),
     test=Images(name="digits"),
     ood=(Images(name="held-out digits"), Images(name="photographs", count=354)),  # as many of one as of the other
-    network=Network(builder="resnet8", width=8),
     training=Training(epochs=40, milestones=(30,), batch_size=32, learning_rate=3e-3, augment="none"),
     methods=("snn", "deep-ensemble", "creinn", "creinn-ensemble", "creinn-d", "creinn-d-ensemble"),
-    seeds=5,
-    snn_seeds=10,
+    **_FEW,
     draws=1,
     mean=(0.0,),
     std=(1.0,),
