@@ -109,11 +109,7 @@ def graph_module(traced: Traced, class_name: str = "GraphModule") -> fx.GraphMod
 
 
 def check_module(path: str, module: torch.nn.Module, families: Collection[str]) -> None:
-    """Refuse a module whose computation is not what its class or its forward pass says, or that is not known.
-
-    Raises:
-        GraphError: If it does something else, or is a layer of torch or of a family that does not belong here.
-    """
+    """Raise a :class:`GraphError` if a module does not compute what its class says, or does not belong here."""
     kind, family, why = type(module), family_of(module), ""
     if module._forward_hooks or module._forward_pre_hooks:
         why = "it has forward hooks, which would be lost. Remove them first."

@@ -28,8 +28,7 @@ GREATEST = 1e12
 class LaplaceBNN(SNN):
     """Last-layer Laplace approximation with the Laplace bridge; multi-class only.
 
-    Trained as an :class:`SNN`, it predicts as one until :meth:`after_training` (called by ``fit``) has fitted the
-    posterior.
+    It is an :class:`SNN` until :meth:`after_training` (called by ``fit``) has fitted the posterior.
 
     Args:
         network: A module from inputs to ``K >= 3`` logits that ends in a ``torch.nn.Linear``.
@@ -98,10 +97,7 @@ class LaplaceBNN(SNN):
             self.precision.fill_(self.prior_precision)
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits under the posterior.
-
-        Norms act in the mode that they are in; the covariance is that of the weights folded by running statistics.
-        """
+        """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits; norms act on the mean in the mode they are in."""
         features, logits = features_and_logits(self.network, x)
         return self.norm(logits), self.curvature.covariance(self._inputs(features), self.precision)
 

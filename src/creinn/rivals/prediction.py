@@ -104,9 +104,7 @@ def _combined(predictions: Sequence[Predictive], combine: Callable[[list[Tensor]
 
 
 class DirichletPredictive(Predictive):
-    """A Dirichlet distribution per row, ``concentration`` of shape ``(N, K)``, and ``S`` samples of it.
-
-    The mean and the uncertainties are those of the Dirichlet in closed form; the samples are for ensembles.
+    """A Dirichlet distribution per row, ``concentration`` ``(N, K)``, in closed form; its samples are for ensembles.
 
     Example:
         >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)        # uniform on the simplex

@@ -76,11 +76,7 @@ def predict_logits(logits: Tensor) -> Predictive:
 
 
 def points(x: Inputs) -> Tensor:
-    """Training inputs of a rival, which are tensors.
-
-    Raises:
-        TypeError: If they are intervals.
-    """
+    """Training inputs of a rival, which are tensors; a ``TypeError`` if they are intervals."""
     if isinstance(x, Tensor):
         return x
     raise TypeError(f"The rivals of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center.")

@@ -1,4 +1,4 @@
-"""Refusals of conversion: each names the place and the reason."""
+"""Tracing, by way of conversion: each refusal names the place and the reason."""
 
 from collections.abc import Callable
 
