@@ -41,6 +41,7 @@ GROUPS = {
 """First words of several commands, and what these do."""
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+HELP = Path(__file__).with_name("help.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,8 +93,7 @@ def _find(group: str, rest: list[str]) -> tuple[str, list[str]]:
 
 
 def _helps(command: str) -> dict[str, str]:
-    """What ``--help`` says of each option."""
-    return yaml.safe_load(Path(__file__).with_name("help.yaml").read_text(encoding="utf-8")).get(command, {})
+    return yaml.safe_load(HELP.read_text(encoding="utf-8")).get(command, {})
 
 
 def _names(group: str) -> dict[str, str]:

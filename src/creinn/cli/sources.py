@@ -139,13 +139,14 @@ def _learn_tables(source: Source, options: TrainOptions) -> Rows:
     if target is None:
         raise ValueError(f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}.")
     encoder, notes = TableEncoder.fit(tables, target, options.drop, options.categorical, options.max_categories)
-    classes = classes_of(encoder.labels(tables), target, options.max_classes)
+    labels = encoder.labels(tables)
+    classes = classes_of(labels, target, options.max_classes)
     features, _ = encoder.encode(tables)
     missing = Missing.learn(torch.from_numpy(np.concatenate(features)), encoder.widths)
     marks = {"marks": list(source.reading.missing), "missing": missing.to_json()}
     return Rows(
         _inputs(features, missing),
-        _numbers(encoder, tables, classes),
+        _numbers(labels, classes, tables[0], target),
         classes,
         notes=notes,
         missing=missing,
@@ -162,7 +163,7 @@ def _read_tables(source: Source, preprocessing: dict[str, Any], classes: Sequenc
     marks = source.reading.missing or tuple(preprocessing["marks"])
     tables = [read_table(path, replace(source.reading, missing=marks)) for path in source.paths]
     features, notes = encoder.encode(tables)
-    labels = None if classes is None else _numbers(encoder, tables, classes)
+    labels = None if classes is None else _numbers(encoder.labels(tables), classes, tables[0], encoder.target)
     names: dict[str, Sequence[Any]] = {"row": range(1, len(tables[0]) + 1)}
     for column in source.keep:
         if column in names:
@@ -179,14 +180,13 @@ def _inputs(features: Sequence[Any], missing: Missing) -> Inputs:
     return missing.intervals(points, *upper) if upper else points
 
 
-def _numbers(encoder: TableEncoder, tables: Sequence[Table], classes: Sequence[str]) -> Tensor:
+def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> Tensor:
     """Classes as their numbers."""
-    labels = encoder.labels(tables)
     numbers = pd.Index(classes, dtype=object).get_indexer(labels)
     if (numbers < 0).any():
         row = int((numbers < 0).argmax())
-        where, known = tables[0].at(row, encoder.target), ", ".join(classes)
-        raise ValueError(f"{where}: the model has no class {labels[row]!r}, only {known}.")
+        known = ", ".join(classes)
+        raise ValueError(f"{table.at(row, target)}: the model has no class {labels[row]!r}, only {known}.")
     return torch.from_numpy(numbers)
 
 

@@ -78,13 +78,12 @@ def train(options: TrainOptions) -> int:
     augment = _augmentation(options, data)
     networks: Sequence[Classifier] = started
     histories: list[History] = []
-    if options.train == "nothing":
-        for network in started:
-            if network.distance_radius is not None:
-                network.fit_distance(*train_data, held_out=val_data)
-    else:
+    if options.train != "nothing":
         build = iter(started).__next__ if started else _builder(options, method, form, data)
         networks, histories = fit_members(build, members, train_data, val_data, config, augment)
+    for network in started if options.train == "nothing" else ():
+        if network.distance_radius is not None:
+            network.fit_distance(*train_data, held_out=val_data)
     if histories and histories[-1].interrupted:
         again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
@@ -142,15 +141,14 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
 def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
     """Options with what depends on others filled in; refuses those that do not go together."""
     given = {entry.name for entry in fields(options) if getattr(options, entry.name) != entry.default}
-    refused = [] if method.is_credal else [name for name in ONLY_CREDAL if name in given]
-    if refused:
-        able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
-        raise ValueError(f"--{refused[0].rstrip('_')} is for {able}, not for {options.method}.")
-    refused = [] if options.from_ is None else [name for name in (*ONLY_TABLES, *ONLY_IMAGES) if name in given]
-    if refused:
-        raise ValueError(
-            f"--{refused[0].replace('_', '-')} cannot be chosen with --from: it is that of the model to start from."
-        )
+    for name in ONLY_CREDAL:
+        if name in given and not method.is_credal:
+            able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
+            raise ValueError(f"--{name.rstrip('_')} is for {able}, not for {options.method}.")
+    for name in (*ONLY_TABLES, *ONLY_IMAGES):
+        if name in given and options.from_ is not None:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} cannot be chosen with --from: it is that of the model to start from.")
     if options.from_ is None and options.train in ("radii", "nothing"):
         raise ValueError(f"--train {options.train} needs --from, for the centres of a new network have learnt nothing.")
     train, has_distance = options.train, method.options.get("distance", False)
@@ -291,8 +289,7 @@ def _say_held_out(prediction: Any, y: Tensor, chosen: Sequence[str]) -> None:
     print(f"validation accuracy {found['accuracy']:.4f} ({correct} of {counted(len(y), 'row')})")
     print(f"validation log loss {found['log_loss']:.4f}")
     if sets is not None:
-        print(
-            f"validation sets of classes: the true class is in {sets.coverage:.4f} of them, mean size {sets.size:.2f}"
-        )
+        covered = f"the true class is in {sets.coverage:.4f} of them"
+        print(f"validation sets of classes: {covered}, mean size {sets.size:.2f}")
     if chosen:
         print(f"note: these rows have chosen {' and '.join(chosen)} too; new ones may fare worse")

@@ -7,6 +7,7 @@ type.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
@@ -39,6 +40,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class CreINNClassifier(ClassifierMixin, BaseEstimator):
     """Credal-set interval neural network, a multilayer perceptron, or an ensemble of such.
 
@@ -61,7 +63,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
             otherwise chosen, see :meth:`creinn.CreINN.fit_distance`. ``False`` for an interval network alone. Trained
             on intervals it is an interval network either way, with ``distance`` on top.
-        mode: Of an interval network and of the softmax: ``"paper"``, ``"scaled"`` or ``"sound"``, as of ``CreINN``.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, of an interval network and its head; see :class:`creinn.CreINN`.
         combine: How members make one prediction: ``"average"`` or ``"envelope"``; see :class:`creinn.Ensemble`.
         standardize: Whether to shift and scale columns to mean 0 and deviation 1.
         device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
@@ -84,41 +86,22 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         ((150, 3, 2), True)
     """
 
-    def __init__(
-        self,
-        hidden: Sequence[int] = (64, 64),
-        epochs: int = 100,
-        members: int = 1,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 10,
-        distance: bool | float = True,
-        mode: Mode = "paper",
-        combine: Combine = "average",
-        standardize: bool = True,
-        device: str = "cpu",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden = hidden
-        self.epochs = epochs
-        self.members = members
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.class_weight = class_weight
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.distance = distance
-        self.mode = mode
-        self.combine = combine
-        self.standardize = standardize
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden: Sequence[int] = (64, 64)
+    epochs: int = 100
+    members: int = 1
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    patience: int = 10
+    distance: bool | float = True
+    mode: Mode = "paper"
+    combine: Combine = "average"
+    standardize: bool = True
+    device: str = "cpu"
+    random_state: Any = None
+    verbose: int = 0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
         """Train on a table ``(n, features)`` or an interval of that shape, and labels ``(n,)``.
@@ -342,15 +325,15 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
 
     def _config(self, seed: int) -> TrainConfig:
+        stop: dict[str, Any] = {"patience": int(self.patience), "keep": "best"} if self.early_stopping else {}
         return TrainConfig(
             epochs=int(self.epochs),
             batch_size=int(self.batch_size),
             learning_rate=float(self.learning_rate),
             seed=seed,
             device=self.device,
-            patience=int(self.patience) if self.early_stopping else None,
-            keep="best" if self.early_stopping else "last",
             progress=bool(self.verbose),
+            **stop,
         )
 
 
