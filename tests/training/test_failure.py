@@ -132,3 +132,15 @@ def test_gradients_too_large_to_be_summed_are_told_apart():
     model = SNN(torch.nn.Linear(4, 3, dtype=torch.float32))
     with pytest.raises(FloatingPointError, match="too large to be summed"):
         fit(model, (X * 1e25, Y), None, settings())
+
+
+class OfParts(torch.nn.Linear):
+    def forward(self, parts):
+        return super().forward(parts["x"])
+
+
+def test_inputs_of_several_parts_are_no_trouble():
+    network = OfParts(4, 3)
+    torch.nn.init.constant_(network.bias, float("nan"))
+    with pytest.raises(FloatingPointError, match=r"The parameter network\.bias held values that are not finite"):
+        fit(SNN(network), ({"x": X, "ids": Y}, Y), None, settings())

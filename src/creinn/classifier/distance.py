@@ -28,18 +28,14 @@ from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
 
-Features: TypeAlias = Sequence[Interval | Tensor]
-"""Features ``(N, D)`` at each place of the network."""
+Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Head: TypeAlias = Callable[[Interval], CredalSet]
 
 VACUOUS = 20.0
 """A radius this much larger than the range of the logits makes the set all of the simplex; it is not made larger."""
-LARGEST_RANK = 256
-"""Most directions of the features that have a variance of their own."""
-SCALES = tuple(10 ** (exponent / 10) for exponent in range(-20, 11))
-"""Values of the scale that are tried: 0.01 to 10, ten in each decade."""
-ALLOWED_FALL = 0.002
-"""What the scale may cost in area under the accuracy-rejection curve."""
+LARGEST_RANK = 256  # most directions of the features that have a variance of their own
+SCALES = tuple(10 ** (exponent / 10) for exponent in range(-20, 11))  # tried: 0.01 to 10, ten in each decade
+ALLOWED_FALL = 0.002  # what the scale may cost in area under the accuracy-rejection curve
 ALLOWED_GROWTH = 0.1
 """What it may add to the mean number of undominated classes; where there are no errors, the curve allows any scale."""
 LARGEST_SCALE_SEEN = 0.3
@@ -51,16 +47,11 @@ _BLOCK = 4096  # rows that are widened at once
 class Statistics(NamedTuple):
     """What distances are measured with: the covariance has variances along directions, and one across all of them."""
 
-    origin: Tensor
-    """Mean of all features, ``(D,)``."""
-    directions: Tensor
-    """Orthonormal columns ``(D, R)``."""
-    deviations: Tensor
-    """Standard deviations ``(R,)`` along the directions."""
-    rest: Tensor
-    """Standard deviation ``()`` in every direction that is orthogonal to these; without use if ``R = D``."""
-    means: Tensor
-    """Class means, whitened, ``(K, W)``. A class without samples has the mean of another one."""
+    origin: Tensor  # (D,), mean of all features
+    directions: Tensor  # (D, R), orthonormal columns
+    deviations: Tensor  # (R,), standard deviations along the directions
+    rest: Tensor  # (), standard deviation in every direction that is orthogonal to these; without use if R = D
+    means: Tensor  # (K, W), class means, whitened; a class without samples has the mean of another one
 
     def whiten(self, centred: Tensor) -> Tensor:
         """Features less the origin ``(N, D)`` to coordinates ``(N, W)`` in which the covariance is the identity.

@@ -26,12 +26,10 @@ Augment = Callable[[Any, torch.Generator], Any]
 class Batch(NamedTuple):
     """Labelled rows, where the model is."""
 
-    rows: Tensor
-    """Their numbers."""
+    rows: Tensor  # their numbers
     x: Inputs
     y: Tensor
-    weight: Tensor | None
-    """In the loss: their own ``(N, 1)``, or else that of the classes ``(K,)``."""
+    weight: Tensor | None  # in the loss: their own (N, 1), or else that of the classes (K,)
 
 
 class Rows(ABC):

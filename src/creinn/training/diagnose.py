@@ -27,27 +27,16 @@ _OVERFLOW = "NaN or infinite bounds, first in {}: in eval mode such rows get the
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """One layer, called once.
+    """One layer, called once: widths of its output, and shares of its radii, ``None`` if it has none."""
 
-    Args:
-        path: Where the layer is in the model; a second call of the same layer has ``#2`` added, and so on.
-        kind: Name of its class.
-        mean_width: Mean width of its output.
-        max_width: Greatest width of its output.
-        zero_radii: Share of its radius parameters that are exactly zero; ``None`` if it has none.
-        no_gradient: Share of its radius parameters for which the gradient of the loss is exactly zero.
-        inverted: Number of outputs with ``lower > upper``; never other than 0.
-        nonfinite: Number of outputs with a bound that is NaN or infinite.
-    """
-
-    path: str
-    kind: str
+    path: str  # where the layer is in the model; a second call of the same layer has ``#2`` added, and so on
+    kind: str  # name of its class
     mean_width: float
     max_width: float
-    zero_radii: float | None
-    no_gradient: float | None
-    inverted: int
-    nonfinite: int
+    zero_radii: float | None  # radii that are exactly zero
+    no_gradient: float | None  # radii for which the gradient of the loss is exactly zero
+    inverted: int  # outputs with ``lower > upper``; never other than 0
+    nonfinite: int  # outputs with a bound that is NaN or infinite
 
     def _cells(self) -> tuple[str, ...]:
         shares = ("-" if share is None else f"{share:.1%}" for share in (self.zero_radii, self.no_gradient))

@@ -21,10 +21,6 @@ class History:
     ``val_`` counterparts of the validation data after the epoch, ``learning_rate`` and ``seconds``. ``width`` is the
     mean width of the probability intervals. What does not apply, or is not finite, is ``None``.
 
-    Args:
-        rows: The rows.
-        interrupted: Whether Ctrl-C ended the run.
-
     Example:
         >>> history = History(({"epoch": 1, "val_loss": 0.7}, {"epoch": 2, "val_loss": 0.9}))
         >>> history["val_loss"], history.best_epoch
@@ -32,7 +28,7 @@ class History:
     """
 
     rows: tuple[Row, ...]
-    interrupted: bool = False
+    interrupted: bool = False  # by Ctrl-C
 
     def __len__(self) -> int:
         return len(self.rows)
