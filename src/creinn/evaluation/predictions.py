@@ -19,22 +19,28 @@ BINS = 15
 
 
 class Reliability(NamedTuple):
-    """Predictions by the probability of their class, bin by bin; a bin contains its upper edge, not its lower one."""
+    """Predictions by the probability of their class, bin by bin; ``confidence`` and ``accuracy`` are NaN in empty bins.
 
-    edges: Numbers  # one more than the others
+    ``edges`` has one entry more than the others; a bin contains its upper edge, not its lower one.
+    """
+
+    edges: Numbers
     rows: npt.NDArray[np.int64]
-    confidence: Numbers  # NaN in empty bins, as accuracy
+    confidence: Numbers
     accuracy: Numbers
 
 
 class SetDecisions(NamedTuple):
-    """How good sets of classes are."""
+    """Share of sets that contain the true class, mean number of classes, share of sets of one class, accuracy of those.
 
-    coverage: float  # share of sets that contain the true class
-    size: float  # mean number of classes
-    single: float  # share of sets that are one class
-    single_accuracy: float | None  # of those; None if there are none
-    discounted: float  # accuracy where a set of m classes that contains the true one counts 1/m
+    The last is ``None`` if there are none. ``discounted`` accuracy counts 1/m for a set of m classes with the true one.
+    """
+
+    coverage: float
+    size: float
+    single: float
+    single_accuracy: float | None
+    discounted: float
 
 
 def log_loss(probabilities: Any, labels: Any) -> float:
