@@ -21,7 +21,6 @@ import yaml
 from jsonargparse import ActionYesNo, ArgumentError, ArgumentParser
 
 Options = TypeVar("Options")
-
 POSITIONAL = MappingProxyType({"positional": True})
 """Metadata of a field that is given by its place on the command line, not by ``--name``; a YAML file names it."""
 

@@ -78,12 +78,13 @@ def train(options: TrainOptions) -> int:
     augment = _augmentation(options, data)
     networks: Sequence[Classifier] = started
     histories: list[History] = []
-    if options.train != "nothing":
+    if options.train == "nothing":
+        for network in started:
+            if network.distance_radius is not None:
+                network.fit_distance(*train_data, held_out=val_data)
+    else:
         build = iter(started).__next__ if started else _builder(options, method, form, data)
         networks, histories = fit_members(build, members, train_data, val_data, config, augment)
-    for network in started if options.train == "nothing" else ():
-        if network.distance_radius is not None:
-            network.fit_distance(*train_data, held_out=val_data)
     if histories and histories[-1].interrupted:
         again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)

@@ -35,11 +35,7 @@ class Preparation:
 
     @classmethod
     def learn(cls, bounds: Bounds, weights: Array, standardize: bool, seed: int) -> "Preparation":
-        """Learn from training rows.
-
-        Raises:
-            ValueError: If a column has no number at all, or numbers too large to be scaled.
-        """
+        """Learn from training rows; refuses columns without a number, or of numbers too large to be scaled."""
         rows = np.concatenate(bounds)
         _refuse(np.isnan(rows).all(0), "has no number in any row. Drop it.")
         if standardize:
@@ -51,10 +47,7 @@ class Preparation:
         return cls(mean, scale, Missing.learn(torch.from_numpy(_scaled(rows, mean, scale)).float(), seed=seed))
 
     def scaled(self, bounds: Bounds, dtype: torch.dtype) -> Inputs:
-        """Scaled points or intervals; what is missing is still missing.
-
-        Numbers farther from the training range than :data:`FAR` are taken as that far, so that nothing overflows.
-        """
+        """Scaled points or intervals, NaN where missing; what is farther away than ``FAR`` is taken as that far."""
         low, high = self.missing.low.double(), self.missing.high.double()
         far = FAR * (high - low).clamp_min(1)
         sides = [torch.from_numpy(_scaled(bound, self.mean, self.scale)) for bound in bounds]
@@ -88,11 +81,7 @@ class Preparation:
 
 
 def as_numbers(table: Any) -> Any:
-    """A table whose masked entries are NaN; anything but pandas' and NumPy's own is passed on.
-
-    Raises:
-        ValueError: If a column of a data frame is categorical, text or time, even where it could pass for numbers.
-    """
+    """A table whose masked entries are NaN; refuses columns that are categories, texts or times, if pandas says so."""
     if isinstance(table, np.ma.MaskedArray):
         return np.ma.filled(table.astype(np.result_type(table.dtype, np.float32)), np.nan)
     for name, dtype in table.dtypes.items() if hasattr(table, "iloc") and hasattr(table, "columns") else ():
@@ -102,10 +91,7 @@ def as_numbers(table: Any) -> Any:
 
 
 def _moments(rows: Array, weights: Array) -> tuple[Array, Array]:
-    """Mean and deviation of each column, of what is known; by way of the range, so that no square over- or underflows.
-
-    A column that is constant up to rounding has deviation 1.
-    """
+    """Mean and deviation of what is known, by way of the range, so that no square overflows; 1 if it is constant."""
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = (end(rows, axis=0).astype(np.float64) for end in (np.nanmin, np.nanmax))
         span = np.where(high > low, high - low, 1)
