@@ -1,19 +1,11 @@
 r"""Intervals of tensors: one closed interval :math:`[\underline a, \overline a]` per element.
 
 In: two tensors of bounds, a point, or centre and radius. Out: :class:`Interval`, the type that every layer of
-:mod:`creinn.nn` takes and gives (Section "Interval neural networks" of Wang et al.; (forward_inn)).
-
-Inside, both halves of an interval lie in one tensor of shape ``(N, 2, C, ...)``, so that a monotone function is one
-call and a layer is one block product without a copy. There are two such forms, bounds and centre-radius, converted on
-demand. The trick stays inside this file, ``product.py`` and ``nn/``.
-
-Two facts travel with an interval and only ever save work, never change a bound: ``is_point`` (both bounds are the same
-tensor) and ``nonnegative`` (the lower bound is known to be ``>= 0``). Neither needs a look at the data on the way
-through a network.
-
-Bounds are inclusive in exact arithmetic; they are not rounded outwards.
+:mod:`creinn.nn` takes and gives (Section "Interval neural networks" of Wang et al.; (forward_inn)). Bounds are
+inclusive in exact arithmetic; they are not rounded outwards.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,14 +14,29 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from creinn.checks import as_floating, check_alike, check_bounds, check_radius
+from creinn.numerics import as_floating, check_bounds, check_radius
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
 """What each function of torch does with intervals; :mod:`creinn.nn.functional` fills it."""
 
 
+def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
+    """A method that tensors have too: ``function`` on both bounds."""
+
+    def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
+        return self.each(lambda t: function(t, *args, **kwargs))
+
+    method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    method.__doc__ = "As the method of ``torch.Tensor``, on both bounds."
+    return method
+
+
 class Interval:
     """A tensor of closed intervals.
+
+    Inside, both bounds, or centre and radius, lie in one tensor ``(N, 2, C, ...)``, so that a monotone function is one
+    call and a layer one block product without a copy. Two facts only save work, never change a bound, and need no look
+    at the data: ``is_point`` (both bounds are the same tensor) and ``nonnegative`` (the lower bound is known to be so).
 
     Args:
         lower: Lower bounds, a floating tensor or anything ``torch.as_tensor`` takes.
@@ -63,34 +70,20 @@ class Interval:
 
     @classmethod
     def point(cls, value: Any) -> "Interval":
-        """Intervals of width zero.
-
-        Raises:
-            ValueError: If a value is NaN or infinite.
-        """
+        """Intervals of width zero; NaN and infinity are a ``ValueError``."""
         value = as_floating(value, "value")
-        nonnegative = check_bounds(value, value)
-        return cls._of_point(value, nonnegative)
+        return cls._of_point(value, check_bounds(value, value))
 
     @classmethod
     def from_center_radius(cls, center: Any, radius: Any) -> "Interval":
-        """Intervals ``[center - radius, center + radius]``.
-
-        Raises:
-            ValueError: If shapes differ, a value is NaN or infinite, or a radius is negative.
-        """
+        """Intervals ``[center - radius, center + radius]``; a negative radius is a ``ValueError``."""
         center, radius = as_floating(center, "center"), as_floating(radius, "radius")
-        check_alike(center, radius, ("center", "radius"))
-        check_radius(radius)
+        check_radius(center, radius)
         return cls(center - radius, center + radius)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Torch's functions on intervals, and its operators with a tensor on the left.
-
-        Raises:
-            TypeError: If the range of the function is not known.
-        """
+        """Torch's functions on intervals, and its operators with a tensor on the left; others are a ``TypeError``."""
         if func not in ON_INTERVALS:
             known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
             raise TypeError(f"torch's {func.__name__!r} has no interval version; these functions have: {known}.")
@@ -135,11 +128,11 @@ class Interval:
     def bounds(self) -> Tensor:
         """Both bounds in one tensor: ``(N, 2, ...)``, or ``(2, ...)`` for intervals of fewer than two dimensions."""
         if self._bounds is None:
-            if self._parts is not None:
-                self._bounds = torch.stack(self._parts, stack_axis(self._parts[0].ndim))
-            else:
+            parts = self._parts
+            if parts is None:
                 center, radius = self._moments_unbound()
-                self._bounds = torch.stack((center - radius, center + radius), stack_axis(center.ndim))
+                parts = center - radius, center + radius
+            self._bounds = torch.stack(parts, stack_axis(parts[0].ndim))
         return self._bounds
 
     @property
@@ -172,16 +165,15 @@ class Interval:
     @property
     def lower(self) -> Tensor:
         """Lower bounds."""
-        if self._parts is not None:
-            return self._parts[0]
-        return self.bounds.select(stack_axis(self.bounds.ndim - 1), 0)
+        return self._bound(0)
 
     @property
     def upper(self) -> Tensor:
         """Upper bounds."""
-        if self._parts is not None:
-            return self._parts[1]
-        return self.bounds.select(stack_axis(self.bounds.ndim - 1), 1)
+        return self._bound(1)
+
+    def _bound(self, index: int) -> Tensor:
+        return self._parts[index] if self._parts is not None else self.bounds.select(stack_axis(self.ndim), index)
 
     @property
     def center(self) -> Tensor:
@@ -260,10 +252,9 @@ class Interval:
     def channelwise(
         self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None, linear: bool = False
     ) -> "Interval":
-        """Like :meth:`each`, in one call on both bounds.
+        """Like :meth:`each`, in one call, for a ``function`` that treats rows alike and apart, as pooling does.
 
-        For a ``function`` that treats the rows of its first dimension alike and apart, as pooling does. One that is
-        ``linear`` too, as averages are, may act on centre and radius instead.
+        One that is ``linear`` too, as averages are, may act on centre and radius instead.
         """
         if self.is_point or self.ndim < 2:
             return self.each(function, nonnegative)
@@ -276,73 +267,35 @@ class Interval:
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """As ``Tensor.flatten``."""
         start, end = start_dim % max(self.ndim, 1), end_dim % max(self.ndim, 1)
-        if 1 <= start <= end:
-            if self._moments is not None:
-                return Interval._of_moments(self._moments.flatten(start + 1, end + 1), self.nonnegative)
-            if self._bounds is not None:
-                return Interval._of_bounds(self._bounds.flatten(start + 1, end + 1), self.nonnegative)
+        if 1 <= start <= end and self._moments is not None:
+            return Interval._of_moments(self._moments.flatten(start + 1, end + 1), self.nonnegative)
+        if 1 <= start <= end and self._bounds is not None:
+            return Interval._of_bounds(self._bounds.flatten(start + 1, end + 1), self.nonnegative)
         return self.each(lambda t: t.flatten(start_dim, end_dim))
 
-    def reshape(self, *shape: Any) -> "Interval":
-        """As ``Tensor.reshape``."""
-        return self.each(lambda t: t.reshape(*shape))
-
-    def unsqueeze(self, dim: int) -> "Interval":
-        """As ``Tensor.unsqueeze``."""
-        return self.each(lambda t: t.unsqueeze(dim))
-
-    def squeeze(self, *dim: int) -> "Interval":
-        """As ``Tensor.squeeze``."""
-        return self.each(lambda t: t.squeeze(*dim))
-
-    def permute(self, *dims: Any) -> "Interval":
-        """As ``Tensor.permute``."""
-        return self.each(lambda t: t.permute(*dims))
-
-    def transpose(self, dim0: int, dim1: int) -> "Interval":
-        """As ``Tensor.transpose``."""
-        return self.each(lambda t: t.transpose(dim0, dim1))
-
-    def contiguous(self) -> "Interval":
-        """As ``Tensor.contiguous``."""
-        return self.each(lambda t: t.contiguous())
-
-    def sum(self, dim: Any = None, keepdim: bool = False) -> "Interval":
-        """As ``Tensor.sum``."""
-        return self.each(lambda t: t.sum(dim, keepdim=keepdim))
-
-    def mean(self, dim: Any = None, keepdim: bool = False) -> "Interval":
-        """As ``Tensor.mean``."""
-        return self.each(lambda t: t.mean(dim, keepdim=keepdim))
+    reshape = _like_tensors(lambda t, *shape: t.reshape(*shape))
+    unsqueeze = _like_tensors(lambda t, dim: t.unsqueeze(dim))
+    squeeze = _like_tensors(lambda t, *dim: t.squeeze(*dim))
+    permute = _like_tensors(lambda t, *dims: t.permute(*dims))
+    transpose = _like_tensors(lambda t, dim0, dim1: t.transpose(dim0, dim1))
+    contiguous = _like_tensors(lambda t: t.contiguous())
+    sum = _like_tensors(lambda t, dim=None, keepdim=False: t.sum(dim, keepdim=keepdim))
+    mean = _like_tensors(lambda t, dim=None, keepdim=False: t.mean(dim, keepdim=keepdim))
+    to = _like_tensors(lambda t, *args, **kwargs: t.to(*args, **kwargs))
+    detach = _like_tensors(lambda t: t.detach())
+    clone = _like_tensors(lambda t: t.clone())
+    pin_memory = _like_tensors(lambda t: t.pin_memory())  # a DataLoader with ``pin_memory=True`` calls it
 
     def __getitem__(self, index: Any) -> "Interval":
         return self.each(lambda t: t[index])
 
-    def to(self, *args: Any, **kwargs: Any) -> "Interval":
-        """Move or cast, as ``Tensor.to``."""
-        return self.each(lambda t: t.to(*args, **kwargs))
-
-    def detach(self) -> "Interval":
-        """The same bounds without their gradient history."""
-        return self.each(lambda t: t.detach())
-
-    def clone(self) -> "Interval":
-        """A copy."""
-        return self.each(lambda t: t.clone())
-
-    def pin_memory(self) -> "Interval":
-        """As ``Tensor.pin_memory``; a DataLoader with ``pin_memory=True`` calls it."""
-        return self.each(lambda t: t.pin_memory())
-
     # Arithmetic. Every result is the exact range over independent operands.
 
     def __neg__(self) -> "Interval":
-        if self.is_point:
-            return Interval._of_point(-self.lower)
-        return Interval._of_parts(-self.upper, -self.lower)
+        return Interval._of_point(-self.lower) if self.is_point else Interval._of_parts(-self.upper, -self.lower)
 
     def __add__(self, other: Any) -> "Interval":
-        if not isinstance(other, Interval | Tensor | int | float):
+        if not isinstance(other, _OPERANDS):
             return NotImplemented
         other = _operand(other, self)
         nonnegative = self.nonnegative and other.nonnegative
@@ -355,15 +308,13 @@ class Interval:
         return Interval._of_parts(self.lower + other.lower, self.upper + other.upper, nonnegative)
 
     def __sub__(self, other: Any) -> "Interval":
-        if not isinstance(other, Interval | Tensor | int | float):
-            return NotImplemented
-        return self + (-_operand(other, self))
+        return self + (-other) if isinstance(other, _OPERANDS) else NotImplemented
 
     def __rsub__(self, other: Any) -> "Interval":
         return -self + other
 
     def __mul__(self, other: Any) -> "Interval":
-        if not isinstance(other, Interval | Tensor | int | float):
+        if not isinstance(other, _OPERANDS):
             return NotImplemented
         other = _operand(other, self)
         nonnegative = self.nonnegative and other.nonnegative
@@ -384,14 +335,11 @@ class Interval:
     __rmul__ = __mul__
 
 
+_OPERANDS = (Interval, Tensor, int, float)
+
+
 def as_interval(x: Interval | Tensor) -> Interval:
-    """An interval as it is; a tensor as a point.
-
-    Tensors are not looked at: ``forward`` passes stay free of host synchronisation.
-
-    Raises:
-        TypeError: If ``x`` is neither.
-    """
+    """An interval as it is; a tensor as a point, which is not looked at. Anything else is a ``TypeError``."""
     if isinstance(x, Interval):
         return x
     if isinstance(x, Tensor):
@@ -402,11 +350,10 @@ def as_interval(x: Interval | Tensor) -> Interval:
 def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
     """Concatenate as ``torch.cat``; tensors among them are points."""
     xs = [as_interval(x) for x in intervals]
-    nonnegative = all(x.nonnegative for x in xs)
+    point, nonnegative = all(x.is_point for x in xs), all(x.nonnegative for x in xs)
     lower = torch.cat([x.lower for x in xs], dim)
-    if all(x.is_point for x in xs):
-        return Interval._of_point(lower, nonnegative)
-    return Interval._of_parts(lower, torch.cat([x.upper for x in xs], dim), nonnegative)
+    upper = lower if point else torch.cat([x.upper for x in xs], dim)
+    return Interval._new(parts=(lower, upper), point=point, nonnegative=nonnegative)
 
 
 def stack(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
@@ -431,8 +378,13 @@ def _operand(value: Any, like: Interval) -> Interval:
     return Interval._of_point(torch.as_tensor(value, dtype=like.dtype, device=like.device), nonnegative=value >= 0)
 
 
+def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
+    names = ("lower",) if x.is_point else ("lower", "upper")
+    return [(pytree.GetAttrKey(name), getattr(x, name)) for name in names], x.is_point
+
+
 def _flatten(x: Interval) -> tuple[list[Any], bool]:
-    return ([x.lower], True) if x.is_point else ([x.lower, x.upper], False)
+    return [leaf for _, leaf in _flatten_with_keys(x)[0]], x.is_point
 
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
@@ -441,16 +393,7 @@ def _unflatten(leaves: Any, is_point: bool) -> Interval:
     return Interval._new(parts=(leaves[0], leaves[-1]), point=is_point, nonnegative=False)
 
 
-def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
-    leaves, is_point = _flatten(x)
-    return [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(("lower", "upper"), leaves, strict=False)], is_point
-
-
-def _collate(batch: Sequence[Interval], *, collate_fn_map: Any = None) -> Interval:
-    return stack(batch)
-
-
 pytree.register_pytree_node(
     Interval, _flatten, _unflatten, serialized_type_name="creinn.Interval", flatten_with_keys_fn=_flatten_with_keys
 )
-default_collate_fn_map[Interval] = _collate
+default_collate_fn_map[Interval] = lambda batch, *, collate_fn_map=None: stack(batch)

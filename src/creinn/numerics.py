@@ -1,6 +1,7 @@
-"""Stable scalar functions: tensors in, tensors out, with values and gradients that are right at the edges.
+"""Stable scalar functions, with values and gradients that are right at the edges; and checks at the public boundary.
 
-Everything here is elementwise or acts on the last axis. Nothing looks at the data from the host.
+The functions are elementwise or act on the last axis; they never look at the data from the host. The checks do, where
+that is possible, and say what is wrong, where, and what to do.
 """
 
 import math
@@ -101,16 +102,6 @@ def at_least_single(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x.float() if x.dtype.itemsize < 4 else x
 
 
-def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
-    """Index of the first true entry, for error messages. The mask must hold one.
-
-    Example:
-        >>> first_index(torch.tensor([[False, False], [True, True]]))
-        (1, 0)
-    """
-    return tuple(mask.nonzero()[0].tolist())
-
-
 def safe_sqrt(x: Tensor) -> Tensor:
     """Square root with gradient zero at and below zero, where rounding or a row of zeros may put a variance.
 
@@ -142,3 +133,82 @@ class _SafeSqrt(torch.autograd.Function):
         (root,) = ctx.saved_tensors
         positive = root.sign()  # 1 or 0
         return gradient * positive / (2 * (root + (1 - positive)))
+
+
+# Checks.
+
+
+def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
+    """Index of the first true entry, for error messages. The mask must hold one.
+
+    Example:
+        >>> first_index(torch.tensor([[False, False], [True, True]]))
+        (1, 0)
+    """
+    return tuple(mask.nonzero()[0].tolist())
+
+
+def as_floating(value: Any, name: str) -> Tensor:
+    """A floating tensor from a tensor, array or list; integers outside a tensor become the default dtype."""
+    if not isinstance(value, Tensor):
+        value = torch.as_tensor(value)
+        if not value.is_floating_point() and not value.is_complex():
+            value = value.to(torch.get_default_dtype())
+    if not value.is_floating_point():
+        raise TypeError(
+            f"Interval needs a floating dtype, but {name} is {value.dtype}. Convert it first, e.g. with .float()."
+        )
+    return value
+
+
+def check_radius(center: Tensor, radius: Tensor) -> None:
+    """Refuse a negative or NaN radius, or one that is not like its centre."""
+    _check_alike(center, radius, ("center", "radius"))
+    if _readable(radius) and bool((bad := ~(radius >= 0)).any()):
+        at = first_index(bad)
+        raise ValueError(f"Radius must be >= 0, but is {radius[at].item():g} at index {at}. Swap or clamp it first.")
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether the values may be looked at: not while tracing, compiling, exporting or inside vmap."""
+    return not (
+        torch.compiler.is_compiling() or tensor.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    ) and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor")
+
+
+def _check_alike(a: Tensor, b: Tensor, names: tuple[str, str]) -> None:
+    """Refuse tensors that differ in shape, dtype or device."""
+    for what in ("shape", "dtype", "device"):
+        found = getattr(a, what), getattr(b, what)
+        if found[0] != found[1]:
+            shown = [tuple(f) if what == "shape" else f for f in found]
+            raise ValueError(
+                f"The {what}s differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}. Make them alike first."
+            )
+
+
+def check_bounds(lower: Tensor, upper: Tensor) -> bool:
+    """Refuse invalid bounds; return whether all of them are ``>= 0`` (``False`` where that cannot be looked up)."""
+    _check_alike(lower, upper, ("lower", "upper"))
+    if not (_readable(lower) and _readable(upper)):
+        return False
+    bad = ~(torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper))
+    if bool(bad.any()):
+        at = first_index(bad)
+        low, high = lower[at].item(), upper[at].item()
+        where = f"at index {at} of shape {tuple(lower.shape)}: lower {low:g}, upper {high:g}"
+        if low != low or high != high:
+            raise ValueError(f"Interval bounds contain NaN {where}. Impute or drop missing values first.")
+        if abs(low) == float("inf") or abs(high) == float("inf"):
+            raise ValueError(f"Interval bounds are infinite {where}. Clip them to a finite range first.")
+        raise ValueError(f"Interval bounds are inverted {where}. The lower bound must not exceed the upper one.")
+    return bool((lower >= 0).all())
+
+
+def at_least_one(**numbers: Any) -> None:
+    """Refuse counts that are not whole numbers from 1 on: a ``TypeError``, or a ``ValueError`` for small ones."""
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an integer, got {value!r}.")
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")

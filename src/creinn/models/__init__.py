@@ -1,28 +1,55 @@
-"""Architectures written once over a family of layers.
+"""Architectures written once over a family of layers: what comes in is a family, what goes out a network.
 
-``layers=torch.nn`` gives the ordinary network, ``layers=creinn.nn`` the interval one. A network built here has
-``features(x)``, ``head`` and ``config``: ``forward(x)`` is ``head(features(x))``, and ``config`` holds the builder's
-name and arguments, from which :func:`creinn.graph.describe.build` makes the same architecture again. A further family
-of layers joins with :func:`register_family`.
+``layers=torch.nn`` gives the ordinary network, ``layers=creinn.nn`` the interval one; :func:`register_family` adds a
+further one. A network has ``features(x)``, ``head`` and ``config``: ``forward(x)`` is ``head(features(x))``, and
+``config`` holds the builder's name and arguments, for :func:`creinn.graph.describe.build`. Files: ``mlp``, ``resnet``.
 """
 
-from creinn.models.mlp import mlp
-from creinn.models.resnet import resnet8, resnet14, resnet18, resnet20, resnet34, resnet50
-from creinn.nn.families import family, family_name, register_family
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+
+from creinn.models import mlp as _mlp
+from creinn.models import resnet as _resnet
+from creinn.nn.families import family, family_name, plain, register_family
+
+P = ParamSpec("P")
+Network = TypeVar("Network", bound=torch.nn.Module)
+
+
+def _recorded(architecture: Callable[P, Network]) -> Callable[P, Network]:
+    """Let a builder take a family by name, and its network remember how it was built.
+
+    ``config`` is ``None`` where the family of layers has no name by which to find it again.
+    """
+
+    @functools.wraps(architecture)
+    def build(*args: P.args, **kwargs: P.kwargs) -> Network:
+        bound = inspect.signature(architecture).bind(*args, **kwargs)
+        bound.apply_defaults()
+        layers = bound.arguments.pop("layers")
+        namespace = family(layers) if isinstance(layers, str) else layers
+        network = architecture(**bound.arguments, layers=namespace)  # type: ignore[call-arg]
+        arguments = {**plain(bound.arguments), "layers": family_name(namespace)}
+        config = {"builder": architecture.__name__, "arguments": arguments}
+        network.config = None if arguments["layers"] is None else config  # type: ignore[assignment]
+        return network
+
+    return build
+
+
+mlp = _recorded(_mlp.mlp)
+resnet8, resnet14, resnet20 = map(_recorded, (_resnet.resnet8, _resnet.resnet14, _resnet.resnet20))
+resnet18, resnet34 = map(_recorded, (_resnet.resnet18, _resnet.resnet34))
+resnet50 = _recorded(_resnet.resnet50)
 
 BUILDERS = {builder.__name__: builder for builder in (mlp, resnet8, resnet14, resnet20, resnet18, resnet34, resnet50)}
 """Every builder by name."""
 
 __all__ = [
-    "BUILDERS",
-    "family",
-    "family_name",
-    "mlp",
-    "register_family",
-    "resnet8",
-    "resnet14",
-    "resnet18",
-    "resnet20",
-    "resnet34",
-    "resnet50",
-]
+    "BUILDERS", "family", "family_name", "mlp", "register_family",
+    "resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50",
+]  # fmt: skip

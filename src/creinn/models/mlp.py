@@ -5,9 +5,7 @@ from typing import Any
 
 import torch
 
-from creinn import nn as inn
-from creinn.models.arguments import at_least_one, namespace, record
-from creinn.nn.families import Family
+from creinn.numerics import at_least_one
 
 
 class MLP(torch.nn.Module):
@@ -16,13 +14,7 @@ class MLP(torch.nn.Module):
     config: dict[str, Any] | None
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        hidden: Sequence[int],
-        layers: Family,
-        batch_norm: bool,
-        dropout: float,
+        self, in_features: int, num_classes: int, hidden: Sequence[int], layers: Any, batch_norm: bool, dropout: float
     ) -> None:
         super().__init__()
         widths = [in_features, *hidden]
@@ -50,7 +42,7 @@ def mlp(
     in_features: int,
     num_classes: int,
     hidden: Sequence[int] = (64, 64),
-    layers: Family | str = inn,
+    layers: Any = "interval",
     batch_norm: bool = True,
     dropout: float = 0.0,
 ) -> MLP:
@@ -69,7 +61,7 @@ def mlp(
         TypeError: If a width is not an integer.
 
     Example:
-        >>> mlp(4, 3)(torch.zeros(2, 4)).shape
+        >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape
         torch.Size([2, 3])
     """
     at_least_one(in_features=in_features, num_classes=num_classes)
@@ -78,16 +70,4 @@ def mlp(
         at_least_one(**{f"hidden[{index}]": width})
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
-    family = namespace(layers)
-    network = MLP(in_features, num_classes, hidden, family, batch_norm, dropout)
-    record(
-        network,
-        "mlp",
-        family,
-        in_features=in_features,
-        num_classes=num_classes,
-        hidden=list(hidden),
-        batch_norm=bool(batch_norm),
-        dropout=float(dropout),
-    )
-    return network
+    return MLP(in_features, num_classes, hidden, layers, batch_norm, dropout)

@@ -11,9 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from creinn import nn as inn
-from creinn.models.arguments import at_least_one, namespace, record
-from creinn.nn.families import Family
+from creinn.numerics import at_least_one
 
 Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]
@@ -24,7 +22,7 @@ class BasicBlock(torch.nn.Module):
 
     expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int, layers: Family) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, layers: Any) -> None:
         super().__init__()
         self.conv1 = layers.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
         self.bn1 = layers.BatchNorm2d(width)
@@ -45,7 +43,7 @@ class Bottleneck(torch.nn.Module):
 
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int, layers: Family, stride_on: Stride = "3x3") -> None:
+    def __init__(self, inputs: int, width: int, stride: int, layers: Any, stride_on: Stride = "3x3") -> None:
         super().__init__()
         first, second = (stride, 1) if stride_on == "1x1" else (1, stride)
         self.conv1 = layers.Conv2d(inputs, width, 1, stride=first, bias=False)
@@ -78,7 +76,7 @@ class ResNet(torch.nn.Module):
         stem: Stem,
         in_channels: int,
         width: int,
-        layers: Family,
+        layers: Any,
         **block_arguments: Any,
     ) -> None:
         super().__init__()
@@ -122,17 +120,17 @@ class ResNet(torch.nn.Module):
         return self.head(self.features(x))
 
 
-def resnet8(num_classes: int, in_channels: int = 3, width: int = 16, layers: Family | str = inn) -> ResNet:
+def resnet8(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
     """ResNet-8 for small images: three stages of one basic block; see :func:`resnet20`."""
-    return _small("resnet8", 1, num_classes, in_channels, width, layers)
+    return _build(BasicBlock, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
-def resnet14(num_classes: int, in_channels: int = 3, width: int = 16, layers: Family | str = inn) -> ResNet:
+def resnet14(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
     """ResNet-14 for small images: three stages of two basic blocks; see :func:`resnet20`."""
-    return _small("resnet14", 2, num_classes, in_channels, width, layers)
+    return _build(BasicBlock, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
-def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: Family | str = inn) -> ResNet:
+def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
     """ResNet-20 for small images: three stages of three basic blocks.
 
     Args:
@@ -149,21 +147,21 @@ def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: Fa
         >>> resnet20(10, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape
         torch.Size([1, 10])
     """
-    return _small("resnet20", 3, num_classes, in_channels, width, layers)
+    return _build(BasicBlock, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet18(
-    num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Family | str = inn
+    num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
 ) -> ResNet:
     """ResNet-18: four stages of two basic blocks; see :func:`resnet50`."""
-    return _large("resnet18", BasicBlock, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
+    return _build(BasicBlock, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
 def resnet34(
-    num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Family | str = inn
+    num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
 ) -> ResNet:
     """ResNet-34: four stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
-    return _large("resnet34", BasicBlock, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
+    return _build(BasicBlock, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 
 def resnet50(
@@ -171,18 +169,18 @@ def resnet50(
     stem: Stem = "cifar",
     in_channels: int = 3,
     width: int = 64,
-    layers: Family | str = inn,
+    layers: Any = "interval",
     stride_on: Stride = "3x3",
 ) -> ResNet:
-    """ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks.
+    """ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks; numbers and layers as in :func:`resnet20`.
 
     Args:
-        num_classes: Number of logits; 1 makes a binary classifier.
+        num_classes: Number of logits.
         stem: ``"cifar"`` is a 3×3 convolution of stride 1, for small images; ``"imagenet"`` a 7×7 of stride 2 and a
             3×3 max pool of stride 2.
         in_channels: Channels of the images.
         width: Channels of the first stage.
-        layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
+        layers: Family of layers.
         stride_on: Which convolution of a bottleneck halves the image: ``"3x3"``, or ``"1x1"`` as in the first version
             of the architecture.
 
@@ -192,42 +190,27 @@ def resnet50(
     """
     if stride_on not in ("3x3", "1x1"):
         raise ValueError(f"Unknown stride_on {stride_on!r}; choose '3x3' or '1x1'.")
-    return _large(
-        "resnet50", Bottleneck, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers, stride_on=stride_on
-    )
+    return _build(Bottleneck, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers, stride_on=stride_on)
 
 
-def _shortcut(inputs: int, outputs: int, stride: int, layers: Family) -> torch.nn.Module:
+def _shortcut(inputs: int, outputs: int, stride: int, layers: Any) -> torch.nn.Module:
     if inputs == outputs and stride == 1:
         return layers.Identity()
     convolution = layers.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
     return torch.nn.Sequential(convolution, layers.BatchNorm2d(outputs))
 
 
-def _small(name: str, depth: int, num_classes: int, in_channels: int, width: int, layers: Family | str) -> ResNet:
-    at_least_one(num_classes=num_classes, in_channels=in_channels, width=width)
-    family = namespace(layers)
-    network = ResNet(BasicBlock, (depth,) * 3, num_classes, "cifar", in_channels, width, family)
-    record(network, name, family, num_classes=num_classes, in_channels=in_channels, width=width)
-    return network
-
-
-def _large(
-    name: str,
+def _build(
     block: type[BasicBlock] | type[Bottleneck],
     depths: Sequence[int],
     num_classes: int,
     stem: Stem,
     in_channels: int,
     width: int,
-    layers: Family | str,
+    layers: Any,
     **block_arguments: Any,
 ) -> ResNet:
     at_least_one(num_classes=num_classes, in_channels=in_channels, width=width)
     if stem not in ("cifar", "imagenet"):
         raise ValueError(f"Unknown stem {stem!r}; choose 'cifar' or 'imagenet'.")
-    family = namespace(layers)
-    network = ResNet(block, depths, num_classes, stem, in_channels, width, family, **block_arguments)
-    arguments = {"num_classes": num_classes, "stem": stem, "in_channels": in_channels, "width": width}
-    record(network, name, family, **arguments, **block_arguments)
-    return network
+    return ResNet(block, depths, num_classes, stem, in_channels, width, layers, **block_arguments)

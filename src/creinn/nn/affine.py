@@ -12,7 +12,7 @@ from creinn.nn._operations import Convolution, Matrix, Operation
 from creinn.nn._product import interval_affine
 from creinn.nn.parameters import IntervalParameters
 
-Window = tuple[tuple[slice, ...], tuple[slice, ...]]
+Slices = tuple[Any, ...]
 
 
 class _Affine(IntervalParameters):
@@ -85,14 +85,14 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
         padded = x.channelwise(lambda t: F.pad(t, sides, mode), linear=True)
         return Convolution(self.stride, (0,) * len(before), self.dilation, self.groups), padded
 
-    def _to_one_pixel(self, x: Interval, kernel: tuple[slice, ...], image: tuple[slice, ...]) -> Interval:
+    def _to_one_pixel(self, x: Interval, kernel: Slices, image: Slices) -> Interval:
         """One pixel for each image, as a matrix product over the pixels under the kernel."""
         pixels = x.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
         y = self._affine(Matrix(), pixels, lambda t: t[(..., *kernel)].flatten(1))
         return y.channelwise(lambda t: t.view(*t.shape, *(1,) * (x.ndim - 2)), linear=True)
 
 
-def one_pixel(layer: Any, sizes: tuple[int, ...]) -> Window | None:
+def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
     """Where kernel and image meet, if a convolution gives one pixel per image; ``None`` if it does not.
 
     Deep networks on small images come down to one pixel. A convolution is then a matrix product over the pixels under

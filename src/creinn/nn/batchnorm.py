@@ -106,7 +106,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _packed(self) -> tuple[Tensor | None, ...]:
         """Scale, shift, mean and variance of one ordinary batch norm of centres and radii."""
-        weight, bias, mean, variance = self.weight, self.bias, self.running_mean, self.running_var
+        weight: Any = self.weight
+        bias, mean, variance = self.bias, self.running_mean, self.running_var
         count = self.num_features
         if self.mode == "sound" and mean is not None and variance is not None:
             zero = torch.zeros_like(mean)

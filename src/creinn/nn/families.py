@@ -98,7 +98,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
         found["bias"] = isinstance(found["bias"], Tensor)
         if "affine" in found and (found["bias"] or not found["affine"]):
             del found["bias"]  # only some versions of torch can leave the shift out of a batch norm
-    return {name: _plain(value) for name, value in found.items()}
+    return plain(found)
 
 
 def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
@@ -186,10 +186,12 @@ def _parameter_names(kind: type) -> list[str]:
     return [name for name in named if name not in _LEFT_OUT]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Tuples as lists and numbers as Python's own, so that the result can be written as JSON."""
+    if isinstance(value, Mapping):
+        return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, Integral):

@@ -51,13 +51,14 @@ def _layered(name: str, make: Callable[..., torch.nn.Module]) -> Callable[..., A
     return _named(name, function, [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD])
 
 
-def _method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """From a method that tensors have too to the function ``input, arguments -> output``."""
+def _method(name: str, method: str | None = None) -> Callable[..., Any]:
+    """From a method of intervals that tensors have too to the function ``input, arguments -> output``."""
+    method = method or name
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
-        return getattr(input, method.__name__)(*args, **kwargs)
+        return getattr(input, method)(*args, **kwargs)
 
-    return _named(name, function, list(inspect.signature(method).parameters.values())[1:])
+    return _named(name, function, list(inspect.signature(getattr(Interval, method)).parameters.values())[1:])
 
 
 # Activations.
@@ -111,15 +112,15 @@ adaptive_max_pool2d = _layered("adaptive_max_pool2d", pooling.AdaptiveMaxPool2d)
 
 # Shapes.
 
-flatten = _method("flatten", Interval.flatten)
-reshape = _method("reshape", Interval.reshape)
-unsqueeze = _method("unsqueeze", Interval.unsqueeze)
-squeeze = _method("squeeze", Interval.squeeze)
-permute = _method("permute", Interval.permute)
-transpose = _method("transpose", Interval.transpose)
-contiguous = _method("contiguous", Interval.contiguous)
-size = _method("size", Interval.size)
-ndim = _method("ndim", Interval.dim)
+flatten = _method("flatten")
+reshape = _method("reshape")
+unsqueeze = _method("unsqueeze")
+squeeze = _method("squeeze")
+permute = _method("permute")
+transpose = _method("transpose")
+contiguous = _method("contiguous")
+size = _method("size")
+ndim = _method("ndim", "dim")
 
 
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
@@ -186,8 +187,8 @@ def neg(input: Value) -> Value:
     return -input
 
 
-mean = _method("mean", Interval.mean)
-sum = _method("sum", Interval.sum)
+mean = _method("mean")
+sum = _method("sum")
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
