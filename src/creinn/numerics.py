@@ -15,8 +15,7 @@ from torch import Tensor
 def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     r"""Absolute value whose derivative at 0 is 1, not 0.
 
-    A radius that enters through :math:`|r|` and starts at 0 would keep the gradient 0 of :func:`torch.abs` for ever;
-    here it is pushed away from 0 (either sign of the subgradient is valid).
+    A radius that starts at 0 would keep the gradient 0 of :func:`torch.abs` for ever.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
@@ -33,9 +32,8 @@ def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 
-    The derivative :math:`\ln x + 1` tends to :math:`-\infty` at 0. The gradient returned there is finite,
-    :math:`\ln` of the smallest normal number of the dtype: right in sign, and harmless when the chain rule multiplies
-    it by the 0 of a saturated softmax.
+    The gradient at 0 is finite, :math:`\ln` of the smallest normal number of the dtype: right in sign, and harmless
+    when the chain rule multiplies it by the 0 of a saturated softmax.
 
     Example:
         >>> xlogx(torch.tensor([0.5, 1.0, 2.0]))
@@ -64,18 +62,14 @@ def logsumexp_others(
 ) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
     r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for every class k, as pivot plus remainder.
 
-    Returns:
-        ``(pivot, remainder)`` whose sum is the value wanted. The pivot is the largest of the other entries (no
-        gradient), the remainder lies in :math:`[0, \ln(K - 1)]`. Kept apart, ``(a - pivot) - remainder`` has no
-        cancellation, however large the entries: nothing of size 1e4 is ever added to something of size 1.
+    The value is their sum. The pivot is the largest of the other entries (no gradient), the remainder lies in
+    :math:`[0, \ln(K - 1)]`. Kept apart, ``(a - pivot) - remainder`` has no cancellation, however large the entries.
 
     With the sum :math:`S = \sum_j e^{x_j - \max x}`, the other classes of any k but the largest sum to
     :math:`S - e^{x_k - \max x} \ge 1`, a benign subtraction; the others of the largest are summed by themselves.
-    Memory O(K).
 
     Example:
-        >>> pivot, remainder = logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
-        >>> pivot, remainder
+        >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
         (tensor([10000., 10000.,     0.]), tensor([0.0000, 0.0000, 0.6931]))
     """
     values = x.detach()
@@ -84,11 +78,7 @@ def logsumexp_others(
     second = values.masked_fill(is_top, -math.inf).amax(-1, keepdim=True)
     from_top = (x - top).exp()
     from_second = (x - second).masked_fill(is_top, -math.inf).exp()
-    others = torch.where(
-        is_top,
-        from_second.sum(-1, keepdim=True),
-        from_top.sum(-1, keepdim=True) - from_top,
-    )
+    others = torch.where(is_top, from_second.sum(-1, keepdim=True), from_top.sum(-1, keepdim=True) - from_top)
     return torch.where(is_top, second, top), others.log()
 
 

@@ -52,14 +52,11 @@ def fold(
 ) -> fx.GraphModule | FoldedNetwork:
     """A folded copy of ``network``, in eval mode; the network itself is left as it is.
 
-    Args:
-        network: A graph of known layers and functions.
-        head: A layer of it whose input is wanted too: the result is then a :class:`FoldedNetwork`.
-        at: Paths of modules whose outputs are wanted too; likewise.
+    It is a :class:`FoldedNetwork` if the input of the layer ``head`` or outputs of the modules ``at`` are wanted too.
 
     Raises:
-        GraphError: If the network is not such a graph, ``head`` is no layer of it, or a module of ``at`` does not end
-            in a layer.
+        GraphError: If the network is no graph of known layers and functions, ``head`` is no layer of it, or a module
+            of ``at`` does not end in a layer.
     """
     traced = trace(network, known_families())
     graph, layers = traced.graph, dict(traced.layers)
@@ -140,22 +137,18 @@ def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers) -> Fol
     Whether an input is ``>= 0`` is for the interval to say when it comes. The general form is left out only where the
     folded one is made for every input there can be.
     """
-    parts: list[torch.nn.Module] = [layer]
     behind = _only_user(node, layers, IntervalBatchNorm)
     norm: Any = None if behind is None else layers[str(behind.target)]
-    if norm is not None:
-        fits = norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
-        norm = norm if fits and norm.running_var is not None else None
-    if norm is not None:
-        parts.append(norm)
-        _absorb(node, behind)
+    fits = norm is not None and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
+    if not fits or norm.running_var is None:
+        norm = behind = None
+    _absorb(node, behind)
     relu = _only_user(node, layers, inn.ReLU)
-    if relu is not None:
-        parts.append(inn.ReLU())
-        _absorb(node, relu)
+    _absorb(node, relu)
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else FoldedFull
     batches_alone = norm is not None and len(norm._dims) == 1
     suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], layers))
+    parts = [layer, *([] if norm is None else [norm]), *([] if relu is None else [inn.ReLU()])]
     general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
     return kind(layer, norm, relu is not None, general)
 

@@ -27,14 +27,9 @@ Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval m
 
 
 class FoldedLayer(torch.nn.Module):
-    """An affine interval layer with a batch norm and a ReLU behind it, for intervals ``(N, C, ...)``.
+    """An affine interval layer with a batch norm, which has running statistics, and a ReLU behind it.
 
-    Args:
-        layer: The affine layer.
-        norm: The batch norm, with running statistics, or ``None``.
-        relu: Whether a ReLU follows.
-        general: Layer, norm and ReLU as they were, for inputs that the folded form is not made for; ``None`` if there
-            are none.
+    ``general`` are layer, norm and ReLU as they were, for inputs that the folded form is not made for, if any.
     """
 
     def __init__(

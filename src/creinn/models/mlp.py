@@ -57,8 +57,7 @@ def mlp(
         dropout: Share of hidden units dropped in training.
 
     Raises:
-        ValueError: If a number is out of range or the family's name is unknown.
-        TypeError: If a width is not an integer.
+        ValueError: If a number is out of range or the family's name is unknown; a ``TypeError`` for other widths.
 
     Example:
         >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape

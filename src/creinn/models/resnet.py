@@ -80,6 +80,9 @@ class ResNet(torch.nn.Module):
         **block_arguments: Any,
     ) -> None:
         super().__init__()
+        at_least_one(num_classes=num_classes, in_channels=in_channels, width=width)
+        if stem not in ("cifar", "imagenet"):
+            raise ValueError(f"Unknown stem {stem!r}; choose 'cifar' or 'imagenet'.")
         kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
         self.conv1 = layers.Conv2d(in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False)
         self.bn1 = layers.BatchNorm2d(width)
@@ -121,47 +124,37 @@ class ResNet(torch.nn.Module):
 
 
 def resnet8(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
-    """ResNet-8 for small images: three stages of one basic block; see :func:`resnet20`."""
-    return _build(BasicBlock, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
+    """ResNet-8 for small images: three stages of one basic block; arguments as in :func:`resnet50`."""
+    return ResNet(BasicBlock, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet14(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
-    """ResNet-14 for small images: three stages of two basic blocks; see :func:`resnet20`."""
-    return _build(BasicBlock, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
+    """ResNet-14 for small images: three stages of two basic blocks; arguments as in :func:`resnet50`."""
+    return ResNet(BasicBlock, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
-    """ResNet-20 for small images: three stages of three basic blocks.
-
-    Args:
-        num_classes: Number of logits; 1 makes a binary classifier.
-        in_channels: Channels of the images.
-        width: Channels of the first stage.
-        layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
-
-    Raises:
-        ValueError: If a number is smaller than 1 or the family's name is unknown.
-        TypeError: If a number is not an integer.
+    """ResNet-20 for small images: three stages of three basic blocks; arguments as in :func:`resnet50`.
 
     Example:
         >>> resnet20(10, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape
         torch.Size([1, 10])
     """
-    return _build(BasicBlock, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
+    return ResNet(BasicBlock, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet18(
     num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
 ) -> ResNet:
     """ResNet-18: four stages of two basic blocks; see :func:`resnet50`."""
-    return _build(BasicBlock, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
+    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
 def resnet34(
     num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
 ) -> ResNet:
     """ResNet-34: four stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
-    return _build(BasicBlock, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
+    return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 
 def resnet50(
@@ -172,15 +165,15 @@ def resnet50(
     layers: Any = "interval",
     stride_on: Stride = "3x3",
 ) -> ResNet:
-    """ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks; numbers and layers as in :func:`resnet20`.
+    """ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks.
 
     Args:
-        num_classes: Number of logits.
+        num_classes: Number of logits; 1 makes a binary classifier.
         stem: ``"cifar"`` is a 3×3 convolution of stride 1, for small images; ``"imagenet"`` a 7×7 of stride 2 and a
             3×3 max pool of stride 2.
         in_channels: Channels of the images.
         width: Channels of the first stage.
-        layers: Family of layers.
+        layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
         stride_on: Which convolution of a bottleneck halves the image: ``"3x3"``, or ``"1x1"`` as in the first version
             of the architecture.
 
@@ -190,7 +183,7 @@ def resnet50(
     """
     if stride_on not in ("3x3", "1x1"):
         raise ValueError(f"Unknown stride_on {stride_on!r}; choose '3x3' or '1x1'.")
-    return _build(Bottleneck, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers, stride_on=stride_on)
+    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers, stride_on=stride_on)
 
 
 def _shortcut(inputs: int, outputs: int, stride: int, layers: Any) -> torch.nn.Module:
@@ -198,19 +191,3 @@ def _shortcut(inputs: int, outputs: int, stride: int, layers: Any) -> torch.nn.M
         return layers.Identity()
     convolution = layers.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
     return torch.nn.Sequential(convolution, layers.BatchNorm2d(outputs))
-
-
-def _build(
-    block: type[BasicBlock] | type[Bottleneck],
-    depths: Sequence[int],
-    num_classes: int,
-    stem: Stem,
-    in_channels: int,
-    width: int,
-    layers: Any,
-    **block_arguments: Any,
-) -> ResNet:
-    at_least_one(num_classes=num_classes, in_channels=in_channels, width=width)
-    if stem not in ("cifar", "imagenet"):
-        raise ValueError(f"Unknown stem {stem!r}; choose 'cifar' or 'imagenet'.")
-    return ResNet(block, depths, num_classes, stem, in_channels, width, layers, **block_arguments)

@@ -28,7 +28,6 @@ class Matrix:
     groups: ClassVar[int] = 1
 
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The product."""
         return F.linear(input, weight, bias)
 
     def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
@@ -55,7 +54,6 @@ class Convolution:
         return self.stride, self.padding, self.dilation, False, (0,) * len(self.stride), self.groups
 
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The convolution."""
         return torch.convolution(input, weight, bias, *self._arguments)
 
     def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:

@@ -32,12 +32,7 @@ def interval_affine(
 ) -> Interval:
     r"""Enclose ``operation(a, W, b)`` for ``a`` in ``x``, ``W`` in ``center ± radius``, ``b`` in its bias interval.
 
-    Args:
-        operation: Matrix product or convolution.
-        x: Input of shape ``(N, C, ...)``.
-        center: Weight centres ``(O, C / groups, ...)``.
-        radius: Weight radii; one below 0 counts as 0, with derivative 1.
-        biases: Centres and radii of the bias, ``(O,)`` each.
+    Inputs are ``(N, C, ...)``, weights ``(O, C / groups, ...)``. A radius below 0 counts as 0, with derivative 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix
@@ -243,8 +238,8 @@ def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, bi
         \overline W^- \overline a^-,\quad \overline o = \overline W^- \underline a^+ + \overline W^+ \overline a^+ +
         \underline W^- \underline a^- + \underline W^+ \overline a^-
 
-    Exact unless a weight and its input both straddle zero; there two terms are added of which the product attains only
-    one. The rows of the block give centre and radius, which is what batch norm needs.
+    Exact unless a weight and its input both straddle zero: of two terms the product there attains only one. The rows
+    of the block give centre and radius, which is what batch norm needs.
     """
     groups = operation.groups
     parts = torch.cat((x.bounds.clamp_min(0), x.bounds.clamp_max(0)), 1)

@@ -32,18 +32,12 @@ class _Monotone(_Activation):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self._slope is not None and not (value := getattr(self, self._slope)) >= 0:
-            raise ValueError(
-                f"{type(self).__name__} with {self._slope}={value} is not monotone; its interval version needs "
-                f"{self._slope} >= 0."
-            )
+        if (slope := self._slope) is not None and not (value := getattr(self, slope)) >= 0:
+            found = f"{type(self).__name__} with {slope}={value}"
+            raise ValueError(f"{found} is not monotone; its interval version needs {slope} >= 0.")
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Act on both bounds; NaN where one is infinite.
-
-        A value that has overflowed may be anything: a function that is constant far out, such as ReLU at minus
-        infinity, must not make a number of it again.
-        """
+        """Act on both bounds; NaN where one is infinite, for a value that has overflowed may be anything."""
         x = as_interval(x)
         nonnegative = x.nonnegative if self._nonnegative is None else self._nonnegative
         values = x.lower if x.is_point else x.bounds
@@ -72,9 +66,8 @@ def relu_(moments: Tensor) -> Tensor:
     r"""Centre and radius ``(N, 2, ...)`` of the ReLU of intervals of radii ``>= 0``, without their bounds, in place.
 
     With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)` and the new centre :math:`h` minus that,
-    so that the lower bound is never below 0 and no digit of a narrow radius is lost. What is infinite becomes NaN, or
-    stays (0 times minus infinity, in a leaky ReLU of slope 0, is NaN): it has overflowed, and is not known to be below
-    0.
+    so that the lower bound is never below 0 and no digit of a narrow radius is lost. What is infinite becomes NaN (as
+    in a leaky ReLU of slope 0), or stays: it has overflowed, and is not known to be below 0.
 
     Example:
         >>> moments = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])   # [0.5, 1.5], [-2, 4], [-4, -2]

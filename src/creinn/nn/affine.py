@@ -93,17 +93,11 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
 
 
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-    """Where kernel and image meet, if a convolution gives one pixel per image; ``None`` if it does not.
+    """Slices of kernel and image where they meet, if a convolution gives one pixel per image; else ``None``.
 
     Deep networks on small images come down to one pixel. A convolution is then a matrix product over the pixels under
-    its kernel, and weights that meet padding alone need not be read; convolutions are several times slower.
-
-    Args:
-        layer: A convolution; only one without groups and with zeros as padding is looked at.
-        sizes: Of the image.
-
-    Returns:
-        Slices of the kernel and of the image, one for each spatial dimension.
+    its kernel, and weights that meet padding alone need not be read; convolutions are several times slower. One with
+    groups, or other padding than zeros, is not looked at.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))

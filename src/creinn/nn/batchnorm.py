@@ -30,13 +30,11 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     r"""Interval batch norm; arguments as in torch, and ``mode``. ``train()`` and ``eval()`` act as in torch.
 
     In paper and scaled mode each of ``weight``, ``bias``, ``running_mean`` and ``running_var`` holds the centre's
-    values, then the radius's. In scaled mode the second half of ``running_var`` is the running mean of :math:`r^2` (by
-    torch's momentum rule, from the plain mean of the batch), and that of ``running_mean`` stays 0. There
-    :math:`\gamma_r` starts at 0.3 and :math:`\beta_r` at 0; without affine parameters they are 1 and 0.
+    values, then the radius's. In scaled mode the second half of ``running_var`` is the running mean of :math:`r^2`,
+    that of ``running_mean`` stays 0, and :math:`\gamma_r` starts at 0.3.
 
     Attributes:
-        center_frozen: Set it to train radii alone: in training mode the centre is then normalised with its running
-            statistics, which stay as they are, as do its affine parameters; the radius is trained as ever.
+        center_frozen: Set it to train radii alone: in training the centre's statistics and parameters stay as they are.
     """
 
     _dims: tuple[int, ...] = ()
@@ -70,10 +68,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def forward(self, x: Interval | Tensor) -> Interval:
         """Normalise ``(N, C, ...)``; a tensor is a point."""
         x = as_interval(x)
-        self._check_shape(x)
         by_batch = self.training or self.running_var is None
-        if by_batch:
-            _check_several(x)
+        self._check_shape(x, by_batch)
         if not by_batch or (self.mode == "paper" and not (self.training and self.center_frozen)):
             return Interval._of_moments(self._as_one(x.moments, by_batch))
         share = self._count_batch()
@@ -104,10 +100,11 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
         return scale.view(2, -1), shift.view(2, -1)
 
-    def _packed(self) -> tuple[Tensor | None, ...]:
+    def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
         """Scale, shift, mean and variance of one ordinary batch norm of centres and radii."""
         weight: Any = self.weight
-        bias, mean, variance = self.bias, self.running_mean, self.running_var
+        bias: Any = self.bias
+        mean, variance = self.running_mean, self.running_var
         count = self.num_features
         if self.mode == "sound" and mean is not None and variance is not None:
             zero = torch.zeros_like(mean)
@@ -132,8 +129,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return result
         if not by_batch and mean is not None and variance is not None:
             batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
-        half = (None if t is None else t.detach()[self.num_features :] for t in (batch_mean, inverse, weight, bias))
-        scale, shift = (_spread(t, moments[:, 0]) for t in _affine_map(*half))
+        scale, shift = (t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias))
+        scale, shift = _spread(scale, moments[:, 0]), _spread(shift, moments[:, 0])
         positive: Tensor = _PositiveRadius.apply(result, moments, scale, shift)
         return positive
 
@@ -182,8 +179,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
         """The radius in sound mode, in training."""
-        frozen = self.center_frozen and self.running_var is not None
-        variance = self.running_var if frozen else center.var(_all_but_channels(center), correction=0)
+        variance: Any = self.running_var
+        if not self.center_frozen:
+            variance = center.var(_all_but_channels(center), correction=0)
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
             scale = scale * (self.weight.detach() if self.center_frozen else self.weight).abs()
@@ -192,12 +190,16 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def _check_input_dim(self, input: Tensor) -> None:
         """Torch's hook on the packed tensor; :meth:`_check_shape` has seen the interval."""
 
-    def _check_shape(self, x: Interval) -> None:
+    def _check_shape(self, x: Interval, by_batch: bool) -> None:
         if x.ndim not in self._dims:
             raise ValueError(f"{type(self).__name__} expects {self._dims} dimensions, got shape {tuple(x.shape)}.")
         if x.shape[1] != self.num_features:
+            name = f"{type(self).__name__}({self.num_features})"
+            raise ValueError(f"{name} got {x.shape[1]} channels in {tuple(x.shape)}.")
+        if by_batch and x.shape.numel() == x.shape[1]:
             raise ValueError(
-                f"{type(self).__name__}({self.num_features}) got {x.shape[1]} channels in {tuple(x.shape)}."
+                f"Batch norm in training needs more than one value per channel, got shape {tuple(x.shape)}; give it "
+                "more rows, or call eval() first."
             )
 
     @torch.no_grad()
@@ -205,14 +207,10 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         r"""Switch between the modes in place. The centre's half never changes.
 
         * To sound: the radius's parameters and statistics are dropped.
-        * From sound: they start so that in eval mode the output stays the same, with scale :math:`|\gamma_c|`, shift 0,
-          running mean 0, and the centre's running variance.
-        * From scaled to paper: in eval mode the output stays the same.
-        * From paper to scaled: it cannot stay the same, unless running mean and shift are 0. The mean square of the
-          radii stays, before the norm and after it: :math:`\overline{r^2} = \mu_r^2 + \sigma_r^2`,
-          :math:`\gamma_r \leftarrow \sqrt{\gamma_r^2 + \beta_r^2}`, and :math:`\beta_r \leftarrow 0`.
-        * Between paper and scaled, radius parameters that are still as they were constructed (scale 1 or 0.3, shift 0,
-          running mean 0 and variance 1) become as constructed in the other mode.
+        * From sound, and from scaled to paper: in eval mode the output stays the same.
+        * From paper to scaled the mean square of the radii stays: :math:`\overline{r^2} = \mu_r^2 + \sigma_r^2` before
+          the norm, and after it by :math:`\gamma_r \leftarrow \sqrt{\gamma_r^2 + \beta_r^2},\ \beta_r \leftarrow 0`.
+        * Between paper and scaled, radius parameters that are as they were constructed become so in the other mode.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.
@@ -228,8 +226,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         old = {name: t.detach() for name, t in found.items() if t is not None}
         new = {name: t[:count].clone() for name, t in old.items()}
         if mode != "sound":
-            halves = {name: t[-count:] for name, t in old.items()}
-            radii = _from_sound(halves) if self.mode == "sound" else _between(self.mode, mode, halves)
+            radii = _radii_in(mode, self.mode, {name: t[-count:] for name, t in old.items()})
             new = {name: torch.cat((t, radii[name])) for name, t in new.items()}
         for name, tensor in new.items():
             before = found[name]
@@ -252,29 +249,23 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return f"{super().extra_repr()}, mode={self.mode!r}"
 
 
-def _from_sound(center: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the radius starts with: the affine map of the centre."""
-    new = {name: torch.zeros_like(t) for name, t in center.items()}
-    if "weight" in center:
-        new["weight"] = center["weight"].abs()
-    if "running_var" in center:
-        new["running_var"] = center["running_var"]
-    return new
-
-
-def _between(old: Mode, mode: Mode, radius: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The radius's part in paper mode from that in scaled mode, or the other way round."""
-    new = {name: torch.zeros_like(t) for name, t in radius.items()}
-    if "running_var" in radius:
-        new["running_var"] = radius["running_var"] + radius["running_mean"].square()
-    if "weight" in radius:
-        if mode == "paper":
-            new["weight"], new["bias"] = radius["weight"].abs(), radius["bias"].abs()
-        else:
-            new["weight"] = torch.hypot(radius["weight"], radius["bias"])
+def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The radius's parameters and statistics in another mode than ``old``; in sound mode it has the centre's."""
+    new = {name: torch.zeros_like(t) for name, t in half.items()}
+    if "running_var" in half:
+        square = 0 if old == "sound" else half["running_mean"].square()
+        new["running_var"] = half["running_var"] + square
+    if "weight" not in half:
+        return new
+    if mode == "scaled" and old == "paper":
+        new["weight"] = torch.hypot(half["weight"], half["bias"])
+    else:
+        new["weight"] = half["weight"].abs()
+        new["bias"] = new["bias"] if old == "sound" else half["bias"].abs()
+    if old != "sound":
         gain = {"paper": 1.0, "scaled": RADIUS_GAIN}
         constructed = {"weight": gain[old], "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
-        untouched = torch.stack([(t == constructed[name]).all() for name, t in radius.items()]).all()
+        untouched = torch.stack([(t == constructed[name]).all() for name, t in half.items()]).all()
         new["weight"] = torch.where(untouched, gain[mode], new["weight"])
     return new
 
@@ -319,14 +310,6 @@ def _all_but_channels(x: Tensor) -> list[int]:
 
 def _spread(per_channel: Tensor, like: Tensor) -> Tensor:
     return per_channel.view(-1, *(1,) * (like.ndim - 2))
-
-
-def _check_several(x: Interval) -> None:
-    if x.shape.numel() == x.shape[1]:
-        raise ValueError(
-            f"Batch norm in training needs more than one value per channel, got shape {tuple(x.shape)}; give it more "
-            f"rows, or call eval() first."
-        )
 
 
 class BatchNorm1d(IntervalBatchNorm):

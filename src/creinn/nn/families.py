@@ -1,8 +1,7 @@
 """What a layer is made of: its family, its class, its constructor arguments, and its counterpart in another family.
 
-In: a layer of ``torch.nn``, of :mod:`creinn.nn`, or of a family registered with :func:`register_family`. Out: plain
-descriptions that can be written as JSON, and layers built from them. Only the classes named in :data:`LAYERS` are
-known: everything else is refused by name, never guessed at.
+In: a layer of a registered family. Out: plain descriptions that can be written as JSON, and layers built from them.
+Only the classes named in :data:`LAYERS` are known: everything else is refused by name, never guessed at.
 """
 
 import inspect
@@ -36,21 +35,13 @@ _LEFT_OUT = {"device", "dtype", "min_value", "max_value"}  # where a layer lives
 
 
 def register_family(name: str, namespace: Family) -> None:
-    """Make a namespace of layers known by name, so that networks built of it can be saved.
-
-    Raises:
-        ValueError: If the name is taken by another namespace.
-    """
+    """Make a namespace of layers known by a name that is not taken, so that networks built of it can be saved."""
     if _FAMILIES.setdefault(name, namespace) is not namespace:
         raise ValueError(f"The layer family {name!r} exists already. Choose another name.")
 
 
 def family(name: str) -> Family:
-    """The namespace registered under ``name``.
-
-    Raises:
-        ValueError: If there is none.
-    """
+    """The namespace registered under ``name``; a ``ValueError`` if there is none."""
     if name not in _FAMILIES:
         raise ValueError(f"Unknown layer family {name!r}; known are {', '.join(sorted(_FAMILIES))}.")
     return _FAMILIES[name]
@@ -102,10 +93,7 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
 
 
 def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
-    """The layer with these constructor arguments; lists stand for tuples, as they come out of JSON.
-
-    Raises:
-        ValueError: If the family, the class or an argument is unknown, or the layer refuses an argument.
+    """The layer with these constructor arguments; lists stand for tuples. What is unknown is a ``ValueError``.
 
     Example:
         >>> build_layer("interval", "Linear", {"in_features": 3, "out_features": 2, "bias": False})
@@ -113,9 +101,8 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
     """
     namespace = family(family_name)
     if class_name not in LAYERS or not hasattr(namespace, class_name):
-        raise ValueError(
-            f"Unknown layer {class_name!r} of family {family_name!r}; known are {', '.join(sorted(LAYERS))}."
-        )
+        known = ", ".join(sorted(LAYERS))
+        raise ValueError(f"Unknown layer {class_name!r} of family {family_name!r}; known are {known}.")
     kind = getattr(namespace, class_name)
     unknown = sorted(set(arguments) - set(_parameter_names(kind)))
     if unknown:
@@ -123,9 +110,8 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
     try:
         return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()})
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{class_name} of family {family_name!r} cannot be built from {dict(arguments)}: {error}"
-        ) from error
+        what = f"{class_name} of family {family_name!r}"
+        raise ValueError(f"{what} cannot be built from {dict(arguments)}: {error}") from error
 
 
 def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
@@ -192,8 +178,6 @@ def plain(value: Any) -> Any:
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, tuple | list):
         return [plain(entry) for entry in value]
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, Integral):
+    if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
-    return float(value) if isinstance(value, Real) else value
+    return float(value) if isinstance(value, Real) and not isinstance(value, Integral) else value

@@ -88,15 +88,11 @@ dropout = _layered("dropout", _dropout)
 
 
 def _max_pool(layer: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.Module]:
-    def make(
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
+    def make(  # in another order than the layer's
+        kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
         return_indices: bool = False,
-    ) -> torch.nn.Module:
-        return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)  # in another order
+    ) -> torch.nn.Module:  # fmt: skip
+        return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
     return make
 
@@ -133,16 +129,16 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float |
 
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.cat``; tensors among intervals are points."""
-    return interval.cat(tensors, dim) if _has_interval(tensors) else torch.cat(list(tensors), dim)
+    return _home_of(tensors).cat(tensors, dim)
 
 
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.stack``; tensors among intervals are points."""
-    return interval.stack(tensors, dim) if _has_interval(tensors) else torch.stack(list(tensors), dim)
+    return _home_of(tensors).stack(tensors, dim)
 
 
-def _has_interval(values: Sequence[Value]) -> bool:
-    return any(isinstance(value, Interval) for value in values)
+def _home_of(values: Sequence[Value]) -> Any:
+    return interval if any(isinstance(value, Interval) for value in values) else torch
 
 
 def getitem(input: Value, index: Any) -> Value:
@@ -153,28 +149,19 @@ def getitem(input: Value, index: Any) -> Value:
 # Arithmetic; also on entries of a shape. A tensor beside an interval is a point.
 
 
-def add(input: Value, other: Value) -> Value:
-    """Sum."""
-    return _beside(input, other) + other
+def _arithmetic(name: str) -> Callable[..., Any]:
+    apply = getattr(operator, name)
+
+    def function(input: Value, other: Value) -> Value:
+        return apply(as_interval(input) if isinstance(input, Tensor) and isinstance(other, Interval) else input, other)
+
+    return _named(name, function, [inspect.Parameter("other", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 
 
-def sub(input: Value, other: Value) -> Value:
-    """Difference."""
-    return _beside(input, other) - other
-
-
-def mul(input: Value, other: Value) -> Value:
-    """Product; of two intervals, its range over independent factors."""
-    return _beside(input, other) * other
-
-
-def truediv(input: Value, other: Value) -> Value:
-    """Quotient by a number or a tensor."""
-    return _beside(input, other) / other
-
-
-def _beside(input: Value, other: Value) -> Value:
-    return as_interval(input) if isinstance(input, Tensor) and isinstance(other, Interval) else input
+add = _arithmetic("add")
+sub = _arithmetic("sub")
+mul = _arithmetic("mul")
+truediv = _arithmetic("truediv")
 
 
 def floordiv(input: int, other: int) -> int:
@@ -191,14 +178,9 @@ mean = _method("mean")
 sum = _method("sum")
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        *(relu, relu6, leaky_relu, elu, selu, softplus, sigmoid, tanh, hardtanh, gelu, silu, mish, hardswish, dropout),
-        *(max_pool1d, max_pool2d, avg_pool1d, avg_pool2d),
-        *(adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_max_pool1d, adaptive_max_pool2d),
-        *(flatten, reshape, unsqueeze, squeeze, permute, transpose, contiguous, pad, cat, stack, getitem, size, ndim),
-        *(add, sub, mul, truediv, floordiv, neg, mean, sum),
-    )
+    name: value
+    for name, value in list(globals().items())
+    if inspect.isfunction(value) and value.__module__ == __name__ and not name.startswith("_")
 }
 """Every function by name: what a saved graph may call."""
 

@@ -88,12 +88,7 @@ def project_(module: torch.nn.Module) -> torch.nn.Module:
 
 @torch.no_grad()
 def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
-    """Multiply every radius in ``module`` by ``factor``, in place; sound and wide networks want small initial radii.
-
-    Raises:
-        ValueError: If ``factor`` is not positive: a network without radii cannot be told apart from one that forgot
-            them.
-    """
+    """Multiply every radius in ``module`` by ``factor > 0``, in place; sound and wide networks want small radii."""
     if not factor > 0:
         raise ValueError(f"factor must be > 0, got {factor}.")
     for layer in module.modules():
