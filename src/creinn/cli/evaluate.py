@@ -16,7 +16,7 @@ from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
 from creinn.cli.saved import ask, check_outputs, read_model
 from creinn.cli.sources import Source
-from creinn.data.tables.columns import counted
+from creinn.data.numerals import counted
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
 from creinn.evaluation.summary import MEASURES

@@ -62,7 +62,7 @@ def list_experiments(options: ListOptions) -> int:
 def run(options: RunOptions) -> int:
     """Run an experiment, and say what was done."""
     chosen = resolve(options)
-    from creinn.data.tables.columns import counted
+    from creinn.data.numerals import counted
     from creinn.experiments.run import run_experiment
     from creinn.files import write_bytes
 

@@ -11,7 +11,7 @@ from creinn.cli.parsing import options_yaml
 from creinn.cli.saved import ask, check_outputs, read_model
 from creinn.cli.sources import Source
 from creinn.credal.credal_set import CredalSet
-from creinn.data.tables.columns import counted
+from creinn.data.numerals import counted
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 

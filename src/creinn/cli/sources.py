@@ -18,10 +18,10 @@ from torch import Tensor
 from creinn.classifier.base import Inputs
 from creinn.cli.options import TrainOptions
 from creinn.data.decoding import Size, decode_all
+from creinn.data.encoder import TableEncoder, classes_of
 from creinn.data.images import is_image, labels_of, open_tree, read_pair
 from creinn.data.missing import Missing, predict
-from creinn.data.tables.encoder import TableEncoder, classes_of
-from creinn.data.tables.table import Reading, Table, check_same_texts, is_packed_table, read_table
+from creinn.data.table import Reading, Table, check_same_texts, is_packed_table, read_table
 from creinn.data.transforms import normalize
 from creinn.interval import Interval
 

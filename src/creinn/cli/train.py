@@ -22,9 +22,8 @@ from creinn.cli.saved import OPTIONS, parts, read_model, takes_intervals
 from creinn.cli.sources import Rows, Source, learn_rows, read_rows
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
-from creinn.data.decoding import listed
-from creinn.data.tables.columns import counted
-from creinn.data.tables.table import MISSING
+from creinn.data.numerals import counted, listed
+from creinn.data.table import MISSING
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.interval import Interval

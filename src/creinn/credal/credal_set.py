@@ -233,6 +233,10 @@ class CredalSet:
         """The same sets, cut from the autograd graph."""
         return type(self)._wrap(self.lower.detach(), self.upper.detach(), self._label)
 
+    def with_label(self, label: Tensor) -> "CredalSet":
+        """The same sets, for which another class is predicted."""
+        return type(self)._wrap(self.lower, self.upper, label)
+
     def __len__(self) -> int:
         if self.lower.ndim == 1:
             raise TypeError("One credal set has no length; num_classes is its number of classes.")

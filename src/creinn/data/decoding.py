@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from creinn.data.tables.columns import counted
+from creinn.data.numerals import counted, listed, shortened
 
 Bytes = npt.NDArray[np.uint8]
 Size = int | Sequence[int] | None  # side of a square; height and width; or that of the files, which must agree
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _EIGHT_BIT = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}
-_SHOWN = 10  # names in a note
 
 
 @dataclass(frozen=True)
@@ -89,22 +88,13 @@ def decode_all(
     notes = []
     del sizes[by(pixels.shape[2:])]
     if sizes:
-        shown = _shortened([f"{n} of {name}" for name, n in sizes.most_common()])
+        shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
         notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {by(pixels.shape[2:])} pixels: {shown}")
     if transparent:
         notes.append(f"{where}: {counted(transparent, 'image')} with transparency laid on white")
     if unreadable:
         notes.append(f"{where}: {listed(sorted(unreadable), 'file')} left out, being unreadable")
     return Images(pixels[: len(kept)], kept, notes, list(unreadable.values()))
-
-
-def listed(names: Sequence[str], noun: str) -> str:
-    """How many, and the first names."""
-    return f"{counted(len(names), noun)} ({_shortened(names)})"
-
-
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
 
 
 def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> tuple[Bytes, str, bool]:

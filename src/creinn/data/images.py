@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from creinn.data.dataset import Dataset
-from creinn.data.decoding import SUFFIXES, Bytes, Images, Size, by, decode_all, listed
+from creinn.data.decoding import SUFFIXES, Bytes, Images, Size, by, decode_all
+from creinn.data.numerals import listed
 from creinn.interval import Interval
 
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}

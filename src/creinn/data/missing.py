@@ -119,7 +119,7 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> P
             parts.append(type(fills[0]).mixture(fills))
         elif _is_sound(model):
             box = model.predict(missing.intervals(rows), batch_size)
-            parts.append(CredalSet._wrap(box.lower, box.upper, _envelope(fills, len(fills)).label))
+            parts.append(box.with_label(_envelope(fills, len(fills)).label))
         else:
             parts.append(_envelope(fills, PLAUSIBLE if _has_distance(model) else len(fills)))
     order = torch.cat(((~has_gaps).nonzero(), has_gaps.nonzero())).flatten().argsort()
@@ -128,12 +128,11 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> P
 
 def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
     """The envelope of the narrowest ``kept`` sets of each row; the label is that of their mean."""
-    lower, upper, mean = (
-        torch.stack([getattr(s, name) for s in fills]) for name in ("lower", "upper", "probabilities")
-    )
-    which = (upper - lower).mean(-1).topk(kept, 0, largest=False).indices[..., None].expand(-1, -1, lower.shape[-1])
-    lower, upper, mean = (values.gather(0, which) for values in (lower, upper, mean))
-    return CredalSet._wrap(lower.amin(0), upper.amax(0), mean.mean(0).argmax(-1))
+    every, rows = CredalSet.concatenate(fills), torch.arange(len(fills[0]), device=fills[0].lower.device)
+    narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices
+    sets = [every[fill * len(rows) + rows] for fill in narrowest]
+    mean = torch.stack([s.probabilities for s in sets]).mean(0)
+    return CredalSet.envelope(sets).with_label(mean.argmax(-1))
 
 
 def _is_sound(model: Any) -> bool:

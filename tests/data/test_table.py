@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from creinn.data.tables.table import Reading, is_packed_table, read_table
+from creinn.data.table import Reading, is_packed_table, read_table
 
 
 def write(folder: Path, text: str, name: str = "t.csv") -> Path:

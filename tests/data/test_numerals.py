@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.tables.numerals import PLAIN, Style, choose_styles, parse, styles, told_apart
+from creinn.data.numerals import PLAIN, Style, choose_styles, parse, styles, told_apart
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.tables.numerals import PLAIN, Floats, Style, parse
+from creinn.data.numerals import PLAIN, Floats, Style, parse
 
 Texts = npt.NDArray[np.object_]
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.tables.columns import Category
-from creinn.data.tables.encoder import TableEncoder, classes_of
-from creinn.data.tables.table import Reading, Table
+from creinn.data.columns import Category
+from creinn.data.encoder import TableEncoder, classes_of
+from creinn.data.table import Reading, Table
 
 
 def table(**columns: list[str | None]) -> Table:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from creinn.data.tables.columns import Category, Number
-from creinn.data.tables.encoder import TableEncoder, classes_of
-from creinn.data.tables.table import Table
+from creinn.data.columns import Category, Number
+from creinn.data.encoder import TableEncoder, classes_of
+from creinn.data.table import Table
 
 
 def table(name: str = "t.csv", /, **columns: list[str | None]) -> Table:

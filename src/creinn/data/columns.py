@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.tables.numerals import Floats, Style, parse
-from creinn.data.tables.table import MISSING, Table, Tables, check_bounds, check_same_texts, parse_dates
+from creinn.data.numerals import Floats, Style, counted, parse
+from creinn.data.table import MISSING, Table, Tables, check_bounds, check_same_texts, parse_dates
 
 Features = npt.NDArray[np.float32]
 
@@ -220,13 +220,3 @@ def missing_remarks(is_missing: npt.NDArray[np.bool_] | pd.Series) -> list[str]:
     """A remark on missing values, if there are any."""
     count = int(is_missing.sum())
     return [f"{counted(count, 'missing value')}, for which values of the training table are tried"] if count else []
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun in singular or plural.
-
-    Example:
-        >>> counted(1, "row"), counted(2, "row")
-        ('1 row', '2 rows')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

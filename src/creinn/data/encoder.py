@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from creinn.data.tables.columns import Category, Column, Date, Features, Number, counted, learn_column, missing_remarks
-from creinn.data.tables.numerals import Style, choose_styles, parse, styles, told_apart
-from creinn.data.tables.table import Table, Tables, Texts, check_bounds, check_same_texts
+from creinn.data.columns import Category, Column, Date, Features, Number, learn_column, missing_remarks
+from creinn.data.numerals import Style, choose_styles, counted, parse, styles, told_apart
+from creinn.data.table import Table, Tables, Texts, check_bounds, check_same_texts
 
 Notes = list[str]
 
