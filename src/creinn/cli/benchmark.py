@@ -11,7 +11,7 @@ from creinn.evaluation.timing import interleaved, ratios
 from creinn.graph.compile import compile
 from creinn.models import BUILDERS
 from creinn.report.tables import text_table
-from creinn.rivals import SNN
+from creinn.rivals.snn import SNN
 from creinn.training.loop import choose_device
 
 CLASSES, ROUNDS, FITTED_ON = 10, 50, 64

@@ -27,7 +27,7 @@ from creinn.data.table import MISSING
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.interval import Interval
-from creinn.rivals import SNN
+from creinn.rivals.snn import SNN
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members

@@ -11,7 +11,7 @@ from creinn.classifier.creinn import CreINN
 from creinn.graph.convert import convert
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters
-from creinn.rivals import SNN
+from creinn.rivals.snn import SNN
 
 
 def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
