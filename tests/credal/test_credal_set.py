@@ -78,9 +78,15 @@ def test_classes_by_rule():
 def test_uncertainties_are_computed_once(monkeypatch):
     s = random_sets()
     total = s.total
-    monkeypatch.setattr("creinn.credal.credal_set.entropy_uncertainty", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr("creinn.credal.entropy.entropy_uncertainty", lambda *_: pytest.fail("computed again"))
     assert s.total is total
     assert s.aleatoric is not None
+
+
+@pytest.mark.parametrize("name", ["lower", "upper"])
+def test_bounds_are_read_only(name):
+    with pytest.raises(AttributeError, match=name):
+        setattr(by_hand(), name, torch.ones(3))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 r"""Probability intervals in, a credal set out: its point prediction, uncertainty, and the classes it does not rule out.
 
 :class:`CredalSet` holds sets :math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`,
-Eq. (CredalPIs) of Wang et al. (2025), by their reachable bounds: a thin layer over ``probability``, ``entropy`` and
-``decision`` beside it.
+Eq. (CredalPIs) of Wang et al. (2025), by their reachable bounds.
 """
 
 import functools
@@ -10,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from creinn.credal import entropy
 from creinn.credal.decision import RULES
-from creinn.credal.entropy import Uncertainty, entropy_uncertainty, interval_uncertainty, lower_entropy, upper_entropy
+from creinn.credal.entropy import Uncertain, Uncertainty
 from creinn.credal.probability import intersection_probability, probability_intervals, reachable
 from creinn.credal.probability import tolerance as default_tolerance
 from creinn.numerics import at_least_single
@@ -23,12 +22,13 @@ from creinn.numerics import at_least_single
 _MAX_FREE_CLASSES = 16  # vertices(): 2 ** 16 corners
 
 
-class CredalSet:
+class CredalSet(Uncertain):
     r"""One or many credal sets, from the lower and upper probability of each class.
 
     Bounds that miss a constraint by rounding (1e-5; 1e-6 in float64; one machine epsilon in half precision) are
     repaired: clamped into [0, 1], scaled so that the lower ones sum to at most 1 and the upper ones to at least 1. Then
-    they are made reachable, and held as ``lower`` and ``upper`` in float32 or float64; halves become float32.
+    they are made reachable, and held in float32 or float64; halves become float32. The uncertainties are entropies in
+    bits, or the binary measures when K = 2.
 
     Args:
         lower: Lower probabilities (..., K), K >= 2, of a floating dtype; anything :func:`torch.as_tensor` takes.
@@ -51,7 +51,7 @@ class CredalSet:
 
     def __init__(self, lower: Any, upper: Any) -> None:
         bounds = probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
-        self.lower, self.upper = reachable(*bounds, check=False)
+        self._lower, self._upper = reachable(*bounds, check=False)
         self._label: Tensor | None = None
 
     @classmethod
@@ -63,7 +63,7 @@ class CredalSet:
     def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
         """From reachable bounds, or what torch puts in their place in trees; a label, if given, replaces theirs."""
         new = cls.__new__(cls)
-        new.lower, new.upper, new._label = lower, upper, label
+        new._lower, new._upper, new._label = lower, upper, label
         return new
 
     @classmethod
@@ -109,6 +109,16 @@ class CredalSet:
         return cls._wrap(lower, upper, label)
 
     @property
+    def lower(self) -> Tensor:
+        """Reachable lower probabilities, (..., K)."""
+        return self._lower
+
+    @property
+    def upper(self) -> Tensor:
+        """Reachable upper probabilities, (..., K)."""
+        return self._upper
+
+    @property
     def width(self) -> Tensor:
         """Width of each class's interval, (..., K)."""
         return self.upper - self.lower
@@ -148,23 +158,8 @@ class CredalSet:
         best = q.amax(-1, keepdim=True)
         return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self.lower, -1.0).argmax(-1)
 
-    @property
-    def total(self) -> Tensor:
-        """Total uncertainty by the default measure: entropy in bits, or the binary measure when K = 2."""
-        return self._default_uncertainty.total
-
-    @property
-    def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty by the default measure; see :attr:`total`."""
-        return self._default_uncertainty.aleatoric
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Epistemic uncertainty by the default measure; see :attr:`total`."""
-        return self._default_uncertainty.epistemic
-
     @functools.cached_property
-    def _default_uncertainty(self) -> Uncertainty:
+    def _uncertainty(self) -> Uncertainty:
         return self.uncertainty("interval" if self.num_classes == 2 else "entropy")
 
     def uncertainty(self, measure: str) -> Uncertainty:
@@ -175,15 +170,18 @@ class CredalSet:
         """
         if measure not in ("entropy", "interval"):
             raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
-        return (entropy_uncertainty if measure == "entropy" else interval_uncertainty)(self.lower, self.upper)
+        measures = entropy.entropy_uncertainty if measure == "entropy" else entropy.interval_uncertainty
+        return measures(self.lower, self.upper)
 
     def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Largest entropy of a member, in bits; on request with it. See :func:`creinn.credal.entropy.upper_entropy`."""
-        return upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
+        return entropy.upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
 
     def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
-        return lower_entropy(self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap)
+        return entropy.lower_entropy(
+            self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
+        )
 
     def classes(self, rule: str) -> Tensor:
         """Classes not ruled out by ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
@@ -210,7 +208,31 @@ class CredalSet:
         if self.lower.ndim != 1:
             batch = tuple(self.shape[:-1])
             raise ValueError(f"vertices() is for one set, found a batch of shape {batch}. Index it: s[i].")
-        return _vertices(self.lower.detach(), self.upper.detach())
+        lower, upper = self.lower.detach(), self.upper.detach()
+        noise = 16 * torch.finfo(lower.dtype).eps
+        free = (upper - lower > noise).nonzero().squeeze(-1)
+        if len(free) > _MAX_FREE_CLASSES:
+            raise ValueError(
+                f"vertices() enumerates at most {_MAX_FREE_CLASSES} classes with intervals of positive width, found "
+                f"{len(free)}; a set of K intervals can have more than 2**K / sqrt(K) vertices."
+            )
+        if len(free) == 0:
+            return lower.unsqueeze(0)
+        low, high = lower[free], upper[free]
+        mass = 1 - (lower.sum() - low.sum())
+        ends = torch.tensor([False, True], device=lower.device)
+        is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
+        corners, found = torch.where(is_high, high, low), []
+        for k, (least, most) in enumerate(zip(low, high, strict=True)):  # class k takes what the others leave
+            corner = corners[~is_high[:, k]]
+            left = mass - (corner.sum(-1) - least)
+            for bound in (least, most):
+                left = torch.where((left - bound).abs() <= noise, bound, left)
+            corner[:, k] = left
+            found.append(corner[(left >= least) & (left <= most)])
+        points = lower.repeat(sum(map(len, found)), 1)
+        points[:, free] = torch.cat(found)
+        return torch.unique(points, dim=0)
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
         """Whether distributions q, (..., K), are members; broadcasts over batch axes.
@@ -268,34 +290,6 @@ def _bounds_of(sets: Sequence[CredalSet], verb: str, first_axis: int = 0) -> tup
                 f"{tuple(other.shape)} at position {position}."
             )
     return [s.lower for s in sets], [s.upper for s in sets]
-
-
-def _vertices(lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]) -> Float[Tensor, "vertices classes"]:
-    """Corners of the box with one class released: that class takes what the others leave, if its interval allows."""
-    noise = 16 * torch.finfo(lower.dtype).eps
-    free = (upper - lower > noise).nonzero().squeeze(-1)
-    if len(free) > _MAX_FREE_CLASSES:
-        raise ValueError(
-            f"vertices() enumerates at most {_MAX_FREE_CLASSES} classes with intervals of positive width, found "
-            f"{len(free)}; a set of K intervals can have more than 2**K / sqrt(K) vertices."
-        )
-    if len(free) == 0:
-        return lower.unsqueeze(0)
-    low, high = lower[free], upper[free]
-    mass = 1 - (lower.sum() - low.sum())
-    ends = torch.tensor([False, True], device=lower.device)
-    is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
-    corners, found = torch.where(is_high, high, low), []
-    for k, (least, most) in enumerate(zip(low, high, strict=True)):
-        corner = corners[~is_high[:, k]]
-        left = mass - (corner.sum(-1) - least)
-        for bound in (least, most):
-            left = torch.where((left - bound).abs() <= noise, bound, left)
-        corner[:, k] = left
-        found.append(corner[(left >= least) & (left <= most)])
-    points = lower.repeat(sum(map(len, found)), 1)
-    points[:, free] = torch.cat(found)
-    return torch.unique(points, dim=0)
 
 
 pytree.register_pytree_node(

@@ -7,6 +7,7 @@ where the device has it; gradients are those of the attaining member as its acti
 """
 
 import warnings
+from functools import cached_property
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -19,11 +20,34 @@ from creinn.numerics import entropy, widen
 
 
 class Uncertainty(NamedTuple):
-    """Three measures of one prediction; ``epistemic`` is what more knowledge could remove."""
+    """Three measures of one prediction."""
 
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
+
+
+class Uncertain:
+    """A prediction whose uncertainties, by its default measure, are computed once, when the first is asked for."""
+
+    @cached_property
+    def _uncertainty(self) -> Uncertainty:
+        raise NotImplementedError
+
+    @property
+    def total(self) -> Tensor:
+        """Total uncertainty."""
+        return self._uncertainty.total
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Aleatoric uncertainty, which is in the data."""
+        return self._uncertainty.aleatoric
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Epistemic uncertainty, which more knowledge could remove."""
+        return self._uncertainty.epistemic
 
 
 class EntropyGapWarning(UserWarning):

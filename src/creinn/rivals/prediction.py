@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.credal.entropy import Uncertainty, samples_uncertainty
+from creinn.credal.entropy import Uncertain, Uncertainty, samples_uncertainty
 from creinn.numerics import entropy
 
 
-class Predictive:
+class Predictive(Uncertain):
     """``S`` predicted distributions per row, ``samples`` of shape ``(S, N, K)``; entropies in bits.
 
     The total uncertainty is the entropy of the mean, the aleatoric the mean of the entropies, the epistemic their
@@ -54,21 +54,6 @@ class Predictive:
     @cached_property
     def _uncertainty(self) -> Uncertainty:
         return samples_uncertainty(self.samples)
-
-    @property
-    def total(self) -> Tensor:
-        """Entropy of the mean."""
-        return self._uncertainty.total
-
-    @property
-    def aleatoric(self) -> Tensor:
-        """Mean of the entropies."""
-        return self._uncertainty.aleatoric
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Total minus aleatoric: the mutual information of class and sample."""
-        return self._uncertainty.epistemic
 
     def __len__(self) -> int:
         return self.samples.shape[1]
