@@ -30,7 +30,7 @@ from creinn import CreINN, models
 from creinn import nn as inn
 from creinn.credal.entropy import lower_entropy, upper_entropy
 from creinn.credal.probability import intersection_probability, interval_softmax, reachable
-from creinn.evaluation.timing import Skipped, Timing, interleaved
+from creinn.evaluation.timing import interleaved
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import Cell, text_table
@@ -108,14 +108,6 @@ def lower_with_gap(lower: Tensor, upper: Tensor) -> tuple[Tensor, ...]:
     return tuple(lower_entropy(lower, upper, return_gap=True))
 
 
-def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
-    found = interleaved({name: lambda call=call: call for name, call in calls.items()}, rounds)
-    for name, outcome in found.items():
-        if isinstance(outcome, Skipped):
-            raise RuntimeError(f"{name}: {outcome.reason}")
-    return found
-
-
 def slsqp(lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, deadline: float) -> tuple[float, bool]:
     """Entropy that SLSQP finds, minimising ``sign * H`` from the intersection probability, and whether it converged.
 
@@ -180,7 +172,7 @@ def gap_of(lower: Tensor, upper: Tensor) -> dict[str, float]:
 def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -> dict[str, Any]:
     torch.manual_seed(0)
     bounds = KINDS[kind](count, classes)
-    times = timed({"upper": lambda: upper_entropy(*bounds), "lower": lambda: lower_with_gap(*bounds)}, repeats)
+    times = interleaved({"upper": lambda: upper_entropy(*bounds), "lower": lambda: lower_with_gap(*bounds)}, repeats)
     both = sum(found.least for found in times.values())
     record: dict[str, Any] = {"kind": kind, "classes": classes, "sets": count}
     for name, found in times.items():
@@ -199,7 +191,7 @@ def measure_hard(kind: str, make: Callable[[int, int], Bounds], classes: int, co
     lower, upper = make(count, classes)
     calls = {"together": lambda: lower_with_gap(lower, upper)}
     calls |= {str(n): lambda n=n: lower_with_gap(lower[n : n + 1], upper[n : n + 1]) for n in range(count)}
-    times = timed(calls, 1)
+    times = interleaved(calls, 1)
     together = times.pop("together")
     return {
         "kind": kind,

@@ -172,11 +172,11 @@ def test_core_by_hand():
     lower = tensor([[0.1, 0.2, 0.15, 0.12, 0.11]], dtype=torch.float64)
     width = tensor([[0.1, 0.01, 0.1, 0.1, 0.01]], dtype=torch.float64)
     off_slope = tensor([[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64)  # may move by all, .001, .02, .02, all
-    nodes = entropy_search.Nodes.start(lower, lower + width)
+    nodes, best = entropy_search._start(lower, lower + width)
     solved = entropy_search._relax(lower, lower + width)._replace(
         filled=torch.zeros_like(lower), fractional=tensor([[0]]), slope=off_slope, bound=tensor([1.0]).double()
     )
-    best = entropy_search.Best.start(lower)._replace(attained=tensor([1.1]).double())
+    best = best._replace(attained=tensor([1.1]).double())
     found = entropy_search._core(nodes, solved, entropy_search._reach(nodes, solved, best))
     assert found.tolist() == [[True, True, True, False, True]]  # class 3 by class 2, which class 1 has no room for
 
@@ -255,7 +255,8 @@ def test_batch_shapes(function):
 def test_rows_do_not_depend_on_their_chunk(monkeypatch):
     lower, upper = credal_cases.independent(300, 6, seed=6)
     expected = lower_entropy(lower, upper), upper_entropy(lower, upper)
-    monkeypatch.setattr(entropy_search, "_CHUNK", 40)
+    monkeypatch.setattr(entropy_search, "CHUNK", 40)
+    monkeypatch.setattr(creinn.credal.entropy, "CHUNK", 40)
     torch.testing.assert_close(lower_entropy(lower, upper), expected[0], rtol=0, atol=1e-12)
     torch.testing.assert_close(upper_entropy(lower, upper), expected[1], rtol=0, atol=1e-12)
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.credal.entropy_search import chunks, lowest_vertex
+from creinn.credal.entropy_search import CHUNK, lowest_vertex
 from creinn.credal.probability import PerClass, reachable
 from creinn.numerics import entropy, widen
 
@@ -73,7 +73,8 @@ def upper_entropy(
     """
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
-        level = _water_level(_rows(low), _rows(high)).view(*low.shape[:-1], 1)
+        parts = (_rows(x).split(max(1, CHUNK // x.shape[-1])) for x in (low, high))  # each fits into the cache
+        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
         inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))  # some class always takes up the rest
         at_lower = level <= low
@@ -198,18 +199,14 @@ def _rows(x: Tensor) -> Tensor:
 
 def _water_level(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows 1"]:
     """Level t with sum(clip(t, lower, upper)) = 1, from the sorted breakpoints of the sum."""
-    level = lower.new_empty(len(lower), 1)
-    for part in chunks(*lower.shape):
-        low, high = lower[part], upper[part]
-        points, order = torch.cat([low, high], -1).sort(-1)
-        sign = 2 * (order < low.shape[-1]).to(low.dtype) - 1  # 1 where a class starts to rise, -1 where it stops
-        rising = sign.cumsum(-1)
-        fixed = low.sum(-1, keepdim=True) - (sign * points).cumsum(-1)
-        mass = fixed + rising * points
-        last = ((mass <= 1).sum(-1, keepdim=True) - 1).clamp_min(0)
-        missing = (1 - mass.gather(-1, last)).clamp_min(0)
-        level[part] = points.gather(-1, last) + missing / rising.gather(-1, last).clamp_min(1)
-    return level
+    points, order = torch.cat([lower, upper], -1).sort(-1)
+    sign = 2 * (order < lower.shape[-1]).to(lower.dtype) - 1  # 1 where a class starts to rise, -1 where it stops
+    rising = sign.cumsum(-1)
+    fixed = lower.sum(-1, keepdim=True) - (sign * points).cumsum(-1)
+    mass = fixed + rising * points
+    last = ((mass <= 1).sum(-1, keepdim=True) - 1).clamp_min(0)
+    missing = (1 - mass.gather(-1, last)).clamp_min(0)
+    return points.gather(-1, last) + missing / rising.gather(-1, last).clamp_min(1)
 
 
 def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

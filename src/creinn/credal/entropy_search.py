@@ -2,7 +2,7 @@ r"""Vertex of least entropy of each credal set: reachable bounds in, the vertex 
 
 Entropy, the sum of :math:`h(q) = -q \log_2 q`, is concave, so it is least at a vertex: all classes at a bound, but at
 most one. Branch and bound over boxes: :func:`lowest_vertex` searches, :func:`_step` solves boxes by :func:`_relax`,
-:func:`_branch` halves them. The problem contains subset sum, so some sets stay unproven whatever the budget.
+:func:`_branch` halves them.
 """
 
 import heapq
@@ -26,7 +26,7 @@ _ROUND = 2**12  # entries that take as long as starting one round of the search
 _FEW = 32  # open nodes of a set that is searched side by side with others
 _DEEP = 12  # rounds after which every set is searched alone
 _PIECE = 2**13  # entries of the nodes of such a set that are looked at together
-_CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
+CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
 _SLACK = 64  # machine epsilons by which a sum may miss 1
 
 
@@ -37,12 +37,6 @@ class Best(NamedTuple):
     member: Matrix
     gap: Vector
 
-    @classmethod
-    def start(cls, lower: Matrix) -> "Best":
-        """Nothing is known."""
-        none = lower.new_zeros(len(lower))
-        return cls(none + math.inf, lower.clone(), none)
-
 
 class Nodes(NamedTuple):
     """Boxes still to be searched: their row, their reachable bounds, and the best bound known for each."""
@@ -52,14 +46,9 @@ class Nodes(NamedTuple):
     upper: Matrix
     bound: Vector
 
-    @classmethod
-    def start(cls, lower: Tensor, upper: Tensor) -> "Nodes":
-        """One box per row."""
-        rows = torch.arange(len(lower), device=lower.device)
-        return cls(rows, lower, upper, lower.new_full(lower.shape[:1], -math.inf))
-
-    def pieces(self, size: int) -> Iterator["Nodes"]:
-        """Parts of at most this size; one empty part if there is no node."""
+    def pieces(self, entries: int) -> Iterator["Nodes"]:
+        """Parts of at most so many entries; one empty part if there is no node."""
+        size = max(1, entries // self.lower.shape[-1])
         return (Nodes(*parts) for parts in zip(*(x.split(size) for x in self), strict=True))
 
 
@@ -83,33 +72,31 @@ def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
 
     The gap is 0 where the search ended: nothing is lower by more than ``TOLERANCE``.
     """
-    best, cores = Best.start(lower), []
-    for part in chunks(*lower.shape):
-        mine = Best(*(x[part] for x in best))
-        nodes, solved = _step(Nodes.start(lower[part], upper[part]), mine)
-        reach = _reach(nodes, solved, mine)
+    everything, best = _start(lower, upper)
+    cores = []
+    for part in everything.pieces(CHUNK):
+        nodes, solved = _step(part, best)
+        reach = _reach(nodes, solved, best)
         is_small = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(-1) * 2 + _FEW < lower.shape[-1]
         small, large = _where(is_small), _where(~is_small)
-        _search(_branch(_select(nodes, large), _select(solved, large), mine), mine)
+        _search(_branch(_select(nodes, large), _select(solved, large), best), best)
         nodes, solved = _select(nodes, small), _select(solved, small)
         vertex = torch.lerp(nodes.lower, nodes.upper, solved.filled)
-        cores.append((nodes.row + part.start, _core(nodes, solved, reach[small]), vertex))
-    if cores:
-        row, core, vertex = map(torch.cat, zip(*cores, strict=True))
-        for some in _alike(core.sum(-1)):
-            _search_core(row[some], core[some], vertex[some], lower[row[some]], upper[row[some]], best)
+        cores.append((nodes.row, _core(nodes, solved, reach[small]), vertex))
+    row, core, vertex = map(torch.cat, zip(*cores, strict=True))
+    for some in _alike(core.sum(-1)):
+        _search_core(row[some], core[some], vertex[some], lower, upper, best)
     return best.member, best.gap
 
 
-def chunks(rows: int, classes: int) -> Iterator[slice]:
-    """Slices of the rows whose tensors fit into the cache."""
-    size = max(1, _CHUNK // classes)
-    return (slice(start, start + size) for start in range(0, rows, size))
+def _start(lower: Matrix, upper: Matrix) -> tuple[Nodes, Best]:
+    """One box per row, of which nothing is known."""
+    rows, zero = torch.arange(len(lower), device=lower.device), lower.new_zeros(len(lower))
+    return Nodes(rows, lower, upper, zero - math.inf), Best(zero + math.inf, lower.clone(), zero)
 
 
 def _search(nodes: Nodes, best: Best) -> None:
     """Search rows side by side while their open nodes are few, then alone."""
-    size = max(1, _CHUNK // nodes.lower.shape[-1])
     for depth in itertools.count():
         if not len(nodes.row):
             return
@@ -119,20 +106,20 @@ def _search(nodes: Nodes, best: Best) -> None:
             best.gap[row] = _search_alone(_select(nodes, _where(nodes.row == row)), best)
         if len(alone):
             nodes = _select(nodes, _where(is_open.index_fill(0, alone, 0)[nodes.row] > 0))
-        children = [_branch(*_step(piece, best), best) for piece in nodes.pieces(size)]
+        children = [_branch(*_step(piece, best), best) for piece in nodes.pieces(CHUNK)]
         nodes = Nodes(*map(torch.cat, zip(*children, strict=True)))
 
 
 def _search_alone(nodes: Nodes, best: Best) -> Tensor:
     """Gap of one row: its nodes in pieces, that with the least bound first, until the budget is spent."""
-    row, classes, spent, ticket = nodes.row[0], nodes.lower.shape[-1], 0, itertools.count()
+    row, spent, ticket = nodes.row[0], 0, itertools.count()
     heap: list[tuple[float, int, Nodes]] = [(nodes.bound.min().item(), next(ticket), nodes)]
     while heap and spent < BUDGET:
         nodes = heapq.heappop(heap)[-1]
         spent += nodes.lower.numel() + _ROUND
         nodes = _branch(*_step(nodes, best), best)
         order = nodes.bound.argsort()
-        for piece in Nodes(*(x[order] for x in nodes)).pieces(max(1, _PIECE // classes)):
+        for piece in Nodes(*(x[order] for x in nodes)).pieces(_PIECE):
             if len(piece.row):
                 heapq.heappush(heap, (piece.bound[0].item(), next(ticket), piece))
     gap = best.attained[row] - (heap[0][0] if heap else best.attained[row])
@@ -144,9 +131,8 @@ def _search_core(row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper
     order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
     inner = core.gather(-1, order).to(lower.dtype)
     fixed = (vertex * ~core).sum(-1, keepdim=True)
-    low, high = (torch.cat([x.gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
-    found = Best.start(low)
-    _search(Nodes.start(low, high), found)
+    nodes, found = _start(*(torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper)))
+    _search(nodes, found)
     member = vertex.scatter(-1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner))
     excess = _bits(member).sum(-1) - best.attained[row]
     better = excess < 0
@@ -191,7 +177,7 @@ def _alike(size: Indices) -> Iterator[Indices]:
     start = 0
     while start < len(size):
         largest = int(size[start])
-        count = min(int((size[start:] * 2 > largest).sum()), max(1, _CHUNK // largest))
+        count = min(int((size[start:] * 2 > largest).sum()), max(1, CHUNK // largest))
         yield order[start : start + count]
         start += count
 
