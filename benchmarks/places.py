@@ -120,9 +120,8 @@ def study(name: str, data: Path, out: Path, ood: Sequence[str] = ()) -> dict[str
     images = {"train": train, "held-out": held_out, "test": sources.test.read()}
     outside = {source.name: source.read() for source in sources.ood}
     scores: dict[str, dict[str, list[float]]] = {}
-    for evaluation in plan.evaluations:
-        (training,) = evaluation.needs
-        if evaluation.method != "snn-norm":
+    for training in plan:
+        if (training.kind, training.method) != ("train", "snn-norm"):
             continue
         if not store.has("weights", training):
             print(f"{name}: {training.name} has no weights and is left out.", file=sys.stderr)

@@ -8,7 +8,7 @@ import pytest
 
 from creinn.classifier.methods import base_method, find_method, is_ensemble, label
 from creinn.experiments import EXPERIMENTS, experiment, few_steps, tailor
-from creinn.experiments.plan import Identities, make_plan
+from creinn.experiments.plan import make_plan
 
 PAPER = [
     "cifar10-svhn",
@@ -95,6 +95,8 @@ def test_ensembles_never_have_more_members_than_there_are_runs():
     assert (ten.runs("snn"), ten.runs("creinn"), ten.ensemble_size("deep-ensemble")) == (10, 5, 10)
     assert [ten.runs(method) for method in ("snn-norm", "creinn-d", "creinn-radii")] == [10, 10, 5]
     assert [ten.ensemble_size(method) for method in ("creinn-d-ensemble", "creinn-d-deep")] == [5, 10]
+    few = replace(ten, distance_seeds=4)
+    assert [few.runs(method) for method in ("snn-norm", "creinn-d", "creinn-radii")] == [10, 4, 5]
 
 
 def test_unknown_experiment_is_named():
@@ -120,9 +122,8 @@ def test_a_study_shares_the_trainings_of_the_small_experiment(name):
     assert {*small.methods} < {*study.methods}
     assert {"fsvi-norm", "fsvi-norm-ensemble"} < {*study.methods}
     assert ("bnn-l-norm" in study.methods) == ("bnn-l-norm-ensemble" in study.methods) == (study.logits > 2)
-    identities = Identities(("train", "1"), ("test", "2"), (("ood", "3"),))
-    plans = (make_plan(experiment, identities) for experiment in (small, study))
-    few, many = ({piece.key for piece in plan.pieces} for plan in plans)
+    data = [("train", "1"), ("test", "2"), ("ood", "3")]
+    few, many = ({piece.key for piece in make_plan(experiment, data)} for experiment in (small, study))
     assert few < many
 
 

@@ -10,7 +10,6 @@ from creinn.experiments import Images, Shift, Training
 from creinn.experiments.inputs import (
     CropFlip,
     Normalisation,
-    augmentation,
     divide,
     network_inputs,
     normalisation,
@@ -97,7 +96,7 @@ def test_shifted_images_are_intervals_around_what_the_ends_give(tiny_data, tmp_p
 def test_augmentation_pads_with_black_and_treats_bounds_alike():
     normalise = Normalisation((0.25, 0.5, 0.5), (0.5, 0.5, 0.25))
     white = normalise(torch.ones(64, 3, 8, 8))
-    augment = augmentation(Training(), normalise)
+    augment = CropFlip(normalise, flip=True)
     out = augment(white, torch.Generator().manual_seed(0))
     for channel, black in enumerate((-0.5, -1.0, -2.0)):
         values = out[:, channel].unique()
@@ -105,9 +104,3 @@ def test_augmentation_pads_with_black_and_treats_bounds_alike():
     interval = augment(Interval(white - 1, white), torch.Generator().manual_seed(0))
     torch.testing.assert_close(interval.upper, out)
     assert bool((interval.lower <= interval.upper).all())
-
-
-def test_augmentation_can_be_left_out():
-    normalise = Normalisation((0.0,), (1.0,))
-    assert augmentation(Training(augment="none"), normalise) is None
-    assert augmentation(Training(augment="crop"), normalise) == CropFlip((0.0,), flip=False)

@@ -6,36 +6,40 @@ from pathlib import Path
 import pytest
 
 from creinn.experiments import EXPERIMENTS, Images
-from creinn.experiments.plan import VERSIONS, Identities, Piece, draw_members, make_plan
+from creinn.experiments.plan import VERSIONS, Piece, draw_members, make_plan
 from creinn.experiments.store import read_packed
 
-DATA = Identities(("cifar10", "a"), ("cifar10", "b"), (("svhn", "c"),))
+DATA = [("cifar10", "a"), ("cifar10", "b"), ("svhn", "c")]
 FOUR = ("snn", "deep-ensemble", "creinn", "creinn-ensemble")
 CIFAR = replace(EXPERIMENTS["cifar10-svhn-small"], methods=FOUR)
 
 
 def keys(plan, kind):
-    return {piece.key for piece in plan.pieces if piece.kind == kind}
+    return {piece.key for piece in of_kind(plan, kind)}
+
+
+def of_kind(plan, kind):
+    return [piece for piece in plan if piece.kind == kind]
 
 
 def test_counts():
     plan = make_plan(CIFAR, DATA)
-    kinds = [piece.kind for piece in plan.pieces]
+    kinds = [piece.kind for piece in plan]
     assert {kind: kinds.count(kind) for kind in kinds} == {"train": 15, "evaluate": 15, "ensemble": 2}
-    assert [len(piece.needs) for piece in plan.ensembles] == [10, 5]
-    assert len({piece.key for piece in plan.pieces}) == len(plan.pieces)
+    assert [len(piece.needs) for piece in of_kind(plan, "ensemble")] == [10, 5]
+    assert len({piece.key for piece in plan}) == len(plan)
 
 
 def test_runs_of_the_paper_and_its_ensembles():
     plan = make_plan(replace(EXPERIMENTS["cifar10-svhn"], methods=FOUR), DATA)
-    assert len(plan.evaluations) == 30
-    assert [(p.method, len(p.needs)) for p in plan.ensembles] == (
+    assert len(of_kind(plan, "evaluate")) == 30
+    assert [(p.method, len(p.needs)) for p in of_kind(plan, "ensemble")] == (
         [("deep-ensemble", 10)] * 15 + [("creinn-ensemble", 5)] * 15
     )
 
 
 def test_the_plan_is_the_same_each_time():
-    assert make_plan(CIFAR, DATA).pieces == make_plan(CIFAR, DATA).pieces
+    assert make_plan(CIFAR, DATA) == make_plan(CIFAR, DATA)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +60,13 @@ def test_a_changed_training_setting_changes_every_key(change):
 
 def test_a_changed_option_of_one_method_leaves_the_others_alone():
     before, after = make_plan(CIFAR, DATA), make_plan(replace(CIFAR, options={"creinn": {"mode": "sound"}}), DATA)
-    changed = {p.method for p in before.pieces} - {p.method for p in before.pieces if p.key in keys(after, p.kind)}
+    changed = {p.method for p in before} - {p.method for p in before if p.key in keys(after, p.kind)}
     assert changed == {"creinn", "creinn-ensemble"}
 
 
 def test_changed_test_data_leave_trainings_alone():
     before = make_plan(CIFAR, DATA)
-    for other in (replace(DATA, test=("cifar10", "x")), replace(DATA, ood=())):
+    for other in ([DATA[0], ("cifar10", "x"), DATA[2]], DATA[:2]):
         after = make_plan(CIFAR, other)
         assert keys(before, "train") == keys(after, "train")
         assert not keys(before, "evaluate") & keys(after, "evaluate")
@@ -70,7 +74,7 @@ def test_changed_test_data_leave_trainings_alone():
 
 
 def test_other_training_data_change_every_key():
-    assert not keys(make_plan(CIFAR, DATA), "train") & keys(make_plan(CIFAR, replace(DATA, train=("c", "x"))), "train")
+    assert not keys(make_plan(CIFAR, DATA), "train") & keys(make_plan(CIFAR, [("c", "x"), *DATA[1:]]), "train")
 
 
 def test_more_runs_keep_those_that_are_there():
@@ -80,19 +84,19 @@ def test_more_runs_keep_those_that_are_there():
 
 def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
     points = make_plan(CIFAR, DATA)
-    shifted = make_plan(EXPERIMENTS["points-to-intervals-cifar10-small"], replace(DATA, ood=()))
-    assert keys(shifted, "train") == {p.key for p in points.pieces if p.kind == "train" and p.method == "creinn"}
+    shifted = make_plan(EXPERIMENTS["points-to-intervals-cifar10-small"], DATA[:2])
+    assert keys(shifted, "train") == {p.key for p in points if p.kind == "train" and p.method == "creinn"}
     assert not keys(shifted, "evaluate") & keys(points, "evaluate")
-    intervals = make_plan(EXPERIMENTS["interval-cifar10-small"], replace(DATA, ood=()))
+    intervals = make_plan(EXPERIMENTS["interval-cifar10-small"], DATA[:2])
     assert len(keys(intervals, "train")) == 10
     assert not keys(intervals, "train") & keys(points, "train")
-    assert {piece.arm.name for piece in intervals.pieces} == {"noise", "brightness"}
+    assert {piece.arm.name for piece in intervals} == {"noise", "brightness"}
 
 
 def test_members_of_an_ensemble_that_is_not_asked_for_singly_are_run():
     plan = make_plan(replace(CIFAR, methods=("bnn-r-ensemble",)), DATA)
-    assert {p.method for p in plan.evaluations} == {"bnn-r"}
-    assert [len(p.needs) for p in plan.ensembles] == [5]
+    assert {p.method for p in of_kind(plan, "evaluate")} == {"bnn-r"}
+    assert [len(p.needs) for p in of_kind(plan, "ensemble")] == [5]
 
 
 def test_versions_are_part_of_the_key(monkeypatch):
@@ -112,9 +116,9 @@ def test_draws_are_different_and_sorted():
 
 def test_a_timing_is_one_piece():
     plan = make_plan(EXPERIMENTS["inference-time"], DATA)
-    assert [p.kind for p in plan.pieces] == ["time"]
+    assert [p.kind for p in plan] == ["time"]
     other = replace(EXPERIMENTS["inference-time"], test=Images(name="cifar10", size=16))
-    assert make_plan(other, DATA).pieces[0].key != plan.pieces[0].key
+    assert make_plan(other, DATA)[0].key != plan[0].key
 
 
 @pytest.mark.parametrize("name", ["chest-xray-small", "interval-cifar10-small", "points-to-intervals-cifar10-small"])
@@ -126,5 +130,5 @@ def test_recorded_experiments_are_found_by_their_keys(name):
         next(record["settings"] for record in found.values() if record["kind"] == kind)
         for kind in ("train", "evaluate")
     )
-    data = Identities(training["data"], evaluation["test"], evaluation["ood"])
-    assert {piece.name for piece in make_plan(EXPERIMENTS[name], data).pieces} == set(found)
+    data = [training["data"], evaluation["test"], *evaluation["ood"]]
+    assert {piece.name for piece in make_plan(EXPERIMENTS[name], data)} == set(found)

@@ -117,7 +117,7 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
     sources = prepare_all(tiny, tiny_data, tmp_path, complete=False)
     plan = make_plan(tiny, sources.identities)
     shop, test = Workshop(tiny, sources, Store(out), {}), sources.test.read()
-    found = [shop.trained(piece.needs[0]) for piece in plan.evaluations if piece.method == "creinn"]
+    found = [shop.trained(piece.needs[0]) for piece in plan if piece.kind == "evaluate" and piece.method == "creinn"]
     x = network_inputs(test, None, found[0][1])
     prediction = Ensemble([model for model, _ in found]).predict(x)
     recorded = next(iter(records(out, "ensemble-creinn").values()))["metrics"]["running"]["sets"]["points"]
@@ -215,6 +215,15 @@ def test_an_interruption_ends_the_run(tiny, tiny_data, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(tiny, tiny_data, tmp_path)
     assert records(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("augment", "flip"), [("none", None), ("crop", False), ("crop-flip", True)])
+def test_training_images_are_augmented_as_defined(augment, flip, tiny, tiny_data, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(pieces, "fit", lambda *given: asked.append(given[-1]) or History((), interrupted=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(tiny, training=replace(tiny.training, augment=augment)), tiny_data, tmp_path)
+    assert getattr(asked[0], "flip", None) is flip
 
 
 def test_threads_of_the_caller_are_restored(finished, tiny, tiny_data):

@@ -6,21 +6,11 @@ of epochs; 128 x 128 and 50 epochs are ours.
 """
 
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from creinn.classifier.methods import find_method
-from creinn.experiments.definition import (
-    CIFAR_MEAN,
-    CIFAR_STD,
-    TABLE,
-    Arm,
-    Experiment,
-    Images,
-    Network,
-    Shift,
-    Timing,
-    Training,
-)
+from creinn.experiments.definition import TABLE, Arm, Experiment, Images, Network, Shift, Timing, Training
 
 STUDY = (
     *("snn", "snn-norm", "bnn-r", "bnn-r-norm", "bnn-f", "bnn-f-norm", "fsvi", "fsvi-norm", "bnn-l", "bnn-l-norm"),
@@ -34,18 +24,19 @@ STUDY = (
 )
 """Rivals with and without batch norm on the logits, and the forms of CreINN, each alone and as an ensemble."""
 
-_NOISE_TESTS = ((0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2))
-_BRIGHTNESS_TESTS = ((0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3))
-_FROM_ZERO = {"noise": (0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0.05, 0.1, 0.15, 0.2, 0.3)}
-_CREDAL_METHODS = ("creinn", "creinn-ensemble")
+LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
+"""Strengths between which images are shifted."""
 
-INTERVAL_ARMS = (
-    Arm(Shift("noise", 0, 0.08), tuple(Shift("noise", *ends) for ends in _NOISE_TESTS)),
-    Arm(Shift("brightness", 0, 0.05), tuple(Shift("brightness", *ends) for ends in _BRIGHTNESS_TESTS)),
-)
+
+def _arm(kind: Literal["noise", "brightness"]) -> Arm:
+    narrowest, _, *stronger = (Shift(kind, *ends) for ends in pairwise(LEVELS[kind]))
+    return Arm(narrowest, (narrowest, *stronger))
+
+
+INTERVAL_ARMS = (_arm("noise"), _arm("brightness"))
 """Train on the narrowest range, test on it and on stronger ones (DesignInterval)."""
 
-POINT_ARMS = (Arm(None, tuple(Shift(kind, 0, high) for kind, highs in _FROM_ZERO.items() for high in highs)),)  # type: ignore[arg-type]
+POINT_ARMS = (Arm(None, tuple(Shift(kind, 0, high) for kind, levels in LEVELS.items() for high in levels[1:])),)  # type: ignore[arg-type]
 """Train on points, test on ever wider ranges (DesignIntervalSig2Interval)."""
 
 _TEMPERED = {name: {"kl_weight": 0.1} for name in ("bnn-r", "bnn-f", "bnn-r-norm", "bnn-f-norm")}
@@ -59,8 +50,8 @@ _CIFAR = Experiment(
     test=Images(name="cifar10"),
     ood=(Images(name="svhn"),),
     network=Network(builder="resnet50", width=64, stem="imagenet"),
-    mean=CIFAR_MEAN,
-    std=CIFAR_STD,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2023, 0.1994, 0.2010),
     options=_TEMPERED,
 )
 _CHEST = Experiment(
@@ -137,6 +128,7 @@ _DEMO = Experiment(
     training=Training(epochs=40, milestones=(30,), batch_size=32, learning_rate=3e-3, augment="none"),
     methods=("snn", "deep-ensemble", "creinn", "creinn-ensemble", "creinn-d", "creinn-d-ensemble"),
     **_FEW,
+    distance_seeds=5,
     draws=1,
     mean=(0.0,),
     std=(1.0,),
@@ -151,21 +143,20 @@ def _shifted(*bases: Experiment) -> list[Experiment]:
         "interval": (" as intervals of noise and of brightness", INTERVAL_ARMS),
         "points-to-intervals": (": trained on points, tested on intervals", POINT_ARMS),
     }
+    common: dict[str, Any] = {"ood": (), "methods": ("creinn", "creinn-ensemble"), "paper": None}
     made = []
     for kind, (what, arms) in kinds.items():
         for base in bases:
             name, title = f"{kind}-{base.name.replace('-svhn', '')}", base.title.split(",")[0] + what
             title += "; small" if name.endswith("-small") else ""
-            made.append(replace(base, name=name, title=title, ood=(), arms=arms, methods=_CREDAL_METHODS, paper=None))
+            made.append(replace(base, name=name, title=title, arms=arms, **common))
     return made
 
 
 def _study(base: Experiment, *ood: Images) -> Experiment:
     """The trainings of a small experiment, those of our own forms and of rivals with a norm, and more OOD sets."""
-    binary = base.logits < 3
-    methods = tuple(method for method in STUDY if not (binary and find_method(method).kind == "bnn-l"))
-    name = f"study-{base.name.removesuffix('-small')}"
-    title = f"Forms of CreINN and its rivals: {base.title}"
+    methods = tuple(method for method in STUDY if base.logits > 2 or find_method(method).kind != "bnn-l")
+    name, title = f"study-{base.name.removesuffix('-small')}", f"Forms of CreINN and its rivals: {base.title}"
     return replace(base, name=name, title=title, methods=methods, ood=base.ood + ood, paper=None)
 
 

@@ -10,15 +10,11 @@ from typing import Any, Literal
 
 from creinn.classifier.methods import METHODS, base_method, find_method, is_deep, label
 
-CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-
 TABLE = (
     *("snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "creinn"),
     *("deep-ensemble", "bnn-r-ensemble", "bnn-f-ensemble", "fsvi-ensemble", "bnn-l-ensemble", "creinn-ensemble"),
 )
 """The twelve rows of the paper's table."""
-
-_STEPS_TEST_IMAGES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +109,7 @@ class Experiment:
     methods: tuple[str, ...] = TABLE  # see creinn.classifier.methods
     seeds: int = 15  # number of runs of each method
     snn_seeds: int | None = None  # number of SNN runs, if more are trained to fill the Deep Ensembles
+    distance_seeds: int | None = None  # number of CreINN-D runs, if not upon all runs of the SNN
     first_seed: int = 0  # of the first run; the others follow
     members: int = 5  # of an ensemble
     deep_members: int = 10  # of Deep Ensembles; twice as many give about equal parameter counts
@@ -139,9 +136,11 @@ class Experiment:
         _at_least_one(members=self.members, seeds=self.seeds, draws=self.draws)
 
     def runs(self, method: str) -> int:
-        """Number of runs of a single method; what is not trained comes upon all runs of the SNN."""
-        as_many = METHODS[method].kind == "snn" or not METHODS[method].trains
-        return max(self.seeds, self.snn_seeds or 0) if as_many else self.seeds
+        """Number of runs of a single method; what is not trained comes upon runs of the SNN."""
+        snn_runs = max(self.seeds, self.snn_seeds or 0)
+        if METHODS[method].kind == "snn":
+            return snn_runs
+        return self.seeds if METHODS[method].trains else self.distance_seeds or snn_runs
 
     def ensemble_size(self, method: str) -> int:
         """Number of members of an ensemble method; never more than there are runs to draw from."""
@@ -167,9 +166,9 @@ def tailor(
 ) -> Experiment:
     """Change what is given; the rest stays.
 
-    Foreign sets are brought to the shape of the test images, and shrink in proportion to these. ``seeds`` are also
-    those of the runs that fill ensembles. The learning rate falls after the same shares of the ``epochs``. ``options``
-    of a single method stand in place of the experiment's own for it.
+    Foreign sets get the shape of the test images, and shrink in proportion to these. ``seeds`` are also those of the
+    runs that fill ensembles. The learning rate falls after the same shares of the ``epochs``. ``options`` of a single
+    method stand in place of the experiment's own for it.
 
     Raises:
         ValueError: If a value is out of range, or a method unknown or not fit for the experiment.
@@ -182,9 +181,8 @@ def tailor(
     training, test = experiment.training, experiment.test
     foreign = tuple(_alike(name, experiment) for name in ood) or experiment.ood
     if test_images is not None:
-        share = test_images / test.count if test.count else None
-        counts = [round(images.count * share) if images.count and share else test_images for images in foreign]
-        foreign = tuple(replace(images, count=count) for images, count in zip(foreign, counts, strict=True))
+        share = test_images / test.count if test.count else 0
+        foreign = tuple(replace(images, count=round((images.count or 0) * share) or test_images) for images in foreign)
     passes = epochs or training.epochs
     milestones = {max(1, round(m * passes / training.epochs)) for m in training.milestones}
     return replace(
@@ -200,6 +198,7 @@ def tailor(
         ),
         seeds=seeds or experiment.seeds,
         snn_seeds=None if seeds else experiment.snn_seeds,
+        distance_seeds=None if seeds else experiment.distance_seeds,
     )
 
 
@@ -212,18 +211,9 @@ def few_steps(experiment: Experiment, steps: int) -> Experiment:
         ValueError: If ``steps`` is less than 1.
     """
     _at_least_one(steps=steps)
-    training = replace(experiment.training, epochs=1, milestones=())
-    rows = round(steps * training.batch_size / (1 - training.validation))
-    return replace(
-        experiment,
-        images=replace(experiment.images, count=rows),
-        test=replace(experiment.test, count=_STEPS_TEST_IMAGES),
-        ood=tuple(replace(images, count=_STEPS_TEST_IMAGES) for images in experiment.ood),
-        training=training,
-        seeds=1,
-        snn_seeds=None,
-        timing=None if experiment.timing is None else replace(experiment.timing, rounds=steps),
-    )
+    rows = round(steps * experiment.training.batch_size / (1 - experiment.training.validation))
+    cut = tailor(experiment, seeds=1, epochs=1, train_images=rows, test_images=64)
+    return replace(cut, timing=cut.timing and replace(cut.timing, rounds=steps))
 
 
 def _at_least_one(**numbers: int | None) -> None:
@@ -235,7 +225,6 @@ def _at_least_one(**numbers: int | None) -> None:
 def _alike(name: str, experiment: Experiment) -> Images:
     """A set in the shape of the experiment's test images; of known sizes where those are left as they are."""
     test = experiment.test
-    size = test.size or (28 if "mnist" in test.name else 32)
-    channels = test.channels or (1 if "mnist" in test.name else 3)
+    size, channels = (28, 1) if "mnist" in test.name else (32, 3)
     count = next((images.count for images in experiment.ood), test.count)
-    return Images(name=name, split="test", size=size, channels=channels, count=count, seed=test.seed)
+    return Images(name=name, size=test.size or size, channels=test.channels or channels, count=count, seed=test.seed)

@@ -1,9 +1,8 @@
 """The demo: the experiment ``demo`` of the catalogue, run in a folder that is thrown away, and its page.
 
-In: numbers of members and epochs, and a seed. Out: :class:`DemoResult`, and a page of figures with their explanation.
-Six classifiers of one architecture learn the digits 0 to 7; ensembles of the paper's form have half as many members as
-the Deep Ensemble, so that both have about the same number of parameters (Section "Ensemble strategy"). Nothing is
-chosen by looking at the out-of-distribution images.
+Six classifiers of one architecture learn the digits 0 to 7. Ensembles of CreINNs have half as many members as the Deep
+Ensemble, so that of the paper's form has about as many parameters (Section "Ensemble strategy"). Nothing is chosen by
+looking at the out-of-distribution images.
 """
 
 import tempfile
@@ -68,11 +67,8 @@ class DemoResult:
         """One row per measure, one column per model; mean and standard deviation over the runs of single networks."""
         rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
         for measure in self.runs["SNN"][0]:
-            row: dict[str, Cell] = {"measure": measure}
-            for model, runs in self.runs.items():
-                values = [value for run in runs if (value := run[measure]) is not None]
-                row[model] = Spread.of(values) if values else None
-            rows.append(row)
+            found = {m: [run[measure] for run in runs if run[measure] is not None] for m, runs in self.runs.items()}
+            rows.append({"measure": measure, **{m: Spread.of(of) if of else None for m, of in found.items()}})
         return rows
 
     def curves(self) -> dict[str, dict[str, AccuracyRejection]]:
@@ -94,14 +90,16 @@ def demo_experiment(members: int = 5, epochs: int = 40, seed: int = 0) -> Experi
         ValueError: If a number is out of range.
     """
     base = tailor(EXPERIMENTS["demo"], epochs=epochs)
+    images, test, *ood = (replace(images, seed=seed) for images in (base.images, base.test, *base.ood))
     return replace(
         base,
-        images=replace(base.images, seed=seed),
-        test=replace(base.test, seed=seed),
-        ood=tuple(replace(images, seed=seed) for images in base.ood),
+        images=images,
+        test=test,
+        ood=tuple(ood),
         training=replace(base.training, split_seed=seed),
         seeds=members,
         snn_seeds=2 * members,
+        distance_seeds=members,
         first_seed=1000 * seed,
         members=members,
         deep_members=2 * members,
@@ -138,10 +136,10 @@ def _collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
     store, sources = Store(folder), prepare_all(experiment, folder, folder / "work" / "data")
     plan = make_plan(experiment, sources.identities)
     data = {group: source.read() for group, source in zip(GROUPS, (sources.test, *sources.ood), strict=True)}
-    records: dict[str, Record] = {piece.name: store.read_record(piece) or {} for piece in plan.pieces}
+    records: dict[str, Record] = {piece.name: store.read_record(piece) or {} for piece in plan}
     parts: dict[str, dict[str, Any]] = {name: {} for name in ("predictions", "runs", "parameters", "histories")}
     for method, model in NAMES.items():
-        pieces = [piece for piece in (*plan.evaluations, *plan.ensembles) if piece.method == method]
+        pieces = [piece for piece in plan if piece.method == method and piece.kind != "train"]
         predicted = [_predictions(store, piece) for piece in pieces]
         parts["predictions"][model] = predicted[0]
         parts["runs"][model] = [
@@ -154,10 +152,10 @@ def _collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
         if not is_ensemble(method):
             first = (*trainings[0].needs, trainings[0])[0]  # a CreINN-D is put on a network that was trained
             parts["histories"][model] = records[first.name]["history"]
-    images = next(record["images"] for record in records.values() if "images" in record)
+    creinn = next(piece for piece in plan if piece.kind == "train" and piece.method == "creinn")
+    images = records[creinn.name]["images"]
     sizes = {"training": images["train"], "validation": images["validation"]}
-    creinn = next(piece for piece in plan.evaluations if piece.method == "creinn")
-    weights, _ = read_tensors(store.path("weights", creinn.needs[0]))
+    weights, _ = read_tensors(store.path("weights", creinn))
     (radii,) = (tensor for name, tensor in weights.items() if name.endswith("fc.weight_radius"))
     return {**parts, "data": data, "sizes": sizes | {group: len(of) for group, of in data.items()}, "radii": radii}
 
@@ -169,24 +167,21 @@ def _predictions(store: Store, piece: Piece) -> dict[str, Any]:
     return {TEST: found["test"][POINTS], **found["ood"]}
 
 
-def numbers_of(
-    model: str, metrics: Mapping[str, Any], predictions: Mapping[str, Any], labels: Tensor
-) -> dict[str, float | None]:
+def numbers_of(model: str, metrics: Record, predictions: Mapping[str, Any], labels: Tensor) -> dict[str, float | None]:
     """Every number of the table for one model, ``None`` where it does not apply; ``metrics`` is what was recorded."""
-    test, applies = metrics["sets"][POINTS], measures_of(model)
-    numbers: dict[str, float | None] = {"accuracy": test["accuracy"]}
-    for measure, short in MEASURES.items():
-        numbers[f"AUARC, {short}"] = test["auarc"][measure] if measure in applies else None
+    test = metrics["sets"][POINTS]
+    numbers = {"accuracy": test["accuracy"]}
+    numbers |= {f"AUARC, {short}": test["auarc"][measure] for measure, short in MEASURES.items()}
     for group in (NEAR, FAR):
         for quantity in ("auroc", "auprc"):
             for measure in ("epistemic", "total"):
-                found = metrics["ood"][group][measure][quantity]
-                numbers[f"{quantity.upper()} {group}, {MEASURES[measure]}"] = found if measure in applies else None
+                numbers[f"{quantity.upper()} {group}, {MEASURES[measure]}"] = metrics["ood"][group][measure][quantity]
+    if "epistemic" not in measures_of(model):
+        numbers |= {name: None for name in numbers if name.endswith("EU")}
     for group in GROUPS:
         numbers[f"classes in the set, {group}"] = summary.set_size(predictions[group], RULE)
     sets = summary.sets(predictions[TEST], labels, RULE)
-    numbers["coverage of the set"] = None if sets is None else sets.coverage
-    return numbers
+    return numbers | {"coverage of the set": sets and sets.coverage}
 
 
 def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
@@ -199,7 +194,8 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
         **{"snns": 2 * settings["members"], "creinns": settings["members"], "last": settings["known"] - 1},
         **{"chance": sizes[NEAR] / (sizes[NEAR] + sizes[TEST]), "rule": RULE},
     )
-    added = {
+    origin = {
+        **origin,
         "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
         "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
     }
@@ -217,34 +213,32 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
         }
         detection += [title, score_histograms(scores, f"{measure} uncertainty (bits)"), text[measure]]
     colors = {model: color(list(NAMES.values()).index(model)) for model in result.histories}  # as in other figures
-    training = training_curves(result.histories, colors=colors)
+    training = [training_curves(result.histories, colors=colors), text["training"]]
+    radii = [heat_map(result.radii, "feature", "class", "radius"), text["radii"]]
     sections = [
         Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
         Section("Accuracy when uncertain images are rejected", [rejection_curves(curves), text["rejection"]]),
         Section("Images unlike those of the training", detection),
         Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
         Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
-        Section(
-            "Training and learned radii",
-            [training, text["training"], heat_map(result.radii, "feature", "class", "radius"), text["radii"]],
-        ),
-        Section("How this was made", [html_table(provenance_rows({**origin, **added})), text["origin"]]),
+        Section("Training and learned radii", training + radii),
+        Section("How this was made", [html_table(provenance_rows(origin)), text["origin"]]),
     ]
     return write_page(path, "CreINN on handwritten digits", sections, text["lead"])
 
 
 def _triangles(result: DemoResult) -> Side:
-    predictions = result.predictions["CreINN-D"]
-    order = {group: predictions[group].epistemic.argsort(stable=True) for group in GROUPS}
     chosen = [
-        ("Test digit with median EU", TEST, order[TEST][len(order[TEST]) // 2]),
-        ("Test digit with the greatest EU", TEST, order[TEST][-1]),
-        ("Held-out digit with median EU", NEAR, order[NEAR][len(order[NEAR]) // 2]),
-        ("Photograph with median EU", FAR, order[FAR][len(order[FAR]) // 2]),
+        ("Test digit with median EU", TEST, 0.5),
+        ("Test digit with the greatest EU", TEST, 1),
+        ("Held-out digit with median EU", NEAR, 0.5),
+        ("Photograph with median EU", FAR, 0.5),
     ]
     drawn = []
-    for title, group, index in chosen:
-        found = predictions[group][index].to(torch.float64)
+    for title, group, share in chosen:
+        predictions = result.predictions["CreINN-D"][group]
+        index = predictions.epistemic.argsort(stable=True)[min(int(share * len(predictions)), len(predictions) - 1)]
+        found = predictions[index].to(torch.float64)
         first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
         names = [f"digit {first}", f"digit {second}", "any other"]
         picture = _images(result, "CreINN-D", group, [index], title)
@@ -263,9 +257,7 @@ def _gallery(result: DemoResult) -> list[Markup]:
 
 
 def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Indices of the ``count`` lowest and the ``count`` highest scores, the outermost first; no index is in both.
-
-    Of equal scores the first counts as the lower one. Where there are fewer than ``2 * count``, each gets half.
+    """Indices of the ``count`` lowest and highest scores, the outermost first; half of all each, if there are fewer.
 
     Example:
         >>> [indices.tolist() for indices in extremes(torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]), 2)]
@@ -280,13 +272,8 @@ def _images(result: DemoResult, model: str, group: str, chosen: Any, title: str,
     """A heading, and images with what a model says about them."""
     found, data, captions = result.predictions[model][group], result.data[group], []
     for i in chosen:
-        truth = f"a {int(data.labels[i])}, " if group == TEST else ""
+        truth = f"a {data.labels[i]}, " if group == TEST else ""
         kept = " ".join(str(k) for k in found.classes(RULE)[i].nonzero().flatten().tolist())
-        captions.append(
-            Markup(
-                f"{truth}predicted <b>{int(found.label[i])}</b><br>not ruled out: {kept}<br>"
-                f"TU {float(found.total[i]):.2f}, AU {float(found.aleatoric[i]):.2f}, "
-                f"EU {float(found.epistemic[i]):.2f} bits"
-            )
-        )
+        bits = f"TU {found.total[i]:.2f}, AU {found.aleatoric[i]:.2f}, EU {found.epistemic[i]:.2f} bits"
+        captions.append(Markup(f"{truth}predicted <b>{found.label[i]}</b><br>not ruled out: {kept}<br>{bits}"))
     return Markup(f"<h3>{title}</h3>{image_grid([data.inputs[i] for i in chosen], captions, bars)}")

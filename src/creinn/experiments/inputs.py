@@ -17,9 +17,9 @@ from torch import Tensor
 
 from creinn import data
 from creinn.classifier.base import Inputs
-from creinn.data import Dataset, RandomCropFlip
+from creinn.data import Dataset
 from creinn.experiments.definition import Experiment, Images, Shift, Training
-from creinn.experiments.plan import Identities
+from creinn.experiments.plan import Identity
 from creinn.experiments.store import read_arrays, write_arrays
 from creinn.interval import Interval
 
@@ -54,10 +54,9 @@ class Sources:
     ood: tuple[Prepared, ...]
 
     @property
-    def identities(self) -> Identities:
+    def identities(self) -> list[Identity]:
         """What goes into the keys of pieces."""
-        train, test, *ood = ((source.name, source.digest) for source in (self.train, self.test, *self.ood))
-        return Identities(train, test, tuple(ood))
+        return [(source.name, source.digest) for source in (self.train, self.test, *self.ood)]
 
 
 def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete: bool = True) -> Sources:
@@ -132,6 +131,20 @@ class Normalisation:
         return data.normalize(x, self.mean, self.std)
 
 
+@dataclass(frozen=True)
+class CropFlip:
+    """Random crop and flip of normalised images, both bounds alike; the border is black."""
+
+    normalise: Normalisation
+    flip: bool
+
+    def __call__(self, x: Inputs, generator: torch.Generator) -> Inputs:
+        """Augment a batch."""
+        black: Any = self.normalise(torch.zeros(1, x.shape[1], 1, 1, dtype=x.dtype, device=x.device))
+        augment: Callable[[Any, torch.Generator], Any] = data.RandomCropFlip(flip=self.flip)
+        return augment(x - black, generator) + black
+
+
 def divide(images: Dataset, training: Training) -> tuple[Dataset, Dataset]:
     """Training and validation part."""
     train, validation = data.split(images, 1 - training.validation, training.split_seed)
@@ -159,25 +172,3 @@ def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisatio
 def shifted(x: Tensor, shift: Shift) -> Interval:
     """Images in [0, 1] as intervals."""
     return {"noise": data.noise, "brightness": data.brightness}[shift.kind](x, shift.low, shift.high)
-
-
-@dataclass(frozen=True)
-class CropFlip:
-    """Random crop and flip of normalised images, with a border of what black is in each channel."""
-
-    black: tuple[float, ...]
-    flip: bool = True
-
-    def __call__(self, x: Inputs, generator: torch.Generator) -> Inputs:
-        """Augment a batch, both bounds alike."""
-        black = torch.tensor(self.black, dtype=x.dtype, device=x.device).view(-1, 1, 1)
-        augment: Callable[[Any, torch.Generator], Any] = RandomCropFlip(flip=self.flip)
-        return augment(x - black, generator) + black
-
-
-def augmentation(training: Training, normalise: Normalisation) -> CropFlip | None:
-    """How training images are augmented, if they are."""
-    if training.augment == "none":
-        return None
-    black = tuple(-mean / std for mean, std in zip(normalise.mean, normalise.std, strict=True))
-    return CropFlip(black, flip=training.augment == "crop-flip")

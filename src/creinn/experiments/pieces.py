@@ -56,10 +56,7 @@ class Workshop:
     def record(self, piece: Piece, results: Mapping[str, Any]) -> None:
         """Write what was found, together with all it rests on."""
         head = {
-            "kind": piece.kind,
-            "method": piece.method,
-            "number": piece.number,
-            "key": piece.key,
+            **{name: getattr(piece, name) for name in ("kind", "method", "number", "key")},
             "version": VERSIONS[piece.kind],
             "settings": piece.settings,
             "needs": [needed.key for needed in piece.needs],
@@ -108,7 +105,12 @@ def train(shop: Workshop, piece: Piece) -> None:
         model.to(choose_device(shop.device)).fit_distance(*train_data, val_data)
         seconds = time.perf_counter() - started
     else:
-        rows = _fit(shop, piece, model, train_data, val_data, inputs.augmentation(shop.experiment.training, normalise))
+        augment = shop.experiment.training.augment
+        changes = None if augment == "none" else inputs.CropFlip(normalise, flip=augment == "crop-flip")
+        history = fit(model, train_data, val_data, _config(shop, piece), changes)
+        if history.interrupted:
+            raise KeyboardInterrupt
+        rows = history.rows
         seconds = sum(row["seconds"] or 0 for row in rows)
     header = {"piece": piece.key, "mean": list(normalise.mean), "std": list(normalise.std)}
     write_tensors(shop.store.path("weights", piece), model.state_dict(), header)
@@ -126,10 +128,10 @@ def train(shop: Workshop, piece: Piece) -> None:
     shutil.rmtree(shop.store.path("training", piece), ignore_errors=True)
 
 
-def _fit(shop: Workshop, piece: Piece, model: Any, train_data: Any, val_data: Any, augment: Any) -> Sequence[Row]:
-    """Train all of a network, or the radii of one that is trained already; gives the rows of its history."""
+def _config(shop: Workshop, piece: Piece) -> TrainConfig:
+    """How to train all of a network, or the radii of one that is trained already."""
     training, radii_epochs = shop.experiment.training, piece.settings.get("radii_epochs")
-    config = TrainConfig(
+    return TrainConfig(
         epochs=radii_epochs or training.epochs,
         batch_size=training.batch_size,
         learning_rate=training.learning_rate,
@@ -140,10 +142,6 @@ def _fit(shop: Workshop, piece: Piece, model: Any, train_data: Any, val_data: An
         directory=shop.store.path("training", piece) if shop.resumable else None,
         progress=False,
     )
-    history = fit(model, train_data, val_data, config, augment)
-    if history.interrupted:
-        raise KeyboardInterrupt
-    return history.rows
 
 
 def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -25,6 +25,8 @@ STATISTICS_BATCH = 32
 
 RADII_EPOCHS = 3
 """Epochs in which radii are learnt for a network that is trained already."""
+
+Identity = tuple[str, str]  # of a set of images: its name and a digest
 
 
 @dataclass(frozen=True)
@@ -50,51 +52,33 @@ class Piece:
         return f"{self.kind}-{self.method}-{self.number}-{self.key}"
 
 
-@dataclass(frozen=True)
-class Identities:
-    """Which data the images of an experiment turned out to be: a name and a digest for each set."""
-
-    train: tuple[str, str]
-    test: tuple[str, str]
-    ood: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All pieces of an experiment."""
-
-    evaluations: tuple[Piece, ...] = ()  # one per arm, single method and run; each needs its training
-    ensembles: tuple[Piece, ...] = ()  # drawn from the runs of a method in an arm
-    timings: tuple[Piece, ...] = ()  # at most one
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """Every piece once, a needed one before those that need it."""
-        last = [piece for evaluation in self.evaluations for piece in evaluation.needs]
-        trainings = {piece.key: piece for training in last for piece in (*training.needs, training)}
-        return (*trainings.values(), *self.evaluations, *self.ensembles, *self.timings)
-
-
-def make_plan(experiment: Experiment, identities: Identities) -> Plan:
-    """Divide an experiment into pieces.
+def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Piece]:
+    """Divide an experiment into pieces, a needed one before those that need it.
 
     Single methods that are only named as part of an ensemble are trained too.
+
+    Args:
+        experiment: What to divide.
+        data: Which images there are: those to train on, those of the test, and each out-of-distribution set.
     """
     if experiment.timing is not None:
-        return Plan(timings=(_timing(experiment),))
+        return [_timing(experiment)]
+    trainings: dict[str, Piece] = {}
     evaluations, ensembles = [], []
     for arm in experiment.arms:
         runs: dict[str, list[Piece]] = {}
         for method in dict.fromkeys(map(base_method, experiment.methods)):
             seeds = range(experiment.first_seed, experiment.first_seed + experiment.runs(method))
-            runs[method] = [_evaluation(experiment, identities, arm, method, seed) for seed in seeds]
+            runs[method] = [_evaluation(experiment, data, arm, method, seed) for seed in seeds]
             evaluations += runs[method]
+            for (training,) in (evaluation.needs for evaluation in runs[method]):
+                trainings |= {piece.key: piece for piece in (*training.needs, training)}
         for method in filter(is_ensemble, experiment.methods):
             members = runs[base_method(method)]
             drawn = draw_members(len(members), experiment.ensemble_size(method), experiment.draws)
             for number, chosen in enumerate(drawn):
                 ensembles.append(Piece("ensemble", method, number, {}, tuple(members[i] for i in chosen), arm))
-    return Plan(tuple(evaluations), tuple(ensembles))
+    return [*trainings.values(), *evaluations, *ensembles]
 
 
 def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
@@ -110,9 +94,9 @@ def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
     return list(drawn)
 
 
-def _training(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:
+def _training(experiment: Experiment, data: Sequence[Identity], arm: Arm, method: str, seed: int) -> Piece:
     settings = {
-        "data": identities.train,
+        "data": data[0],
         "shift": arm.train and asdict(arm.train),
         "network": asdict(experiment.network),
         "logits": experiment.logits,
@@ -121,32 +105,31 @@ def _training(experiment: Experiment, identities: Identities, arm: Arm, method: 
         "options": experiment.options_of(method),
         "seed": seed,
     }
-    start = METHODS[method].start
-    if start is None:
-        return Piece("train", method, seed, _plain(settings), arm=arm)
-    settings["radii_epochs"] = RADII_EPOCHS if METHODS[method].trains else 0
-    return Piece("train", method, seed, _plain(settings), (_training(experiment, identities, arm, start, seed),), arm)
+    needs: tuple[Piece, ...] = ()
+    if start := METHODS[method].start:
+        settings["radii_epochs"] = RADII_EPOCHS if METHODS[method].trains else 0
+        needs = (_training(experiment, data, arm, start, seed),)
+    return Piece("train", method, seed, _plain(settings), needs, arm)
 
 
-def _evaluation(experiment: Experiment, identities: Identities, arm: Arm, method: str, seed: int) -> Piece:
+def _evaluation(experiment: Experiment, data: Sequence[Identity], arm: Arm, method: str, seed: int) -> Piece:
     settings = {
-        "test": identities.test,
+        "test": data[1],
         "shifts": [shift and asdict(shift) for shift in arm.tests],
-        "ood": identities.ood,
+        "ood": data[2:],
         "statistics_batch": STATISTICS_BATCH if experiment.batch_statistics else None,
     }
-    training = _training(experiment, identities, arm, method, seed)
+    training = _training(experiment, data, arm, method, seed)
     return Piece("evaluate", method, seed, _plain(settings), (training,), arm)
 
 
 def _timing(experiment: Experiment) -> Piece:
-    assert experiment.timing is not None
     settings = {
         "methods": experiment.methods,
         "network": asdict(experiment.network),
         "logits": experiment.logits,
         "options": {method: dict(options) for method, options in experiment.options.items()},
-        "timing": asdict(experiment.timing),
+        "timing": asdict(experiment)["timing"],
         "images": [experiment.test.name, experiment.test.size, experiment.test.channels],
     }
     return Piece("time", "all", 0, _plain(settings))

@@ -40,7 +40,7 @@ def has_batch_norm(module: torch.nn.Module) -> bool:
 def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
     """Let each batch norm in ``module`` use the mean and variance of its batch; running statistics are left alone.
 
-    Ordinary and interval batch norms alike. Call it after ``eval()``, which would undo it.
+    Call it after ``eval()``, which would undo it.
 
     Example:
         >>> norm = torch.nn.BatchNorm1d(1, affine=False).eval()
@@ -62,9 +62,7 @@ def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
 
 
 def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Prediction:
-    """Predict as ``model.predict`` does, but with the statistics of successive batches of ``batch_size`` rows.
-
-    A last batch of a single row joins the one before it, for one row has no variance.
+    """Predict with the statistics of successive batches; a last batch of one row, without variance, joins the other.
 
     Raises:
         ValueError: If there are fewer than two rows.
@@ -90,10 +88,7 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
 
 
 def from_arrays(members: Sequence[Arrays], envelope: bool = False) -> Predictions:
-    """Predictions of an ensemble from the arrays of its members: bounds averaged or enveloped, samples pooled.
-
-    Of a single member, its own predictions.
-    """
+    """Predictions of an ensemble from the arrays of its members: bounds averaged or enveloped, samples pooled."""
     average = CredalSet.envelope if envelope else CredalSet.average
     found: Predictions = {}
     for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if "/" in key):
@@ -108,13 +103,9 @@ def from_arrays(members: Sequence[Arrays], envelope: bool = False) -> Prediction
 def measure_all(
     tests: Mapping[str, Any], labels: torch.Tensor, ood: Mapping[str, Any], shifts: Sequence[Shift | None]
 ) -> dict[str, Any]:
-    """All numbers of a prediction.
+    """All numbers of the predictions ``tests`` of test images, in the order of ``shifts``, and of ``ood`` sets by name.
 
-    Args:
-        tests: Predictions of the test images by the name of the shift, in the order of ``shifts``.
-        labels: Their classes.
-        ood: Predictions of out-of-distribution sets, by name; they are told from the first of ``tests``.
-        shifts: The shifts of ``tests``; uncertainties increase over the first shift of each kind.
+    Uncertainties increase over the first shift of each kind; OOD sets are told from the first test set.
     """
     bases: dict[str, Any] = {}
     sets: dict[str, Any] = {}
@@ -153,11 +144,8 @@ def describe_examples(prediction: CredalSet, images: Dataset) -> list[dict[str, 
     order = prediction.total.argsort(stable=True).tolist()
     least, median = order[0], order[len(order) // 2]
     others = [index for index in prediction.epistemic.argsort(stable=True).tolist() if index not in (least, median)]
-    chosen = {
-        "least total uncertainty": least,
-        "median total uncertainty": median,
-        "greatest epistemic uncertainty": (others or order)[-1],
-    }
+    chosen = {"least total uncertainty": least, "median total uncertainty": median}
+    chosen["greatest epistemic uncertainty"] = (others or order)[-1]
     return [
         {
             "what": what,

@@ -17,6 +17,7 @@ from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
 from creinn.evaluation.summary import MEASURES
 from creinn.experiments import tables
+from creinn.experiments.catalogue import LEVELS
 from creinn.experiments.definition import Shift
 from creinn.experiments.inputs import shifted
 from creinn.experiments.predictions import GRID, POINTS, decode_image
@@ -29,8 +30,6 @@ from creinn.report.theme import texts
 
 TITLE = "CreINN experiments"
 _TEXTS = texts("experiments.txt")
-_LEVELS = {"noise": (0, 0.08, 0.12, 0.16, 0.18, 0.2), "brightness": (0, 0.05, 0.1, 0.15, 0.2, 0.3)}
-
 
 Block: TypeAlias = tuple[str, str | Figure | Side | list[Any]]  # heading, which may be empty; a list is a table's rows
 
@@ -49,12 +48,8 @@ def write_report(directory: str | Path) -> list[Path]:
         text += [f"## {study.name}: {study.settings['title']}\n", *map(_markdown, blocks)]
         sections.append(Section(study.name, [part for block in blocks for part in _parts(block)]))
     given = interval_softmax(torch.tensor([0.0, -1.0, 1.0]).double(), torch.tensor([1.0, 0.0, 3.0]).double())
-    sections.append(
-        Section(
-            "A credal set, by the paper's example",
-            [_TEXTS["example"], simplex(CredalSet(*given), ["A", "B", "D"], given)],
-        )
-    )
+    example = [_TEXTS["example"], simplex(CredalSet(*given), ["A", "B", "D"], given)]
+    sections.append(Section("A credal set, by the paper's example", example))
     markdown = directory / "report.md"
     write_bytes(markdown, "\n".join(filter(None, text)).encode("utf-8"))
     return [markdown, write_page(directory / "report.html", TITLE, sections, _TEXTS["lead"])]
@@ -80,16 +75,14 @@ def _parts(block: Block) -> list[str | Figure | Side]:
 def _blocks(study: Study) -> Iterator[Block]:
     """What the report says about an experiment, in the order of the paper."""
     yield "", _setting(study)
-    record = study.timing()
-    if record is not None:
+    if record := next((entry.record for entry in study.entries if entry.kind == "time"), None):
         yield "Inference time", tables.time_table(record, study.methods)
         yield "", _TEXTS["time"].format(**record)
     for arm in study.arms:
         sets = {name for method in study.methods for name in sets_of(study.records(method, arm))}
-        if not sets:
-            continue
-        yield from _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
-        yield from _network_blocks(study, arm)
+        if sets:
+            yield from _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
+            yield from _network_blocks(study, arm)
     if budget := tables.budget_table(study):
         yield "Budget", budget
         yield "", _TEXTS["budget"]
@@ -99,23 +92,18 @@ def _setting(study: Study) -> str:
     settings, training = study.settings, study.settings["training"]
     shapes = study.manifest["images"].items()
     images = "; ".join(f"{name}: {shape[0]} of {TIMES.join(map(str, shape[1:]))}" for name, shape in shapes)
+    wanted = {m: settings["deep_members" if is_deep(m) else "members"] for m in study.methods}
+    sizes = {m: len(record["members"]) for m in filter(is_ensemble, study.methods) for record in study.records(m)[:1]}
+    short = [f"{study.label(m)} of {size} instead of {wanted[m]}" for m, size in sizes.items() if size < wanted[m]]
     parts = [
         f"{settings['title']}.",
         f"{settings['network']['builder']} of width {settings['network']['width']}.",
         f"Images: {images}.",
         f"{training['epochs']} epochs, batch {training['batch_size']}." if settings["arms"] else "",
-        _small_ensembles(study),
+        f"Ensembles are limited by the number of runs: {', '.join(short)}." if short else "",
         f"{len(study.entries) - study.missing} of {len(study.entries)} pieces are recorded.",
     ]
     return " ".join(filter(None, parts))
-
-
-def _small_ensembles(study: Study) -> str:
-    """Says so if there are fewer runs than an ensemble should have members."""
-    wanted = {m: study.settings["deep_members" if is_deep(m) else "members"] for m in study.methods}
-    sizes = {m: len(record["members"]) for m in filter(is_ensemble, study.methods) for record in study.records(m)[:1]}
-    short = [f"{study.label(m)} of {size} instead of {wanted[m]}" for m, size in sizes.items() if size < wanted[m]]
-    return f"Ensembles are limited by the number of runs: {', '.join(short)}." if short else ""
 
 
 def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
@@ -129,11 +117,8 @@ def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
         if side := tables.statistics_table(study, ood):
             yield "Running and batch statistics" + (f", OOD set {ood}" if ood else ""), side
             yield "", _TEXTS["statistics"]
-    curves = {
-        study.label(method): _curves(study.records(method, arm), POINTS, only_one=method == "snn")
-        for method in study.methods
-    }
-    if curves := {name: found for name, found in curves.items() if found}:
+    curves = {m: _curves(study.records(m, arm), POINTS, only_one=m == "snn") for m in study.methods}
+    if curves := {study.label(m): found for m, found in curves.items() if found}:
         yield "Accuracy-rejection curves", rejection_curves(curves)
 
 
@@ -163,24 +148,20 @@ def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
 
 def _sample_images(study: Study, kind: Any) -> Markup:
     """One test image at each level of noise or brightness."""
-    x = torch.from_numpy(decode_image(study.manifest["sample"]).copy())[None].float() / 255
-    pictures = [shifted(x, Shift(kind, level, level)).lower[0] for level in _LEVELS[kind]]
+    x = torch.tensor(decode_image(study.manifest["sample"]))[None] / 255
+    pictures = [shifted(x, Shift(kind, level, level)).lower[0] for level in LEVELS[kind]]
     letter = {"noise": "μ", "brightness": "β"}[kind]
-    return image_grid(pictures, [f"{letter} = {level:g}" for level in _LEVELS[kind]])
+    return image_grid(pictures, [f"{letter} = {level:g}" for level in LEVELS[kind]])
 
 
 def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
     """Relative increase of each uncertainty on the test sets of a kind of shift (Relative increase)."""
-    values = {
-        short: {
-            name: found
-            for name in sets_of(records)
-            if name.startswith(kind)
-            and (found := spread(records, "metrics", "running", "sets", name, "increase", key, "mean")) is not None
-        }
-        for key, short in MEASURES.items()
-    }
-    return {short: found for short, found in values.items() if found}
+    values: dict[str, Any] = {}
+    for name in (name for name in sets_of(records) if name.startswith(kind)):
+        for key, short in MEASURES.items():
+            if found := spread(records, "metrics", "running", "sets", name, "increase", key, "mean"):
+                values.setdefault(short, {})[name] = found
+    return values
 
 
 def _network_blocks(study: Study, arm: str) -> Iterator[Block]:
@@ -196,10 +177,7 @@ def _network_blocks(study: Study, arm: str) -> Iterator[Block]:
         yield f"Learned radii{where}", _TEXTS["radii"].format(**{**radii, "shape": tuple(radii["shape"])})
         yield "", heat_map(radii["matrix"], x_title="column", y_title="row")
     if examples := next((r["examples"] for r in study.records("creinn", arm) if "examples" in r), None):
-        grid, drawings = _examples(examples, study.manifest["classes"])
-        yield f"Predictions of one CreINN{where}", grid
-        if drawings:
-            yield "", Side(drawings)
+        yield from _examples(f"Predictions of one CreINN{where}", examples, study.manifest["classes"])
 
 
 def mean_history(runs: Sequence[Sequence[Mapping[str, float | None]]]) -> list[dict[str, float | None]]:
@@ -211,7 +189,7 @@ def mean_history(runs: Sequence[Sequence[Mapping[str, float | None]]]) -> list[d
     return rows
 
 
-def _examples(examples: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> tuple[Markup, list[Figure]]:
+def _examples(heading: str, examples: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Iterator[Block]:
     """Images with probability intervals, and credal sets."""
     bars, drawings = [], []
     for example in examples:
@@ -222,4 +200,6 @@ def _examples(examples: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> 
             first, second = found.intersection.argsort(descending=True)[:2].tolist()
             drawings.append(simplex(coarsen(found, first, second), [classes[first], classes[second], "all others"]))
     captions = [f"{example['what']}; true class {example['label']}" for example in examples]
-    return image_grid([decode_image(example["image"]) for example in examples], captions, bars), drawings
+    yield heading, image_grid([decode_image(example["image"]) for example in examples], captions, bars)
+    if drawings:
+        yield "", Side(drawings)

@@ -26,7 +26,7 @@ from creinn.experiments import pieces
 from creinn.experiments.definition import Experiment
 from creinn.experiments.inputs import prepare_all
 from creinn.experiments.pieces import Workshop
-from creinn.experiments.plan import Piece, Plan, make_plan
+from creinn.experiments.plan import Piece, make_plan
 from creinn.experiments.predictions import encode_image
 from creinn.experiments.store import Store
 from creinn.files import write_bytes
@@ -75,57 +75,45 @@ def run_experiment(
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
+    jobs = jobs if experiment.timing is None else 1  # times are taken alone, with all cores
     store = Store(Path(out))
     sources = prepare_all(experiment, Path(data), store.out / "work" / "data", complete)
     plan = make_plan(experiment, sources.identities)
-    cores = torch.get_num_threads()
     origin = provenance(f"creinn experiment run {experiment.name}")
-    shop = Workshop(experiment, sources, store, origin, device, max(1, cores // jobs), resumable)
+    shop = Workshop(experiment, sources, store, origin, device, max(1, torch.get_num_threads() // jobs), resumable)
     manifest = _manifest(shop, plan)
-    store.pack(manifest, plan.pieces)
-    results: list[Result] = []
+    store.pack(manifest, plan)
     try:
-        results += _work(shop, _outstanding_runs(plan, store), jobs, progress)
-        ensembles = _not_recorded(plan.ensembles, store)
-        ready = [piece for piece in ensembles if all(store.has("predictions", member) for member in piece.needs)]
+        results = _work(shop, _outstanding_runs(plan, store), jobs, progress)
+        rest = [piece for piece in plan if piece.kind in ("ensemble", "time") and not store.has("records", piece)]
+        ready = [piece for piece in rest if all(store.has("predictions", member) for member in piece.needs)]
         results += _work(shop, ready, jobs)
-        alone = dataclasses.replace(shop, threads=cores)
-        results += _work(alone, _not_recorded(plan.timings, store))
     finally:
-        store.pack(manifest, plan.pieces)
+        store.pack(manifest, plan)
     failed = {name: error for names, error in results if error for name in names}
     done = tuple(name for names, error in results if not error for name in names)
-    return Outcome(len(plan.pieces), done, failed)
+    return Outcome(len(plan), done, failed)
 
 
-def _not_recorded(todo: Sequence[Piece], store: Store) -> list[Piece]:
-    return [piece for piece in todo if not store.has("records", piece)]
-
-
-def _outstanding_runs(plan: Plan, store: Store) -> list[Piece]:
+def _outstanding_runs(plan: Sequence[Piece], store: Store) -> list[Piece]:
     """Evaluations to be done, or whose predictions an ensemble that is to be made lacks; long trainings first."""
-    wanted = {member.key for piece in _not_recorded(plan.ensembles, store) for member in piece.needs}
-    runs = [
-        piece
-        for piece in plan.evaluations
-        if _not_recorded((piece, *piece.needs), store) or (piece.key in wanted and not store.has("predictions", piece))
-    ]
+    missing = {piece.key for piece in plan if not store.has("records", piece)}
+    members = {m.key: m for piece in plan if piece.kind == "ensemble" and piece.key in missing for m in piece.needs}
+    missing |= {key for key, member in members.items() if not store.has("predictions", member)}
+    runs = [p for p in plan if p.kind == "evaluate" and missing & {p.key, *(needed.key for needed in p.needs)}]
     return sorted(runs, key=lambda piece: -_COSTS.get(METHODS[piece.method].kind, 1))
 
 
-def _manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
+def _manifest(shop: Workshop, plan: Sequence[Piece]) -> dict[str, Any]:
     """Which pieces the experiment consists of, for the report."""
     test = shop.sources.test.read()
     entries = [
         {
-            "name": piece.name,
-            "kind": piece.kind,
-            "method": piece.method,
-            "number": piece.number,
+            **{name: getattr(piece, name) for name in ("name", "kind", "method", "number")},
             "arm": piece.arm.name if piece.kind in ("evaluate", "ensemble") else None,
             "training": piece.needs[0].name if piece.kind == "evaluate" else None,
         }
-        for piece in plan.pieces
+        for piece in plan
     ]
     return {
         "experiment": dataclasses.asdict(shop.experiment),
@@ -139,7 +127,7 @@ def _manifest(shop: Workshop, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _work(shop: Workshop, todo: Sequence[Piece], jobs: int = 1, shown: bool = False) -> list[Result]:
+def _work(shop: Workshop, todo: Sequence[Piece], jobs: int, shown: bool = False) -> list[Result]:
     """Do all pieces, here or in processes of their own."""
     if not todo:
         return []

@@ -1,8 +1,7 @@
 """Where results live: ``NAME.jsonl.gz`` holds all records of an experiment, ``work/`` what can be made again.
 
-The first line of such a file says which pieces the experiment consists of, each further line is the record of one; they
-can be copied from machine to machine and kept under version control. ``work/`` may be removed when the experiment is
-complete. Every file is written under another name first, so a name always stands for a whole file.
+The first line of such a file says which pieces the experiment consists of, each further line is the record of one.
+``work/`` may be removed when the experiment is complete. A name always stands for a whole file.
 """
 
 import functools
@@ -44,7 +43,7 @@ class Store:
     out: Path
 
     def path(self, what: str, piece: Piece) -> Path:
-        """Where something of a piece is kept: a record, weights, checkpoints, predictions, a traceback or a lock."""
+        """Where something of a piece is kept; the folders of ``work/`` say what there is."""
         return self.out / "work" / what / f"{piece.name}{_WORK[what]}"
 
     def has(self, what: str, piece: Piece) -> bool:
@@ -52,11 +51,7 @@ class Store:
         return self.path(what, piece).is_file() or (what == "records" and piece.name in self._packed())
 
     def read_record(self, piece: Piece) -> Record | None:
-        """The record of a piece, ``None`` if it is not done.
-
-        Raises:
-            ValueError: If a file is damaged.
-        """
+        """The record of a piece, ``None`` if it is not done; refuses a damaged file."""
         path = self.path("records", piece)
         return read_json(path) if path.is_file() else self._packed().get(piece.name)
 
@@ -90,11 +85,7 @@ def write_packed(path: Path, manifest: Record, records: Mapping[str, Record]) ->
 
 
 def read_packed(path: Path) -> tuple[Record, dict[str, Record]]:
-    """Manifest of an experiment, and its records by the names of their pieces.
-
-    Raises:
-        ValueError: If the file is damaged.
-    """
+    """Manifest of an experiment, and its records by the names of their pieces; refuses a damaged file."""
     return _read_packed(path, path.stat().st_mtime_ns)
 
 
@@ -108,11 +99,7 @@ def _read_packed(path: Path, changed: int) -> tuple[Record, dict[str, Record]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a record.
-
-    Raises:
-        ValueError: If the file is no whole JSON object.
-    """
+    """Read a record; refuses what is no whole JSON object."""
     try:
         record = json.loads(path.read_bytes())
     except ValueError as error:

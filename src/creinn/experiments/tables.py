@@ -1,20 +1,19 @@
-"""Recorded experiments and their tables: a folder of results in, records by arm and method, and rows out.
-
-Published numbers stand beside ours. Knows no model and loads no data.
-"""
+"""Recorded experiments and their tables: a folder of results in, rows out, published numbers beside ours."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, label
 from creinn.evaluation.summary import MEASURES
 from creinn.experiments.predictions import POINTS
 from creinn.experiments.store import PACKED, Record, packed_files, read_packed
 from creinn.report.tables import Cell, Row, Spread, with_published
+
+Rows = list[dict[str, Cell]]
 
 SCORES = {"log loss": "log_loss", "Brier score": "brier", "calibration error": "expected_calibration_error"}
 
@@ -35,9 +34,8 @@ INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]
 """Time of one image relative to the SNN, in the paper."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A piece of an experiment and its record; ``None`` if it is not done yet."""
+class Entry(NamedTuple):
+    """A piece of an experiment, with its record and that of its training; ``None`` if not done yet."""
 
     kind: str
     method: str
@@ -48,30 +46,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Study:
-    """One experiment as far as it is recorded: what it consists of, and its pieces."""
+    """One experiment as far as it is recorded."""
 
-    manifest: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The experiment's definition, as plain JSON."""
-        return self.manifest["experiment"]
-
-    @property
-    def name(self) -> str:
-        """Name of the experiment."""
-        return self.settings["name"]
-
-    @property
-    def methods(self) -> list[str]:
-        """Its methods, in the order of the tables."""
-        return list(self.settings["methods"])
-
-    @property
-    def arms(self) -> list[str]:
-        """Names of its arms."""
-        return list(dict.fromkeys(entry.arm for entry in self.entries if entry.arm is not None))
+    name: str
+    methods: list[str]  # in the order of the tables
+    arms: list[str]
+    settings: Mapping[str, Any]  # the experiment's definition, as plain JSON
+    manifest: Mapping[str, Any]  # what it consists of
+    entries: list[Entry]
 
     @property
     def missing(self) -> int:
@@ -85,10 +67,6 @@ class Study:
     def trainings(self, method: str, arm: str | None = None) -> list[Record]:
         """Trainings of a single method that are recorded."""
         return [entry.training for entry in self._entries_of(method, arm) if entry.training is not None]
-
-    def timing(self) -> Record | None:
-        """The record of inference times, if there is one."""
-        return next((entry.record for entry in self.entries if entry.kind == "time"), None)
 
     def label(self, method: str) -> str:
         """The method as tables name it, an ensemble with its size."""
@@ -113,7 +91,8 @@ def read_studies(directory: Path) -> list[Study]:
             Entry(p["kind"], p["method"], p["arm"], records.get(p["name"]), records.get(p["training"]))
             for p in manifest["pieces"]
         ]
-        studies.append(Study(manifest, tuple(entries)))
+        settings, arms = manifest["experiment"], list(dict.fromkeys(e.arm for e in entries if e.arm is not None))
+        studies.append(Study(settings["name"], settings["methods"], arms, settings, manifest, entries))
     if not studies:
         raise ValueError(
             f"{directory} holds no results: there is no file in it that ends with {PACKED}. Give the folder that was "
@@ -131,15 +110,13 @@ def spread(records: Sequence[Record], *path: str) -> Spread | None:
 def lookup(record: Any, *path: str) -> Any:
     """What lies at ``path`` in nested mappings, ``None`` if there is nothing."""
     for name in path:
-        if not isinstance(record, Mapping):
-            return None
-        record = record.get(name)
+        record = record.get(name) if isinstance(record, Mapping) else None
     return record
 
 
-def quality_table(study: Study, ood: str | None = None) -> list[dict[str, Cell]]:
+def quality_table(study: Study, ood: str | None = None) -> Rows:
     """Accuracy, AUARC, scores and, against one OOD set, AUROC and AUPRC of every method; mean ± deviation of runs."""
-    rows: list[dict[str, Cell]] = [
+    rows: Rows = [
         {"model": study.label(method), "runs": len(records), **_qualities(records, method, "running", ood)}
         for method in study.methods
         if (records := study.records(method))
@@ -154,10 +131,10 @@ def quality_table(study: Study, ood: str | None = None) -> list[dict[str, Cell]]
     return with_published(rows, theirs, key="model") if theirs and rows else rows
 
 
-def statistics_table(study: Study, ood: str | None) -> list[dict[str, Cell]]:
+def statistics_table(study: Study, ood: str | None) -> Rows:
     """With running statistics and with those of the test batch side by side."""
     shown = ["accuracy %", "AUARC EU", "AUARC TU"] + (["AUROC EU", "AUROC TU", "AUPRC TU"] if ood else [])
-    rows: list[dict[str, Cell]] = []
+    rows: Rows = []
     for method in study.methods:
         records = study.records(method)
         if any(lookup(record, "metrics", "batch") for record in records):
@@ -169,15 +146,15 @@ def statistics_table(study: Study, ood: str | None) -> list[dict[str, Cell]]:
     return rows
 
 
-def shift_table(study: Study, arm: str) -> list[dict[str, Cell]]:
+def shift_table(study: Study, arm: str) -> Rows:
     """Interval test sets: accuracy, AUARC, and the relative increase of each uncertainty over the base set."""
-    rows: list[dict[str, Cell]] = []
+    rows: Rows = []
     for method in study.methods:
         records = study.records(method, arm)
         for name in sets_of(records):
             at = ("metrics", "running", "sets", name)
-            row: dict[str, Cell] = {"model": study.label(method), "test set": name}
-            row["accuracy %"] = _percent(spread(records, *at, "accuracy"))
+            accuracy = _percent(spread(records, *at, "accuracy"))
+            row: dict[str, Cell] = {"model": study.label(method), "test set": name, "accuracy %": accuracy}
             for title, what in (("AUARC", "auarc"), ("mean", "means")):
                 row |= {f"{title} {short}": spread(records, *at, what, key) for key, short in MEASURES.items()}
             increases = {short: (*at, "increase", key) for key, short in MEASURES.items()}
@@ -188,31 +165,26 @@ def shift_table(study: Study, arm: str) -> list[dict[str, Cell]]:
     return rows
 
 
-def budget_table(study: Study) -> list[dict[str, Cell]]:
+def budget_table(study: Study) -> Rows:
     """What each method costs: parameters, time to train one run, time to predict."""
-    rows: list[dict[str, Cell]] = []
+    rows: Rows = []
     for method in study.methods:
         single, found = base_method(method), study.records(method)
         trainings = study.trainings(single)
         if not trainings or (is_ensemble(method) and not found):
             continue
         members = len(found[0]["members"]) if is_ensemble(method) else 1
-        prediction = spread(study.records(single), "milliseconds_per_image")
-        rows.append(
-            {
-                "model": study.label(method),
-                "parameters": int(trainings[0]["parameters"]) * members,
-                "training s": _of_members(spread(trainings, "seconds"), members),
-                "prediction ms per image": _of_members(prediction, members),
-            }
-        )
+        row: dict[str, Cell] = {"model": study.label(method), "parameters": trainings[0]["parameters"] * members}
+        row["training s"] = _of_members(spread(trainings, "seconds"), members)
+        row["prediction ms per image"] = _of_members(spread(study.records(single), "milliseconds_per_image"), members)
+        rows.append(row)
     return rows
 
 
-def time_table(record: Record, methods: Sequence[str]) -> list[dict[str, Cell]]:
+def time_table(record: Record, methods: Sequence[str]) -> Rows:
     """Time of one call relative to the SNN, for every batch size, and the published factor."""
     times = record["seconds_per_call"]
-    rows: list[dict[str, Cell]] = []
+    rows: Rows = []
     for method in methods:
         row: dict[str, Cell] = {"model": label(method), "parameters": record["parameters"][method]}
         for size, found in times[method].items():
