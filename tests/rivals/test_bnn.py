@@ -65,7 +65,7 @@ def test_schedule_by_hand():
     weights = []
     for _ in range(6):
         weights.append(schedule().item())
-        schedule.advance()
+        schedule.step.add_(1)
     assert weights == pytest.approx([0.005, 0.01, 0.015, 0.02, 0.02, 0.02])
     cold = KLSchedule(warmup=0.0)
     cold.start(examples=10, steps=8)
@@ -75,7 +75,7 @@ def test_schedule_by_hand():
 def test_schedule_goes_on_after_loading_and_after_another_start():
     schedule = KLSchedule()
     schedule.start(100, 8)
-    schedule.advance()
+    schedule.step.add_(1)
     again = KLSchedule()
     again.load_state_dict(schedule.state_dict())
     again.start(100, 8)

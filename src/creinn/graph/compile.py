@@ -14,14 +14,12 @@ from torch.utils.benchmark import Timer
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
-from creinn.classifier.network import find_head
+from creinn.classifier.network import find_head, recording
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.fold import fold
 from creinn.graph.folded import Product
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
-
-_ROUNDS, _CALLS = 3, 3  # of the measurement of memory formats
 
 
 def compile(
@@ -106,19 +104,10 @@ class Compiled(_Credal):
 
     def prepare(self, example: Inputs) -> None:
         """Let convolutions keep the weights that images of this size need; see :class:`Product`."""
-        products = [part for part in self.modules() if isinstance(part, Product)]
-        seen: dict[Product, tuple[int, ...]] = {}
-        handles = [
-            part.register_forward_pre_hook(lambda part, inputs: seen.update({part: tuple(inputs[0].shape[2:])}))
-            for part in products
-        ]
-        try:
+        with recording(part for part in self.modules() if isinstance(part, Product)) as calls:
             self(example)
-        finally:
-            for handle in handles:
-                handle.remove()
-        for part, size in seen.items():
-            part.prepare(size)
+        for call in calls:
+            call.module.prepare(tuple(call.inputs[0].shape[2:]))  # type: ignore[operator]
 
     def set_memory_format(self, memory_format: torch.memory_format) -> None:
         """Lay out the weights of two-dimensional convolutions, in place, and from now on images, in this format."""
@@ -154,12 +143,11 @@ def _folded(member: CreINN) -> torch.nn.Module | None:
 
 
 def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:
-    """The memory format in which the least time of a few calls is smaller."""
+    """The memory format in which the least of three measurements is smaller."""
     formats = (torch.contiguous_format, torch.channels_last)
     timer = Timer("model(x)", globals={"model": compiled, "x": example}, num_threads=torch.get_num_threads())
-    least = dict.fromkeys(formats, float("inf"))
-    for _ in range(_ROUNDS):
-        for memory_format in formats:
-            compiled.set_memory_format(memory_format)
-            least[memory_format] = min(least[memory_format], timer.timeit(_CALLS).mean)
-    return min(formats, key=lambda memory_format: least[memory_format])
+    times = []
+    for memory_format in formats * 3:
+        compiled.set_memory_format(memory_format)
+        times.append(timer.timeit(3).mean)
+    return formats[times.index(min(times)) % 2]

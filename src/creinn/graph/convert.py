@@ -1,12 +1,8 @@
 r"""From an ordinary network to its interval twin, or a refusal that says where and why.
 
-How wide to start: an interval that is small relative to the signal grows by about :math:`\kappa = \mathrm{mean}_o
-\lVert w_o \rVert_1 / \lVert w_o \rVert_2` in a layer with weight rows :math:`w_o`, over a ResNet-20 by :math:`10^{14}`.
-So one relative radius for all layers gives vacuous sets, or none that can be seen. Instead a weight row starts with
-radius ``radius * mean|w_o| / g`` (a relative one with ``radius / g``), where ``g`` is the growth from the layer to the
-next batch norm, in sound mode to the output; biases with 0. In modes ``"paper"`` and ``"scaled"`` the radius branch of
-a norm starts as the exact map divided by the growth since the last norm, which keeps relative widths: a heuristic for
-containment, as are these norms themselves. In mode ``"sound"`` norms are exact and the network encloses its source.
+One relative radius for all layers would give vacuous sets, or none that can be seen: over a ResNet-20 small intervals
+grow by :math:`10^{14}`. So a layer starts the narrower, the more grows behind it; see :func:`_start`. In mode
+``"sound"`` norms are exact and the network encloses its source; the other modes are heuristics, as their norms are.
 """
 
 import math
@@ -77,9 +73,7 @@ def convert(
     _check_parameters(traced)
     twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
-        raise ConversionError(
-            f"{type(module).__name__} has no layer with weights: there is nothing to make an interval of."
-        )
+        raise ConversionError(f"{type(module).__name__} has no layer with weights, to make intervals of.")
     interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
     _start(interval, radius, mode)
     if module in twins:
@@ -127,7 +121,12 @@ def _check_parameters(traced: Traced) -> None:
 
 @torch.no_grad()
 def _start(traced: Traced, radius: float, mode: Mode) -> None:
-    """Set the radii, and the radius branches of the batch norms."""
+    """Set the radii, and the radius branches of the batch norms.
+
+    A weight row starts with radius ``radius * mean|w_o| / g`` (a relative one with ``radius / g``), where ``g`` is the
+    growth to the next batch norm, in sound mode to the output; biases with 0. In the other modes the radius branch of a
+    norm starts as the exact map divided by the growth since the last norm, which keeps relative widths.
+    """
     for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
         if norm.affine:
             norm.weight[norm.num_features :] /= growth
@@ -154,7 +153,7 @@ def _magnitude(weight: Tensor) -> Tensor:
 
 
 def _growth(layer: torch.nn.Module | None) -> float:
-    r"""How much a small relative radius grows: :math:`\kappa` of the module's docstring; 1 without weights."""
+    r"""How much a small relative radius grows: :math:`\mathrm{mean}_o \lVert w_o \rVert_1 / \lVert w_o \rVert_2`."""
     if not isinstance(layer, IntervalParameters):
         return 1.0
     rows = layer.weight.detach().flatten(1).double()

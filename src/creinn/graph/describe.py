@@ -1,10 +1,7 @@
 """A network's architecture as plain data that can be written as JSON, and back: what a saved model says about itself.
 
-    {"builder": "resnet18", "arguments": {...}}                     a network from creinn.models, unchanged since
-    {"layer": {"family": ..., "class": ..., "arguments": ...}}      a single layer
-    {"graph": [...], "layers": [...]}                               any graph of known layers and functions
-
-:func:`build` looks every name up in a table and runs no code from the description: unknown names are refused.
+A description holds ``builder`` and ``arguments`` (a network from :mod:`creinn.models`, unchanged since), or ``layer``
+(a single one), or ``graph`` and ``layers``. Every name in it is looked up in a table; it is never run as code.
 """
 
 import json
@@ -14,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from creinn.graph.calls import Kind, Kinds, check_call
+from creinn.graph.calls import Kind, check_call
 from creinn.graph.trace import GraphTracer, Traced, check_paths, graph_module, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -63,16 +60,16 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
     """
     if not isinstance(description, Mapping):
         raise ValueError(f"An architecture is described by a dictionary, got {type(description).__name__}.")
-    if "builder" in description:
-        return _build_recorded(description)
-    if "layer" in description:
-        return _build_entry(description["layer"])
-    if "graph" in description and "layers" in description:
-        try:
+    try:
+        if "builder" in description:
+            return _build_recorded(description)
+        if "layer" in description:
+            return _build_layer(description["layer"])
+        if "graph" in description and "layers" in description:
             layers = _build_layers(description["layers"])
             return graph_module(Traced(_build_nodes(description["graph"], layers), layers))
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(f"Malformed graph in a saved architecture: {type(error).__name__}: {error}") from error
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"Malformed description of an architecture: {type(error).__name__}: {error}") from error
     raise ValueError(
         f"The description has neither 'builder' nor 'layer' nor 'graph' and 'layers', only {sorted(description)}."
     )
@@ -107,15 +104,15 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     config = getattr(network, "config", None)
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
-    description = {name: config[name] for name in ("builder", "arguments")}
+    description = {"builder": config["builder"], "arguments": config["arguments"]}
     if {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)} == {"sound"}:
         description["norm_mode"] = "sound"
     try:
         rebuilt = _build_apart(description)
     except ValueError:
         return None
-    same = type(rebuilt) is type(network) and _parts(rebuilt) == _parts(network)
-    return description if same and _shapes(rebuilt) == _shapes(network) else None
+    same = _parts(rebuilt) == _parts(network) and _shapes(rebuilt) == _shapes(network)
+    return description if same else None
 
 
 def _parts(network: torch.nn.Module) -> dict[str, Any]:
@@ -164,21 +161,16 @@ def _layer_entry(layer: torch.nn.Module) -> Description:
 def _node_entry(node: fx.Node) -> Description:
     if node.op == "placeholder":
         return {"name": node.name, "op": "input"}
-    args = [_encode(value) for value in node.args]
+    args = _encode([*node.args])
     if node.op == "output":
         return {"op": "output", "args": args}
-    if node.op == "call_module":
-        return {"name": node.name, "op": "layer", "target": node.target, "args": args}
-    target: Any = node.target
-    entry = {"name": node.name, "op": "function", "target": target.__name__, "args": args}
+    op, target = "layer" if node.op == "call_module" else "function", getattr(node.target, "__name__", node.target)
+    entry = {"name": node.name, "op": op, "target": target, "args": args}
     return {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}} if node.kwargs else entry
 
 
-def _build_entry(entry: Any) -> torch.nn.Module:
-    try:
-        return build_layer(entry["family"], entry["class"], entry["arguments"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"Malformed layer in a saved architecture: {entry!r}.") from error
+def _build_layer(entry: Mapping[str, Any]) -> torch.nn.Module:
+    return build_layer(entry["family"], entry["class"], entry["arguments"])
 
 
 def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
@@ -190,7 +182,7 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module
             raise ValueError(f"Repeated layer path {path!r} in a saved graph.")
         if "same_as" in entry and entry["same_as"] not in layers:
             raise ValueError(f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}.")
-        layers[path] = layers[entry["same_as"]] if "same_as" in entry else _build_entry(entry)
+        layers[path] = layers[entry["same_as"]] if "same_as" in entry else _build_layer(entry)
     return layers
 
 
@@ -204,18 +196,20 @@ def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn
     for entry in entries:
         op, target = entry["op"], str(entry.get("target"))
         args = tuple(_decode(value, nodes) for value in entry.get("args", ()))
+        kwargs = {name: _decode(value, nodes) for name, value in entry.get("kwargs", {}).items()}
         kind: Kind = "value"
+        if op in ("layer", "output") and (len(args) != 1 or kinds.get(args[0]) != "value"):
+            raise ValueError("a layer or the output of a saved graph needs one value")
         if op == "input":
             node = graph.placeholder("x")
         elif op == "output":
-            graph.output(_value(args, kinds))
+            graph.output(args[0])
             break
         elif op == "layer":
             if target not in layers:
                 raise ValueError(f"unknown layer path {target!r} in saved graph")
-            node = graph.call_module(target, (_value(args, kinds),))
+            node = graph.call_module(target, args)
         elif op == "function":
-            kwargs = {name: _decode(value, nodes) for name, value in entry.get("kwargs", {}).items()}
             try:
                 kind = check_call(target, args, kwargs, kinds)
             except ValueError as error:
@@ -227,41 +221,35 @@ def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn
     return graph
 
 
-def _value(args: tuple[Any, ...], kinds: Kinds) -> fx.Node:
-    if len(args) != 1 or kinds.get(args[0]) != "value":
-        raise ValueError("a layer or the output of a saved graph needs one value")
-    return args[0]
-
-
 # Constants and references to nodes, as JSON.
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, fx.Node):
         return {"node": value.name}
-    if isinstance(value, tuple):
-        return {"tuple": [_encode(entry) for entry in value]}
     if isinstance(value, list):
         return [_encode(entry) for entry in value]
+    if isinstance(value, tuple):
+        return {"tuple": _encode([*value])}
     if isinstance(value, slice):
-        return {"slice": [_encode(entry) for entry in (value.start, value.stop, value.step)]}
+        return {"slice": _encode([value.start, value.stop, value.step])}
     return {"ellipsis": True} if value is Ellipsis else value
 
 
 def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
-    if isinstance(value, list):
-        return [_decode(entry, nodes) for entry in value]
-    if not isinstance(value, Mapping):
-        return value
-    form, content = next(iter(value.items()), ("", ""))
-    if form == "node":
-        if content not in nodes:
-            raise ValueError(f"unknown node {content!r} in saved graph")
-        return nodes[content]
-    if form == "tuple":
-        return tuple(_decode(content, nodes))
-    if form == "slice":
-        return slice(*_decode(content, nodes))
-    if form == "ellipsis":
-        return Ellipsis
-    raise ValueError(f"unknown form {form!r} of a constant in saved graph")
+    match value:
+        case {"node": name}:
+            if name not in nodes:
+                raise ValueError(f"unknown node {name!r} in saved graph")
+            return nodes[name]
+        case list():
+            return [_decode(entry, nodes) for entry in value]
+        case {"tuple": entries}:
+            return tuple(_decode(entries, nodes))
+        case {"slice": entries}:
+            return slice(*_decode(entries, nodes))
+        case {"ellipsis": True}:
+            return Ellipsis
+        case dict():
+            raise ValueError(f"unknown form {', '.join(value)!r} of a constant in saved graph")
+    return value

@@ -20,8 +20,7 @@ from creinn.classifier.network import as_logits
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN, points, predict_logits
 
-INITIAL_STD = 0.05
-"""Initial standard deviation of a weight times the square root of its fan-in: 9 % of that of torch's initial means."""
+INITIAL_STD = 0.05  # of a weight, times the square root of its fan-in: 9 % of that of torch's initial means
 
 
 class GaussianWeights(torch.nn.Module):
@@ -42,7 +41,7 @@ class GaussianWeights(torch.nn.Module):
         """Draw the means anew and set the standard deviations back."""
         super().reset_parameters()  # type: ignore[misc]
         if not hasattr(self, "weight_rho"):
-            return  # called by torch's constructor, before the standard deviations exist
+            return  # called by torch's constructor
         rho = inverse_softplus(INITIAL_STD / math.sqrt(self.weight[0].numel()))
         for parameter in (self.weight_rho, self.bias_rho):
             if parameter is not None:
@@ -81,7 +80,7 @@ def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
 class KLSchedule(torch.nn.Module):
     """Weight of the KL divergence in the loss per example: ``kl_weight / N``, from zero over the first steps.
 
-    Its state, the count of optimiser steps, is saved and resumed with the model.
+    Its buffers, such as the count of optimiser steps, are saved and resumed with the model.
     """
 
     examples: Tensor
@@ -94,8 +93,7 @@ class KLSchedule(torch.nn.Module):
             raise ValueError(f"kl_weight must be >= 0, got {kl_weight}.")
         if not 0 <= warmup <= 1:
             raise ValueError(f"warmup is a fraction of the training steps, in [0, 1], got {warmup}.")
-        self.kl_weight = kl_weight
-        self.warmup = warmup
+        self.kl_weight, self.warmup = kl_weight, warmup
         for name in ("examples", "steps", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.long))
         self._started = False  # known to the host, so that a training step need not wait for the device
@@ -105,10 +103,6 @@ class KLSchedule(torch.nn.Module):
         self.examples.fill_(examples)
         self.steps.fill_(steps)
         self._started = examples > 0
-
-    def advance(self) -> None:
-        """Count one optimiser step."""
-        self.step.add_(1)
 
     def forward(self) -> Tensor:
         """The weight at the present step; a ``RuntimeError`` if the number of training examples is not known."""
@@ -154,10 +148,8 @@ class BNN(SNN):
             raise ValueError(f"samples must be at least 1, got {samples}.")
         if not prior_std > 0:
             raise ValueError(f"prior_std must be > 0, got {prior_std}.")
-        self.samples = samples
-        self.prior_std = prior_std
-        self.kl_weight = kl_weight
-        self.warmup = warmup
+        self.samples, self.prior_std = samples, prior_std
+        self.kl_weight, self.warmup = kl_weight, warmup
         self.schedule = KLSchedule(kl_weight, warmup)
         self._start_posterior()
 
@@ -175,7 +167,7 @@ class BNN(SNN):
 
     def after_step(self) -> None:
         """Go on in the KL warm-up."""
-        self.schedule.advance()
+        self.schedule.step.add_(1)
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row in training, ``samples`` of them in eval mode."""

@@ -16,10 +16,9 @@ from creinn.classifier.base import Inputs, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.numerics import safe_sqrt
 from creinn.rivals.bnn import BNN, INITIAL_STD, inverse_softplus
-from creinn.rivals.snn import points, scale_and_shift, with_ones
+from creinn.rivals.snn import head_inputs, points
 
-JITTER = 1e-4
-"""Share of the prior's variance that is added at every point to prior and posterior, to keep both regular."""
+JITTER = 1e-4  # share of the prior's variance that is added at every point to prior and posterior: keeps both regular
 
 
 class FSVI(BNN):
@@ -82,7 +81,7 @@ class FSVI(BNN):
     def draw_logits(self, x: Tensor, count: int) -> Tensor:
         """Samples ``(count, N, K)`` of the logits; each row is drawn by itself."""
         features, logits = features_and_logits(self.network, x)
-        std = safe_sqrt(self._inputs(features).square() @ self._variances().T)
+        std = safe_sqrt(head_inputs(features, len(self.rho) == 2).square() @ self._variances().T)
         return logits + std * torch.randn((count, *logits.shape), dtype=std.dtype, device=std.device)
 
     def kl(self) -> Tensor:
@@ -90,11 +89,7 @@ class FSVI(BNN):
         return self.function_kl(self.draw_context())
 
     def draw_context(self) -> Tensor:
-        """Draw ``context_points`` inputs from the source.
-
-        Raises:
-            RuntimeError: If there is no source, or it is the training data and they are not known.
-        """
+        """Draw ``context_points`` inputs from the source; a ``RuntimeError`` if it is not known."""
         if self._pool is None and self.context is None:
             raise RuntimeError("There is no source of context points: pass context= to train this model.")
         if self._pool is None:
@@ -115,22 +110,21 @@ class FSVI(BNN):
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``, with norms in eval mode."""
-        with evaluating(self.network):
+        with evaluating(self):
             features, logits = features_and_logits(self.network, x)
-        features = self._inputs(features)
-        mean, covariance = logits.T, torch.einsum("md,kd,nd->kmn", features, self._variances(), features)
-        if not isinstance(self.norm, torch.nn.BatchNorm1d):
-            return mean, covariance
-        scale, shift = (values.unsqueeze(1) for values in scale_and_shift(self.norm))
-        return scale * mean + shift, scale.square().unsqueeze(2) * covariance
+            mean = self.norm(logits).T
+        features = head_inputs(features, len(self.rho) == 2)
+        covariance = torch.einsum("md,kd,nd->kmn", features, self._variances(), features)
+        if isinstance(self.norm, torch.nn.BatchNorm1d):
+            assert self.norm.running_var is not None  # our norms track statistics
+            scale = self.norm.weight * (self.norm.running_var + self.norm.eps).rsqrt()
+            covariance = scale.square().view(-1, 1, 1) * covariance
+        return mean, covariance
 
     def _variances(self) -> Tensor:
         """Variances of weight and bias, if there is one, as one matrix ``(K, D)``."""
         variances = [F.softplus(rho).square() for rho in self.rho]
         return torch.cat([v if v.ndim == 2 else v.unsqueeze(1) for v in variances], 1)
-
-    def _inputs(self, features: Tensor) -> Tensor:
-        return with_ones(features) if len(self.rho) == 2 else features
 
 
 def isotropic_kl(mean: Tensor, covariance: Tensor, variance: float) -> Tensor:

@@ -12,17 +12,15 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.fusion import fuse_linear_bn_weights
 
 from creinn.classifier.base import Inputs, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.rivals.prediction import DirichletPredictive, Predictive
-from creinn.rivals.snn import SNN, points, scale_and_shift, with_ones
+from creinn.rivals.snn import SNN, head_inputs, points
 
-GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)
-"""Prior precisions that are tried."""
-
-GREATEST = 1e12
-"""Greatest sum of the concentrations: a Dirichlet beyond it is a point, and its numbers would overflow."""
+GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)  # prior precisions that are tried
+GREATEST = 1e12  # sum of concentrations: a Dirichlet beyond it is a point, and its numbers would overflow
 
 
 class LaplaceBNN(SNN):
@@ -99,7 +97,7 @@ class LaplaceBNN(SNN):
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits; norms act on the mean in the mode they are in."""
         features, logits = features_and_logits(self.network, x)
-        return self.norm(logits), self.curvature.covariance(self._inputs(features), self.precision)
+        return self.norm(logits), self.curvature.covariance(head_inputs(features, self._has_bias), self.precision)
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
         r"""Laplace approximation of the evidence, in nats.
@@ -120,18 +118,17 @@ class LaplaceBNN(SNN):
                 features, logits = features_and_logits(self.network, rows.to(like))
                 logs = F.log_softmax(self.norm(logits), 1)
                 self.log_likelihood -= F.nll_loss(logs, targets.to(logs.device), reduction="sum")
-                yield self._inputs(features), logs.exp()
+                yield head_inputs(features, self._has_bias), logs.exp()
 
     def _folded(self) -> tuple[Tensor, Tensor | None]:
         """Weight ``(K, D)`` and bias ``(K,)`` of the last layer with the norm, if there is one, folded in."""
         head: Any = find_head(self.network)
-        if not isinstance(self.norm, torch.nn.BatchNorm1d):
+        norm: Any = self.norm
+        if not self.logit_norm:
             return head.weight, head.bias
-        scale, shift = scale_and_shift(self.norm)
-        return scale.unsqueeze(1) * head.weight, shift if head.bias is None else scale * head.bias + shift
-
-    def _inputs(self, features: Tensor) -> Tensor:
-        return with_ones(features) if self._has_bias else features
+        return fuse_linear_bn_weights(
+            head.weight, head.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+        )
 
 
 class Kronecker(torch.nn.Module):

@@ -82,21 +82,6 @@ def points(x: Inputs) -> Tensor:
     raise TypeError(f"The rivals of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center.")
 
 
-def scale_and_shift(norm: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-    """A norm as the affine map ``scale * y + shift`` that it is in eval mode, whatever mode it is in, per logit.
-
-    Example:
-        >>> norm = torch.nn.BatchNorm1d(1, eps=0.0)
-        >>> _ = norm.running_mean.fill_(6), norm.running_var.fill_(4), norm.bias.data.fill_(1)
-        >>> [value.item() for value in scale_and_shift(norm)]
-        [0.5, -2.0]
-    """
-    assert norm.running_mean is not None  # our norms track statistics
-    assert norm.running_var is not None
-    scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
-    return scale, norm.bias - scale * norm.running_mean
-
-
-def with_ones(features: Tensor) -> Tensor:
-    """Features with a column of ones, so that the bias is one more weight."""
-    return torch.cat((features, features.new_ones(len(features), 1)), 1)
+def head_inputs(features: Tensor, bias: bool) -> Tensor:
+    """Features, with a column of ones if there is a bias, which so is one more weight."""
+    return torch.cat((features, features.new_ones(len(features), 1)), 1) if bias else features
