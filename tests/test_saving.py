@@ -211,7 +211,9 @@ def test_networks_that_cannot_be_described_are_passed_again(tmp_path):
     again = load(tmp_path, network=Custom())
     torch.testing.assert_close(again(X).lower, ensemble(X).lower)
     assert not torch.equal(again.members[0](X).lower, again.members[1](X).lower)
-    with pytest.raises(ValueError, match=r"model\.safetensors lacks weights: members\.0\.network\.bias, "):
+    with pytest.raises(
+        ValueError, match=r"(?s)model\.safetensors does not belong to this.*Missing.*members\.0\.network"
+    ):
         load(tmp_path, network=inn.Linear(4, 3))
 
 
@@ -300,12 +302,10 @@ def test_weights_of_another_network_are_named(tmp_path):
     network = read_config(tmp_path)["network"]
     assert network["arguments"]["hidden"] == [8]
     change(tmp_path, network=network | {"arguments": network["arguments"] | {"hidden": [9]}})
-    with pytest.raises(
-        ValueError, match=r"has weights network\.body\.0\.weight of shape \(8, 4\), but .* needs \(9, 4\)"
-    ):
+    with pytest.raises(ValueError, match=r"mismatch for network\.body\.0\.weight.*\[8, 4\].* is .*\[9, 4\]"):
         load(tmp_path)
     change(tmp_path, network=network | {"arguments": network["arguments"] | {"hidden": []}})
-    with pytest.raises(ValueError, match=r"has unexpected weights: network\.body\.0\.weight, .*do not belong to this"):
+    with pytest.raises(ValueError, match=r"(?s)does not belong to this.*Unexpected.*network\.body\.0\.weight"):
         load(tmp_path)
 
 

@@ -19,7 +19,7 @@ _HEADER = "creinn"  # the entry of the safetensors metadata that holds the heade
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write ``tensors`` and ``header`` to ``path``, all or nothing; tensors that share memory are written one by one.
+    """Write tensors and header, all or nothing; tensors that share memory are written one by one.
 
     Raises:
         OSError: If the file cannot be written; what was at ``path`` before is unchanged.
@@ -50,11 +50,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, all or nothing, and force it to disk.
-
-    Raises:
-        OSError: If it cannot be written; what was at ``path`` before is unchanged.
-    """
+    """Write a file and force it to disk; on an ``OSError`` what was at ``path`` before is unchanged."""
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +59,8 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        if os.name == "posix":  # elsewhere a directory cannot be opened, and a rename needs no more
+            _sync(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):  # never created, or the directory itself is the trouble
             temporary.unlink()
@@ -81,9 +78,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
-def _sync_directory(directory: Path) -> None:
-    if os.name != "posix":
-        return  # a directory cannot be opened, and a rename needs no more
+def _sync(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

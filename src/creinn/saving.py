@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from creinn import __version__
-from creinn.classifier.distance import Distance
 from creinn.classifier.methods import CLASSES, find_class
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import describe as architecture
@@ -108,11 +107,10 @@ def load(
     floating = {value.dtype for value in weights.values() if value.is_floating_point()}
     if len(floating) == 1:
         model.to(floating.pop())
-    for prefix, part in model.named_modules():
-        if isinstance(part, Distance):
-            part.make_room(weights, f"{prefix}.")
-    _check_weights(model.state_dict(), weights, Path(directory) / WEIGHTS)
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"{Path(directory) / WEIGHTS} does not belong to this network: {error}") from error
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
         warnings.warn(
@@ -140,9 +138,7 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(f"{directory / CONFIG} is truncated, or is no JSON: {error}.") from error
     _check_header(config, directory / CONFIG)
     if not (directory / WEIGHTS).is_file():
-        raise FileNotFoundError(
-            f"{directory} holds no {WEIGHTS}: it was removed, or the model was never saved to the end."
-        )
+        raise FileNotFoundError(f"{directory} holds no {WEIGHTS}: it was removed, or saving never came to its end.")
     weights, header = read_tensors(directory / WEIGHTS)
     _check_header(header, directory / WEIGHTS)
     if _checksum(weights) != header["checksum"]:
@@ -156,9 +152,8 @@ def _check_header(config: Any, path: Path) -> None:
     if not isinstance(config, dict) or config.get("what") != _WHAT:
         raise ValueError(f"{path} is not part of a model saved by creinn.")
     if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
-        raise ValueError(
-            f"{path} has format {config.get('format')}, but this version reads up to {FORMAT}. Update creinn."
-        )
+        found = config.get("format")
+        raise ValueError(f"{path} has format {found}, but this version reads up to {FORMAT}. Update creinn.")
 
 
 def _describe(model: Any) -> dict[str, Any]:
@@ -183,55 +178,36 @@ def _describe(model: Any) -> dict[str, Any]:
         return description | {"network": None, "reason": str(error)}
 
 
-def _options(description: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Arguments of the constructor, without those that once were: of these only the default is left."""
-    options = dict(description["options"])
-    for name, default in _RETIRED.get(description["kind"], {}).items():
-        if (value := options.pop(name, default)) != default:
-            raise ValueError(
-                f"{path} describes a {description['kind']} with {name}={value!r}, which this version cannot build. "
-                f"Load it with the version that saved it."
-            )
-    return options
-
-
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
     if name not in CLASSES:
         raise ValueError(f"{path} describes a {name!r}, which is not known; known are {', '.join(CLASSES)}.")
-    kind = find_class(name)
     try:
-        if "members" in description:
-            members = [_build(member, copy.deepcopy(network), path) for member in description["members"]]
-            return kind(members, **_options(description, path))
-        if network is None:
-            if description["network"] is None:
+        options = dict(description["options"])
+        for option, default in _RETIRED.get(name, {}).items():
+            if (value := options.pop(option, default)) != default:
                 raise ValueError(
-                    f"The architecture of the model in {path.parent} is not in the file: {description['reason']} "
-                    f"Build the network and pass it: load(path, network=...)."
+                    f"{path} describes a {name} with {option}={value!r}, which this version cannot build. "
+                    "Load it with the version that saved it."
                 )
-            network = architecture.build(description["network"])
-        return kind(network, **_options(description, path))
+        content: Any = network
+        if "members" in description:
+            content = [_build(member, copy.deepcopy(network), path) for member in description["members"]]
+        elif network is None and description["network"] is None:
+            raise ValueError(
+                f"The architecture of the model in {path.parent} is not in the file: {description['reason']} "
+                "Build the network and pass it: load(path, network=...)."
+            )
+        elif network is None:
+            content = architecture.build(description["network"])
+        return find_class(name)(content, **options)
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} does not describe a model that can be built: {error!r}.") from error
 
 
-def _check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
-    for names, what in ((expected.keys() - found.keys(), "lacks"), (found.keys() - expected.keys(), "has unexpected")):
-        if names:
-            raise ValueError(f"{path} {what} weights: {', '.join(sorted(names))}. They do not belong to this network.")
-    for name, value in expected.items():
-        if value.shape != found[name].shape:
-            raise ValueError(
-                f"{path} has weights {name} of shape {tuple(found[name].shape)}, "
-                f"but the network needs {tuple(value.shape)}."
-            )
-
-
 def _checksum(weights: Mapping[str, Tensor]) -> str:
     code = 0
-    for name in sorted(weights):
+    for name, values in sorted(weights.items()):
         code = zlib.crc32(name.encode(), code)
-        values = weights[name].cpu().contiguous().reshape(-1)
-        code = zlib.crc32(values.view(torch.uint8).numpy().data, code)
+        code = zlib.crc32(values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, code)
     return f"{code:08x}"

@@ -236,40 +236,36 @@ def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
 ) -> dict[str, torch.nn.Module]:
     """Refuse graphs that differ in more than dropout; one that follows the mode becomes a layer. These are returned."""
-    dropouts: list[fx.Node] = []
+    dropouts: dict[fx.Node, float] = {}
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):  # they differ before one of them ends
-        (here, training_here), (there, training_there) = _without_mode(node), _without_mode(other)
+        here, there = _action(node), _action(other)
+        follows_mode = here.pop("training", None) != there.pop("training", None)
         if here != there:
             raise GraphError(
                 f"{node.meta['where']}: the forward pass depends on the mode: {_shown(node)} in training, "
                 f"{_shown(other)} in eval mode. Only dropout may."
             )
-        if training_here != training_there:
-            dropouts.append(node)
+        if follows_mode:
+            dropouts[node] = here["p"]
     kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
     names = (f"functional_dropout_{index}" for index in itertools.count())
     free = (name for name in names if name not in layers)
-    added = {next(free): kind(_dropout(node)["p"]).train(layers[""].training) for node in dropouts}
-    for path, node in zip(added, dropouts, strict=True):
+    added = {}
+    for (node, p), path in zip(dropouts.items(), free, strict=False):
+        added[path] = kind(p).train(layers[""].training)
         with training.inserting_before(node):
             node.replace_all_uses_with(training.call_module(path, (node.all_input_nodes[0],)))
         training.erase_node(node)
     return added
 
 
-def _without_mode(node: fx.Node) -> tuple[tuple[Any, ...], Any]:
-    """What a node does, and dropout's flag apart from it."""
+def _action(node: fx.Node) -> dict[str, Any]:
+    """What a node does, with the arguments of dropout by name."""
     if node.target is not functions.dropout:
-        return (node.op, node.meta["target"], str(node.args), str(node.kwargs)), None
-    options = _dropout(node)
-    flag = options.pop("training")
-    return (node.op, node.target, str(options)), flag
-
-
-def _dropout(node: fx.Node) -> dict[str, Any]:
+        return {"op": node.op, "target": node.meta["target"], "args": str(node.args), "kwargs": str(node.kwargs)}
     bound = inspect.signature(functions.dropout).bind(*node.args, **node.kwargs)
     bound.apply_defaults()
-    return bound.arguments
+    return {**bound.arguments, "input": str(bound.arguments["input"])}
 
 
 def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
