@@ -59,33 +59,33 @@ class Predictive(Uncertain):
         return self.samples.shape[1]
 
     def __getitem__(self, index: Any) -> "Predictive":
-        return _combined([self], lambda found: found[0][:, index])
+        return self._combined([self], lambda found, rows: found[0][:, index] if rows == 1 else found[0][index])
 
     def to(self, *args: Any, **kwargs: Any) -> "Predictive":
         """Move or cast, as ``Tensor.to``."""
-        return _combined([self], lambda found: found[0].to(*args, **kwargs))
+        return self._combined([self], lambda found, _: found[0].to(*args, **kwargs))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> "Predictive":
         """Join predictions of successive batches."""
-        return _combined(predictions, lambda found: torch.cat(found, 1))
+        return cls._combined(predictions, torch.cat)
 
-    @classmethod
-    def pool(cls, predictions: Sequence["Predictive"]) -> "Predictive":
+    @staticmethod
+    def pool(predictions: Sequence["Predictive"]) -> "Predictive":
         """Join the samples of several predictions of the same rows, as an ensemble does."""
-        return _combined(predictions, torch.cat)
+        return Predictive._combined(predictions, lambda found, _: torch.cat(found))
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "Predictive":
         """The mean of several predictions, sample by sample."""
         return cls(torch.stack([p.samples for p in predictions]).mean(0))
 
-
-def _combined(predictions: Sequence[Predictive], combine: Callable[[list[Tensor]], Tensor]) -> Predictive:
-    """One prediction of several: of their samples, and of their logarithms if each has them."""
-    logs = [p._log_samples for p in predictions if p._log_samples is not None]
-    full = combine(logs) if len(logs) == len(predictions) else None
-    return Predictive(combine([p.samples for p in predictions]), full)
+    @classmethod
+    def _combined(cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]) -> "Predictive":
+        """One prediction of several: their tensors, which have rows in the dimension that ``combine`` is told."""
+        logs = [p._log_samples for p in predictions if p._log_samples is not None]
+        full = combine(logs, 1) if len(logs) == len(predictions) else None
+        return Predictive(combine([p.samples for p in predictions], 1), full)
 
 
 class DirichletPredictive(Predictive):
@@ -116,23 +116,15 @@ class DirichletPredictive(Predictive):
         aleatoric = torch.minimum(expected.clamp_min(0) / math.log(2), total)
         return Uncertainty(total, aleatoric, total - aleatoric)
 
-    def __getitem__(self, index: Any) -> "DirichletPredictive":
-        return DirichletPredictive(self.concentration[index], self.samples[:, index])
-
-    def to(self, *args: Any, **kwargs: Any) -> "DirichletPredictive":
-        """Move or cast, as ``Tensor.to``."""
-        return DirichletPredictive(self.concentration.to(*args, **kwargs), self.samples.to(*args, **kwargs))
-
-    @classmethod
-    def concatenate(cls, predictions: Sequence[Any]) -> Predictive:
-        """Join predictions of successive batches; a network that is not fitted yet gives plain predictions."""
-        if not all(isinstance(p, cls) for p in predictions):
-            return Predictive.concatenate(predictions)
-        return cls(torch.cat([p.concentration for p in predictions]), torch.cat([p.samples for p in predictions], 1))
-
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
         """The Dirichlet of the mean distribution and the mean sum of concentrations."""
         mean = torch.stack([p.probabilities for p in predictions]).mean(0)
         strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
         return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))
+
+    @classmethod
+    def _combined(cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]) -> Predictive:
+        if not all(isinstance(p, cls) for p in predictions):  # some of a network that was not fitted yet
+            return Predictive._combined(predictions, combine)
+        return cls(combine([p.concentration for p in predictions], 0), combine([p.samples for p in predictions], 1))
