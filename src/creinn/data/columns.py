@@ -1,8 +1,7 @@
 """How one column of a table becomes numbers: standardised, one indicator per category, or the parts of a date.
 
-What a training table, or lower and upper bounds, say about a column is learnt, with a remark on what was decided or
-looks wrong. It is a plain record that can be written as JSON, and turns any table into an array ``(N, width)`` in
-single precision, NaN where a cell is missing.
+What training tables say about a column is learnt, with remarks on what was decided or looks wrong. It is a plain record
+that turns any table into an array ``(N, width)`` in single precision, NaN where a cell is missing.
 """
 
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ class Number:
 
     @property
     def style(self) -> Style:
-        """How the numbers are written."""
+        """How they are written."""
         return Style(self.decimal, self.thousands)
 
     def encode(self, table: Table) -> Features:
@@ -67,24 +66,19 @@ class Category:
         """Indicators ``(N, width)``."""
         texts = table.texts(self.name, self.categories)
         codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
-        features = np.zeros((len(texts), self.width), np.float32)
-        known = np.flatnonzero(codes >= 0)
-        features[known, codes[known]] = 1
-        if self.other:
-            features[codes < 0, -1] = 1
+        features = np.zeros((len(texts), len(self.categories) + 1), np.float32)
+        features[np.arange(len(texts)), codes] = 1  # an unknown one has the code -1, and so the last place
         features[pd.isna(texts)] = np.nan
-        return features
+        return features[:, : self.width]
 
     def unknown(self, table: Table, features: Features) -> list[str]:
         """A remark on categories that no feature stands for, if there are any."""
         rows = np.flatnonzero(~features.any(1))
         if not len(rows):
             return []
-        first = table.texts(self.name, self.categories)[rows[0]]
-        return [
-            f"{counted(len(rows), 'value')} not seen in training, first {first!r} in row {rows[0] + 1}; "
-            f"taken for none of the {len(self.categories)} known ones"
-        ]
+        first = f"first {table.texts(self.name, self.categories)[rows[0]]!r} in {table.row(rows[0])}"
+        known = f"taken for none of the {len(self.categories)} known ones"
+        return [f"{counted(len(rows), 'value')} not seen in training, {first}; {known}"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ class Date:
     def encode(self, table: Table) -> Features:
         """Features ``(N, 4)``; cells that are not dates of the form are refused."""
         parts = _date_parts(table.dates(self.name, self.form), self.first)
-        return ((parts - np.array(self.means)) / np.array(self.scales)).astype(np.float32)
+        return ((parts - self.means) / self.scales).astype(np.float32)
 
 
 def _date_parts(times: pd.Series, first: str) -> Floats:
@@ -117,11 +111,11 @@ Column = Number | Category | Date
 
 def learn_column(
     tables: Tables, name: str, categorical: bool, style: Style, max_categories: int
-) -> tuple[Column | None, str]:
-    """A column, or ``None`` if it is empty or constant; and a remark, perhaps empty.
+) -> tuple[Column | None, list[str]]:
+    """A column, or ``None`` if it is empty or constant; and remarks.
 
-    A column whose values are all numbers is numeric, one of dates is a date, another without a number is categorical;
-    numbers mixed with other texts, bounds out of order, and categories that differ between tables are refused.
+    Without a number it is of dates or categorical. Refused are numbers mixed with other texts, bounds out of order, and
+    categories that differ between tables.
     """
     cells = tables[0].cells(name)
     present = cells.notna().to_numpy()
@@ -140,21 +134,19 @@ def learn_column(
     return _learn_category(tables[0], name, max_categories) if form is None else _learn_date(tables[0], name, form)
 
 
-def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | None, str]:
+def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | None, list[str]]:
     values = np.concatenate([table.numbers(name, style) for table in tables])
     known = values[~np.isnan(values)]
     if known.min() == known.max():
-        return None, f"it is {known[0]:g} in all rows, so it is left out"
+        return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     size = np.abs(known).max()  # kept out of the squares, which would overflow
     column = Number(name, float((known / size).mean() * size), float((known / size).std() * size), *style)
     first = values[: len(tables[0])]
     remarks = missing_remarks(np.isnan(first))
     if _is_key(first, name):
-        remarks.append(
-            "whole numbers, none of them twice: if they number the rows, they say nothing of new ones; leave the "
-            f"column out with --drop {name}"
-        )
-    return column, "; ".join(remarks)
+        advice = f"if they number the rows, they say nothing of new ones; leave the column out with --drop {name}"
+        remarks.append(f"whole numbers, none of them twice: {advice}")
+    return column, remarks
 
 
 def _is_key(values: Floats, name: str) -> bool:
@@ -171,49 +163,46 @@ def _is_key(values: Floats, name: str) -> bool:
 def _date_form(cells: pd.Series) -> str | None:
     """The way of writing dates that suits all cells, if there is one."""
     some = cells.drop_duplicates()
-    if not some.str.match(r"\d+[-/.]\d+").all():
-        return None
-    return next((form for form in _DATES if parse_dates(some, form).notna().all()), None)
+    forms = _DATES if some.str.match(r"\d+[-/.]\d+").all() else ()
+    return next((form for form in forms if parse_dates(some, form).notna().all()), None)
 
 
-def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, str]:
+def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, list[str]]:
     times = table.dates(name, form)
     first = str(times.min())
     if times.min() == times.max():
-        return None, f"it is {first} in all rows, so it is left out"
+        return None, [f"it is {first} in all rows, so it is left out"]
     parts = _date_parts(times.dropna(), first)
     scales = parts.std(0)
     column = Date(name, form, first, tuple(parts.mean(0).tolist()), tuple(np.where(scales > 0, scales, 1).tolist()))
     at = times.notna().argmax()
     shown = f"{table.cells(name).iloc[at]!r} for {times.iloc[at].day} {times.iloc[at]:%B %Y}"
     remark = f"dates, {shown}; they become year, month, day of the week and days since the first"
-    return column, "; ".join([remark, *missing_remarks(times.isna())])
+    return column, [remark, *missing_remarks(times.isna())]
 
 
-def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None, str]:
+def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None, list[str]]:
     every = table.texts(name, MISSING)
-    kept = []
-    if table.reading.missing == MISSING:  # nobody named the marks
-        kept = [mark for mark in MISSING if np.sum(every == mark) >= _FREQUENT * len(every)]
+    nobody_named_marks = table.reading.missing == MISSING
+    kept = [mark for mark in MISSING if nobody_named_marks and np.mean(every == mark) >= _FREQUENT]
     texts = pd.Series(table.texts(name, kept), dtype=object)
     counts = texts.value_counts()
-    if not len(counts):
-        return None, "it is empty, so it is left out"
-    if len(counts) == 1:
-        return None, f"it is {counts.index[0]!r} in all rows, so it is left out"
+    if len(counts) < 2:
+        what = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
+        return None, [f"it is {what}, so it is left out"]
     frequent = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable").index[:most]
     column = Category(name, tuple(sorted(frequent)), len(counts) > most)
     remarks = missing_remarks(texts.isna())
-    for doubtful in (text for text in counts.index if text.casefold() in _DOUBTFUL):
-        remarks.append(
-            f"{doubtful!r} ({counted(int(counts[doubtful]), 'row')}) is a category; if it marks missing values, say "
-            f"--missing {doubtful}"
-        )
+    remarks += [
+        f"{text!r} ({counted(count, 'row')}) is a category; if it marks missing values, say --missing {text}"
+        for text, count in counts.items()
+        if text.casefold() in _DOUBTFUL
+    ]
     if len(counts) > max(20, len(texts) // 2):
         remarks.append(f"{len(counts)} categories in {len(texts)} rows; drop the column if it is a name or a key")
     if column.other:
         remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are taken together as one")
-    return column, "; ".join(remarks)
+    return column, remarks
 
 
 def missing_remarks(is_missing: npt.NDArray[np.bool_] | pd.Series) -> list[str]:

@@ -1,10 +1,10 @@
 """What a training table says about its columns, and any table brought into that form.
 
-In: one table, or two that are lower and upper bounds. Out: numbers ``(N, features)``, NaN where missing, and notes on
-all that was found out, left out or not known. The encoder can be written as JSON and read back; it holds no code.
+In: one table, or lower and upper bounds. Out: numbers ``(N, features)``, NaN where missing, and notes on all that was
+found out, left out or not known. The encoder can be written as JSON.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import pandas as pd
 
 from creinn.data.columns import Category, Column, Date, Features, Number, learn_column, missing_remarks
 from creinn.data.numerals import Style, choose_styles, counted, parse, styles, told_apart
-from creinn.data.table import Table, Tables, Texts, check_bounds, check_same_texts
+from creinn.data.table import Tables, Texts, check_bounds, check_same_texts
 
 Notes = list[str]
 
@@ -45,7 +45,7 @@ class TableEncoder:
         categorical: Collection[str] = (),
         max_categories: int = MAX_CATEGORIES,
     ) -> tuple["TableEncoder", Notes]:
-        """Learn the columns of a training table; also gives notes.
+        """Learn all columns but the target and those to drop; also gives notes.
 
         Args:
             tables: One table, or lower and upper, whose means and deviations are those of both bounds together.
@@ -55,8 +55,7 @@ class TableEncoder:
             max_categories: Of a column; rare ones beyond that number become one.
 
         Raises:
-            ValueError: If a column is missing, numbers and other texts are mixed in one, tables of a pair do not belong
-                together, or no column is left.
+            ValueError: If a column is missing or mixed, the tables of a pair do not fit, or no column is left.
         """
         first = tables[0]
         _check_pair(tables)
@@ -71,11 +70,11 @@ class TableEncoder:
         candidates = styles(first.reading.separator, first.reading.decimal, first.reading.thousands)
         written: dict[Style, tuple[str, list[str]]] = {}
         for name, style in zip(used, choose_styles(map(first.cells, used), candidates), strict=True):
-            column, remark = learn_column(tables, name, name in categorical, style, max_categories)
+            column, remarks = learn_column(tables, name, name in categorical, style, max_categories)
             if isinstance(column, Number) and (example := told_apart(first.cells(name), style)):
                 written.setdefault(style, (example, []))[1].append(name)
-            if remark:
-                notes.append(f"{first.name}, column {name!r}: {remark}")
+            if remarks:
+                notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
             if column is None:
                 ignored.append(name)
             else:
@@ -94,8 +93,8 @@ class TableEncoder:
         """One table, or lower and upper, as numbers ``(N, features)``, NaN where a cell is missing; and notes.
 
         Raises:
-            ValueError: If a column is missing, a cell is not of its kind, or far beyond all others, or tables of a pair
-                do not fit cell by cell.
+            ValueError: If a column is missing, a cell is not of its kind or far beyond all others, or a pair does not
+                fit cell by cell.
         """
         _check_pair(tables)
         first = tables[0]
@@ -109,63 +108,53 @@ class TableEncoder:
         features = [np.concatenate(part, axis=1) for part in parts]
         for table, numbers in zip(tables, features, strict=True):
             for row in np.flatnonzero(np.isinf(numbers).any(1)):
-                raise ValueError(f"{table.name} row {row + 1} holds a number far beyond those of the training table.")
-        return features, [*self._notes(first, parts[0]), *(note for table in tables[1:] for note in table.notes)]
-
-    def _notes(self, table: Table, parts: Sequence[Features]) -> Notes:
-        """What reading the table said, and remarks on the features of each column."""
-        notes: Notes = list(table.notes)
-        for column, features in zip(self.columns, parts, strict=True):
-            remarks = missing_remarks(np.isnan(features[:, 0]))
+                where = f"{table.name} {table.row(row)}"
+                raise ValueError(f"{where} holds a number far beyond those of the training table.")
+        notes = [note for table in tables for note in table.notes]
+        for column, part in zip(self.columns, parts[0], strict=True):
+            remarks = missing_remarks(np.isnan(part[:, 0]))
             if isinstance(column, Category):
-                remarks += column.unknown(table, features)
-            notes += [f"{table.name}, column {column.name!r}: {remark}" for remark in remarks]
+                remarks += column.unknown(first, part)
+            notes += [f"{first.name}, column {column.name!r}: {remark}" for remark in remarks]
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
-        if unused := [name for name in table.columns if name not in used]:
-            notes.append(f"{table.name}: not used, for the training table has no such column: {', '.join(unused)}")
-        return notes
+        if unused := [name for name in first.columns if name not in used]:
+            notes.append(f"{first.name}: not used, for the training table has no such column: {', '.join(unused)}")
+        return features, notes
 
     def labels(self, tables: Tables) -> Texts:
         """Classes ``(N,)`` of one table, or of a pair, whose classes must agree; none may be missing."""
         check_same_texts(tables, self.target)
         texts = tables[0].texts(self.target)
         for row in np.flatnonzero(pd.isna(texts)):
-            raise ValueError(
-                f"{tables[0].at(row, self.target)}: the class is missing. Fill it in, or drop the row; name the marks "
-                f"of missing values (--missing) if it is one by mistake."
-            )
+            advice = "Fill it in, or drop the row; if it is no missing value, name the marks of such (--missing)."
+            raise ValueError(f"{tables[0].at(row, self.target)}: the class is missing. {advice}")
         return texts
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
-        columns = [{"kind": column.kind, **_mapped(asdict(column), tuple, list)} for column in self.columns]
-        return {"target": self.target, "columns": columns, "ignored": list(self.ignored)}
+        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
+        return {"target": self.target, "columns": columns, "ignored": self.ignored}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
         """The encoder that :meth:`to_json` wrote; a record of another form is refused."""
         kinds: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
+        columns = []
         try:
-            entries = [_mapped(entry, list, tuple) for entry in record["columns"]]
-            columns = [kinds[entry.pop("kind")](**entry) for entry in entries]
+            for entry in record["columns"]:
+                values = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+                columns.append(kinds[values.pop("kind")](**values))
             return cls(str(record["target"]), tuple(columns), tuple(record["ignored"]))
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"The columns of a table cannot be read from the saved model: {error!r}.") from error
-
-
-def _mapped(entry: dict[str, Any], old: type, new: type) -> dict[str, Any]:
-    """A record with sequences of another type."""
-    return {key: new(value) if isinstance(value, old) else value for key, value in entry.items()}
 
 
 def _check_pair(tables: Tables) -> None:
     """Refuse tables that do not belong together: other columns, another number of rows."""
     lower, upper = tables[0], tables[-1]
     if len(lower) != len(upper):
-        raise ValueError(
-            f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}. Each row must have "
-            f"both bounds."
-        )
+        found = f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}"
+        raise ValueError(f"{found}. Each row must have both bounds.")
     for has, lacks in ((lower, upper), (upper, lower)):
         for column in has.columns:
             if column not in lacks.frame:
@@ -186,14 +175,12 @@ def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list
     found = names.tolist()
     values, is_number = parse(found)
     quantity = is_number.all() and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
+    what, advice = f"The target {target!r} has {len(found)}", f"say --max-classes {len(found)}."
     if most is None and quantity:
         raise ValueError(
-            f"The target {target!r} has {len(found)} different numbers in {counted(len(labels), 'row')}. Was "
-            f"regression meant? Here each number is a class: make ranges of them, or say --max-classes {len(found)}."
+            f"{what} different numbers in {counted(len(labels), 'row')}. Was regression meant? Here each number is a "
+            f"class: make ranges of them, or {advice}"
         )
-    if len(found) > (most or _MOST_CLASSES):
-        raise ValueError(
-            f"The target {target!r} has {len(found)} classes, more than {most or _MOST_CLASSES}. If it is the right "
-            f"column, say --max-classes {len(found)}."
-        )
+    if len(found) > (limit := most or _MOST_CLASSES):
+        raise ValueError(f"{what} classes, more than {limit}. If it is the right column, {advice}")
     return [found[i] for i in np.argsort(values, kind="stable")] if is_number.all() else found

@@ -1,7 +1,6 @@
 """A CSV file, plain or packed, as a table of texts: encoding and separator are found out, and said.
 
-A cell stays a text until a caller asks for numbers or dates. Errors name file, row and column; rows are counted from 1,
-below the header. Two tables may be the lower and the upper bounds of the same rows.
+A cell stays a text until a caller asks for numbers or dates. In messages rows are counted from 1, below the header.
 """
 
 import bz2
@@ -12,6 +11,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from os import PathLike
@@ -26,9 +26,7 @@ from creinn.data.numerals import PLAIN, Floats, Style, parse
 
 Texts = npt.NDArray[np.object_]
 
-MISSING = ("NA", "NaN", "nan")
-"""Cells with these texts hold no value, unless others are named; empty ones never do."""
-
+MISSING = ("NA", "NaN", "nan")  # cells with these texts hold no value, unless others are named; empty ones never do
 _SEPARATORS = (",", ";", "\t", "|")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _LOOKED_AT = 100  # lines, to find the separator
@@ -60,7 +58,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, in the order of the file."""
+        """Their names, in the order of the file."""
         return list(self.frame.columns)
 
     def cells(self, column: str, known: Collection[str] = ()) -> pd.Series:
@@ -93,9 +91,13 @@ class Table:
             raise ValueError(f"{self.at(row, column)}: {cells.iloc[row]!r} is not a date of the form {form}.")
         return times
 
+    def row(self, row: int | np.integer[Any]) -> str:
+        """A row by name, for messages; ``row`` is counted from 0, as in arrays."""
+        return f"row {row + 1}"
+
     def at(self, row: int | np.integer[Any], column: str) -> str:
-        """A cell by name, for messages; ``row`` is counted from 0, as in arrays."""
-        return f"{self.name} row {row + 1}, column {column!r}"
+        """A cell by name, for messages."""
+        return f"{self.name} {self.row(row)}, column {column!r}"
 
     def check_column(self, column: str, why: str = "") -> None:
         """Refuse a name that no column has; ``why`` may say what it is needed for."""
@@ -118,11 +120,8 @@ def check_same_texts(tables: Tables, column: str) -> None:
     for upper in tables[1:]:
         low, high = lower.texts(column), upper.texts(column)
         for row in np.flatnonzero(low != high):
-            texts = ["missing" if text is None else repr(text) for text in (low[row], high[row])]
-            raise ValueError(
-                f"{lower.at(row, column)} is {texts[0]}, but {texts[1]} in {upper.name}. "
-                f"A column that is not numeric must be the same in both tables."
-            )
+            one, other = ("missing" if text is None else repr(text) for text in (low[row], high[row]))
+            raise ValueError(f"{lower.at(row, column)} is {one}, but {other} in {upper.name}. Only numbers may differ.")
 
 
 def check_bounds(tables: Tables, column: str, style: Style) -> None:
@@ -134,16 +133,12 @@ def check_bounds(tables: Tables, column: str, style: Style) -> None:
             lacks, has = (lower, upper) if np.isnan(low[row]) else (upper, lower)
             raise ValueError(f"{lacks.at(row, column)} is missing, but not in {has.name}. Give both bounds or none.")
         for row in np.flatnonzero(low > high):
-            raise ValueError(
-                f"{lower.at(row, column)} is {low[row]:g}, above the {high[row]:g} in {upper.name}. Are the tables "
-                f"swapped?"
-            )
+            above = f"{low[row]:g}, above the {high[row]:g} in {upper.name}"
+            raise ValueError(f"{lower.at(row, column)} is {above}. Are the tables swapped?")
 
 
 def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table:
-    """Read a CSV file with a header line; of one column, each line is a row, blank or not.
-
-    A file may be packed: ``.zip`` with one table in it, ``.gz``, ``.bz2`` or ``.xz``.
+    """Read a CSV file with a header line, plain or packed: ``.zip`` with one table in it, ``.gz``, ``.bz2``, ``.xz``.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -158,30 +153,28 @@ def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table
         separator = _separator(text)
         if separator != ",":
             notes.append(f"{path}: cells are parted by {separator!r}")
-    cells = _split(text, separator, path)
+    cells = _split(text, separator, path).apply(lambda column: column.str.strip())
     if len(cells) == 1:
         raise ValueError(f"{path} has a header line, but no rows below it.")
-    names = [name.strip() if isinstance(name, str) else "" for name in cells.iloc[0]]
-    columns = [_stripped(cells[i].iloc[1:]) for i in range(len(names))]
-    if not names[0] and len(names) > 1 and _is_index(columns[0]):
+    names = cells.iloc[0].fillna("").tolist()
+    frame = cells.iloc[1:].where(cells.notna() & (cells != ""), None).reset_index(drop=True)
+    if not names[0] and len(names) > 1 and _is_index(frame[0]):
         notes.append(f"{path}: the first column has no name and numbers the rows, so it is left out")
-        names, columns = names[1:], columns[1:]
+        names, frame = names[1:], frame.iloc[:, 1:]
     for position, name in enumerate(names, start=1):
         if not name:
             raise ValueError(f"{path}: column {position} of {len(names)} has no name in the header line.")
         if (first := names.index(name) + 1) < position:
             raise ValueError(f"{path}: columns {first} and {position} have the same name {name!r}. Rename one.")
-    frame = pd.DataFrame(dict(zip(names, columns, strict=True)), dtype=object)
+    frame = frame.set_axis(names, axis=1)
     return Table(str(path), frame, replace(reading, separator=separator), tuple(notes))
 
 
 def is_packed_table(path: Path) -> bool:
     """Whether it is a zip archive of a table rather than of images."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return len(_packed(archive)) > 0
-    except (OSError, zipfile.BadZipFile):
-        return False
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return len(_packed(archive)) > 0
+    return False
 
 
 def _packed(archive: zipfile.ZipFile) -> list[str]:
@@ -202,24 +195,24 @@ def _content(path: Path) -> bytes:
 
 def _decoded(content: bytes, encoding: str, path: Path) -> tuple[str, list[str]]:
     """The text, and a note if its encoding was guessed."""
-    guesses = [encoding] if encoding != "auto" else ["utf-8-sig", "cp1252", "latin-1"]
-    if encoding == "auto" and content.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if encoding != "auto":
+        guesses = [encoding]
+    elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
         guesses = ["utf-16"]
-    elif encoding == "auto" and b"\0" in content[:1000]:
-        little = content[1:1000:2].count(0) > content[:1000:2].count(0)
-        guesses = ["utf-16-le" if little else "utf-16-be"]
-    reason = ""
+    elif b"\0" in content[:1000]:
+        guesses = ["utf-16-le" if content[1:1000:2].count(0) > content[:1000:2].count(0) else "utf-16-be"]
+    else:
+        guesses = ["utf-8-sig", "cp1252", "latin-1"]
     for guess in guesses:
         try:
             text = content.decode(guess)
         except LookupError:
             raise ValueError(f"There is no encoding {guess!r}; utf-8, cp1252 and utf-16 are usual ones.") from None
         except UnicodeError as error:
-            reason = f"{error}"
+            wanted = "UTF-8 or UTF-16" if encoding == "auto" else f"{encoding}: {error}"
             continue
         note = f"{path} is not in UTF-8 and is read as {guess}; name another --encoding if letters are wrong"
         return text, [] if guess in ("utf-8-sig", encoding) else [note]
-    wanted = "UTF-8 or UTF-16" if encoding == "auto" else f"{encoding}: {reason}"
     raise ValueError(f"{path} is not a text in {wanted}. Name another --encoding, if it is a table.")
 
 
@@ -232,14 +225,14 @@ def _separator(text: str) -> str:
             counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
         except csv.Error:
             return 1
-        equal, more = counts.count(counts[0]) if counts else 0, sum(count > counts[0] for count in counts)
-        return counts[0] if equal > len(counts) / 2 and more < len(counts) / 10 else 1
+        most_are_equal = counts and counts.count(counts[0]) > len(counts) / 2
+        return counts[0] if most_are_equal and sum(n > counts[0] for n in counts) < len(counts) / 10 else 1
 
     return max(_SEPARATORS, key=cells)
 
 
 def _split(text: str, separator: str, path: Path) -> pd.DataFrame:
-    """All cells, the header's among them."""
+    """All cells, the header's among them; of a table of one column each line is a row, blank or not."""
     text = text.lstrip("\r\n")
     header = next(csv.reader([StringIO(text).readline()], delimiter=separator), [])
     if len(header) > 1:
@@ -257,12 +250,7 @@ def _split(text: str, separator: str, path: Path) -> pd.DataFrame:
         raise ValueError(f"{path} is not a table with {separator!r} between cells: {message}.") from error
 
 
-def _is_index(cells: Texts) -> bool:
+def _is_index(cells: pd.Series) -> bool:
     """Whether all are whole numbers, none of them twice: what pandas and R write unasked."""
     values, is_number = parse(cells)
-    return bool(is_number.all() and (values == values.round()).all()) and len(set(cells)) == len(cells)
-
-
-def _stripped(cells: pd.Series) -> Texts:
-    texts = cells.str.strip()
-    return texts.where(texts.notna() & (texts != ""), None).to_numpy(dtype=object)
+    return bool(is_number.all() and (values == values.round()).all()) and cells.is_unique
