@@ -141,7 +141,7 @@ def test_writer_of_these_tests_has_the_layout_of_the_original():
 
 def test_reads_and_joins_batches(write):
     first, second = content(4), content(3, seed=1)
-    images, labels = read_batches([write("data_batch_1", first), write("data_batch_2", second)])
+    images, labels = read_batches(write("data_batch_1", first), write("data_batch_2", second))
     assert images.shape == (7, 3, 32, 32)
     assert images.dtype == np.uint8
     assert labels.dtype == np.int64
@@ -154,7 +154,7 @@ def test_reads_and_joins_batches(write):
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_reads_batches_saved_again_by_python_3(write, protocol):
     saved = {key.encode(): value for key, value in content().items()}  # as loaded with encoding="bytes"
-    images, _ = read_batches([write("data_batch_1", pickle.dumps(saved, protocol))])
+    images, _ = read_batches(write("data_batch_1", pickle.dumps(saved, protocol)))
     np.testing.assert_array_equal(images.reshape(4, -1), content()["data"])
 
 
@@ -172,7 +172,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(write, tm
     bad = {**content(), "labels": Evil(os.system, f"touch {proof}")}
     path = write("data_batch_1", pickle.dumps(bad, protocol))
     with pytest.raises(ValueError, match=rf"data_batch_1 cannot be read .*asks for {os.name}\.system"):
-        read_batches([path])
+        read_batches(path)
     assert not proof.exists()
     pickle.loads(path.read_bytes())  # the ordinary way does run it: the test could fail
     assert proof.exists()
@@ -184,19 +184,19 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(write, tm
 )
 def test_other_names_are_refused_even_of_numpy(write, function, name):
     with pytest.raises(ValueError, match=f"asks for {name}"):
-        read_batches([write("data_batch_1", pickle.dumps(Evil(function, "x"), 4))])
+        read_batches(write("data_batch_1", pickle.dumps(Evil(function, "x"), 4)))
 
 
 def test_dotted_names_cannot_reach_through_an_allowed_one(write):
     raw = b"\x80\x04" + b"\x8c\x05numpy" + b"\x8c\x0endarray.tofile" + b"\x93."
     with pytest.raises(ValueError, match=r"asks for numpy\.ndarray\.tofile"):
-        read_batches([write("data_batch_1", raw)])
+        read_batches(write("data_batch_1", raw))
 
 
 @pytest.mark.parametrize("keep", [0, 1, 50, 5000, -1])
 def test_truncated_batches_are_named(write, keep):
     with pytest.raises(ValueError, match=r"data_batch_3 cannot be read as a CIFAR-10 batch: .+ download it again"):
-        read_batches([write("data_batch_3", python2_pickle(content())[:keep])])
+        read_batches(write("data_batch_3", python2_pickle(content())[:keep]))
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_truncated_batches_are_named(write, keep):
 def test_other_pickled_contents_are_refused(write, change, message):
     raw = pickle.dumps({**content(), **change}, 4)
     with pytest.raises(ValueError, match=f"test_batch is not a CIFAR-10 batch: .*{message}"):
-        read_batches([write("test_batch", raw)])
+        read_batches(write("test_batch", raw))
 
 
 def test_a_pickle_that_is_no_dictionary_is_refused(write):
     with pytest.raises(ValueError, match="it holds a list, not a dictionary"):
-        read_batches([write("test_batch", pickle.dumps([1]))])
+        read_batches(write("test_batch", pickle.dumps([1])))
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_archive_without_a_batch_and_truncated_archive_are_named(archive):
 
 def test_real_cifar10_samples(real_data):
     folder = real_data / "samples" / "cifar-10-batches-py"
-    images, labels = read_batches([folder / "data_batch_1", folder / "test_batch"])
+    images, labels = read_batches(folder / "data_batch_1", folder / "test_batch")
     assert images.shape == (400, 3, 32, 32)
     assert labels[:5].tolist() == [6, 9, 9, 4, 1]
     assert labels[200:205].tolist() == [3, 8, 8, 0, 6]

@@ -1,13 +1,12 @@
 """Data sets known by name: a name and a folder in, a checked :class:`~creinn.data.dataset.Dataset` out.
 
 ``catalogue.json`` says of each its classes, the folders to look in, and of each part the files it may be in (a final
-``[.gz]`` may be missing) and its editions: images of each class and, where pixels do not depend on a decoder, SHA-256
-of pixels and labels. The first edition of chest X-rays keeps 16 training images apart as "val", the second does not.
+``[.gz]`` may be missing), their reader in ``formats``, and its editions: images of each class and, where pixels do not
+depend on a decoder, SHA-256 of pixels and labels. One edition of chest X-rays has 16 training images apart as "val".
 """
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,8 @@ def load(
         raise ValueError(f"There is no data set {name!r}. Known are {', '.join(NAMES)}.")
     parts = _KNOWN[name]["parts"]
     if split not in parts:
-        raise ValueError(
-            f"{name} has the parts {', '.join(parts)}, not {split!r}. "
-            f"A validation set can be divided off with creinn.data.split."
-        )
+        advice = "A validation set can be divided off with creinn.data.split."
+        raise ValueError(f"{name} has the parts {', '.join(parts)}, not {split!r}. {advice}")
     if channels not in (None, 1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
     if not directory.is_dir():
@@ -62,10 +59,13 @@ def load(
     for layout in _layouts(name, split):
         files, found = layout["files"], _find(layout["files"], directory)
         missing = [file for file in files if file not in found]
-        if not missing or (found and layout["reader"] == "batches" and not complete):  # one batch makes sense alone
+        if not missing or (found and layout["reader"] == "read_batches" and not complete):  # one makes sense alone
             paths = list(found.values())
-            images, labels = map(torch.from_numpy, _read(layout, paths, split, size or 224, channels or 1))
-            data = Dataset(name, images, labels, tuple(_KNOWN[name]["classes"]), split)
+            if name == "chest-xray":
+                arrays = _read_chest(paths, split, size or 224, channels or 1)
+            else:
+                arrays = getattr(formats, layout["reader"])(*paths, **layout.get("options", {}))
+            data = Dataset(name, *map(torch.from_numpy, arrays), tuple(_KNOWN[name]["classes"]), split)
             if complete:
                 _check_whole(data, paths[0])
             if channels is not None:
@@ -87,21 +87,20 @@ def available(directory: str | Path) -> dict[str, tuple[str, ...]]:
 
 
 def _check_whole(data: Dataset, path: Path) -> None:
+    title, advice = f"{data.name} ({data.split})", "Pass complete=False to read it all the same."
     published = _KNOWN[data.name]["parts"][data.split]["editions"]
-    editions = [edition for edition in published if tuple(edition["counts"]) == data.counts]
-    advice = "Pass complete=False to read it all the same."
-    if not editions:
+    editions = {tuple(edition["counts"]): edition.get("sha256") for edition in published}
+    if data.counts not in editions:
         raise ValueError(
-            f"{path}: not a whole copy of {data.name} ({data.split}). Images of each class are {data.counts}, "
-            f"published are {' or '.join(str(tuple(edition['counts'])) for edition in published)}. {advice}"
+            f"{path}: not a whole copy of {title}. Images of each class are {data.counts}, published are "
+            f"{' or '.join(map(str, editions))}. {advice}"
         )
     digest = hashlib.sha256(np.ascontiguousarray(data.inputs).data)
     digest.update(data.labels.to(torch.uint8).numpy().data)
-    checksums = [edition.get("sha256") for edition in editions]
-    if None not in checksums and digest.hexdigest() not in checksums:
+    if editions[data.counts] not in (None, digest.hexdigest()):
         raise ValueError(
-            f"{path}: pixels or labels of {data.name} ({data.split}) differ from the published ones, by their "
-            f"checksum. The copy is damaged or changed. {advice}"
+            f"{path}: pixels or labels of {title} differ from the published ones, by their checksum. The copy is "
+            f"damaged or changed. {advice}"
         )
 
 
@@ -125,19 +124,6 @@ def _find(files: list[str], directory: Path) -> dict[str, Path]:
             if path.exists():
                 found[file] = path
     return found
-
-
-def _read(layout: dict[str, Any], paths: list[Path], split: str, size: int, channels: int) -> formats.Arrays:
-    readers: dict[str, Callable[[], formats.Arrays]] = {
-        "batches": lambda: formats.read_batches(paths),
-        "batches-archive": lambda: formats.read_batches_archive(paths[0], layout["members"]),
-        "sheets": lambda: formats.read_sheets(paths, split),
-        "svhn-matlab": lambda: formats.read_mat(paths[0]),
-        "svhn-sheet": lambda: formats.read_svhn_sheet(paths),
-        "idx": lambda: formats.read_idx_pair(paths),
-        "chest-xray": lambda: _read_chest(paths, split, size, channels),
-    }
-    return readers[layout["reader"]]()
 
 
 def _read_chest(paths: list[Path], split: str, size: int, channels: int) -> formats.Arrays:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,28 +14,18 @@ from creinn.interval import Interval
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs with labels.
-
-    Indexing gives a pair ``(input, label)``, so a ``torch.utils.data.DataLoader`` takes it as it is.
-
-    Args:
-        name: What the data are, for example ``"cifar10"``.
-        inputs: Images as a tensor of bytes ``(N, channels, height, width)``; or other inputs, one per row, as a
-            floating tensor or an :class:`~creinn.interval.Interval`.
-        labels: Class of each input, ``int64``, shape ``(N,)``, from 0 to ``len(classes) - 1``.
-        classes: Names of the classes.
-        split: Which part of the whole: ``"train"``, ``"val"`` or ``"test"``; empty if there are no parts.
+    """Inputs with labels; a ``torch.utils.data.DataLoader`` takes it as it is.
 
     Raises:
         TypeError: If the inputs or labels are of the wrong dtype.
         ValueError: If shapes or lengths do not fit, or a label is no class.
     """
 
-    name: str
-    inputs: Tensor | Interval
-    labels: Tensor
-    classes: tuple[str, ...]
-    split: str = ""
+    name: str  # what the data are, for example "cifar10"
+    inputs: Tensor | Interval  # images of bytes (N, channels, height, width); or floating inputs, one per row
+    labels: Tensor  # class of each input, int64, (N,)
+    classes: tuple[str, ...]  # their names
+    split: str = ""  # which part of the whole: "train", "val" or "test"; empty if there are no parts
 
     def __post_init__(self) -> None:
         inputs, labels = self.inputs, self.labels
@@ -47,15 +36,12 @@ class Dataset:
         if labels.dtype != torch.int64:
             raise TypeError(f"Labels must be int64, but are {labels.dtype}. Convert them with labels.long().")
         if labels.ndim != 1 or inputs.ndim == 0 or len(inputs) != len(labels):
-            raise ValueError(
-                f"There must be one label per input, but inputs have shape {tuple(inputs.shape)} "
-                f"and labels {tuple(labels.shape)}."
-            )
+            shapes = f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
+            raise ValueError(f"There must be one label per input, but {shapes}.")
         count = len(self.classes)
         for at in ((labels < 0) | (labels >= count)).nonzero().flatten().tolist():
-            raise ValueError(
-                f"Labels must lie in 0 .. {count - 1} for {count} classes, but label {at} is {int(labels[at])}."
-            )
+            found = f"label {at} is {int(labels[at])}"
+            raise ValueError(f"Labels must lie in 0 .. {count - 1} for {count} classes, but {found}.")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -128,12 +114,7 @@ def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
 
 
 def to_rgb(dataset: Dataset) -> Dataset:
-    """Images in three channels; a grey one is repeated.
-
-    Raises:
-        TypeError: If the inputs are not images of bytes.
-        ValueError: If there are neither one nor three channels.
-    """
+    """Images in three channels; a grey one is repeated. What :func:`to_grey` refuses is refused here too."""
     return replace(dataset, inputs=_bytes(dataset, "RGB").expand(-1, 3, -1, -1).contiguous())
 
 
@@ -147,7 +128,7 @@ def resize(dataset: Dataset, size: int) -> Dataset:
     images = _bytes(dataset)
     if size < 1:
         raise ValueError(f"Image size must be at least 1, but is {size}.")
-    if tuple(images.shape[2:]) == (size, size):
+    if images.shape[2:] == (size, size):
         return dataset
     parts = [interpolate(part.float(), (size, size), mode="bilinear", antialias=True) for part in images.split(4096)]
     return replace(dataset, inputs=torch.cat([part.round().clamp(0, 255).to(torch.uint8) for part in parts]))
@@ -165,12 +146,11 @@ def _bytes(dataset: Dataset, colours: str = "") -> Tensor:
 
 def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
     """Sorted indices of ``n`` of the labels: largest remainders decide how many of each class."""
-    y: npt.NDArray[np.int64] = labels.cpu().numpy()
-    order = rng.permutation(len(y))
-    classes, place, counts = np.unique(y, return_inverse=True, return_counts=True)
-    share, remainder = np.divmod(counts * n, len(y))
+    order = rng.permutation(len(labels))
+    _, place, counts = np.unique(labels.cpu().numpy(), return_inverse=True, return_counts=True)
+    share, remainder = np.divmod(counts * n, len(labels))
     share[np.argsort(-remainder, kind="stable")[: n - share.sum()]] += 1
-    chosen = [order[place[order] == k][: share[k]] for k in range(len(classes))]
+    chosen = [order[place[order] == k][:most] for k, most in enumerate(share)]
     return torch.from_numpy(np.sort(np.concatenate(chosen)))
 
 

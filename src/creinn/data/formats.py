@@ -1,8 +1,8 @@
 """Files of known data sets as their authors distribute them, and compact copies: paths in, images and labels out.
 
 IDX (MNIST, Fashion-MNIST), pickled batches (CIFAR-10), MATLAB (SVHN, cropped digits); lossless sheets of tiles with
-labels in ``.npz``. Images are bytes ``(N, channels, height, width)``. All readers refuse, with a ``ValueError`` that
-names the file, what is damaged, truncated or foreign.
+labels in ``.npz``. Images are bytes ``(N, channels, height, width)``. What is damaged, truncated or foreign is refused
+with a ``ValueError`` that names the file.
 """
 
 import gzip
@@ -33,20 +33,17 @@ def _reading(where: str | Path, kind: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a damaged file can raise anything
-        raise ValueError(
-            f"{where} cannot be read as {kind}: {str(error) or type(error).__name__}. It is truncated or damaged, or "
-            f"not from the authors; download it again."
-        ) from error
+        reason = str(error) or type(error).__name__
+        advice = "It is truncated or damaged, or not from the authors; download it again."
+        raise ValueError(f"{where} cannot be read as {kind}: {reason}. {advice}") from error
 
 
-def read_idx_pair(paths: Sequence[Path]) -> Arrays:
+def read_idx_pair(of_images: Path, of_labels: Path) -> Arrays:
     """Read an IDX file of grey images and one of their labels."""
-    images, labels = map(read_idx, paths)
+    images, labels = read_idx(of_images), read_idx(of_labels)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
-        raise ValueError(
-            f"{paths[0]} and {paths[1]} must hold images and as many labels, but have shapes {images.shape} and "
-            f"{labels.shape}."
-        )
+        shapes = f"{images.shape} and {labels.shape}"
+        raise ValueError(f"{of_images} and {of_labels} must hold images and as many labels, but have shapes {shapes}.")
     return images[:, None].copy(), labels.astype(np.int64)
 
 
@@ -70,19 +67,17 @@ def read_idx(path: Path) -> Bytes:
     shape = struct.unpack_from(f">{magic[3]}I", raw, 4)
     expected, found = math.prod(shape), len(raw) - start
     if found != expected:
-        raise ValueError(
-            f"{path} is truncated or damaged: its header {shape} promises {expected} values, but "
-            f"{f'only {found}' if found < expected else 'more'} follow."
-        )
+        promise = f"its header {shape} promises {expected} values"
+        follow = f"only {found} follow" if found < expected else "more follow"
+        raise ValueError(f"{path} is truncated or damaged: {promise}, but {follow}.")
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
 
 
-def read_batches(paths: Sequence[Path]) -> Arrays:
+def read_batches(*paths: Path) -> Arrays:
     """Read CIFAR-10 batches and join them in the given order.
 
     A batch is a Python pickle of a dictionary with ``data``, bytes ``(N, 3072)``, and ``labels``. A pickle is a
-    program; here it may build plain Python values and NumPy arrays, and nothing else: every other name it asks for is
-    refused before anything runs.
+    program; every name but those of NumPy arrays that it asks for is refused before anything runs.
     """
     return _join(_batch(path.read_bytes(), str(path)) for path in paths)
 
@@ -161,10 +156,10 @@ def read_mat(path: Path) -> Arrays:
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), _svhn_digits(labels, path)
 
 
-def read_svhn_sheet(paths: Sequence[Path]) -> Arrays:
+def read_svhn_sheet(sheet: Path, of_labels: Path) -> Arrays:
     """Read SVHN as a sheet of tiles and a file of labels."""
-    images, labels = read_sheets(paths, "y")
-    return images, _svhn_digits(labels, paths[-1])
+    images, labels = read_sheets(sheet, of_labels, key="y")
+    return images, _svhn_digits(labels, of_labels)
 
 
 def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
@@ -173,7 +168,7 @@ def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
     return labels.astype(np.int64) % 10
 
 
-def read_sheets(paths: Sequence[Path], key: str) -> Arrays:
+def read_sheets(*paths: Path, key: str) -> Arrays:
     """Read sheets with equally many tiles, and the labels of all of them, stored by a key in the last file."""
     *sheets, path = paths
     with _reading(path, "a NumPy archive"):

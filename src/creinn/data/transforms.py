@@ -1,8 +1,7 @@
-r"""What is done to batches of images: interval data as in the interval experiments of Wang et al. (2025), and training.
+"""What is done to batches of images: intervals as in the interval experiments of Wang et al. (2025), and training.
 
-In: images. Out: :class:`~creinn.interval.Interval`, by noise or brightness of a range of strengths; normalised, cropped
-and flipped copies, both bounds alike. Both shifts are monotone in their strength, pixel by pixel and in floating point
-too, since correct rounding keeps order: so the two ends of a range of strengths give the bounds of every pixel.
+Noise and brightness are monotone in their strength, pixel by pixel and in floating point too, since correct rounding
+keeps order: so the two ends of a range of strengths give the bounds of every pixel.
 """
 
 from collections.abc import Sequence
@@ -32,8 +31,7 @@ def noise(x: Images, mu1: float, mu2: float) -> Interval:
         >>> noise(x, 0, 0.1).upper.flatten()
         tensor([0.1000, 0.6000, 1.0000])
     """
-    _check_images(x)
-    _check_range(mu1, mu2, "mu")
+    _check(x, mu1, mu2, "mu")
     return Interval((x + mu1).clamp(0, 1), (x + mu2).clamp(0, 1))
 
 
@@ -41,8 +39,7 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     r"""Every image brightened by between :math:`\beta_1` and :math:`\beta_2`, the HSV value of each pixel being raised.
 
     Hue and saturation stay, so with :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)` all
-    channels are multiplied by :math:`V' / V`; black, :math:`V = 0`, which has no hue, becomes the grey :math:`V'`. A
-    strength of 0 leaves the image exactly as it is.
+    channels are multiplied by :math:`V' / V`; black, :math:`V = 0`, which has no hue, becomes the grey :math:`V'`.
 
     Raises:
         TypeError: If the images are not floating.
@@ -53,10 +50,9 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
         >>> brightness(x, 0, 0.2).upper.flatten()
         tensor([0.3000, 0.6000, 0.0000])
     """
-    _check_images(x)
+    _check(x, beta1, beta2, "beta")
     if x.shape[1] not in (1, 3):
         raise ValueError(f"Brightness needs grey (1 channel) or RGB images (3), but these have {x.shape[1]} channels.")
-    _check_range(beta1, beta2, "beta")
     value = x.amax(dim=1, keepdim=True)
     # Below the smallest normal number the quotient could overflow: there as for black, the increase is added.
     black = value < torch.finfo(x.dtype).tiny
@@ -71,15 +67,10 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
 def normalize(
     x: Tensor | Interval, mean: float | Sequence[float] | Tensor, std: float | Sequence[float] | Tensor
 ) -> Tensor | Interval:
-    """Subtract ``mean`` and divide by ``std``, per channel, in both bounds alike.
-
-    Args:
-        x: Inputs ``(N, channels, ...)``.
-        mean: One number, or one per channel.
-        std: One number, or one per channel; positive, so that order is kept.
+    """Subtract ``mean`` and divide by ``std`` in both bounds alike; each is one number, or one per channel.
 
     Raises:
-        ValueError: If ``std`` is not positive, or the numbers do not fit the channels.
+        ValueError: If ``std`` is not positive, so that order would not be kept, or the numbers do not fit the channels.
 
     Example:
         >>> normalize(Interval(torch.zeros(1, 1), torch.ones(1, 1)), mean=0.5, std=0.25)
@@ -100,29 +91,21 @@ class RandomCropFlip:
     Every image of a batch has a place and a side of its own; both bounds of an interval have the same. The border is
     black if applied before normalisation, the mean colour if after.
 
-    Args:
-        padding: Width of the border.
-        flip: Whether to mirror, with probability one half.
-
     Example:
         >>> images = torch.arange(4.0).reshape(1, 1, 2, 2)
         >>> RandomCropFlip(padding=1)(images, torch.Generator().manual_seed(0)).shape
         torch.Size([1, 1, 2, 2])
     """
 
-    padding: int = 4
-    flip: bool = True
+    padding: int = 4  # width of the border
+    flip: bool = True  # whether to mirror, with probability one half
 
     def __post_init__(self) -> None:
         if self.padding < 0:
             raise ValueError(f"padding must be at least 0, but is {self.padding}.")
 
     def __call__(self, x: Batch, generator: torch.Generator) -> Batch:
-        """Augment images ``(N, channels, height, width)`` of any dtype; ``generator`` may live on another device.
-
-        Raises:
-            ValueError: If ``x`` is not a batch of images.
-        """
+        """Augment images ``(N, channels, height, width)`` of any dtype; ``generator`` may live on another device."""
         _check_batch(x)
         n, _, height, width = x.shape
 
@@ -148,7 +131,7 @@ def _check_batch(x: Tensor | Interval) -> None:
         raise ValueError(f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}.")
 
 
-def _check_images(x: Tensor) -> None:
+def _check(x: Tensor, low: float, high: float, name: str) -> None:
     if not x.is_floating_point():
         raise TypeError(f"Images must be floating, in [0, 1], but are {x.dtype}. Divide bytes by 255 first.")
     _check_batch(x)
@@ -156,9 +139,6 @@ def _check_images(x: Tensor) -> None:
     if bool(outside.any()):
         at = tuple(outside.nonzero()[0].tolist())
         raise ValueError(f"Pixels must lie in [0, 1], but one is {x[at].item():g} at index {at}. Normalise afterwards.")
-
-
-def _check_range(low: float, high: float, name: str) -> None:
     if not -1 <= low <= high <= 1:
         raise ValueError(f"Need -1 <= {name}1 <= {name}2 <= 1, but they are {low:g} and {high:g}.")
 
@@ -168,7 +148,6 @@ def _per_channel(value: float | Sequence[float] | Tensor, name: str, x: Tensor |
     if tensor.ndim == 0:
         return tensor
     if tensor.ndim != 1 or x.ndim < 2 or len(tensor) != x.shape[1]:
-        raise ValueError(
-            f"{name} must be one number or one per channel; got {tuple(tensor.shape)} for {tuple(x.shape)}."
-        )
+        found = f"{tuple(tensor.shape)} for {tuple(x.shape)}"
+        raise ValueError(f"{name} must be one number or one per channel; got {found}.")
     return tensor.reshape(-1, *[1] * (x.ndim - 2))
