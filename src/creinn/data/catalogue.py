@@ -91,17 +91,13 @@ def _check_whole(data: Dataset, path: Path) -> None:
     published = _KNOWN[data.name]["parts"][data.split]["editions"]
     editions = {tuple(edition["counts"]): edition.get("sha256") for edition in published}
     if data.counts not in editions:
-        raise ValueError(
-            f"{path}: not a whole copy of {title}. Images of each class are {data.counts}, published are "
-            f"{' or '.join(map(str, editions))}. {advice}"
-        )
+        counts = f"Images of each class are {data.counts}, published are {' or '.join(map(str, editions))}"
+        raise ValueError(f"{path}: not a whole copy of {title}. {counts}. {advice}")
     digest = hashlib.sha256(np.ascontiguousarray(data.inputs).data)
     digest.update(data.labels.to(torch.uint8).numpy().data)
     if editions[data.counts] not in (None, digest.hexdigest()):
-        raise ValueError(
-            f"{path}: pixels or labels of {title} differ from the published ones, by their checksum. The copy is "
-            f"damaged or changed. {advice}"
-        )
+        found = f"pixels or labels of {title} differ from the published ones, by their checksum"
+        raise ValueError(f"{path}: {found}. The copy is damaged or changed. {advice}")
 
 
 def _layouts(name: str, split: str) -> list[dict[str, Any]]:

@@ -122,11 +122,9 @@ def learn_column(
     values, is_number = parse(cells, style)
     if not categorical and np.isfinite(values[present]).any():
         for row in np.flatnonzero(present & np.isnan(values)):
-            raise ValueError(
-                f"{tables[0].at(row, name)}: {cells.iloc[row]!r} is not a number, but {int(is_number.sum())} of "
-                f"{counted(int(present.sum()), 'value')} of this column are. Mend it, name it as a mark of missing "
-                f"values (--missing), or name the column as categorical."
-            )
+            share = f"{int(is_number.sum())} of {counted(int(present.sum()), 'value')} of this column are"
+            advice = "Mend it, name it as a mark of missing values (--missing), or name the column as categorical."
+            raise ValueError(f"{tables[0].at(row, name)}: {cells.iloc[row]!r} is not a number, but {share}. {advice}")
         check_bounds(tables, name, style)
         return _learn_number(tables, name, style)
     check_same_texts(tables, name)

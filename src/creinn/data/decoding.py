@@ -27,12 +27,12 @@ _EIGHT_BIT = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}
 
 @dataclass(frozen=True)
 class Images:
-    """Decoded files, what each is called, notes on what was changed or left out, and why, one message for each file."""
+    """Decoded files."""
 
-    pixels: Bytes
-    files: list[str]
-    notes: list[str]
-    unreadable: list[str]
+    pixels: Bytes  # (N, channels, height, width)
+    files: list[str]  # what each is called
+    notes: list[str]  # on what was changed or left out
+    unreadable: list[str]  # why a file was left out, one message for each
 
 
 def decode_all(
@@ -54,9 +54,8 @@ def decode_all(
             raise
         except Exception as error:  # Pillow and zipfile raise errors of many kinds on damaged files
             reason = re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ") or type(error).__name__
-            failure = ValueError(
-                f"{where}: {file} cannot be read as an image: {reason}. Is it damaged, or of another kind?"
-            )
+            what = f"{where}: {file} cannot be read as an image: {reason}"
+            failure = ValueError(f"{what}. Is it damaged, or of another kind?")
             if strict:
                 raise failure from error
             return failure
@@ -75,21 +74,19 @@ def decode_all(
             if not kept:
                 pixels = np.empty((len(files), *picture.shape), np.uint8)
             if picture.shape != pixels.shape[1:]:
-                raise ValueError(
-                    f"{where}: {file} has {own_size} pixels, but {kept[0]} has {by(pixels.shape[2:])}. Give a size "
-                    f"to stretch all images to."
-                )
+                sizes_differ = f"{file} has {own_size} pixels, but {kept[0]} has {by(pixels.shape[2:])}"
+                raise ValueError(f"{where}: {sizes_differ}. Give a size to stretch all images to.")
             pixels[len(kept)] = picture
             kept.append(file)
             transparent += is_transparent
             sizes[own_size] += 1
     if not kept:
         raise ValueError(f"{where}: no image can be read, {counted(len(files), 'file')} in all. {unreadable[files[0]]}")
-    notes = []
-    del sizes[by(pixels.shape[2:])]
+    notes, size_now = [], by(pixels.shape[2:])
+    del sizes[size_now]
     if sizes:
         shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
-        notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {by(pixels.shape[2:])} pixels: {shown}")
+        notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {size_now} pixels: {shown}")
     if transparent:
         notes.append(f"{where}: {counted(transparent, 'image')} with transparency laid on white")
     if unreadable:

@@ -15,9 +15,9 @@ from creinn.data.columns import Category, Column, Date, Features, Number, learn_
 from creinn.data.numerals import Style, choose_styles, counted, parse, styles, told_apart
 from creinn.data.table import Tables, Texts, check_bounds, check_same_texts
 
+Names = Collection[str]
 Notes = list[str]
 
-MAX_CATEGORIES = 100
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
 _FEW_ROWS = 5  # numbers in fewer rows than that look like quantities
 
@@ -38,12 +38,7 @@ class TableEncoder:
 
     @classmethod
     def fit(
-        cls,
-        tables: Tables,
-        target: str,
-        drop: Collection[str] = (),
-        categorical: Collection[str] = (),
-        max_categories: int = MAX_CATEGORIES,
+        cls, tables: Tables, target: str, drop: Names = (), categorical: Names = (), max_categories: int = 100
     ) -> tuple["TableEncoder", Notes]:
         """Learn all columns but the target and those to drop; also gives notes.
 
@@ -57,8 +52,8 @@ class TableEncoder:
         Raises:
             ValueError: If a column is missing or mixed, the tables of a pair do not fit, or no column is left.
         """
-        first = tables[0]
         _check_pair(tables)
+        first = tables[0]
         for name in (target, *drop, *categorical):
             first.check_column(name)
         if max_categories < 2:
@@ -177,10 +172,8 @@ def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list
     quantity = is_number.all() and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
     what, advice = f"The target {target!r} has {len(found)}", f"say --max-classes {len(found)}."
     if most is None and quantity:
-        raise ValueError(
-            f"{what} different numbers in {counted(len(labels), 'row')}. Was regression meant? Here each number is a "
-            f"class: make ranges of them, or {advice}"
-        )
+        advice = f"Was regression meant? Here each number is a class: make ranges of them, or {advice}"
+        raise ValueError(f"{what} different numbers in {counted(len(labels), 'row')}. {advice}")
     if len(found) > (limit := most or _MOST_CLASSES):
         raise ValueError(f"{what} classes, more than {limit}. If it is the right column, {advice}")
     return [found[i] for i in np.argsort(values, kind="stable")] if is_number.all() else found

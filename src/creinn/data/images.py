@@ -33,10 +33,10 @@ def image_folder(
     name: str | None = None,
     split: str = "",
 ) -> Dataset:
-    """Read images sorted into one folder per class.
+    """Read images sorted into one folder per class; deeper folders belong to their class.
 
     Args:
-        path: A folder, or a zip archive, with one folder per class in it; deeper folders belong to their class.
+        path: A folder, or a zip archive, with one folder per class in it.
         size: Side in pixels to which images are stretched (bilinear, antialiased); by default they must agree already.
         channels: 3 for RGB, 1 for grey.
         classes: Names and order of the classes; by default the folders found, sorted.
@@ -45,8 +45,7 @@ def image_folder(
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If there are no class folders, one is empty or not among ``classes``, or an image is damaged or of
-            another size.
+        ValueError: If a class folder is missing, empty or unknown, or an image is damaged or of another size.
     """
     path = Path(path)
     with open_tree(path) as tree:
@@ -59,23 +58,23 @@ class Tree:
     """Files of a folder or zip archive; an image is a tree of one file."""
 
     where: str  # what to call it
-    names: Sequence[str]  # sorted, of files, and of folders with a final slash
+    names: Sequence[str]  # sorted, of files, and of folders with a final slash; all are data
     read: Callable[[str], bytes]  # gives the content of a file
 
     @property
     def images(self) -> list[str]:
         """The files that are images."""
-        return [name for name in self.names if is_image(name) and not _is_stray(name)]
+        return list(filter(is_image, self.names))
 
     @property
     def notes(self) -> list[str]:
         """A note on files that are no images; none if there are none."""
-        others = [name for name in self.names if not (is_image(name) or _is_stray(name) or name.endswith("/"))]
+        others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
         return [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"] if others else []
 
     def roots(self, end: str) -> set[str]:
         """What stands before ``end`` in the names that hold it: folders with a final slash, or nothing."""
-        found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names if not _is_stray(name))
+        found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names)
         return {match[1] for match in found if match}
 
     def below(self, prefix: str) -> "Tree":
@@ -84,16 +83,13 @@ class Tree:
         return Tree(f"{self.where}/{prefix}", inside, lambda name: self.read(prefix + name))
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Names of the classes in order: those expected, or else the first folders of all names, sorted.
-
-        Refused are no folders, one without images or not expected, and images in none.
-        """
+        """Names of the classes in order, those expected or the folders; refuses empty or unknown folders, or none."""
         where, images = self.where, self.images
         for name in images:
             if len(PurePosixPath(name).parts) == 1:
                 raise ValueError(f"{where}: {name} is in no class folder. Put each image into the folder of its class.")
         filled = set(map(_class, images))
-        found = filled | {_class(name) for name in self.names if name.endswith("/") and not _is_stray(name)}
+        found = filled | {_class(name) for name in self.names if name.endswith("/")}
         if not found:
             raise ValueError(f"{where} has no folders of images in it. One folder per class is needed.")
         if set(map(str.lower, found)) <= _SPLITS:
@@ -116,19 +112,18 @@ def open_tree(path: Path) -> Iterator[Tree]:
         for folder, folders, files in os.walk(path, followlinks=True):
             inside = Path(folder).relative_to(path)
             names += [(inside / file).as_posix() for file in files] + [f"{(inside / f).as_posix()}/" for f in folders]
-        yield Tree(where, sorted(names), lambda name: (path / name).read_bytes())
-        return
-    if not path.is_file():
+        yield Tree(where, sorted(filter(_is_data, names)), lambda name: (path / name).read_bytes())
+    elif not path.is_file():
         raise FileNotFoundError(f"{path} is neither a folder nor a zip archive.")
-    if is_image(path.name):
+    elif is_image(path.name):
         yield Tree(where, [path.name], lambda _: path.read_bytes())
-        return
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ValueError(f"{path} is not a whole zip archive: {error}. It is truncated or damaged.") from error
-    with archive:
-        yield Tree(where, sorted(archive.namelist()), archive.read)
+    else:
+        try:
+            archive = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise ValueError(f"{path} is not a whole zip archive: {error}. It is truncated or damaged.") from error
+        with archive:
+            yield Tree(where, sorted(filter(_is_data, archive.namelist())), archive.read)
 
 
 def is_image(name: str) -> bool:
@@ -136,10 +131,10 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def _is_stray(name: str) -> bool:
-    """Whether a file or folder is none of the data: the root, hidden, or left behind by macOS."""
+def _is_data(name: str) -> bool:
+    """Whether a file or folder is none of these: the root, hidden, left behind by macOS."""
     parts = PurePosixPath(name).parts
-    return not parts or any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    return len(parts) > 0 and not any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
 
 def read_classes(
@@ -177,17 +172,13 @@ def read_pair(
     kept = sorted(set(sides[0].files) & set(sides[1].files))
     if not kept:
         raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
-    found, other = (replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)]) for side in sides)
-    low, high = found.pixels, other.pixels
+    sides = [replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)]) for side in sides]
+    low, high = (side.pixels for side in sides)
     if low.shape != high.shape:
-        raise ValueError(
-            f"{lower} has images of {by(low.shape[2:])} pixels, but {upper} of {by(high.shape[2:])}. Give a size to "
-            f"stretch all images to."
-        )
-    if (low > high).any():
-        at = np.argwhere(low > high)[0]
-        raise ValueError(
-            f"Bounds are out of order in {kept[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]} the lower "
-            f"one is {low[tuple(at)]}, the upper one {high[tuple(at)]}. Were the folders swapped, or stored as JPEG?"
-        )
-    return Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high))), found, other
+        found = f"{lower} has images of {by(low.shape[2:])} pixels, but {upper} of {by(high.shape[2:])}"
+        raise ValueError(f"{found}. Give a size to stretch all images to.")
+    for at in map(tuple, np.argwhere(low > high)):
+        place = f"in {kept[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
+        found = f"the lower one is {low[at]}, the upper one {high[at]}"
+        raise ValueError(f"Bounds are out of order {place} {found}. Were the folders swapped, or stored as JPEG?")
+    return Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high))), sides[0], sides[1]

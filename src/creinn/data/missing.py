@@ -2,8 +2,7 @@
 
 A cell is filled in turn with values of the training rows, and the credal set of the row is the envelope of the sets of
 all fillings; where sets grow with the distance from the training data, without the quarter that is farthest. A sound
-interval network takes the training range instead. The paper's and the scaled norms make narrow sets around the wrong
-class of such wide inputs, so these networks get fillings too.
+interval network takes the training range instead; others make narrow sets around the wrong class of such wide inputs.
 """
 
 from collections.abc import Sequence
@@ -39,13 +38,12 @@ class Missing:
 
     @classmethod
     def learn(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
-        """Learn from training rows, of which ``widths`` successive features come from one column, by default one.
+        """Learn from training rows; ``widths`` successive features, by default one, are missing together.
 
-        Features of one column are missing together. The seed decides the order in which values are filled in.
+        The seed decides the order in which values are filled in.
         """
         generator = torch.Generator().manual_seed(seed)
-        donors, marked = [], []
-        at = 0
+        donors, marked, at = [], [], 0
         for group in x.split(list(widths) if widths is not None else 1, 1):
             known = group[~group[:, 0].isnan()]
             if len(known) < len(group):
@@ -87,8 +85,8 @@ class Missing:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
-        bounds = {"low": self.low.tolist(), "high": self.high.tolist()}
-        return {**bounds, "donors": self.donors.tolist(), "marked": list(self.marked)}
+        tensors = {name: getattr(self, name).tolist() for name in ("low", "high", "donors")}
+        return {**tensors, "marked": self.marked}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":
@@ -111,17 +109,20 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> P
     has_gaps = x.isnan().any(1)
     if not has_gaps.any():
         return model.predict(missing.fill(x), batch_size)
+    members = getattr(model, "members", [model])
+    is_sound = all(getattr(member, "is_interval", False) and member.mode == "sound" for member in members)
+    has_distance = all(getattr(member, "distance_radius", None) is not None for member in members)
     complete, gapped = (x[rows] for rows in (~has_gaps, has_gaps))
     parts = [model.predict(missing.fill(complete), batch_size)] if len(complete) else []
     for rows in gapped.split(batch_size):
         fills = [model.predict(filled, batch_size) for filled in missing.fills(rows)]
         if not isinstance(fills[0], CredalSet):
             parts.append(type(fills[0]).mixture(fills))
-        elif _is_sound(model):
+        elif is_sound:
             box = model.predict(missing.intervals(rows), batch_size)
             parts.append(box.with_label(_envelope(fills, len(fills)).label))
         else:
-            parts.append(_envelope(fills, PLAUSIBLE if _has_distance(model) else len(fills)))
+            parts.append(_envelope(fills, PLAUSIBLE if has_distance else len(fills)))
     order = torch.cat(((~has_gaps).nonzero(), has_gaps.nonzero())).flatten().argsort()
     return model.prediction_type.concatenate(parts)[order.to(parts[0].label.device)]
 
@@ -133,11 +134,3 @@ def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
     sets = [every[fill * len(rows) + rows] for fill in narrowest]
     mean = torch.stack([s.probabilities for s in sets]).mean(0)
     return CredalSet.envelope(sets).with_label(mean.argmax(-1))
-
-
-def _is_sound(model: Any) -> bool:
-    return all(getattr(m, "is_interval", False) and m.mode == "sound" for m in getattr(model, "members", [model]))
-
-
-def _has_distance(model: Any) -> bool:
-    return all(m.distance_radius is not None for m in getattr(model, "members", [model]))
