@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.distance import fit_statistics, ledoit_wolf, squared_distance
+from creinn.classifier.distance import Distance, ledoit_wolf
 from creinn.classifier.network import observe, pooled
 from creinn.evaluation import ood_detection
 from creinn.experiments import experiment, tailor
@@ -39,8 +39,9 @@ Distances = dict[str, Tensor]  # by set of images, "train", "held-out" and "test
 
 def shared(features: Mapping[str, Tensor], labels: Tensor, classes: int) -> Distances:
     """One covariance within all classes, as the library has it."""
-    statistics = fit_statistics(features["train"], labels, classes)
-    return {name: squared_distance(rows, statistics) for name, rows in features.items()}
+    distance = Distance(classes).to(features["train"].dtype)
+    distance.fit(features["train"], labels)
+    return {name: distance.squared(rows) for name, rows in features.items()}
 
 
 def relative(features: Mapping[str, Tensor], labels: Tensor, classes: int) -> Distances:

@@ -11,7 +11,7 @@ import reference
 from creinn import CreINN, Ensemble, Interval, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.distance import VACUOUS, add_radius, squared_distance
+from creinn.classifier.distance import VACUOUS, add_radius
 from creinn.classifier.network import observe
 from distance_cases import blobs, ordinary
 
@@ -116,7 +116,7 @@ def test_the_radius_enters_after_the_norm_by_hand() -> None:
     far = 3 * x[:5]
     features = model.network.features(far)
     distance = model.distance_radius.distances[0]
-    radius = 0.25 * (squared_distance(features, distance.statistics) / distance.median - 1)
+    radius = 0.25 * (distance.squared(features) / distance.median - 1)
     logits = model.norm(model.network.head(features))
     span = (logits.amax(1) - logits.amin(1) + VACUOUS).detach()
     radius = radius.clamp_min(0).minimum(span)[:, None]

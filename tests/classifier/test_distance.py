@@ -1,5 +1,6 @@
 """Distance-aware radii: statistics against scikit-learn, bounds against sampled members, the choice of the scale."""
 
+import copy
 import itertools
 
 import numpy as np
@@ -20,18 +21,21 @@ from creinn.classifier.distance import (
     Distance,
     DistanceRadius,
     Observed,
-    Statistics,
     add_radius,
     area_under_rejection,
     choose_scale,
-    fit_statistics,
     ledoit_wolf,
     one_sixth,
-    squared_distance,
 )
 from creinn.classifier.network import observe
 from creinn.evaluation import auarc
 from distance_cases import blobs, ordinary
+
+
+def measured(x: torch.Tensor, y: torch.Tensor, classes: int, rank: int = LARGEST_RANK, dtype=None) -> Distance:
+    distance = Distance(classes, rank).to(dtype or x.dtype)
+    distance.fit(x, y)
+    return distance
 
 
 @settings(max_examples=40, deadline=None)
@@ -50,14 +54,14 @@ def test_shrinkage_is_that_of_scikit_learn(rows: int, features: int, blocks: int
 @pytest.mark.parametrize("rows", [20, 10_000])  # the second takes several blocks
 def test_distances_are_those_to_class_means_under_the_shared_covariance(rows: int) -> None:
     x, y = blobs(rows)
-    statistics = fit_statistics(x.double(), y, 3)
+    distance = measured(x.double(), y, 3)
     means = torch.stack([x[y == k].double().mean(0) for k in range(3)])
     residuals = (x.double() - means[y]).numpy()
     precision = torch.from_numpy(np.linalg.inv(sklearn_ledoit_wolf(residuals, assume_centered=True)[0]))
     new = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double() * 5
     apart = new[:, None] - means
     expected = torch.einsum("nki,ij,nkj->nk", apart, precision, apart).amin(1)
-    torch.testing.assert_close(squared_distance(new, statistics), expected)
+    torch.testing.assert_close(distance.squared(new), expected)
 
 
 def test_distance_by_hand() -> None:
@@ -68,7 +72,7 @@ def test_distance_by_hand() -> None:
     distance.fit(x, y)
     assert distance.median.item() == pytest.approx(2)  # every training row has 1 + 1
     new = torch.tensor([[0.0, 0.0], [2.0, 0.0], [10.0, 4.0]])
-    torch.testing.assert_close(squared_distance(new, distance.statistics), torch.tensor([0.0, 4.0, 16.0]))
+    torch.testing.assert_close(distance.squared(new), torch.tensor([0.0, 4.0, 16.0]))
     radius = DistanceRadius(2, 2)
     radius.fit((x, 3 * x), y)  # the second place sees the same distances
     radius.scale.fill_(0.5)
@@ -125,9 +129,10 @@ def test_a_class_without_samples_is_not_a_place_to_be_near_to() -> None:
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     y = 2 * (torch.arange(40) % 2)
     x[:, 0] += 10 * (y - 1)  # two clusters, at -10 and 10; class 1 would lie between them
-    distance = squared_distance(torch.zeros(1, 2), fit_statistics(x, y, 3))
-    torch.testing.assert_close(distance, squared_distance(torch.zeros(1, 2), fit_statistics(x, y // 2, 2)))
-    assert distance.item() > 50
+    middle = torch.zeros(1, 2).double()
+    squared = measured(x.double(), y, 3).squared(middle)
+    torch.testing.assert_close(squared, measured(x.double(), y // 2, 2).squared(middle))
+    assert squared.item() > 50
 
 
 def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
@@ -153,15 +158,15 @@ def test_classes_far_apart_are_not_mistaken_for_each_other(far: float, dtype: to
     y = torch.arange(500) % 5
     x = (classes[y] + torch.randn(500, 6, generator=generator)).to(dtype)
     new = (classes[y[:100]] + 2 * torch.randn(100, 6, generator=generator)).to(dtype)
-    statistics = fit_statistics(x, y, 5, rank)
+    distance = measured(x, y, 5, rank, torch.float64)
     whole = x.numpy().astype(np.longdouble)
     apart = new.numpy()[:, None] - np.stack([whole[y == k].mean(0) for k in range(5)])
-    directions = statistics.directions.numpy().astype(np.longdouble)
+    directions = distance.directions.numpy().astype(np.longdouble)
     along = apart @ directions
-    expected = ((along / statistics.deviations.numpy()) ** 2).sum(2)
+    expected = ((along / distance.deviations.numpy()) ** 2).sum(2)
     if rank < 6:
-        expected += (((apart - along @ directions.T) / statistics.rest.numpy()) ** 2).sum(2)
-    found = squared_distance(new, Statistics(*(value.to(dtype) for value in statistics)))
+        expected += (((apart - along @ directions.T) / distance.rest.numpy()) ** 2).sum(2)
+    found = copy.deepcopy(distance).to(dtype).squared(new)
     resolution = far * torch.finfo(dtype).eps  # of the features themselves, in deviations
     np.testing.assert_allclose(found.numpy(), expected.min(1).astype(float), rtol=1e-5 + 10 * resolution)
 
@@ -185,7 +190,7 @@ def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(400, 5, generator=generator).double() @ torch.randn(5, 5, generator=generator).double()
     y = torch.arange(400) % 2
-    statistics = fit_statistics(x, y, 2, rank)
+    distance = measured(x, y, 2, rank)
     means = torch.stack([x[y == k].mean(0) for k in range(2)])
     covariance = sklearn_ledoit_wolf((x - means[y]).numpy(), assume_centered=True)[0]
     variances, vectors = np.linalg.eigh(covariance)
@@ -193,14 +198,14 @@ def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) 
     precision = torch.from_numpy(np.linalg.inv(vectors * variances @ vectors.T))
     apart = 3 * x[:50, None] - means
     expected = torch.einsum("nki,ij,nkj->nk", apart, precision, apart).amin(1)
-    torch.testing.assert_close(squared_distance(3 * x[:50], statistics), expected)
+    torch.testing.assert_close(distance.squared(3 * x[:50]), expected)
 
 
 def test_many_features_take_memory_in_proportion() -> None:
     x = torch.randn(50, 600, generator=torch.Generator().manual_seed(0))
-    statistics = fit_statistics(x, torch.arange(50) % 3, 3)
-    assert statistics.directions.shape == (600, LARGEST_RANK)
-    assert bool(torch.isfinite(squared_distance(x, statistics)).all())
+    distance = measured(x, torch.arange(50) % 3, 3)
+    assert distance.directions.shape == (600, LARGEST_RANK)
+    assert bool(torch.isfinite(distance.squared(x)).all())
 
 
 @settings(max_examples=30, deadline=None)
@@ -208,26 +213,26 @@ def test_many_features_take_memory_in_proportion() -> None:
 def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, width: float, rank: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, y = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
-    statistics = fit_statistics(x * torch.tensor([1.0, 2.0, 5.0, 9.0]) + y[:, None], y, 3, rank)
+    distance = measured(x * torch.tensor([1.0, 2.0, 5.0, 9.0]) + y[:, None], y, 3, rank)
     lower = torch.randn(5, 4, generator=generator).double()
     box = Interval(lower, lower + width * torch.rand(5, 4, generator=generator).double())
-    bound = squared_distance(box, statistics)
+    bound = distance.squared(box)
     for member in reference.members(box, generator, 30):
-        assert bool((squared_distance(member, statistics) <= bound + 1e-9).all())
+        assert bool((distance.squared(member) <= bound + 1e-9).all())
     if width == 0:
-        torch.testing.assert_close(bound, squared_distance(lower, statistics))
+        torch.testing.assert_close(bound, distance.squared(lower))
 
 
 def test_features_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match="features of the training data are not finite"):
-        fit_statistics(torch.tensor([[1.0], [torch.inf]]), torch.tensor([0, 1]), 2)
+        measured(torch.tensor([[1.0], [torch.inf]]), torch.tensor([0, 1]), 2)
     with pytest.raises(ValueError, match="so large that their squares overflow"):
-        fit_statistics(1e160 * torch.randn(9, 2).double(), torch.arange(9) % 3, 3)
+        measured(1e160 * torch.randn(9, 2).double(), torch.arange(9) % 3, 3)
     x, y = blobs()
     with pytest.raises(ValueError, match="Half of the held-out data lie infinitely far away"):
         Distance(3).fit(x, y, 1e25 * x)
     with pytest.raises(ValueError, match="there are no rows"):
-        fit_statistics(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), 2)
+        measured(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), 2)
 
 
 @settings(max_examples=50, deadline=None)
@@ -301,6 +306,6 @@ def test_the_scale_is_chosen_on_held_out_data() -> None:
     assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
     (new,), _ = observe(model.network.eval(), blobs(seed=1)[0])
     distance = model.distance_radius.distances[0]
-    torch.testing.assert_close(distance.median, squared_distance(new, distance.statistics).median())
+    torch.testing.assert_close(distance.median, distance.squared(new).median())
     model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))
     assert model.distance_radius.scale.item() == pytest.approx(0.7)

@@ -13,7 +13,7 @@ import reference
 from creinn import CreINN, Interval, load, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.distance import add_radius, squared_distance
+from creinn.classifier.distance import add_radius
 from creinn.classifier.network import find_head, observe, pooled
 from distance_cases import blobs
 
@@ -52,7 +52,7 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
     for path, distance in zip(model.distance_at, model.distance_radius.distances, strict=True):
         maps = seen[path] if layers is torch.nn else seen[path].center
         features = torch.cat((maps.mean((2, 3)), maps.std((2, 3), correction=0)), 1)
-        relative.append(squared_distance(features, distance.statistics) / distance.median)
+        relative.append(distance.squared(features) / distance.median)
     radius = 0.1 * (torch.stack(relative).mean(0) - 1).clamp_min(0)
     for path in model.distance_at:
         network.get_submodule(path)._forward_hooks.clear()

@@ -44,16 +44,53 @@ _LEAST_SHRINKAGE = 1e-6
 _BLOCK = 4096  # rows that are widened at once
 
 
-class Statistics(NamedTuple):
-    """What distances are measured with: the covariance has variances along directions, and one across all of them."""
+class Distance(torch.nn.Module):
+    """Features ``(N, D)`` in, squared distances ``(N,)`` over their median out; empty until :meth:`fit`.
+
+    The covariance has variances along at most ``rank`` directions, and one across all of them.
+
+    Example:
+        >>> distance = Distance(num_classes=2)  # means 0 and 8, variance 1
+        >>> distance.fit(torch.tensor([[-1.0], [1.0], [7.0], [9.0]]), torch.tensor([0, 0, 1, 1]))
+        >>> distance.squared(torch.tensor([[1.0], [11.0]]))
+        tensor([1., 9.])
+        >>> distance.squared(Interval(torch.tensor([[0.5]]), torch.tensor([[1.5]])))
+        tensor([2.2500])
+    """
 
     origin: Tensor  # (D,), mean of all features
     directions: Tensor  # (D, R), orthonormal columns
     deviations: Tensor  # (R,), standard deviations along the directions
     rest: Tensor  # (), standard deviation in every direction that is orthogonal to these; without use if R = D
     means: Tensor  # (K, W), class means, whitened; a class without samples has the mean of another one
+    median: Tensor  # (), of the squared distances
 
-    def whiten(self, centred: Tensor) -> Tensor:
+    def __init__(self, num_classes: int, rank: int = LARGEST_RANK) -> None:
+        super().__init__()
+        self.num_classes, self.rank = num_classes, rank
+        for name in ("origin", "directions", "deviations", "rest", "means", "median"):
+            self.register_buffer(name, torch.empty(0))
+
+    def forward(self, features: Interval | Tensor) -> Tensor:
+        """Squared distance over its median."""
+        return self.squared(features) / self.median
+
+    def squared(self, features: Interval | Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
+        r"""Squared Mahalanobis distance to the nearest class mean; of an interval, an upper bound over the box.
+
+        With whitened centre :math:`c` and radius :math:`r`, and the mean :math:`m` that is nearest to :math:`c`, the
+        bound is :math:`\sum_i (|c_i - m_i| + r_i)^2`. It bounds the distance to one mean, hence to the nearest one.
+        """
+        features = as_interval(features)
+        center = self._whiten(features.center - self.origin)
+        wide = widen(self.means)  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
+        nearest = (widen(center) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
+        apart = (center - self.means[nearest]).abs()
+        if not features.is_point:
+            apart = apart + self._spread(features.radius)
+        return apart.square().sum(1)
+
+    def _whiten(self, centred: Tensor) -> Tensor:
         """Features less the origin ``(N, D)`` to coordinates ``(N, W)`` in which the covariance is the identity.
 
         ``W = R`` for ``R = D``; otherwise ``R + D``: the part outside the directions keeps its ``D`` coordinates.
@@ -64,7 +101,7 @@ class Statistics(NamedTuple):
         across = centred - along @ self.directions.mT
         return torch.cat((along / self.deviations, across / self.rest), 1)
 
-    def spread(self, radius: Tensor) -> Tensor:
+    def _spread(self, radius: Tensor) -> Tensor:
         """How far members of a box of this radius ``(N, D)`` are from its centre at most, in whitened coordinates."""
         sizes = self.directions.abs()
         along = radius @ sizes
@@ -72,56 +109,83 @@ class Statistics(NamedTuple):
             return along / self.deviations
         return torch.cat((along / self.deviations, (radius + along @ sizes.mT) / self.rest), 1)
 
+    @torch.no_grad()
+    def fit(self, features: Interval | Tensor, labels: Tensor, new: Interval | Tensor | None = None) -> None:
+        """Take means and covariance from the centres of training features, the median if possible from ``new`` data.
 
-def fit_statistics(
-    features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], num_classes: int, rank: int = LARGEST_RANK
-) -> Statistics:
-    """Class means and the shrunk covariance within classes; tensors are float64 where the device has it.
+        Features of training data lie closer to their means than those of data that the network was not trained on.
 
-    Where features do not vary within classes (one sample each, say), their covariance over all classes stands in;
-    where they do not vary at all, the identity. At most ``rank`` directions have a variance of their own.
+        Raises:
+            ValueError: If there are no rows, a feature is NaN, infinite, or too large to be squared, or half of the
+                new data are infinitely far away.
+        """
+        features, like = as_interval(features), self.median
+        self._fit_covariance(features.center, labels)
+        for name, buffer in self.named_buffers():
+            setattr(self, name, buffer.to(like))
+        median = self.squared(features if new is None else new).median()
+        if not bool(median.isfinite()):
+            raise ValueError("Half of the held-out data lie infinitely far away. Look for an overflow in the network.")
+        # Where at least half of the rows are their class's mean, the expected distance of whitened features stands in.
+        is_zero = median <= torch.finfo(median.dtype).eps * features.shape[1]
+        self.median = torch.where(is_zero, float(features.shape[1]), median)
 
-    Raises:
-        ValueError: If there are no rows, or a feature is NaN, infinite, or too large to be squared.
-    """
-    if len(features) == 0:
-        raise ValueError("The distance needs training data, but there are no rows.")
-    blocks = list(zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True))
-    square = torch.stack([widen(block).square().sum() for block, _ in blocks]).sum() / features.numel()
-    if not bool(square.square().isfinite()):  # fourth powers enter the shrinkage
-        raise ValueError(
-            "The features of the training data are not finite, or so large that their squares overflow. "
-            "Look for an overflow in the network."
-        )
-    origin = torch.stack([widen(block).sum(0) for block, _ in blocks]).sum(0) / len(features)
-    counts = torch.bincount(labels, minlength=num_classes)
-    means = origin.new_zeros(num_classes, features.shape[1])
-    for block, label in blocks:
-        means.index_add_(0, label, widen(block) - origin)
-    means /= counts.clamp_min(1).unsqueeze(1)
-    means[counts == 0] = means[counts.argmax()].clone()
+    def _fit_covariance(self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"]) -> None:
+        """Class means and the shrunk covariance within classes, in float64 where the device has it.
 
-    noise = float(square) * torch.finfo(features.dtype).eps ** 2
-    for middles in (means, torch.zeros_like(means)):  # within classes, over all of them
-        covariance, shrinkage = ledoit_wolf(widen(block) - origin - middles[label] for block, label in blocks)
-        variance = covariance.diagonal().mean()
-        if variance > noise:
-            break
-    else:
-        covariance, shrinkage, variance = torch.eye(len(origin)).to(means), 0.0, torch.ones_like(variance)
-    shrinkage = max(shrinkage, _LEAST_SHRINKAGE)
-    eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not every device has it; the largest come last
-    eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(means)
-    kept = min(rank, len(origin))
-    rest = eigenvalues[:-kept].mean() if kept < len(origin) else variance
-    directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
-    found = Statistics(origin, directions, eigenvalues[-kept:].sqrt(), rest.sqrt(), means)
-    return found._replace(means=found.whiten(means))
+        Where features do not vary within classes (one sample each, say), their covariance over all classes stands in;
+        where they do not vary at all, the identity.
+        """
+        if len(features) == 0:
+            raise ValueError("The distance needs training data, but there are no rows.")
+        blocks = list(zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True))
+        square = torch.stack([widen(block).square().sum() for block, _ in blocks]).sum() / features.numel()
+        if not bool(square.square().isfinite()):  # fourth powers enter the shrinkage
+            raise ValueError(
+                "The features of the training data are not finite, or so large that their squares overflow. "
+                "Look for an overflow in the network."
+            )
+        origin = torch.stack([widen(block).sum(0) for block, _ in blocks]).sum(0) / len(features)
+        counts = torch.bincount(labels, minlength=self.num_classes)
+        means = origin.new_zeros(self.num_classes, features.shape[1])
+        for block, label in blocks:
+            means.index_add_(0, label, widen(block) - origin)
+        means /= counts.clamp_min(1).unsqueeze(1)
+        means[counts == 0] = means[counts.argmax()].clone()
+
+        noise = float(square) * torch.finfo(features.dtype).eps ** 2
+        for middles in (means, torch.zeros_like(means)):  # within classes, over all of them
+            covariance, shrinkage = ledoit_wolf(widen(block) - origin - middles[label] for block, label in blocks)
+            variance = covariance.diagonal().mean()
+            if variance > noise:
+                break
+        else:
+            covariance, shrinkage, variance = torch.eye(len(origin)).to(means), 0.0, torch.ones_like(variance)
+        shrinkage = max(shrinkage, _LEAST_SHRINKAGE)
+        eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not every device has it; the largest come last
+        eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(means)
+        kept = min(self.rank, len(origin))
+        self.origin, self.deviations = origin, eigenvalues[-kept:].sqrt()
+        self.directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
+        self.rest = (eigenvalues[:-kept].mean() if kept < len(origin) else variance).sqrt()
+        self.means = self._whiten(means)
+
+    def make_room(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
+        """Before loading, take the shapes that the tensors have in ``state``, if they fit; fitting decides on them."""
+        shapes = [tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state]
+        features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))  # of the directions
+        width = rank if rank == features else rank + features
+        fitted = [(features,), (features, rank), (rank,), (), (self.num_classes, width), ()]
+        if shapes in (fitted, [(0,)] * len(fitted)):
+            for name, shape in zip(list(self._buffers), shapes, strict=True):
+                setattr(self, name, self.median.new_empty(shape))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        self.make_room(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def ledoit_wolf(
-    residuals: Iterable[Float[Tensor, "_ features"]],
-) -> tuple[Float[Tensor, "features features"], float]:
+def ledoit_wolf(residuals: Iterable[Float[Tensor, "_ features"]]) -> tuple[Float[Tensor, "features features"], float]:
     r"""Covariance :math:`S` of centred rows, given in blocks, and the share :math:`\rho` by which to shrink it.
 
     The estimate is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`, with the :math:`\rho` that has the least expected
@@ -148,31 +212,6 @@ def ledoit_wolf(
     return covariance, float((error / spread).clamp(0, 1))
 
 
-def squared_distance(
-    features: Interval | Float[Tensor, "rows features"], statistics: Statistics
-) -> Float[Tensor, " rows"]:
-    r"""Squared Mahalanobis distance to the nearest class mean; of an interval, an upper bound over the box.
-
-    With whitened centre :math:`c` and radius :math:`r`, and the mean :math:`m` that is nearest to :math:`c`, the bound
-    is :math:`\sum_i (|c_i - m_i| + r_i)^2`. It bounds the distance to one mean, hence to the nearest one.
-
-    Example:
-        >>> statistics = Statistics(*map(torch.tensor, ([0.0], [[1.0]], [1.0], 1.0, [[0.0], [4.0]])))
-        >>> squared_distance(torch.tensor([[1.0], [7.0]]), statistics)
-        tensor([1., 9.])
-        >>> squared_distance(Interval(torch.tensor([[0.5]]), torch.tensor([[1.5]])), statistics)
-        tensor([2.2500])
-    """
-    features = as_interval(features)
-    center, means = statistics.whiten(features.center - statistics.origin), statistics.means
-    wide = widen(means)  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
-    nearest = (widen(center) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
-    apart = (center - means[nearest]).abs()
-    if not features.is_point:
-        apart = apart + statistics.spread(features.radius)
-    return apart.square().sum(1)
-
-
 def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
@@ -186,57 +225,6 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     rounding = 16 * torch.finfo(lower.dtype).eps * torch.maximum(highest.abs(), lowest.abs())
     added = torch.minimum(radius, highest - lowest + VACUOUS + rounding).unsqueeze(1)
     return Interval._of_parts(lower - added, upper + added)
-
-
-class Distance(torch.nn.Module):
-    """Features ``(N, D)`` in, squared distances ``(N,)`` relative to the usual one out; empty until :meth:`fit`."""
-
-    median: Tensor
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.num_classes = num_classes
-        for name in (*Statistics._fields, "median"):
-            self.register_buffer(name, torch.empty(0))
-
-    @torch.no_grad()
-    def fit(self, features: Interval | Tensor, labels: Tensor, new: Interval | Tensor | None = None) -> None:
-        """Take statistics from the centres of training features, and the median distance, if possible of ``new`` data.
-
-        Features of training data lie closer to their means than those of data that the network was not trained on.
-        """
-        features = as_interval(features)
-        for name, value in fit_statistics(features.center, labels, self.num_classes)._asdict().items():
-            setattr(self, name, value.to(self.median))
-        median = squared_distance(features if new is None else new, self.statistics).median()
-        if not bool(median.isfinite()):
-            raise ValueError("Half of the held-out data lie infinitely far away. Look for an overflow in the network.")
-        # Where at least half of the rows are their class's mean, the expected distance of whitened features stands in.
-        is_zero = median <= torch.finfo(median.dtype).eps * features.shape[1]
-        self.median = torch.where(is_zero, float(features.shape[1]), median)
-
-    @property
-    def statistics(self) -> Statistics:
-        """What distances are measured with."""
-        return Statistics(*(getattr(self, name) for name in Statistics._fields))
-
-    def forward(self, features: Interval | Tensor) -> Tensor:
-        """Squared distance over its median."""
-        return squared_distance(features, self.statistics) / self.median
-
-    def make_room(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
-        """Before loading, take the shapes that the tensors have in ``state``, if they fit; fitting decides on them."""
-        shapes = [tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state]
-        features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))  # of the directions
-        width = rank if rank == features else rank + features
-        fitted = [(features,), (features, rank), (rank,), (), (self.num_classes, width), ()]
-        if shapes in (fitted, [(0,)] * len(fitted)):
-            for name, shape in zip(list(self._buffers), shapes, strict=True):
-                setattr(self, name, self.median.new_empty(shape))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self.make_room(state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class DistanceRadius(torch.nn.Module):
