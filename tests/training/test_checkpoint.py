@@ -115,14 +115,14 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
             augment,
             r"with milestones=\[\], but now milestones=\[2\]",
         ),
-        (creinn(), (X + 1, Y), settings(tmp_path), augment, "with train_data 60 rows .* but now it is 60 rows"),
-        (creinn(), (X, Y), settings(tmp_path), None, "with augment augment, but now it is None"),
+        (creinn(), (X + 1, Y), settings(tmp_path), augment, "with train_data=60 rows .* but now train_data=60 rows"),
+        (creinn(), (X, Y), settings(tmp_path), None, "with augment=augment, but now augment=None"),
         (creinn(), (X, Y), settings(tmp_path, epochs=2), augment, "3 epochs old, but only 2 are asked for"),
     ]
     for model, data, config, hook, message in attempts:
         with pytest.raises(ValueError, match=message):
             fit(model, data, (X, Y), config, hook)
-    with pytest.raises(ValueError, match=r"with val_data 60 rows .* but now it is None"):
+    with pytest.raises(ValueError, match=r"with val_data=60 rows .* but now val_data=None"):
         fit(creinn(), (X, Y), None, settings(tmp_path), augment)
 
 

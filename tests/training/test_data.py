@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from creinn.data.dataset import Dataset
 from creinn.interval import Interval
-from creinn.training.data import InMemory, Loaded, as_rows, shuffled
+from creinn.training.data import Rows, shuffled
 
 
 class Squares(torch.utils.data.Dataset):
@@ -23,7 +23,7 @@ class Squares(torch.utils.data.Dataset):
 
 
 def rows(data, classes=3):
-    return as_rows(data, classes, torch.zeros(()), "train_data")
+    return Rows(data, classes, torch.zeros(()), "train_data")
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
@@ -61,8 +61,8 @@ def test_all_forms_of_data_give_the_same_batches():
             assert torch.equal(batch.y, y[index])
             assert batch.y.dtype == torch.int64
         assert [batch.y.tolist() for batch in rows(form).in_order(3)] == [[0, 1, 2], [0, 1, 2], [0]]
-    assert isinstance(rows(TensorDataset(x, y)), InMemory)
-    assert isinstance(rows(Squares()), Loaded)
+    assert rows(TensorDataset(x, y)).in_memory is not None
+    assert rows(Squares()).in_memory is None
 
 
 def test_intervals_stay_intervals():
@@ -113,6 +113,7 @@ def test_data_that_do_not_fit_are_refused(data, message):
         (X, r"must be a pair \(inputs, targets\) or a Dataset of such pairs with a length, got Tensor"),
         ((X, Y, Y, Y), "got tuple"),
         (iter([]), "got list_iterator"),
+        (DataLoader(TensorDataset(X, Y)), "got DataLoader"),
     ],
 )
 def test_data_of_the_wrong_kind_are_refused(data, message):

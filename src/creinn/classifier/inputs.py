@@ -93,7 +93,7 @@ def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
         'row 17 of the inputs holds nan at index (17, 1)'
     """
     for path, part in _parts(x).items():
-        for tensor in _floating(part):
+        for tensor in floating(part):
             # a sum is quicker, and finite only if all that is added is
             if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
                 row, *rest = at = first_index(~tensor.isfinite())
@@ -104,7 +104,7 @@ def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
 
 def rows_not_finite(x: Any) -> Tensor:
     """Which rows hold NaN or an infinite number."""
-    return torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in _floating(x)]).any(0)
+    return torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in floating(x)]).any(0)
 
 
 def without_gaps(x: Any) -> Any:
@@ -142,7 +142,8 @@ def _rows(x: Any) -> dict[str, int | None]:
     return {name: len(part) if _is_part(part) and part.ndim else None for name, part in _parts(x).items()}
 
 
-def _floating(x: Any) -> list[Tensor]:
+def floating(x: Any) -> list[Tensor]:
+    """All tensors of floating numbers inside ``x``; two of an interval."""
     return [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
 
 

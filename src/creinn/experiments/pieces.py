@@ -33,8 +33,7 @@ from creinn.nn.parameters import IntervalParameters
 from creinn.training import TrainConfig, fit
 from creinn.training.history import Row
 from creinn.training.loop import choose_device
-from creinn.training.seeding import derived_seed
-from creinn.training.start import credal
+from creinn.training.start import credal, derived_seed
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded
 _FITTED_ON = 256  # images, where inference is timed

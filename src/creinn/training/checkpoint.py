@@ -1,8 +1,7 @@
 """The files of one run: last and best checkpoint and the history, written as epochs end and read when a run goes on.
 
 A checkpoint is one safetensors file with all that a run needs to go on as if it had never stopped: whole, or not there.
-No state of random generators is kept: each epoch starts from a seed of its own. A run goes on only where model, data
-and settings are those of the checkpoint, which its fingerprint tells.
+A run goes on only where model, data and settings are those of the checkpoint, which its fingerprint tells.
 """
 
 import dataclasses
@@ -62,10 +61,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 class RunFiles:
-    """Keeps the state of a run at the end of its last epoch, in memory and in ``config.directory``.
-
-    Without a directory there are no files; the best weights are then kept in memory, if they are asked for.
-    """
+    """Keeps the state of a run at the end of its last epoch, in memory and in ``config.directory``, if there is one."""
 
     def __init__(
         self,
@@ -85,23 +81,24 @@ class RunFiles:
         """Go on from the last checkpoint, which must be of this run, or write the first one; the history so far."""
         if self._folder is None:
             return []
-        path, rows = self._folder / LAST, []
-        if path.is_file():
+        path, rows = self._folder / LAST, list[Row]()
+        if not path.is_file():
+            self._capture(rows).write(path)
+        else:
             checkpoint = read_checkpoint(path)
             _check_fingerprint(checkpoint.fingerprint, self._fingerprint, path)
-            if len(checkpoint.rows) > self._config.epochs:
+            rows = list(checkpoint.rows)
+            if len(rows) > self._config.epochs:
                 raise ValueError(
-                    f"{path} is {len(checkpoint.rows)} epochs old, but only {self._config.epochs} are asked for. "
+                    f"{path} is {len(rows)} epochs old, but only {self._config.epochs} are asked for. "
                     f"Use another directory, or ask for more epochs."
                 )
-            rows = self._restore(checkpoint)
+            self._restore(checkpoint)
             best = best_index(rows)
             if best is not None and (self._folder / BEST).is_file():
                 found = read_checkpoint(self._folder / BEST)
                 # a kill may have come between writing best and last: then it is not that of these rows
                 self._best = found if len(found.rows) == best + 1 else None
-        else:
-            self._capture(rows).write(path)
         write_bytes(self._folder / HISTORY, "".join(json.dumps(row) + "\n" for row in rows).encode())
         return rows
 
@@ -134,15 +131,16 @@ class RunFiles:
         for name in (BEST, LAST):
             if name in self._unwritten:
                 self._unwritten[name].write(folder / name)
-                del self._unwritten[name]
+                del self._unwritten[name]  # only now: Ctrl-C may have come before
 
     def _capture(self, rows: list[Row]) -> Checkpoint:
         state = self._optimizer.state_dict()["state"]
-        moments = {f"{index}/{name}": _copy(value) for index, values in state.items() for name, value in values.items()}
-        weights = {name: _copy(value) for name, value in self._model.state_dict().items()}
-        return Checkpoint(weights, moments, self._scaler.state_dict(), tuple(rows), self._fingerprint)
+        moments = {f"{index}/{name}": value for index, values in state.items() for name, value in values.items()}
+        tensors = (self._model.state_dict(), moments)
+        copies = ({name: value.detach().to("cpu", copy=True) for name, value in part.items()} for part in tensors)
+        return Checkpoint(*copies, self._scaler.state_dict(), tuple(rows), self._fingerprint)
 
-    def _restore(self, checkpoint: Checkpoint) -> list[Row]:
+    def _restore(self, checkpoint: Checkpoint) -> None:
         self._model.load_state_dict(checkpoint.weights)
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in checkpoint.optimizer.items():
@@ -151,7 +149,6 @@ class RunFiles:
         self._optimizer.load_state_dict(self._optimizer.state_dict() | {"state": state})
         if checkpoint.scaler and self._scaler.is_enabled():
             self._scaler.load_state_dict(checkpoint.scaler)
-        return list(checkpoint.rows)
 
 
 def _fingerprint(
@@ -178,22 +175,18 @@ def _check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Pa
             where = "is only in the checkpoint" if changed.startswith("-") else "is not in the checkpoint"
             raise ValueError(f"{path} belongs to another {part}: {changed[2:].strip()!r} {where}. {advice}")
     defaults = dataclasses.asdict(TrainConfig())  # of settings that did not exist when the checkpoint was written
-    for name in found["settings"].keys() | expected["settings"].keys():
-        before, now = found["settings"].get(name, defaults.get(name)), expected["settings"].get(name)
-        if before != now:
-            raise ValueError(f"{path} was written with {name}={before}, but now {name}={now}. {advice}")
-    for name in ("train_data", "val_data", "augment"):
-        if found[name] != expected[name]:
-            raise ValueError(f"{path} was written with {name} {found[name]}, but now it is {expected[name]}. {advice}")
+    data = ("train_data", "val_data", "augment")
+    before = defaults | found["settings"] | {name: found[name] for name in data}
+    now = expected["settings"] | {name: expected[name] for name in data}
+    for name in {**found["settings"], **now}:
+        old, new = before.get(name), now.get(name)
+        if old != new:
+            raise ValueError(f"{path} was written with {name}={old}, but now {name}={new}. {advice}")
 
 
 def _text(value: Any) -> str:
     """``repr`` without addresses in memory, which differ from process to process."""
     return re.sub(r"0x[0-9a-fA-F]+", "", repr(value))
-
-
-def _copy(value: Tensor) -> Tensor:
-    return value.detach().to("cpu", copy=True)
 
 
 def _append(path: Path, line: str) -> None:

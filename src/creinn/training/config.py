@@ -21,23 +21,19 @@ class TrainConfig:
         batch_size: Rows per step. A last batch of a single row joins the one before it, for batch norm needs two.
         learning_rate: Of Adam, at the start.
         train: ``"all"`` parameters, or the ``"radii"`` alone: those of weights and biases, and the scale and shift of
-            the radius in batch norms. Centres and their statistics then stay bit for bit, and the network of centres
-            predicts as before, in training too. For converted networks; a model without radii is refused.
+            the radius in batch norms. The network of centres then predicts as before, bit for bit.
         milestones: Numbers of finished epochs at which the learning rate is multiplied by ``gamma``.
         gamma: See ``milestones``.
-        seed: Decides the order of rows, the augmentation and all randomness inside the network, not the initial
-            weights: these are the model's.
+        seed: Decides all randomness but the initial weights, which are the model's.
         class_weight: Weight of each class in the loss; ``"balanced"`` is inverse to the class counts.
         device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
         mixed_precision: Compute in half precision where that is safe: bfloat16 on a CPU, float16 on a GPU.
-        deterministic: Ask torch for deterministic algorithms only. On a CPU runs are repeatable without it. On CUDA the
-            environment variable ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` must be set as well.
-        directory: Where to keep ``last.safetensors``, ``best.safetensors`` and ``history.jsonl``, and where to resume
-            from. ``None`` writes nothing.
+        deterministic: Ask torch for deterministic algorithms only. A CPU needs it not; with CUDA the environment
+            variable ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` must be set as well.
+        directory: Where to keep checkpoints and ``history.jsonl``, and to resume from. ``None`` writes nothing.
         checkpoint_every: Epochs from one checkpoint to the next.
         patience: Stop after so many epochs without a better validation loss; ``None`` never does.
-        keep: Which weights the model has at the end: the ``"last"`` (the paper), or those of the ``"best"``
-            validation loss.
+        keep: Weights at the end: the ``"last"`` (the paper), or those of the ``"best"`` validation loss.
         workers: Processes that load the rows of a torch ``Dataset``; data in memory need none.
         progress: Whether to show a progress bar.
 
@@ -95,7 +91,7 @@ class TrainConfig:
             weights = _as_tuple("class_weight", self.class_weight)
             for weight in weights:
                 _check_positive("each of class_weight", weight)
-            object.__setattr__(self, "class_weight", tuple(map(float, weights)))
+            object.__setattr__(self, "class_weight", weights)
 
     def learning_rate_at(self, epoch: int) -> float:
         """Learning rate of the epoch that ``epoch`` finished ones precede."""

@@ -5,16 +5,14 @@ In: a model and a batch. Out: a table that says which layers keep their interval
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs
-from creinn.classifier.inputs import find_not_finite, rows_not_finite
+from creinn.classifier.inputs import find_not_finite, floating, rows_not_finite
 from creinn.classifier.network import Call, recording
 from creinn.interval import Interval
 from creinn.nn.parameters import IntervalParameters
@@ -22,7 +20,6 @@ from creinn.numerics import first_index
 from creinn.training.data import Batch
 
 _NEVER = 2**31 - 1
-_OVERFLOW = "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,10 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """What the numbers mean, in words."""
+        overflow = "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
         sentences = {
             "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
-            _OVERFLOW: [x.path for x in self.layers if x.nonfinite][:1],
+            overflow: [x.path for x in self.layers if x.nonfinite][:1],
             "Dead radii: no radius gets a gradient in {}.": [x.path for x in self.layers if x.no_gradient == 1],
             "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
         }
@@ -79,13 +77,8 @@ class Diagnosis:
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
     """Run ``model`` on a batch, forwards and backwards, and report on every layer that gives intervals.
 
-    The model runs in the mode it is in (``train()`` or ``eval()``) and is left as it was: no gradient is stored, batch
-    norm statistics and the caller's random state are put back.
-
-    Args:
-        model: A classifier with a loss, such as :class:`creinn.CreINN`.
-        x: Inputs ``(N, ...)``, a tensor or an interval.
-        y: Targets ``(N,)`` for the loss; random classes by default.
+    The model runs in the mode it is in and is left as it was: no gradient, statistic or random state changes. Without
+    targets ``y`` ``(N,)`` the loss is that of random classes.
 
     Raises:
         TypeError: If the model has no loss, or no layer that gives intervals.
@@ -104,27 +97,29 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
     if y is None:
         y = torch.randint(model.num_classes, (len(x),), generator=torch.Generator().manual_seed(0))
     random_state = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
-    with _buffers_kept(model), random_state, torch.enable_grad():
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}  # the model keeps its own
+    with random_state, torch.enable_grad():
         with recording(_layers(model)) as calls:
-            prediction = model(x)
+            prediction = torch.func.functional_call(model, buffers, (x,))
         loss = model.loss(prediction, y.to(reference.device))
-        layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
-        live = [radius for layer in layers for radius in layer.radii().values() if radius.requires_grad]
-        gradients = dict(zip(live, torch.autograd.grad(loss, live, allow_unused=True), strict=True)) if live else {}
+        radii = [r for part in model.modules() if isinstance(part, IntervalParameters) for r in part.radii().values()]
+        live = [radius for radius in radii if radius.requires_grad]
+        found = torch.autograd.grad(loss, live, allow_unused=True, materialize_grads=True) if live else ()
+        gradients = dict(zip(live, found, strict=True))
     named = _with_paths(model, calls)
-    found = tuple(_diagnose(path, call, gradients) for path, call in named if isinstance(call.output, Interval))
-    if not found:
+    layers = tuple(_diagnose(path, call, gradients) for path, call in named if isinstance(call.output, Interval))
+    if not layers:
         raise TypeError(
             f"diagnose looks at interval networks, but no layer of this {type(model).__name__} gives intervals."
         )
-    return Diagnosis(found, loss.item(), (prediction.upper - prediction.lower).mean().item())
+    return Diagnosis(layers, loss.item(), (prediction.upper - prediction.lower).mean().item())
 
 
 class Guard:
     """Watches losses and gradients on the device, and stops all updates from the first that is not finite.
 
-    The optimiser must be a fused one: it skips a step whose ``found_inf`` is 1, without the host having to look. So the
-    weights that led to the failure are still there when the host looks at last.
+    A fused optimiser, as it must be, skips a step whose ``found_inf`` is 1. So the weights that led to the failure are
+    still there when the host looks at last.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
@@ -187,40 +182,27 @@ def _with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple
         yield paths[call.module] + (f"#{number}" if number > 1 else ""), call
 
 
-def _diagnose(path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor | None]) -> LayerDiagnosis:
+def _diagnose(path: str, call: Call, gradients: Mapping[Tensor, Tensor]) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
     width = upper - lower
     radii = list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
-    count = sum(radius.numel() for radius in radii)
-    zero = sum(int((radius <= 0).sum()) for radius in radii)
-    dead = 0
-    for radius in radii:
-        gradient = gradients.get(radius)
-        dead += radius.numel() if gradient is None else int((gradient == 0).sum())
     return LayerDiagnosis(
         path=path,
         kind=type(call.module).__name__,
         mean_width=width.mean().item(),
         max_width=width.max().item(),
-        zero_radii=zero / count if count else None,
-        no_gradient=dead / count if count else None,
+        zero_radii=_share(radius <= 0 for radius in radii),
+        no_gradient=_share(gradients.get(radius, torch.zeros_like(radius)) == 0 for radius in radii),
         inverted=int((lower > upper).sum()),
         nonfinite=int((~(lower.isfinite() & upper.isfinite())).sum()),
     )
 
 
+def _share(masks: Iterable[Tensor]) -> float | None:
+    values = [mask.flatten() for mask in masks]
+    return torch.cat(values).double().mean().item() if values else None
+
+
 def _is_finite(value: Any) -> bool:
     """Whether all floating tensors inside ``value`` (a tensor, an interval, a tuple of them, ...) are finite."""
-    tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, Tensor) and t.is_floating_point()]
-    return all(bool(tensor.isfinite().all()) for tensor in tensors)
-
-
-@contextmanager
-def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                buffer.copy_(before[name])
+    return all(bool(tensor.isfinite().all()) for tensor in floating(value))

@@ -1,5 +1,6 @@
 """What happened in a training run, epoch by epoch, and the sums over batches that its numbers come from."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class History:
 
 
 def best_index(rows: Sequence[Row]) -> int | None:
-    """Index of the row of least validation loss, or ``None`` if there is no such loss."""
+    """Index of the row of least validation loss, if there is any."""
     losses = [(loss, index) for index, row in enumerate(rows) if (loss := row["val_loss"]) is not None]
     return min(losses)[1] if losses else None
 
@@ -61,10 +62,8 @@ class Running:
     """Loss, accuracy and mean width over batches, summed on the device so that no step waits for a number."""
 
     def __init__(self, device: torch.device) -> None:
-        precise = torch.float32 if device.type == "mps" else torch.float64
-        self._sums = torch.zeros(4, dtype=precise, device=device)
+        self._sums = torch.zeros(4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
         self._rows = 0
-        self._has_width = False
 
     @torch.no_grad()
     def add(self, prediction: Prediction, loss: Tensor, target: Tensor, weight: Tensor | None) -> None:
@@ -72,14 +71,12 @@ class Running:
         rows = len(target)
         mass = torch.full_like(self._sums[0], rows) if weight is None else weight_per_row(weight, target).sum()
         correct = (prediction.label == target).sum()
-        self._has_width = isinstance(prediction, CredalSet)
-        width = rows * prediction.width.mean() if isinstance(prediction, CredalSet) else mass
+        width = rows * prediction.width.mean() if isinstance(prediction, CredalSet) else torch.full_like(mass, math.nan)
         self._sums += torch.stack([x.to(self._sums.dtype) for x in (mass, loss * mass, correct, width)])
         self._rows += rows
 
     def means(self, prefix: str = "") -> Row:
         """Means over all rows so far; waits for the device. What is not finite or does not apply is ``None``."""
         mass, loss, correct, width = self._sums.tolist()
-        values = {"loss": loss / mass, "accuracy": correct / self._rows}
-        values["width"] = width / self._rows if self._has_width else float("nan")
-        return {prefix + name: value if abs(value) < float("inf") else None for name, value in values.items()}
+        values = {"loss": loss / mass, "accuracy": correct / self._rows, "width": width / self._rows}
+        return {prefix + name: value if math.isfinite(value) else None for name, value in values.items()}

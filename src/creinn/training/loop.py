@@ -20,11 +20,10 @@ from creinn.classifier.base import Classifier, Prediction, evaluating
 from creinn.nn import BatchNorm1d
 from creinn.training.checkpoint import RunFiles
 from creinn.training.config import TrainConfig
-from creinn.training.data import Augment, Batch, InMemory, Rows, as_rows, shuffled
+from creinn.training.data import Augment, Batch, Rows, shuffled
 from creinn.training.diagnose import Guard, explain_failure
 from creinn.training.history import History, Row, Running, is_out_of_patience
-from creinn.training.seeding import derived_seed, own_randomness, seed_everything
-from creinn.training.start import start_training, training_only
+from creinn.training.start import derived_seed, own_randomness, seed_everything, start_training, training_only
 
 REFRESH_SECONDS = 0.5  # how often the host asks the device for numbers
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
@@ -39,10 +38,9 @@ def fit(
 ) -> History:
     """Train ``model`` in place; it ends in eval mode, on the device of the configuration.
 
-    With ``config.directory`` a run that was killed at any moment, or interrupted by Ctrl-C, goes on from its last
-    checkpoint when ``fit`` is called with the same arguments, or more epochs, again. An interrupted epoch starts anew.
-    The run ends with the weights that it would have had without the interruption: bit for bit on the same machine, with
-    the same torch, number of threads and order of data; elsewhere up to rounding.
+    With ``config.directory`` a run that was killed or interrupted by Ctrl-C at any moment goes on from its last
+    checkpoint when ``fit`` is called with the same arguments, or more epochs, again, and ends with the weights that it
+    would have had anyway: bit for bit on the same machine, with the same torch, number of threads and order of data.
 
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
@@ -50,9 +48,9 @@ def fit(
             pairs. Inputs may be an :class:`creinn.Interval`; those of an ordinary network a dict or tuple of tensors.
             Of ``(inputs, targets, weights)`` the weights ``(N,)``, positive, are those of the rows in the loss.
         val_data: The same, for the validation columns of the history, for ``patience`` and the best checkpoint.
-        config: Settings; the defaults of :class:`TrainConfig` if ``None``.
-        augment: ``augment(x, generator)`` changes a batch of inputs, a tensor or an interval, with all its randomness
-            taken from ``generator``; it must treat both bounds of an interval alike.
+        config: Settings; by default those of :class:`TrainConfig`.
+        augment: ``augment(x, generator)`` changes a batch of inputs, both bounds of an interval alike, with all its
+            randomness taken from ``generator``.
 
     Returns:
         The history. After Ctrl-C its ``interrupted`` is true, and the model has the weights of that moment.
@@ -66,19 +64,13 @@ def fit(
     """
     config = TrainConfig() if config is None else config
     _check_model(model)
-    with training_only(model, config.train):
-        return _run(model, train_data, val_data, config, augment)
-
-
-def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig, augment: Augment | None) -> History:
     device = choose_device(config.device)
     like = next(p for p in model.to(device).parameters() if p.is_floating_point())
-    train = as_rows(train_data, model.num_classes, like, "train_data", config.workers)
-    val = None if val_data is None else as_rows(val_data, model.num_classes, like, "val_data", config.workers)
+    train = Rows(train_data, model.num_classes, like, "train_data", config.workers)
+    val = None if val_data is None else Rows(val_data, model.num_classes, like, "val_data", config.workers)
     _check_plan(model, train, val, config)
     _set_class_weights(config, model.num_classes, like, train, val)
     steps = len(shuffled(len(train), config.batch_size, torch.Generator()))
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], config.learning_rate, fused=True)
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
     scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
 
@@ -96,10 +88,12 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
                 running.add(*forward(batch), batch.y, batch.weight)
         return running.means("val_")
 
-    with own_randomness(device, config.deterministic):
+    with training_only(model, config.train), own_randomness(device, config.deterministic):
         seed_everything(derived_seed(config.seed, 0))
-        if isinstance(train, InMemory):
-            model.before_training(train.inputs, train.targets, steps * config.epochs)
+        if train.in_memory is not None:
+            model.before_training(*train.in_memory, steps * config.epochs)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.Adam(trained, config.learning_rate, fused=True)
         files = RunFiles(config, model, optimizer, scaler, (train, val, augment))
         rows = files.resume()
         interrupted = False
@@ -151,10 +145,10 @@ def _run(model: Classifier, train_data: Any, val_data: Any, config: TrainConfig,
             bar.close()
         files.ended(interrupted)
         model.eval()
-        if isinstance(train, InMemory) and not interrupted:
+        if train.in_memory is not None and not interrupted:
             seed_everything(derived_seed(config.seed, config.epochs + 1))
             held_out = None if val is None else ((x, y) for _, x, y, _ in val.in_order(config.batch_size))
-            model.after_training(train.inputs, train.targets, held_out)
+            model.after_training(*train.in_memory, held_out)
     return History(tuple(rows), interrupted)
 
 
@@ -203,9 +197,9 @@ def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, trai
     if train.row_weights is not None:
         raise ValueError("Weights are given of rows and of classes. Multiply those of the rows, and drop class_weight.")
     if config.class_weight == "balanced":
-        if not isinstance(train, InMemory):
+        if train.in_memory is None:
             raise ValueError("class_weight='balanced' needs train_data in memory. Pass the weights as numbers instead.")
-        counts = torch.bincount(train.targets.cpu(), minlength=num_classes).clamp_min(1).double()
+        counts = torch.bincount(train.in_memory[1].cpu(), minlength=num_classes).clamp_min(1).double()
         weights = (len(train) / (num_classes * counts)).to(like)
     elif len(config.class_weight) != num_classes:
         raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")
@@ -236,7 +230,7 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
     if min(len(train), config.batch_size) == 1 and any(isinstance(part, norms) for part in model.modules()):
         found = "train_data has a single row" if len(train) == 1 else "batch_size is 1"
         raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
-    if not isinstance(train, InMemory) and model.needs_data_in_memory:
+    if train.in_memory is None and model.needs_data_in_memory:
         raise TypeError(f"{type(model).__name__} needs train_data in memory: pass a pair of tensors (inputs, targets).")
 
 

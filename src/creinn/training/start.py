@@ -1,9 +1,14 @@
-"""Training that starts from a trained network: a CreINN around it, and runs that learn its radii alone."""
+"""How a run starts: its random numbers, the parts that it trains, and a CreINN around a network that is trained.
 
+Randomness is a function of the seed and the epoch alone, so that no state of a generator needs to be kept.
+"""
+
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
@@ -12,6 +17,34 @@ from creinn.graph.convert import convert
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters
 from creinn.rivals.snn import SNN
+
+
+def derived_seed(seed: int, epoch: int) -> int:
+    """A seed for one epoch of a run; different for every pair of arguments."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch on all devices, NumPy and Python."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (transforms of others may use it)
+
+
+@contextmanager
+def own_randomness(device: torch.device, deterministic: bool) -> Iterator[None]:
+    """Leave the caller's generators, and the choice of deterministic algorithms, as they were before."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    mode = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.use_deterministic_algorithms(mode or deterministic, warn_only=warn_only and not deterministic)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
@@ -36,10 +69,9 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
 
 @contextmanager
 def training_only(model: torch.nn.Module, part: str) -> Iterator[None]:
-    """Let gradients reach only that part of ``model``; afterwards everything is as it was.
+    """Let gradients reach only that part of ``model``, see :attr:`TrainConfig.train`; then all is as it was.
 
-    ``"radii"``, which there must be, are those of weights and biases, and the radius's scale and shift in interval
-    batch norms. Centres, their norms and all else get no gradient. What had none before gets none now.
+    What had no gradient before gets none now.
     """
     if part == "all":
         yield
