@@ -94,17 +94,15 @@ class Classifier(torch.nn.Module):
         """Predict in batches, in eval mode and without gradients; results stay on the model's device.
 
         Args:
-            x: Inputs ``(N, ...)`` as a tensor, an array or an :class:`Interval`, or a dict or tuple of these, which
-                reaches an ordinary network as it is; or an iterable of batches such as a DataLoader. Of a batch that
-                is a tuple or list, the first entry is taken.
+            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of these; or an
+                iterable of batches such as a DataLoader, of which the first entry is taken if they are tuples or lists.
             batch_size: Rows that are predicted at once, unless ``x`` gives batches.
             missing: What becomes of rows that hold NaN or an infinite number: ``"refuse"``, or ``"vacuous"``, the set
                 of all distributions, which only credal classifiers have.
 
         Raises:
             TypeError: If ``x`` is something else.
-            ValueError: If there is nothing to predict, a row is missing values, ``batch_size`` is not positive, or the
-                network gives no logits.
+            ValueError: If there is nothing to predict, a row lacks values, or the network gives no logits.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
@@ -115,14 +113,12 @@ class Classifier(torch.nn.Module):
         with evaluating(self), torch.no_grad():
             for batch in batches(x, batch_size):
                 batch = placed(batch, like.device, like.dtype)
-                lacking = None
-                if where := find_not_finite(batch, first=sum(map(len, parts))):
-                    if missing == "refuse":
-                        raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
-                    lacking, batch = rows_not_finite(batch), without_gaps(batch)
-                self.check_network(batch)
-                prediction = self(batch)
-                parts.append(prediction if lacking is None else self._vacuous(prediction, lacking))
+                where = find_not_finite(batch, first=sum(map(len, parts)))
+                if where and missing == "refuse":
+                    raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
+                filled = without_gaps(batch) if where else batch
+                self.check_network(filled)
+                parts.append(self._vacuous(self(filled), rows_not_finite(batch)) if where else self(filled))
         if not parts:
             raise ValueError("Nothing to predict: the data are empty.")
         return self.prediction_type.concatenate(parts)
@@ -134,11 +130,7 @@ class Classifier(torch.nn.Module):
         )
 
     def check_network(self, x: Inputs) -> None:
-        """Refuse a network that gives no logits, or cannot be run, on the first rows of ``x``; each is asked once.
-
-        Raises:
-            ValueError: If there is such a network.
-        """
+        """Refuse a network that gives no logits, or cannot be run, on the first rows of ``x``; each is asked once."""
         for part in self.modules():
             if isinstance(part, Classifier) and hasattr(part, "network") and not part.gives_logits:
                 device = next(part.parameters()).device

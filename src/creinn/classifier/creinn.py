@@ -16,7 +16,7 @@ from torch import Tensor
 from creinn import nn as inn
 from creinn.classifier.base import Classifier, Inputs, Missing, common_classes
 from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
-from creinn.classifier.inputs import find_not_finite, labelled_batches, placed
+from creinn.classifier.inputs import as_classes, find_not_finite, labelled_batches, placed
 from creinn.classifier.network import as_logits, check_network, check_places, find_head, named_stages, observe, pooled
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -60,30 +60,25 @@ class _Credal(Classifier):
 class CreINN(_Credal):
     """Credal-set interval neural network.
 
-    The logits pass batch norm, then Interval SoftMax (IntSoftMax); one logit makes a binary classifier. Forms:
-
-    * An interval network in mode ``"paper"``: Interval Batch Normalization and softmax of the paper, heuristics for
-      containment. The form to compare results with. ``"scaled"`` has norms that keep the order of radii instead.
-    * ``"sound"``: every batch norm and the softmax keep containment. In eval mode the credal set then contains the
-      probabilities of every ordinary network inside the weight intervals. Needs small radii: ``nn.scale_radii_``.
-    * With ``distance``, in any mode: inputs whose features are far from the training data get wider sets. In the
-      recommended form, CreINN-D, ``network`` is an ordinary one, trained and run at its own cost; the radius enters at
-      the logits alone. The distance is fitted when :func:`creinn.fit` ends, or by :meth:`fit_distance`; it plays no
-      part in training mode.
+    The logits pass batch norm, then Interval SoftMax (IntSoftMax); one logit makes a binary classifier.
 
     Args:
         network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
             ordinary one, which takes what it was made for: tensors of any dtype, or a dict or tuple of them.
-        mode: ``"paper"``, ``"scaled"`` or ``"sound"``. Interval batch norms in ``network`` are switched to it.
+        mode: ``"paper"``: Interval Batch Normalization and softmax of the paper, heuristics for containment;
+            ``"scaled"``: norms keep the order of radii; ``"sound"``: norms and softmax keep containment. In eval mode
+            the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
+            be small, see ``nn.scale_radii_``. Interval batch norms in ``network`` are switched to the mode.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits.
-        distance: ``True`` chooses its scale on held-out data, a number fixes it; ``None`` or ``False`` for none.
-        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, in the mean.
-            ``None`` takes the stages that a network names itself (``network.stages``, as our ResNets do), or else what
-            enters the last linear layer.
+        distance: Inputs whose features are far from the training data get wider sets, in eval mode. ``True`` chooses
+            the scale on held-out data, a number fixes it. Fitted when :func:`creinn.fit` ends, or by
+            :meth:`fit_distance`. Around an ordinary network this is CreINN-D, the recommended form.
+        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, in the mean; by
+            default ``network.stages``, where that names some, as in our ResNets, or what enters the last linear layer.
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see :func:`creinn.bounds_cross_entropy`.
-        head: Path of the module of ``network`` whose output are the logits and whose input are the features, for
-            networks that return more than logits, or whose head is not found by itself.
+        head: Path of the module of ``network`` whose output are the logits and whose input are the features, where it
+            returns more than logits, or its head is not found by itself.
 
     Raises:
         ValueError: If an option is unknown, the network has no interval layer and there is no distance either, or it
@@ -160,7 +155,9 @@ class CreINN(_Credal):
         """
         x = self._inputs(x)
         if self.distance_radius is None or self.training:
-            self._warn_of_skipped_distance()
+            if self.distance_radius is not None and self.distance_radius.has_data and not self._has_warned:
+                self._has_warned = True
+                warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=4)
             logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
             return credal_set(self._normalised(logits), self.mode, training=self.training)
         outputs, logits = observe(self.network, x, self.distance_at, self.head)
@@ -184,7 +181,7 @@ class CreINN(_Credal):
     def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
         """Forget the distance: it belongs to features that are about to change."""
         if self.distance_radius is not None:
-            self.distance_radius.reset()
+            self._add_distance()
 
     def after_training(
         self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
@@ -201,15 +198,11 @@ class CreINN(_Credal):
         held_out: tuple[Inputs, Tensor] | Iterable[tuple[Inputs, Tensor]] | None = None,
         batch_size: int = 256,
     ) -> "CreINN":
-        """Make the radius of the logits grow with the distance from training data; one pass over these.
+        """Make the radius of the logits grow with the distance from training data, in one pass over these.
 
-        Works for any network whose head can be found, or whose modules at ``distance_at`` run once; see
-        :mod:`creinn.classifier.network`. A model that was built without ``distance`` gets one, as with
-        ``distance=True``. Returns the model, in eval mode, since the distance plays no part in training mode.
-
-        The scale, unless ``distance`` is a number, is the largest one up to which predictions on ``held_out`` hardly
-        suffer (:func:`creinn.classifier.distance.choose_scale`), or else on a sixth of the training data. The network
-        has learnt these, so that choice is optimistic; it goes up to 0.3 only.
+        A model that was built without ``distance`` gets one. Returns the model, in eval mode. The scale, unless
+        ``distance`` is a number, is the largest up to which predictions on ``held_out``, or else on a sixth of the
+        training data, hardly suffer: see :mod:`creinn.classifier.distance`.
 
         Args:
             x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.
@@ -226,8 +219,8 @@ class CreINN(_Credal):
             self._add_distance()
         assert self.distance_radius is not None
         self.eval()
-        train = self._observe(x if y is None else (x, y), batch_size, "The training data")
-        new = None if held_out is None else self._observe(held_out, batch_size, "The held-out data")
+        train = self._observe(x if y is None else (x, y), batch_size, "the training data")
+        new = None if held_out is None else self._observe(held_out, batch_size, "the held-out data")
         scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
         fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
         return self
@@ -239,12 +232,6 @@ class CreINN(_Credal):
         self.distance_radius = DistanceRadius(max(1, len(self.distance_at)), self.num_classes)
         like = next(self.network.parameters())
         self.distance_radius.to(like.device, like.dtype)
-
-    def _warn_of_skipped_distance(self) -> None:
-        radius = self.distance_radius
-        if radius is not None and radius.distances[0].median.numel() > 0 and not self._has_warned:
-            self._has_warned = True
-            warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=5)
 
     def _check_network(self, x: Inputs) -> None:
         measures = self.distance_radius is not None
@@ -272,23 +259,16 @@ class CreINN(_Credal):
         """Features to measure, normalised logits and classes of all rows."""
         like = next(self.network.parameters())
         parts: list[Observed] = []
-        rows = 0
         for x, y in labelled_batches(data, batch_size, name):
             x = placed(x, like.device, like.dtype)
-            if where := find_not_finite(x, name[0].lower() + name[1:], rows):
+            if where := find_not_finite(x, name, first=sum(len(part.labels) for part in parts)):
                 raise ValueError(f"{where}. Impute or drop it first.")
             self.check_network(x)
             outputs, logits = observe(self.network, self._inputs(x), self.distance_at, self.head)
-            labels, count = torch.as_tensor(y, device=like.device).long(), len(logits)
-            if labels.shape != (count,) or bool(((labels < 0) | (labels >= self.num_classes)).any()):
-                raise ValueError(
-                    f"{name} need one class in 0 .. {self.num_classes - 1} per row, but {count} rows have classes of "
-                    f"shape {tuple(labels.shape)} in {sorted(set(labels.flatten().tolist()))}."
-                )
+            labels = as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
             parts.append(Observed(self._measured(outputs), self._normalised(logits), labels))
-            rows += count
         if not parts:
-            raise ValueError(f"{name} are empty: there is nothing to fit a distance to.")
+            raise ValueError(f"{name.capitalize()} are empty: there is nothing to fit a distance to.")
         features, logits, classes = zip(*parts, strict=True)
         return Observed(tuple(map(cat, zip(*features, strict=True))), cat(logits), torch.cat(classes))
 
@@ -298,9 +278,8 @@ class Ensemble(_Credal):
 
     Args:
         members: CreINNs with the same number of classes.
-        combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN), which is reachable
-            again; or ``"envelope"``, the smallest intervals that contain every member's set, so that disagreement
-            counts as epistemic uncertainty.
+        combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN); or ``"envelope"``, the
+            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty.
     """
 
     def __init__(self, members: Sequence[CreINN], combine: Combine = "average") -> None:
@@ -320,9 +299,8 @@ def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, train
     """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
 
     Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
-    that of every logit, and the label stays that of the logits: the sets contain those without it, so it is not ruled
-    out. A row that has overflowed on its way, so that a logit is NaN or infinite, gets the vacuous set: [0, 1] for
-    every class. In ``training`` it stays NaN, for training to stop at. Logits in half precision are made float32.
+    that of every logit; the label stays that of the logits. A row with a logit that is NaN or infinite gets the vacuous
+    set, but in ``training`` stays NaN, for training to stop at. Logits in half precision are made float32.
     """
     if radius is not None:
         wide = credal_set(add_radius(logits, radius), mode)

@@ -240,13 +240,10 @@ class DistanceRadius(torch.nn.Module):
         self.register_buffer("scale", torch.zeros(()))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
-    def reset(self) -> None:
-        """Forget the data: radii are 0 again."""
-        for distance in self.distances:
-            for name, tensor in distance.named_buffers():
-                setattr(distance, name, tensor.new_empty(0))
-        self.scale.zero_()
-        self.fitted.zero_()
+    @property
+    def has_data(self) -> bool:
+        """Whether the distances are fitted; unlike ``fitted``, known without waiting for the device."""
+        return self.distances[0].median.numel() > 0
 
     @torch.no_grad()
     def fit(self, features: Features, labels: Tensor, new: Features | None = None) -> None:
@@ -256,14 +253,14 @@ class DistanceRadius(torch.nn.Module):
         self.fitted.fill_(True)
 
     def excess(self, features: Features) -> Tensor:
-        """How much farther than usual, ``(N,)``: 0 up to the median distance, 1 at twice that, huge on overflow."""
+        """How much farther than usual: 0 up to the median distance, 1 at twice that, huge on overflow."""
         relative = [distance(part) for distance, part in zip(self.distances, features, strict=True)]
         excess = (torch.stack(relative).mean(0) - 1).clamp_min(0)
         return excess.nan_to_num(nan=torch.finfo(excess.dtype).max)
 
     def forward(self, features: Features) -> Tensor:
         """Radii ``(N,)``."""
-        if self.distances[0].median.numel() == 0:
+        if not self.has_data:
             return as_interval(features[0]).lower.new_zeros(len(features[0]))
         return self.scale * self.excess(features)
 

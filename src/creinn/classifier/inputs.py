@@ -19,9 +19,7 @@ from creinn.numerics import first_index
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
     """Inputs in batches of rows; of an iterable of batches, each one, without the targets that may come with it."""
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        x = as_inputs(x)
-        for start in range(0, count_rows(x), batch_size):
-            yield take(x, slice(start, start + batch_size))
+        yield from _split(as_inputs(x), batch_size)
         return
     if not isinstance(x, Iterable):
         raise TypeError(f"Expected inputs or an iterable of batches, got {type(x).__name__}.")
@@ -33,16 +31,29 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterator[tuple[An
     """Inputs and classes in batches, from a pair of both, or from an iterable of such pairs."""
     is_pair = isinstance(data, tuple | list) and len(data) == 2
     if is_pair and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1])):
-        x, y = as_inputs(data[0]), data[1]
-        if count_rows(x) != len(y):
-            raise ValueError(f"{name} have {count_rows(x)} inputs but {len(y)} classes; there must be one for each.")
-        for start in range(0, len(y), batch_size):
-            yield take(x, slice(start, start + batch_size)), y[start : start + batch_size]
+        x, y = as_inputs(data[0]), torch.as_tensor(data[1])
+        if (rows := count_rows(x)) != len(y):
+            raise ValueError(f"{name.capitalize()} have {rows} inputs but {len(y)} classes, not one for each.")
+        yield from _split((x, y), batch_size)
         return
     for batch in data if isinstance(data, Iterable) else [data]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(f"{name} must be a pair (inputs, classes), or batches that are such pairs.")
+            raise TypeError(f"{name.capitalize()} must be a pair (inputs, classes), or batches that are such pairs.")
         yield as_inputs(batch[0]), batch[1]
+
+
+def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
+    """Targets as classes ``(N,)``, as many as there are rows; refuses what is none."""
+    targets, what = torch.as_tensor(targets), f"The targets of {name} must"
+    if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise TypeError(f"{what} be integers, the numbers of the classes, but are {targets.dtype}.")
+    if targets.ndim != 1 or rows not in (None, len(targets)):
+        raise ValueError(f"{what} have shape ({'N' if rows is None else rows},), got {tuple(targets.shape)}.")
+    if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
+        (at,) = first_index(bad)
+        found = f"target {at} is {int(targets[at])}"
+        raise ValueError(f"{what} lie in 0 .. {num_classes - 1} for {num_classes} classes, but {found}.")
+    return targets.long()
 
 
 def as_inputs(x: Any) -> Any:
@@ -127,8 +138,12 @@ def in_words(x: Any) -> str:
     return words[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(words)}"
 
 
+def _split(x: Any, batch_size: int) -> Iterator[Any]:
+    return (take(x, slice(start, start + batch_size)) for start in range(0, count_rows(x), batch_size))
+
+
 def _each(function: Callable[[Any], Any], x: Any) -> Any:
-    """Inputs of the same form with every tensor and interval changed; what else a dict or tuple may hold stays."""
+    """Every tensor and interval of inputs changed; what else a dict or tuple may hold stays."""
     return pytree.tree_map(lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part)
 
 

@@ -2,8 +2,7 @@
 
 Where the path of the head is given, its output are the logits and its input the features. A network with a method
 ``features`` and a layer ``head``, as those of :mod:`creinn.models`, is called by these names. Of any other the last
-``Linear`` of ``network.modules()`` is the head. Modules are observed by hooks that live as long as the pass, so such
-networks cannot be exported with ``strict=True``, nor called from several threads. Checks run once, on the first rows.
+``Linear`` is the head. Modules are observed by hooks for one pass: no ``strict=True`` export, no several threads.
 """
 
 import math
@@ -153,12 +152,16 @@ def check_network(
     head: str | None = None,
     measures: bool = False,
 ) -> None:
-    """Refuse a network that cannot be run on these rows, gives no logits, or no features where something ``measures``.
-
-    Raises:
-        ValueError: If there is anything to refuse; the message says what was found, and what to do.
-    """
-    output, who = _try_out(network, x), f"The network {type(network).__name__}"
+    """Refuse a network that cannot be run on these rows, gives no logits, or no features where these are measured."""
+    who = f"The network {type(network).__name__}"
+    try:
+        output = network(x)
+    except Exception as error:
+        advice = "" if isinstance(x, Tensor | Interval) else " It gets a dict or tuple as one argument."
+        if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
+            advice += " Integers reach it as they are: .float() makes numbers of them, Dataset.scaled() of images."
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{who} cannot be run on inputs of {in_words(x)}: {reason}.{advice}") from error
     if head is None:
         output = as_logits(output, logits)
     if measures or head is not None:
@@ -168,24 +171,11 @@ def check_network(
     check_logits(as_logits(output, logits), logits, who)
 
 
-def _try_out(network: torch.nn.Module, x: Any) -> Any:
-    try:
-        return network(x)
-    except Exception as error:
-        advice = "" if isinstance(x, Tensor | Interval) else " It gets a dict or tuple as one argument."
-        if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
-            advice += " Integers reach it as they are: .float() makes numbers of them, Dataset.scaled() of images."
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"The network {type(network).__name__} cannot be run on inputs of {in_words(x)}: {reason}.{advice}"
-        ) from error
-
-
 def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
     """Refuse what ``who`` gave for a few rows if it is not ``(N, count)``, or if these are probabilities.
 
-    Probabilities are told by the last operation, where autograd knows it, or by rows that sum to 1. Rows that are all
-    the same prove nothing: the bias of an untrained head may hold the log-frequencies of the classes.
+    These are told by the last operation, where autograd knows it, or by rows that sum to 1 and are not all the same:
+    the bias of an untrained head may hold the log-frequencies of the classes.
     """
     if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
         raise ValueError(f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}")
@@ -214,21 +204,24 @@ def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: s
     name = type(network).__name__
     paths = {layer: path for path, layer in network.named_modules()}
     with recording(layer for layer in paths if isinstance(layer, torch.nn.Linear)) as calls:
-        output = network(x)
+        output = as_interval(network(x))
     layer, ran = find_head(network), [call.module for call in calls]
-    if _names_features(network):
-        if not _alike(as_interval(observe(network, x)[1]), as_interval(output)):
-            raise ValueError(
-                f"The output of {name} is not head(features(x)), though it has both names. "
-                "Rename the method features, or make forward(x) equal to head(features(x))."
-            )
-    elif not ran or ran[-1] is not layer or ran.count(layer) != 1:
+    is_named = _names_features(network)
+    if not is_named and (not ran or ran[-1] is not layer or ran.count(layer) != 1):
         order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
         raise ValueError(
             f"The last linear layer of {name} in the order of its modules, {paths[layer]!r}, should "
             f"run once and after all others, but the linear layers ran in the order: {order}. {_ADVICE}"
         )
-    features = as_interval(observe(network, x)[0][0])
+    (outputs,), logits = observe(network, x)
+    features, logits = as_interval(outputs), as_interval(logits)
+    bounds = ((logits.lower, output.lower), (logits.upper, output.upper))
+    alike = logits.shape == output.shape and all(torch.allclose(*pair, 1e-4, 1e-5, equal_nan=True) for pair in bounds)
+    if is_named and not alike:
+        raise ValueError(
+            f"The output of {name} is not head(features(x)), though it has both names. "
+            "Rename the method features, or make forward(x) equal to head(features(x))."
+        )
     if features.ndim != 2 or features.shape[1] != layer.in_features:
         raise ValueError(
             f"The features of {name} should have shape (N, {layer.in_features}), one row per input, "
@@ -251,11 +244,6 @@ def _check_named(network: torch.nn.Module, x: Any, at: Sequence[str], head: str 
                 f"A distance is to be measured at {path!r}, but its output is {in_words(found)}. It should have shape "
                 f"({len(logits)}, D) or ({len(logits)}, C, ...)."
             )
-
-
-def _alike(a: Interval, b: Interval) -> bool:
-    bounds = ((a.lower, b.lower), (a.upper, b.upper))
-    return a.shape == b.shape and all(torch.allclose(x, y, 1e-4, 1e-5, equal_nan=True) for x, y in bounds)
 
 
 def _names_features(network: torch.nn.Module) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from creinn.classifier.base import Inputs
-from creinn.classifier.inputs import as_inputs, count_rows, find_not_finite, placed, take
+from creinn.classifier.inputs import as_classes, as_inputs, count_rows, find_not_finite, placed, take
 from creinn.data.dataset import Dataset
 from creinn.interval import Interval
 from creinn.numerics import first_index
@@ -52,7 +52,7 @@ class Rows:
         elif isinstance(data, TensorDataset):
             data = data.tensors
         if isinstance(data, tuple | list) and len(data) in (2, 3):
-            self.in_memory = self._check_inputs(data[0]), self._check_targets(data[1])
+            self.in_memory = self._check_inputs(data[0]), as_classes(data[1], num_classes, name)
             rows, targets = count_rows(self.in_memory[0]), len(self.in_memory[1])
             if rows != targets:
                 raise ValueError(f"{name} has {rows} inputs but {targets} targets; there must be one for each.")
@@ -107,7 +107,7 @@ class Rows:
         for batch in DataLoader(self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds):
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 raise TypeError(f"The items of {self._name} must be pairs (input, target).")
-            yield batch[0], self._check_targets(batch[1])
+            yield batch[0], as_classes(batch[1], self._num_classes, self._name)
 
     def _check_inputs(self, inputs: Any) -> Inputs:
         inputs = torch.as_tensor(inputs) if isinstance(inputs, list) else as_inputs(inputs)
@@ -118,20 +118,6 @@ class Rows:
         if where := find_not_finite(inputs, f"the inputs of {self._name}"):
             raise ValueError(f"{where}. Impute, clip or drop such values first.")
         return inputs
-
-    def _check_targets(self, targets: Any) -> Tensor:
-        targets, what = torch.as_tensor(targets), f"The targets of {self._name} must"
-        if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
-            raise TypeError(f"{what} be integers, the numbers of the classes, but are {targets.dtype}.")
-        if targets.ndim != 1:
-            raise ValueError(f"{what} have shape (N,), got {tuple(targets.shape)}.")
-        if bool((bad := (targets < 0) | (targets >= self._num_classes)).any()):
-            (at,) = first_index(bad)
-            raise ValueError(
-                f"{what} lie in 0 .. {self._num_classes - 1} for {self._num_classes} classes, "
-                f"but target {at} is {int(targets[at])}."
-            )
-        return targets.long()
 
     def _check_weights(self, weights: Any, rows: int) -> Tensor:
         weights, what = torch.as_tensor(weights).to(self._like.dtype), f"The weights of {self._name} must be"
