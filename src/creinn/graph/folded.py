@@ -14,7 +14,8 @@ from torch import Tensor
 
 from creinn.interval import Interval
 from creinn.nn import functional as functions
-from creinn.nn._product import Biases, block_bias, by_group, nonnegative_weight, on_blocks, widened
+from creinn.nn._operations import Biases
+from creinn.nn._product import block_bias, by_group, nonnegative_weight, on_blocks, widened
 from creinn.nn.activation import relu_
 from creinn.nn.affine import one_pixel
 from creinn.nn.batchnorm import IntervalBatchNorm

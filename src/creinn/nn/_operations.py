@@ -1,18 +1,20 @@
-"""What an affine layer does with its weight, and products that keep for the backward pass what an ordinary layer keeps.
+"""What an affine layer does with its weight, and a product that keeps for the backward pass what an ordinary one keeps.
 
 In: a batch ``(N, C, ...)``, a weight ``(O, C / groups, ...)``, perhaps a bias ``(O,)``. Out: a batch ``(N, O, ...)``.
 Interval products have wider inputs and weights than those of the layer (:class:`Factors`). They are made when they are
-needed, in the forward pass and again in the backward pass (:func:`products`).
+needed, in the forward pass and again in the backward pass (:func:`moments_of`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Tensors = tuple[Tensor, ...]
+Tensors = Sequence[Tensor]
+Biases = tuple[Tensor | None, Tensor | None]  # centres and radii (O,), radii >= 0
 Gradients = tuple[Tensor | None, Tensor | None]
 
 
@@ -66,74 +68,85 @@ class Convolution:
 Operation = Matrix | Convolution
 
 
-class Factors(Protocol):
+class Factors:
     """Inputs and weights of one or two products, made of what is kept; and the way back for their gradients.
 
-    Of the tensors that are kept the first ``sources`` make the inputs, the others the weights.
+    Of the tensors that are kept the first ``sources`` make the inputs, the others the weights. There are two products,
+    centre and radius of the result, unless ``biases``, ``joined`` and ``parted`` say otherwise.
     """
 
     sources: ClassVar[int] = 1
 
     def inputs(self, *kept: Tensor) -> Tensors:
-        """The inputs."""
+        raise NotImplementedError
 
     def weights(self, *kept: Tensor) -> Tensors:
-        """The weights, one for each input."""
+        raise NotImplementedError
 
     def from_inputs(self, gradients: Tensors, *kept: Tensor) -> Tensors:
         """Gradients of what the inputs were made of."""
+        raise NotImplementedError
 
     def from_weights(self, gradients: Tensors, weights: Tensors, *kept: Tensor) -> Tensors:
         """Gradients of what the weights were made of."""
+        raise NotImplementedError
+
+    def biases(self, biases: Biases) -> Sequence[Tensor | None]:
+        """One for each product."""
+        return biases
+
+    def joined(self, products: Tensors) -> Tensor:
+        """Centres and radii ``(N, 2, O, ...)``."""
+        return torch.stack(products, 1)  # type: ignore[arg-type]
+
+    def parted(self, gradient: Tensor) -> Tensors:
+        """Gradients of the products from that of centres and radii."""
+        return gradient.unbind(1)
 
 
-def products(operation: Operation, factors: Factors, kept: Tensors, biases: tuple[Tensor | None, ...]) -> Tensors:
-    """One product for each input and weight of ``factors``; the first of ``kept`` is the layer's input.
+def moments_of(operation: Operation, factors: Factors, biases: Biases, first: Tensor, *others: Tensor) -> Tensor:
+    """Centres and radii ``(N, 2, O, ...)`` by ``factors`` of ``first``, the layer's input, and ``others``.
 
-    Under ``torch.autocast`` that is cast to the dtype in which an operation would compute.
+    Under ``torch.autocast`` the input is cast to the dtype in which an operation would compute.
     """
-    first, *others = kept
     device = first.device.type
     if torch.is_autocast_enabled(device):
         first = first.to(torch.get_autocast_dtype(device))
-    result: Tensors = _Products.apply(operation, factors, 1 + len(others), first, *others, *biases)
+    result: Tensor = _Moments.apply(operation, factors, *biases, first, *others)
     return result
 
 
-class _Products(torch.autograd.Function):
+class _Moments(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(operation: Operation, factors: Factors, count: int, *tensors: Any) -> Tensors:
-        kept, biases = tensors[:count], tensors[count:]
+    def forward(
+        operation: Operation, factors: Factors, bias: Tensor | None, bias_radius: Tensor | None, *kept: Tensor
+    ) -> Tensor:
         inputs, weights = factors.inputs(*kept[: factors.sources]), factors.weights(*kept[factors.sources :])
-        return tuple(operation(x, w.to(x.dtype), b) for x, w, b in zip(inputs, weights, biases, strict=True))
+        terms = zip(inputs, weights, factors.biases((bias, bias_radius)), strict=True)
+        return factors.joined([operation(x, w.to(x.dtype), b) for x, w, b in terms])
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
-        ctx.operation, ctx.factors, count, *tensors = inputs
-        ctx.save_for_backward(*tensors[:count])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.operation, ctx.factors = inputs[:2]
+        ctx.save_for_backward(*inputs[4:])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        factors, kept = ctx.factors, ctx.saved_tensors
-        sources, parameters = kept[: factors.sources], kept[factors.sources :]
-        needed = ctx.needs_input_grad[3:]
-        wanted = any(needed[: len(sources)]), any(needed[len(sources) : len(kept)])
-        inputs, weights = factors.inputs(*sources), factors.weights(*parameters)
-        found = [
-            ctx.operation.gradients(gradient, x, w.to(x.dtype), wanted)
-            for gradient, x, w in zip(gradients, inputs, weights, strict=True)
-        ]
-        to_inputs, to_weights = zip(*found, strict=True)
-        to_sources, to_parameters = (None,) * len(sources), (None,) * len(parameters)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        operation, factors, needed = ctx.operation, ctx.factors, ctx.needs_input_grad
+        count = factors.sources
+        sources, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        wanted = any(needed[4 : 4 + count]), any(needed[4 + count :])
+        weights = factors.weights(*parameters)
+        terms = zip(factors.parted(gradient), factors.inputs(*sources), weights, strict=True)
+        found = [operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
+        to_biases, to_sources, to_parameters = (None, None), (None,) * count, (None,) * len(parameters)
+        if any(needed[2:4]):
+            to_biases = gradient.sum([0, *range(3, gradient.ndim)]).unbind()
         if wanted[0]:
-            to_sources = factors.from_inputs(to_inputs, *sources)
+            to_sources = factors.from_inputs([to_input for to_input, _ in found], *sources)
         if wanted[1]:
-            to_weights = tuple(t.to(w.dtype) for t, w in zip(to_weights, weights, strict=True))
+            to_weights = [to_weight.to(weights[0].dtype) for _, to_weight in found]
             to_parameters = factors.from_weights(to_weights, weights, *parameters)
-        to_biases = [
-            gradient.sum([d for d in range(gradient.ndim) if d != 1]) if bias else None
-            for gradient, bias in zip(gradients, needed[len(kept) :], strict=True)
-        ]
-        return None, None, None, *to_sources, *to_parameters, *to_biases
+        return None, None, *to_biases, *to_sources, *to_parameters

@@ -21,10 +21,8 @@ import torch
 from torch import Tensor
 
 from creinn.interval import Interval
-from creinn.nn._operations import Factors, Operation, Tensors, products
+from creinn.nn._operations import Biases, Factors, Operation, Tensors, moments_of
 from creinn.numerics import valid_radius
-
-Biases = tuple[Tensor | None, Tensor | None]  # centres and radii (O,), radii >= 0
 
 
 def interval_affine(
@@ -76,7 +74,7 @@ def point_product(
         >>> point_product(Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]]))
         tensor([[[-6.], [ 2.]]])
     """
-    return torch.stack(products(operation, _OfPoints(), (x, center, radius), biases), 1)
+    return moments_of(operation, _OfPoints(), biases, x, center, radius)
 
 
 class _OfPoints(Factors):
@@ -107,9 +105,7 @@ def nonnegative_product(
         >>> nonnegative_product(Matrix(), x, torch.tensor([[1.0]]), torch.tensor([[2.0]]))
         tensor([[[3.], [6.]]])
     """
-    groups = operation.groups
-    (channels,) = products(operation, _OfBlock(groups), (moments, center, radius), (block_bias(biases, groups),))
-    return _apart(channels, groups)
+    return moments_of(operation, _OfBlock(operation.groups), biases, moments, center, radius)
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
@@ -160,6 +156,15 @@ class _OfBlock(Factors):
             torch.addcmul(to_radius, inside, to_largest).addcmul(outside, to_clipped),
         )
 
+    def biases(self, biases: Biases) -> tuple[Tensor | None]:
+        return (block_bias(biases, self.groups),)
+
+    def joined(self, products: Tensors) -> Tensor:
+        return _apart(products[0], self.groups)
+
+    def parted(self, gradient: Tensor) -> Tensors:
+        return (_together(gradient, self.groups),)
+
     def _quarters(self, block: Tensor) -> list[Tensors]:
         """Rows of centre and radius, each in columns of centre and radius."""
         return [rows.flatten(0, 1).chunk(2, 1) for rows in block.unflatten(0, (self.groups, 2, -1)).unbind(1)]
@@ -203,7 +208,7 @@ def relative_product(
         >>> relative_product(Matrix(), x, torch.tensor([[2.0]]), torch.tensor([0.5]))
         tensor([[[5.], [4.]]])
     """
-    return torch.stack(products(operation, _OfRelative(), (moments, relative, weight), biases), 1)
+    return moments_of(operation, _OfRelative(), biases, moments, relative, weight)
 
 
 class _OfRelative(Factors):
