@@ -1,10 +1,13 @@
 """What single layers promise beyond the contract: dropout masks, refusals, initialisation, radii that live."""
 
+import inspect
+
 import pytest
 import torch
 
 from creinn import nn as inn
 from creinn.interval import Interval
+from creinn.nn.families import LAYERS
 from creinn.nn.parameters import IntervalParameters, valid_radius
 
 
@@ -160,3 +163,9 @@ def test_an_ordinary_state_loads_into_the_centres() -> None:
 def test_layers_print_their_arguments() -> None:
     assert repr(inn.Conv2d(2, 4, 3, groups=2)) == "Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), groups=2)"
     assert "mode='paper'" in repr(inn.BatchNorm1d(2))
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_arguments_are_shown_as_torch_shows_them(name):
+    ours, theirs = (list(inspect.signature(getattr(home, name)).parameters) for home in (inn, torch.nn))
+    assert set(ours) ^ set(theirs) <= {"mode", "bias"} if "Norm" in name else ours == theirs[: len(ours)]

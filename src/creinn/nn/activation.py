@@ -18,23 +18,13 @@ from creinn.interval import Interval, as_interval
 class _Activation(torch.nn.Module):
     """Mixin for a torch activation; never in place, since an interval's tensors may be shared."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if hasattr(self, "inplace"):
-            self.inplace = False
+    inplace = property(lambda self: False, lambda self, value: None)
 
 
 class _Monotone(_Activation):
-    """Mixin for one that is monotone non-decreasing, if the argument that ``_slope`` names is not negative."""
+    """Mixin for one that is monotone non-decreasing."""
 
     _nonnegative: bool | None = None  # is the result >= 0? None: if the argument is
-    _slope: str | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if (slope := self._slope) is not None and not (value := getattr(self, slope)) >= 0:
-            found = f"{type(self).__name__} with {slope}={value}"
-            raise ValueError(f"{found} is not monotone; its interval version needs {slope} >= 0.")
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Act on both bounds; NaN where one is infinite, for a value that has overflowed may be anything."""
@@ -128,13 +118,17 @@ class ReLU6(_Monotone, torch.nn.ReLU6):
 class LeakyReLU(_Monotone, torch.nn.LeakyReLU):
     """Interval version of ``torch.nn.LeakyReLU``; the slope must be >= 0."""
 
-    _slope = "negative_slope"
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        _check_slope("LeakyReLU", negative_slope=negative_slope)
+        super().__init__(negative_slope)
 
 
 class ELU(_Monotone, torch.nn.ELU):
     """Interval version of ``torch.nn.ELU``; ``alpha`` must be >= 0."""
 
-    _slope = "alpha"
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        _check_slope("ELU", alpha=alpha)
+        super().__init__(alpha)
 
 
 class SELU(_Monotone, torch.nn.SELU):
@@ -220,3 +214,9 @@ class Hardswish(_Valley, torch.nn.Hardswish):
     """Interval version of ``torch.nn.Hardswish`` with its true range."""
 
     _bottom = -1.5
+
+
+def _check_slope(layer: str, **slope: float) -> None:
+    ((name, value),) = slope.items()
+    if not value >= 0:
+        raise ValueError(f"{layer} with {name}={value} is not monotone; its interval version needs {name} >= 0.")

@@ -4,8 +4,6 @@ In a layer of this package ``weight`` and ``bias`` are the centres, so an ordina
 ``weight_radius`` and ``bias_radius`` are the radii, constrained to be >= 0 (Section "Training procedure").
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -25,28 +23,23 @@ class IntervalParameters(torch.nn.Module):
     weight_radius: Parameter
     bias_radius: Parameter | None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._add_weight_radius()
-        self.register_parameter("bias_radius", None if self.bias is None else Parameter(torch.empty_like(self.bias)))
-        self.reset_parameters()
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew. Torch's constructor ends here: then the radii are made."""
+        if not hasattr(self, "bias_radius"):
+            self._add_weight_radius()
+            self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
+        torch.nn.init.xavier_uniform_(self.weight)
+        self._reset_weight_radius()
+        if self.bias is not None and self.bias_radius is not None:
+            self.bias.zero_()
+            self.bias_radius.zero_()
 
     def _add_weight_radius(self) -> None:
         self.weight_radius = Parameter(torch.empty_like(self.weight))
 
     def _reset_weight_radius(self) -> None:
         torch.nn.init.xavier_uniform_(self.weight_radius).abs_()
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew."""
-        if not hasattr(self, "bias_radius"):
-            return  # called by torch's constructor, before the radii exist
-        torch.nn.init.xavier_uniform_(self.weight)
-        with torch.no_grad():
-            self._reset_weight_radius()
-        if self.bias is not None and self.bias_radius is not None:
-            torch.nn.init.zeros_(self.bias)
-            torch.nn.init.zeros_(self.bias_radius)
 
     @property
     def weight_interval(self) -> Interval:

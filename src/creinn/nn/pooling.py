@@ -26,9 +26,14 @@ class _Maximum(torch.nn.Module):
     _pool: Callable[..., Any]
     _dims: int
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if getattr(self, "return_indices", False):
+    @property
+    def return_indices(self) -> bool:
+        """Never."""
+        return False
+
+    @return_indices.setter
+    def return_indices(self, value: bool) -> None:
+        if value:
             raise ValueError(f"{type(self).__name__} cannot return indices: the bounds differ in them.")
 
     def forward(self, x: Interval | Tensor) -> Interval:
@@ -87,6 +92,7 @@ class AvgPool1d(_Average, torch.nn.AvgPool1d):
 class AvgPool2d(_Average, torch.nn.AvgPool2d):
     """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be positive."""
 
+    @functools.wraps(torch.nn.AvgPool2d.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.divisor_override is not None and self.divisor_override <= 0:
