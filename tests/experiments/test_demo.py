@@ -129,8 +129,8 @@ def test_ensembles_average_their_members(result):
 
 def test_one_network_has_no_epistemic_curve(result):
     assert {model: list(found) for model, found in result.curves().items()} == {
-        "SNN": ["aleatoric", "total"],
-        **{model: ["aleatoric", "epistemic", "total"] for model in MODELS if model != "SNN"},
+        "SNN": ["aleatoric (AU)", "total (TU)"],
+        **{model: ["aleatoric (AU)", "epistemic (EU)", "total (TU)"] for model in MODELS if model != "SNN"},
     }
 
 

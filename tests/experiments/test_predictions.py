@@ -14,9 +14,9 @@ from creinn.evaluation import accuracy_rejection, auarc
 from creinn.experiments import Shift
 from creinn.experiments.predictions import (
     GRID,
+    batch_norms,
     batch_statistics,
     describe_examples,
-    has_batch_norm,
     measure_all,
     measure_test,
     predict_by_batch,
@@ -79,9 +79,9 @@ def test_one_row_is_refused(x):
 
 
 def test_which_models_have_batch_norm():
-    assert has_batch_norm(torch.nn.Sequential(inn.BatchNorm2d(2)))
-    assert has_batch_norm(torch.nn.BatchNorm2d(2))
-    assert not has_batch_norm(torch.nn.Linear(2, 2))
+    assert batch_norms(torch.nn.Sequential(inn.BatchNorm2d(2)))
+    assert batch_norms(torch.nn.BatchNorm2d(2))
+    assert not batch_norms(torch.nn.Linear(2, 2))
     assert isinstance(SNN(torch.nn.Linear(2, 2)), Classifier)
 
 

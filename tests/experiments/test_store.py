@@ -41,8 +41,8 @@ def test_records_are_packed_in_one_file(tmp_path):
     store, about = Store(tmp_path), {"experiment": {"name": "tiny"}, "pieces": []}
     other = Piece("train", "snn", 1, {"a": 1})
     write_json(store.path("records", PIECE), {"a": 1})
-    path = store.pack(about, (PIECE, other))
-    assert path.name == "tiny.jsonl.gz"
+    store.pack(about, (PIECE, other))
+    path = tmp_path / "tiny.jsonl.gz"
     assert read_packed(path) == (about, {PIECE.name: {"a": 1}})
     store.path("records", PIECE).unlink()
     assert store.has("records", PIECE)

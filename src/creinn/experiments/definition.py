@@ -71,13 +71,10 @@ class Shift:
 
 @dataclass(frozen=True)
 class Arm:
-    """One training set, and the test sets its networks meet; ``None`` stands for points.
-
-    The relative increase of a shift is taken against the first one of its kind.
-    """
+    """One training set, and the test sets its networks meet; ``None`` stands for points."""
 
     train: Shift | None = None
-    tests: tuple[Shift | None, ...] = (None,)
+    tests: tuple[Shift | None, ...] = (None,)  # uncertainty increases relative to the first shift of each kind
 
     @property
     def name(self) -> str:
@@ -127,10 +124,8 @@ class Experiment:
         has_intervals = any(shift is not None for arm in self.arms for shift in (arm.train, *arm.tests))
         for method in self.methods:
             if has_intervals and not find_method(method).takes_intervals:
-                raise ValueError(
-                    f"{self.name} has interval inputs, which {label(method)} cannot take; choose among creinn and "
-                    f"creinn-ensemble."
-                )
+                refused = f"{self.name} has interval inputs, which {label(method)} cannot take"
+                raise ValueError(f"{refused}; choose among creinn and creinn-ensemble.")
             if find_method(method).kind == "bnn-l" and self.logits < 3:
                 raise ValueError(f"{self.name} has two classes, and BNN-L is for three or more. Leave it out.")
         _at_least_one(members=self.members, seeds=self.seeds, draws=self.draws)
@@ -203,9 +198,7 @@ def tailor(
 
 
 def few_steps(experiment: Experiment, steps: int) -> Experiment:
-    """The experiment cut down to ``steps`` steps of its own size for one run of each method, and few test images.
-
-    Network, batch size and methods are as they were, so that this shows whether they run.
+    """One run of each method, of ``steps`` steps of their own size and with few test images: shows whether they run.
 
     Raises:
         ValueError: If ``steps`` is less than 1.

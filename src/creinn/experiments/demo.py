@@ -67,15 +67,15 @@ class DemoResult:
         """One row per measure, one column per model; mean and standard deviation over the runs of single networks."""
         rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
         for measure in self.runs["SNN"][0]:
-            found = {m: [run[measure] for run in runs if run[measure] is not None] for m, runs in self.runs.items()}
+            found = {m: [v for run in runs if (v := run[measure]) is not None] for m, runs in self.runs.items()}
             rows.append({"measure": measure, **{m: Spread.of(of) if of else None for m, of in found.items()}})
         return rows
 
     def curves(self) -> dict[str, dict[str, AccuracyRejection]]:
         """Accuracy-rejection curves on the test digits, by model and measure; a constant measure has none."""
         labels = self.data[TEST].labels
-        curves = {name: summary.rejection(of[TEST], labels) for name, of in self.predictions.items()}
-        return {name: {measure: found[measure] for measure in measures_of(name)} for name, found in curves.items()}
+        found = {model: summary.rejection(of[TEST], labels) for model, of in self.predictions.items()}
+        return {model: {f"{m} ({MEASURES[m]})": of[m] for m in measures_of(model)} for model, of in found.items()}
 
 
 def measures_of(model: str) -> list[str]:
@@ -186,22 +186,11 @@ def numbers_of(model: str, metrics: Record, predictions: Mapping[str, Any], labe
 
 def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
     """Write the report of the demo; ``origin`` is what :func:`creinn.report.provenance.provenance` gives."""
-    settings, sizes = result.settings, result.sizes
-    text = texts(
-        "demo.txt",
-        **{"train": sizes["training"], "apart": sizes["validation"]},
-        **{"test": sizes[TEST], "near": sizes[NEAR], "far": sizes[FAR]},
-        **{"snns": 2 * settings["members"], "creinns": settings["members"], "last": settings["known"] - 1},
-        **{"chance": sizes[NEAR] / (sizes[NEAR] + sizes[TEST]), "rule": RULE},
-    )
+    text = texts("demo.txt", sizes=result.sizes, rule=RULE, **result.settings)
     origin = {
         **origin,
-        "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        "settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()),
         "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
-    }
-    curves = {
-        model: {f"{measure} ({MEASURES[measure]})": curve for measure, curve in found.items()}
-        for model, found in result.curves().items()
     }
     detection: list[Part | Side] = []
     for measure in ("epistemic", "total"):
@@ -217,7 +206,7 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
     radii = [heat_map(result.radii, "feature", "class", "radius"), text["radii"]]
     sections = [
         Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
-        Section("Accuracy when uncertain images are rejected", [rejection_curves(curves), text["rejection"]]),
+        Section("Accuracy when uncertain images are rejected", [rejection_curves(result.curves()), text["rejection"]]),
         Section("Images unlike those of the training", detection),
         Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
         Section("Most and least certain images", [text["gallery"], *_gallery(result)]),

@@ -1,8 +1,4 @@
-"""Images as networks get them: read, drawn, divided, shifted to intervals, normalised, augmented.
-
-In: a description of images and a folder of data. Out: prepared copies on disk, each with a digest that identifies it,
-and from these the tensors and intervals for training and tests.
-"""
+"""Images as networks get them: read, drawn, kept by a digest, divided, shifted to intervals, normalised, augmented."""
 
 import hashlib
 from collections.abc import Callable
@@ -60,9 +56,7 @@ class Sources:
 
 
 def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete: bool = True) -> Sources:
-    """Find all images of an experiment in ``directory``, check them, and store copies in ``folder``.
-
-    Unless ``complete``, parts of the published data sets will do.
+    """Find all images of an experiment, in whole data sets if ``complete``, and store copies in ``folder``.
 
     Raises:
         FileNotFoundError: If a data set is not there; the message says what was looked for.
@@ -74,10 +68,8 @@ def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete:
     )
     for source in (test, *ood):
         if source.shape[1:] != train.shape[1:]:
-            raise ValueError(
-                f"Images of {source.name} have shape {source.shape[1:]}, but those of {train.name}, on which networks "
-                f"are trained, {train.shape[1:]}."
-            )
+            trained_on = f"those of {train.name}, on which networks are trained, {train.shape[1:]}"
+            raise ValueError(f"Images of {source.name} have shape {source.shape[1:]}, but {trained_on}.")
     return Sources(train, test, tuple(ood))
 
 
@@ -93,14 +85,14 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
     if images.shuffled:
         found = found.take(torch.from_numpy(np.random.default_rng(images.seed).permutation(len(found))))
     pixels, labels = np.asarray(found.inputs), found.labels.numpy()
-    digest = hashlib.sha256(repr(pixels.shape).encode())
-    digest.update(np.ascontiguousarray(pixels).data)
-    digest.update(labels.astype("<i8").data)
-    identity = digest.hexdigest()[:16]
-    path = folder / f"{images.name}-{images.split}-{identity}.npz"
+    content = hashlib.sha256(repr(pixels.shape).encode())
+    content.update(np.ascontiguousarray(pixels).data)
+    content.update(labels.astype("<i8").data)
+    digest = content.hexdigest()[:16]
+    path = folder / f"{images.name}-{images.split}-{digest}.npz"
     if not path.is_file():
         write_arrays(path, {"images": pixels, "labels": labels, "classes": np.array(found.classes)})
-    return Prepared(images.name, identity, path, tuple(pixels.shape))
+    return Prepared(images.name, digest, path, tuple(pixels.shape))
 
 
 def _embedded(images: Images) -> Dataset:
@@ -145,10 +137,9 @@ class CropFlip:
         return augment(x - black, generator) + black
 
 
-def divide(images: Dataset, training: Training) -> tuple[Dataset, Dataset]:
+def divide(images: Dataset, training: Training) -> tuple[Dataset, ...]:
     """Training and validation part."""
-    train, validation = data.split(images, 1 - training.validation, training.split_seed)
-    return train, validation
+    return data.split(images, 1 - training.validation, training.split_seed)
 
 
 def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:

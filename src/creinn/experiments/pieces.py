@@ -1,8 +1,7 @@
 """The work of one piece: train a network, evaluate it, make an ensemble, or time; each leaves one record.
 
 A training that was killed goes on from its last checkpoint. Evaluation stores all predictions, so that ensembles need
-no second inference. Batch norms use running statistics; the numbers under ``"batch"`` are those with the statistics of
-the test batch, see :mod:`creinn.experiments.predictions`.
+no second inference; the numbers under ``"batch"`` are those with batch norms by the statistics of the test batch.
 """
 
 import shutil
@@ -21,12 +20,10 @@ from creinn.classifier.base import Classifier
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import interleaved
-from creinn.experiments import inputs
-from creinn.experiments import predictions as predicting
+from creinn.experiments import inputs, predictions
 from creinn.experiments.definition import Experiment
 from creinn.experiments.inputs import Normalisation, Sources
 from creinn.experiments.plan import VERSIONS, Piece
-from creinn.experiments.predictions import Predictions
 from creinn.experiments.store import Store, read_arrays, write_arrays, write_json
 from creinn.files import read_tensors, write_tensors
 from creinn.nn.parameters import IntervalParameters
@@ -144,20 +141,17 @@ def _config(shop: Workshop, piece: Piece) -> TrainConfig:
 
 
 def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
-    """Of an interval network: radii of the first convolution as a matrix of tiles, and the share of all that are zero.
-
-    ``None`` for a network without radii. The tiles are the kernels of the first outputs for the first input channel.
-    """
-    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, IntervalParameters)]
-    convolutions = [(name, part) for name, part in layers if part.weight_radius.ndim == 4]
-    if not convolutions:
+    """The first kernels of radii of the first convolution, as tiles, and the share of zeros; ``None`` without radii."""
+    layers = {name: part for name, part in model.named_modules() if isinstance(part, IntervalParameters)}
+    name = next((name for name, part in layers.items() if part.weight_radius.ndim == 4), None)
+    if name is None:
         return None
-    name, first = convolutions[0]
+    first = layers[name]
     kernels = first.weight_radius.detach().cpu()[:_TILES, 0]
     count, height, width = kernels.shape
     rows = next(r for r in range(int(count**0.5), 0, -1) if count % r == 0)
     tiles = kernels.reshape(rows, count // rows, height, width).permute(0, 2, 1, 3).reshape(rows * height, -1)
-    radii = torch.cat([part.weight_radius.detach().cpu().flatten() for _, part in layers]).double()
+    radii = torch.cat([part.weight_radius.detach().cpu().flatten() for part in layers.values()]).double()
     return {
         "layer": name,
         "shape": list(first.weight_radius.shape),
@@ -172,12 +166,12 @@ def evaluate(shop: Workshop, piece: Piece) -> None:
     model, normalise = shop.trained(piece.needs[0])
     model.to(choose_device(shop.device))
     test = shop.sources.test.read()
-    groups = [("test", str(shift or predicting.POINTS), test, shift) for shift in piece.arm.tests]
+    groups = [("test", str(shift or predictions.POINTS), test, shift) for shift in piece.arm.tests]
     groups += [("ood", source.name, source.read(), None) for source in shop.sources.ood]
     ways: dict[str, Callable[[Any], Any]] = {"running": model.predict}
-    if (size := piece.settings["statistics_batch"]) and predicting.has_batch_norm(model):
-        ways["batch"] = partial(predicting.predict_by_batch, model, batch_size=size)
-    found: Predictions = {kind: {"test": {}, "ood": {}} for kind in ways}
+    if (size := piece.settings["statistics_batch"]) and predictions.batch_norms(model):
+        ways["batch"] = partial(predictions.predict_by_batch, model, batch_size=size)
+    found: predictions.Predictions = {kind: {"test": {}, "ood": {}} for kind in ways}
     seconds, images = 0.0, 0
     for group, name, data, shift in groups:
         x = inputs.network_inputs(data, shift, normalise)
@@ -187,7 +181,7 @@ def evaluate(shop: Workshop, piece: Piece) -> None:
                 torch.manual_seed(derived_seed(piece.number, 0))
                 found[kind][group][name] = predict(x).to("cpu")
             seconds, images = seconds + time.perf_counter() - started, images + len(x)
-    arrays = {"labels": test.labels.numpy(), **predicting.to_arrays(found)}
+    arrays = {"labels": test.labels.numpy(), **predictions.to_arrays(found)}
     write_arrays(shop.store.path("predictions", piece), arrays)
     results = {
         "seconds": round(seconds, 2),
@@ -196,7 +190,7 @@ def evaluate(shop: Workshop, piece: Piece) -> None:
     }
     first = next(iter(found["running"]["test"].values()))
     if piece.number == shop.experiment.first_seed and isinstance(first, CredalSet):
-        results["examples"] = predicting.describe_examples(first, test)
+        results["examples"] = predictions.describe_examples(first, test)
     shop.record(piece, results)
 
 
@@ -204,7 +198,7 @@ def combine(shop: Workshop, piece: Piece) -> None:
     """Make an ensemble from the predictions of its members, and record its quality."""
     started = time.perf_counter()
     members = [read_arrays(shop.store.path("predictions", member)) for member in piece.needs]
-    found = predicting.from_arrays(members, piece.method.endswith("-envelope"))
+    found = predictions.from_arrays(members, piece.method.endswith("-envelope"))
     results = {
         "members": [member.number for member in piece.needs],
         "metrics": _measure(found, torch.from_numpy(members[0]["labels"]), piece),
@@ -212,28 +206,25 @@ def combine(shop: Workshop, piece: Piece) -> None:
     shop.record(piece, {"seconds": round(time.perf_counter() - started, 2), **results})
 
 
-def _measure(found: Predictions, labels: torch.Tensor, piece: Piece) -> dict[str, Any]:
+def _measure(found: predictions.Predictions, labels: torch.Tensor, piece: Piece) -> dict[str, Any]:
     tests = piece.arm.tests
-    return {kind: predicting.measure_all(of["test"], labels, of["ood"], tests) for kind, of in found.items()}
+    return {kind: predictions.measure_all(of["test"], labels, of["ood"], tests) for kind, of in found.items()}
 
 
 def measure_time(shop: Workshop, piece: Piece) -> None:
     """Time the classifiers of an experiment, and record seconds per call (Table "Relative inference time").
 
-    Methods take turns call by call, so that what else the machine does falls on all of them alike. Weights are as
-    initialised: time does not depend on their values.
+    Methods take turns call by call, so that what else the machine does falls on all alike. Weights are as initialised.
     """
     experiment, device = shop.experiment, choose_device(shop.device)
     assert experiment.timing is not None
     images = shop.sources.test.read()
     x = inputs.network_inputs(images, None, inputs.normalisation(experiment, images))
     fitted_on = x[:_FITTED_ON].to(device), images.labels[:_FITTED_ON].to(device)
-    networks = {}
-    for method in experiment.methods:
-        model: Any = shop.build(Piece("train", method, 0, {})).to(device).eval()
+    networks: dict[str, Any] = {m: shop.build(Piece("train", m, 0, {})).to(device).eval() for m in experiment.methods}
+    for model in networks.values():
         model.before_training(*fitted_on, 1)
         model.after_training(*fitted_on)  # methods that are fitted post hoc predict so
-        networks[method] = model
     results: dict[str, Any] = {method: {} for method in networks}
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
@@ -242,8 +233,8 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
             with torch.no_grad():
                 timings = interleaved(calls, experiment.timing.rounds, device=device)
             for method, found in timings.items():
-                spread = {"least": found.least, "median": found.median}
-                results[method].setdefault(str(size), {})[what] = {k: float(f"{v:.4g}") for k, v in spread.items()}
+                seconds = {name: float(f"{getattr(found, name):.4g}") for name in ("least", "median")}
+                results[method].setdefault(str(size), {})[what] = seconds
     parameters = {method: _count_parameters(model) for method, model in networks.items()}
     shop.record(piece, {"parameters": parameters, "seconds_per_call": results})
 

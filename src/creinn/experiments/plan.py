@@ -1,8 +1,7 @@
 """An experiment as pieces of work: each with a key that stands for all it depends on.
 
-In: an experiment and the identities of its data. Out: pieces to train, to evaluate, to combine and to time. A piece is
-done when a record with its key exists, wherever it was made; any change of a setting, of the data or of the version of
-the code that matters changes the key of every piece that depends on it, and of no other.
+A piece is done when a record with its key exists, wherever it was made; any change of a setting, of the data or of the
+version of the code that matters changes the key of every piece that depends on it, and of no other.
 """
 
 import hashlib
@@ -20,12 +19,8 @@ from creinn.experiments.definition import Arm, Experiment
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of piece."""
 
-STATISTICS_BATCH = 32
-"""Images per batch where batch norm uses the statistics of the test batch, as in the authors' code."""
-
-RADII_EPOCHS = 3
-"""Epochs in which radii are learnt for a network that is trained already."""
-
+STATISTICS_BATCH = 32  # images, where batch norm uses the statistics of the test batch as in the authors' code
+RADII_EPOCHS = 3  # in which radii are learnt for a network that is trained already
 Identity = tuple[str, str]  # of a set of images: its name and a digest
 
 
@@ -55,11 +50,8 @@ class Piece:
 def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Piece]:
     """Divide an experiment into pieces, a needed one before those that need it.
 
-    Single methods that are only named as part of an ensemble are trained too.
-
-    Args:
-        experiment: What to divide.
-        data: Which images there are: those to train on, those of the test, and each out-of-distribution set.
+    ``data`` are the images to train on, those of the test, and each out-of-distribution set. Single methods that are
+    only named as part of an ensemble are trained too.
     """
     if experiment.timing is not None:
         return [_timing(experiment)]

@@ -24,16 +24,13 @@ from creinn.rivals import Predictive
 
 Predictions = dict[str, dict[str, dict[str, Prediction]]]  # by statistics, then "test" or "ood", then name of the set
 
-POINTS = "points"
-"""Name of the test set that is not shifted."""
-
-GRID = tuple(round(i / 100, 2) for i in range(100))
-"""Rejection rates at which accuracy-rejection curves are recorded."""
+POINTS = "points"  # name of the test set that is not shifted
+GRID = tuple(round(i / 100, 2) for i in range(100))  # rejection rates at which curves are recorded
 
 
-def has_batch_norm(module: torch.nn.Module) -> bool:
-    """Whether there is a batch norm, ordinary or interval, in ``module``."""
-    return any(isinstance(part, _BatchNorm) for part in module.modules())
+def batch_norms(module: torch.nn.Module) -> list[_BatchNorm]:
+    """All batch norms, ordinary or interval, in ``module``."""
+    return [part for part in module.modules() if isinstance(part, _BatchNorm)]
 
 
 @contextmanager
@@ -50,14 +47,13 @@ def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
         >>> norm.running_mean, norm.num_batches_tracked
         (tensor([0.]), tensor(0))
     """
-    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    before = [(norm.training, norm.track_running_stats) for norm in norms]
+    before = {norm: (norm.training, norm.track_running_stats) for norm in batch_norms(module)}
     try:
-        for norm in norms:
+        for norm in before:
             norm.training, norm.track_running_stats = True, False
         yield
     finally:
-        for norm, (training, tracking) in zip(norms, before, strict=True):
+        for norm, (training, tracking) in before.items():
             norm.training, norm.track_running_stats = training, tracking
 
 

@@ -68,8 +68,8 @@ def _markdown(block: Block) -> str:
 
 def _parts(block: Block) -> list[str | Figure | Side]:
     heading, content = block
-    parts: list[str | Figure | Side] = [Markup("<h3>{}</h3>").format(heading)] if heading else []
-    return [*parts, html_table(content, tables.digits(content)) if isinstance(content, list) else content]
+    title = [Markup("<h3>{}</h3>").format(heading)] if heading else []
+    return [*title, html_table(content, tables.digits(content)) if isinstance(content, list) else content]
 
 
 def _blocks(study: Study) -> Iterator[Block]:

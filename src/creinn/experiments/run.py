@@ -1,8 +1,7 @@
 """Run an experiment: work out what is missing, do it in parallel by joblib, and record it piece by piece.
 
-Running again does nothing twice, and a run that was killed goes on where it was. A lock on each network keeps two
-processes from the same work, should a worker outlive its run. Records copied from another machine count as done; where
-an ensemble needs predictions that were not copied, its members are run again.
+Running again does nothing twice, and a run that was killed goes on where it was; a lock on each piece keeps a worker
+that outlived its run from the same work. Records copied from another machine count as done.
 """
 
 import dataclasses
@@ -106,24 +105,23 @@ def _outstanding_runs(plan: Sequence[Piece], store: Store) -> list[Piece]:
 
 def _manifest(shop: Workshop, plan: Sequence[Piece]) -> dict[str, Any]:
     """Which pieces the experiment consists of, for the report."""
-    test = shop.sources.test.read()
-    entries = [
-        {
-            **{name: getattr(piece, name) for name in ("name", "kind", "method", "number")},
-            "arm": piece.arm.name if piece.kind in ("evaluate", "ensemble") else None,
-            "training": piece.needs[0].name if piece.kind == "evaluate" else None,
-        }
-        for piece in plan
-    ]
+    sources, test = shop.sources, shop.sources.test.read()
     return {
         "experiment": dataclasses.asdict(shop.experiment),
         "images": {
-            f"{shop.sources.train.name} (training)": list(shop.sources.train.shape),
-            **{source.name: list(source.shape) for source in (shop.sources.test, *shop.sources.ood)},
+            f"{sources.train.name} (training)": list(sources.train.shape),
+            **{source.name: list(source.shape) for source in (sources.test, *sources.ood)},
         },
         "classes": list(test.classes),
         "sample": encode_image(np.asarray(test.inputs[0])),
-        "pieces": entries,
+        "pieces": [
+            {
+                **{name: getattr(piece, name) for name in ("name", "kind", "method", "number")},
+                "arm": piece.arm.name if piece.kind in ("evaluate", "ensemble") else None,
+                "training": piece.needs[0].name if piece.kind == "evaluate" else None,
+            }
+            for piece in plan
+        ],
     }
 
 
@@ -145,21 +143,12 @@ def _work(shop: Workshop, todo: Sequence[Piece], jobs: int, shown: bool = False)
         torch.set_num_threads(threads)
 
 
-def _attempt(shop: Workshop, piece: Piece, apart: bool) -> Result:
-    """Do a piece, here or in a worker of its own; a failure is told, and others are done all the same."""
+def _attempt(shop: Workshop, last: Piece, apart: bool) -> Result:
+    """Do a piece and, before an evaluation, its trainings, as far as not done; a failure is told."""
     if apart:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the parent, which ends its workers
         keep_freed_memory()
     torch.set_num_threads(shop.threads)
-    try:
-        return _do(shop, piece), None
-    except Exception as error:
-        write_bytes(shop.store.path("failures", piece), traceback.format_exc().encode())
-        return (piece.name,), " ".join(str(error).split()) or type(error).__name__
-
-
-def _do(shop: Workshop, last: Piece) -> tuple[str, ...]:
-    """Do a piece and, before an evaluation, its trainings, as far as that is not done; names what was done."""
     work = {
         "train": ("weights", pieces.train),
         "evaluate": ("predictions", pieces.evaluate),
@@ -168,10 +157,14 @@ def _do(shop: Workshop, last: Piece) -> tuple[str, ...]:
     }
     trainings = last.needs if last.kind == "evaluate" else ()
     done = []
-    for piece in (*(start for training in trainings for start in training.needs), *trainings, last):
-        result, do = work[piece.kind]
-        with shop.store.lock(piece):
-            if not (shop.store.has(result, piece) and shop.store.has("records", piece)):
-                do(shop, piece)
-                done.append(piece.name)
-    return tuple(done)
+    try:
+        for piece in (*(start for training in trainings for start in training.needs), *trainings, last):
+            result, do = work[piece.kind]
+            with shop.store.lock(piece):
+                if not (shop.store.has(result, piece) and shop.store.has("records", piece)):
+                    do(shop, piece)
+                    done.append(piece.name)
+    except Exception as error:
+        write_bytes(shop.store.path("failures", last), traceback.format_exc().encode())
+        return (last.name,), " ".join(str(error).split()) or type(error).__name__
+    return tuple(done), None

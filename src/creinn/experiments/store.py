@@ -55,12 +55,10 @@ class Store:
         path = self.path("records", piece)
         return read_json(path) if path.is_file() else self._packed().get(piece.name)
 
-    def pack(self, manifest: Record, pieces: Iterable[Piece]) -> Path:
+    def pack(self, manifest: Record, pieces: Iterable[Piece]) -> None:
         """Write one file with the manifest of an experiment and all records that there are of its pieces."""
         records = {piece.name: record for piece in pieces if (record := self.read_record(piece)) is not None}
-        path = self.out / f"{manifest['experiment']['name']}{PACKED}"
-        write_packed(path, manifest, records)
-        return path
+        write_packed(self.out / f"{manifest['experiment']['name']}{PACKED}", manifest, records)
 
     def lock(self, piece: Piece) -> FileLock:
         """Lets one process at a time work on a piece; the lock dies with its holder, however that ends."""

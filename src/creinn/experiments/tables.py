@@ -30,8 +30,7 @@ PUBLISHED: dict[str, dict[str, dict[str, Spread]]] = {
 }
 """Numbers of the paper, by its experiment, method and column."""
 
-INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]
-"""Time of one image relative to the SNN, in the paper."""
+INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]  # of one image, relative to the SNN
 
 
 class Entry(NamedTuple):
@@ -85,8 +84,7 @@ def read_studies(directory: Path) -> list[Study]:
         ValueError: If there is none, or a record is damaged.
     """
     studies = []
-    for path in packed_files(directory):
-        manifest, records = read_packed(path)
+    for manifest, records in map(read_packed, packed_files(directory)):
         entries = [
             Entry(p["kind"], p["method"], p["arm"], records.get(p["name"]), records.get(p["training"]))
             for p in manifest["pieces"]
