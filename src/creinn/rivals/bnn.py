@@ -1,8 +1,7 @@
 r"""Variational networks: a network that samples its weights in, samples of distributions out.
 
-A weight is :math:`N(\mu, \sigma^2)` with :math:`\sigma = \operatorname{softplus}(\rho)`. Layers
-(:mod:`creinn.rivals.local`, :mod:`creinn.rivals.flipout`) hold the means as ``weight`` and ``bias``, into which an
-ordinary state dict loads, and ``weight_rho`` and ``bias_rho``; the prior belongs to the model.
+A weight is :math:`N(\mu, \sigma^2)` with :math:`\sigma = \operatorname{softplus}(\rho)`. Layers hold the means as
+``weight`` and ``bias``, into which an ordinary state dict loads, and ``weight_rho`` and ``bias_rho``.
 """
 
 import math
@@ -118,14 +117,13 @@ class KLSchedule(torch.nn.Module):
 class BNN(SNN):
     """Mean-field variational network, trained on the negative ELBO per example.
 
-    BNN-R is built of :mod:`creinn.rivals.local` layers, BNN-F of :mod:`creinn.rivals.flipout` layers.
-
     Args:
-        network: A module from inputs to logits with Gaussian weights, drawn afresh at every call.
+        network: A module from inputs to logits of :mod:`creinn.rivals.local` (BNN-R) or :mod:`creinn.rivals.flipout`
+            layers (BNN-F), which draw their weights afresh at every call.
         samples: Forward passes per prediction.
         prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)`` of every weight and bias.
-        kl_weight: Weight of the KL divergence; 1 is the ELBO. Deep networks with many more weights than examples
-            underfit with 1, since mean-field KL grows with the weights; less is a tempered ("cold") posterior.
+        kl_weight: Weight of the KL divergence; 1 is the ELBO, with which networks of many more weights than examples
+            underfit; less is a tempered ("cold") posterior.
         warmup: Fraction of the training steps over which the KL weight rises from zero.
         logits, logit_norm: As for :class:`creinn.rivals.SNN`.
 
@@ -154,7 +152,6 @@ class BNN(SNN):
         self._start_posterior()
 
     def _start_posterior(self) -> None:
-        """Refuse a network without Gaussian weights."""
         if not any(isinstance(layer, GaussianWeights) for layer in self.network.modules()):
             raise ValueError(
                 "The network has no layer with Gaussian weights. "

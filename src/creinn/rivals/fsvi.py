@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import MultivariateNormal, kl_divergence
 
 from creinn.classifier.base import Inputs, evaluating
 from creinn.classifier.network import features_and_logits, find_head
@@ -27,13 +28,12 @@ class FSVI(BNN):
     Args:
         network: An ordinary module from inputs to logits that ends in a ``Linear``; its parameters are the means.
         samples: Sampled functions per prediction.
-        context: Source of the context points: ``"train"`` draws training inputs, a tensor is a set of inputs to draw
-            from. ``None``, for a model that is not trained any more.
+        context: Context points are drawn from the training inputs (``"train"``) or from this tensor of inputs;
+            ``None`` is for a model that is not trained any more.
         context_points: Number ``M`` of context points drawn at each step.
         prior_std: Standard deviation of the prior, under which logits are independent and of mean zero.
         kl_weight, warmup, logits: As for :class:`creinn.rivals.BNN`.
-        logit_norm: Whether to put batch norm on the logits, behind the noise of the weights. Its own parameters are
-            not random, and the KL divergence takes it with running statistics.
+        logit_norm: Whether to put batch norm on the logits, behind the noise of the weights; its parameters are points.
 
     Raises:
         ValueError: If the context is unknown, a number out of range, or there is no ``Linear``.
@@ -104,9 +104,11 @@ class FSVI(BNN):
         """KL divergence of the logits from their prior at inputs ``x``, summed over outputs, in nats."""
         with torch.autocast(x.device.type, enabled=False):  # Cholesky factors need full precision
             mean, covariance = self.function_distribution(x)
-            jitter = JITTER * self.prior_std**2
-            nugget = jitter * torch.eye(len(x), dtype=mean.dtype, device=mean.device)
-            return isotropic_kl(mean, covariance + nugget, self.prior_std**2 + jitter)
+            jitter, eye = JITTER * self.prior_std**2, torch.eye(len(x), dtype=mean.dtype, device=mean.device)
+            posterior = MultivariateNormal(mean, covariance + jitter * eye, validate_args=False)
+            root = math.sqrt(self.prior_std**2 + jitter) * eye
+            prior = MultivariateNormal(torch.zeros_like(mean), scale_tril=root, validate_args=False)
+            return kl_divergence(posterior, prior).sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``, with norms in eval mode."""
@@ -125,16 +127,3 @@ class FSVI(BNN):
         """Variances of weight and bias, if there is one, as one matrix ``(K, D)``."""
         variances = [F.softplus(rho).square() for rho in self.rho]
         return torch.cat([v if v.ndim == 2 else v.unsqueeze(1) for v in variances], 1)
-
-
-def isotropic_kl(mean: Tensor, covariance: Tensor, variance: float) -> Tensor:
-    r"""KL divergence of Gaussians over ``M`` points from :math:`N(0, v I)`, summed over ``K`` outputs, in nats.
-
-    .. math:: \tfrac12 \bigl((\operatorname{tr} S + |m|^2) / v - M + M \log v - \log\det S\bigr)
-
-    The means :math:`m` are ``(K, M)``, the covariances :math:`S` are ``(K, M, M)``.
-    """
-    count = mean.shape[-1]
-    squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)
-    log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log().sum(1)
-    return (0.5 * (squares / variance - count + count * math.log(variance)) - log_roots).sum()

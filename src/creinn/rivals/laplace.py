@@ -174,20 +174,15 @@ class Kronecker(torch.nn.Module):
 
 
 def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> Tensor:
-    r"""Concentrations ``(N, K)`` of the Dirichlet that matches Gaussian logits of this mean and covariance.
+    r"""Concentrations ``(N, K)`` of the Dirichlet that matches Gaussian logits, covariances ``(N, K, K)``.
 
     Logits are first conditioned to sum to zero, which loses nothing, since the softmax does not change. Then
 
     .. math:: \alpha_k = \frac{1}{\Sigma_{kk}} \Bigl(1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr).
 
-    Rows whose sum would exceed :data:`GREATEST` are scaled down to it, which keeps their mean. So logits that do not
-    vary give the limit of a small variance, the same for each.
-
-    Args:
-        mean: Means of the logits, ``(N, K)``.
-        covariance: Their covariances, ``(N, K, K)``.
-        normalise: Whether to rescale first so that the mean variance is ``sqrt(K / 2)``, the paper's correction against
-            wrong concentrations at large variances. Logits of small variance become more extreme by it.
+    Rows whose sum would exceed :data:`GREATEST` are scaled down to it, which keeps their mean. To ``normalise`` is to
+    rescale first so that the mean variance is ``sqrt(K / 2)``, the paper's correction against wrong concentrations at
+    large variances. Logits of small variance become more extreme by it.
 
     Example:
         >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)   # (1 - 2/3 + 3/9) / (2/3)
