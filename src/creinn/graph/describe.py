@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from creinn.graph.calls import Kind, check_call
-from creinn.graph.trace import GraphTracer, Traced, check_paths, graph_module, trace
+from creinn.graph.trace import GraphTracer, Kind, Traced, check_call, check_paths, graph_module, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families

@@ -1,8 +1,8 @@
 """A network's forward pass as a graph of known layers and known functions, or a refusal that says where and why.
 
-In: any module. Out: :class:`Traced`, from which conversion, saving and folding start. A graph holds for every input and
-for both modes: the forward pass is traced in training and in eval mode, and the two must agree but for dropout.
-Operations in place become ordinary ones; where that would change the result, the network is refused.
+In: any module. Out: :class:`Traced`, from which conversion, saving and folding start; it holds for every input and both
+modes. A node holds a value (an interval or a tensor) or a size (a shape, or an integer from one). Operations in place
+become ordinary ones; where that would change the result, the network is refused.
 """
 
 import copy
@@ -14,17 +14,19 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import fx
 
 from creinn import interval
 from creinn import nn as inn
-from creinn.graph.calls import Kind, check_call, reason
 from creinn.nn import functional as functions
 from creinn.nn.families import INTERVAL_FAMILIES, family_of
-from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
+from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, ON_SIZES, OPERANDS, REBOUND, TARGETS, TO_SIZES
+
+Kind = Literal["value", "size"]
+Kinds = Mapping[fx.Node, Kind]
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # of a tensor or an interval, which a forward pass may read
 _VIEWS = frozenset(  # functions and layers whose result may share its memory with their argument
@@ -36,6 +38,17 @@ _VIEWS = frozenset(  # functions and layers whose result may share its memory wi
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, fx.GraphModule)
+_REASONS = {
+    "(log)?softmax": "CreINN applies Interval SoftMax itself; let the network return logits",
+    "(layer|group|rms|instance|localresponse)norm": (
+        "it normalises with statistics of the sample itself, for which no interval version is known here"
+    ),
+    "multiheadattention|scaleddotproductattention|transformer": (
+        "it multiplies activations by a softmax of activations, for which no interval version is known here"
+    ),
+    "(rnn|lstm|gru)(cell)?$": "recurrent layers have no interval version",
+    "(gt|ge|lt|le|eq|ne)$": "the forward pass may not depend on what it computes from its input",
+}
 
 
 class GraphError(ValueError):
@@ -119,13 +132,73 @@ def check_module(path: str, module: torch.nn.Module, families: Collection[str]) 
         elif hasattr(module, "parametrizations"):
             why = "it has parametrized weights. Remove the parametrizations first."
         elif kind.__module__.partition(".")[0] == "torch" and not isinstance(module, _CONTAINERS):
-            why = f"{reason(kind.__name__)}."
+            why = f"{_reason(kind.__name__)}."
     elif family not in families:
         why = f"it is a layer of the family {family!r} already; only {', '.join(families)} layers belong here."
     elif "forward" in vars(module):
         why = "it has a forward of its own, set on the object. Write it as a subclass of torch.nn.Module."
     if why:
         raise GraphError(f"{_place(path, module)}: {why}")
+
+
+def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
+    """What the function ``name`` gives for these constants and nodes; a ``ValueError`` says why it does not take them.
+
+    It takes values where :data:`creinn.nn.functional.OPERANDS` says so, and constants or sizes elsewhere.
+    """
+    if name not in FUNCTIONS:
+        raise ValueError(f"unknown function {name!r}")
+    function = FUNCTIONS[name]
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be called like this: {error}") from error
+    nodes: list[fx.Node] = []
+    fx.node.map_arg(list(bound.values()), nodes.append)
+    if not nodes:
+        raise ValueError(f"{name} is called on constants alone")
+    if name in ON_SIZES and all(kinds[node] == "size" for node in nodes):
+        return "size"
+    for argument, given in bound.items():
+        check = _check_operand if argument in OPERANDS[name] else _check_constant
+        check(name, argument, given, kinds)
+    if hasattr(function, "layer") and len(nodes) == 1:
+        try:  # the interval layer refuses what it cannot do now, rather than at the first forward pass
+            function.layer(**{argument: given for argument, given in bound.items() if argument != "input"})
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+    return "size" if name in TO_SIZES else "value"
+
+
+def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
+    if argument == "tensors":
+        good = isinstance(given, list | tuple) and all(kinds.get(entry) == "value" for entry in given)
+        wanted = "a list of values that the network computes"
+    else:
+        arithmetic = "other" in OPERANDS[name]
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        good = (isinstance(given, fx.Node) and (arithmetic or kinds[given] == "value")) or (arithmetic and number)
+        wanted = "a value that the network computes" + (" or a number" if arithmetic else "")
+    if not good:
+        raise ValueError(f"{name} needs {wanted} as {argument!r}, got {given!r}")
+
+
+def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
+    def check(leaf: Any) -> None:
+        if isinstance(leaf, fx.Node):
+            if kinds[leaf] != "size":
+                raise ValueError(f"{name} needs a constant as {argument!r}, but the network computes it from its input")
+        elif not (leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)):
+            raise ValueError(f"{name} does not take {leaf!r} as {argument!r}")
+
+    fx.node.map_aggregate(given, check)  # of lists, tuples and slices, each entry
+
+
+def _reason(name: str) -> str:
+    """Why the layer or function of this name is not known."""
+    plain = name.replace("_", "").lower()
+    known = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
+    return next(known, "it is not among the known ones, whose range over intervals is known")
 
 
 def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -224,11 +297,11 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
         return _ATTRIBUTES[args[1]]
     if op == "call_method":
         if target not in METHODS:
-            raise ValueError(f"unknown method '.{target}()': {reason(target)}")
+            raise ValueError(f"unknown method '.{target}()': {_reason(target)}")
         return METHODS[target]
     if target not in TARGETS:
         name = getattr(target, "__name__", repr(target))
-        raise ValueError(f"unknown function '{getattr(target, '__module__', '?')}.{name}': {reason(name)}")
+        raise ValueError(f"unknown function '{getattr(target, '__module__', '?')}.{name}': {_reason(name)}")
     return TARGETS[target]
 
 
