@@ -36,15 +36,11 @@ _RETIRED = {  # options of models saved before, by class, with the one value tha
 
 
 def save(
-    model: Any,
-    directory: str | PathLike[str],
-    classes: Sequence[str | int] | None = None,
-    preprocessing: Any = None,
+    model: Any, directory: str | PathLike[str], classes: Sequence[str | int] | None = None, preprocessing: Any = None
 ) -> None:
     """Write ``model`` to a directory, in place of the model that may be there; other files in it are left alone.
 
-    A network that is made of more than known layers is saved without its architecture, and a warning says so: pass one
-    to :func:`load`.
+    A network of more than known layers is saved without its architecture, and a warning says so.
 
     Args:
         model: A classifier of one of :data:`creinn.classifier.methods.CLASSES`.
@@ -94,13 +90,12 @@ def load(
     Args:
         directory: Where it was saved.
         device: Where the model shall live.
-        network: A network of the architecture that was saved, for networks that cannot be described; its weights are
-            replaced. An ensemble takes a copy of it for each member.
+        network: A network of the architecture that was saved, where that is not in the file; its weights are replaced.
+            An ensemble takes a copy of it for each member.
 
     Raises:
         FileNotFoundError: If there is no saved model.
-        ValueError: If a file is truncated, damaged, of another origin or of a newer format, or weights and network do
-            not fit.
+        ValueError: If a file is damaged, of another origin or of a newer format, or weights and network do not fit.
     """
     config, weights = _read(Path(directory))
     model = _build(config, network, Path(directory) / CONFIG)
@@ -122,10 +117,7 @@ def load(
 
 
 def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
-    """The configuration of a saved model: ``kind``, ``classes``, ``preprocessing``, ``versions`` and the architecture.
-
-    Raises as :func:`load` does.
-    """
+    """The configuration of a saved model, which :func:`save` wrote; raises as :func:`load` does."""
     return _read(Path(directory))[0]
 
 

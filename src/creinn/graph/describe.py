@@ -63,7 +63,8 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
         if "builder" in description:
             return _build_recorded(description)
         if "layer" in description:
-            return _build_layer(description["layer"])
+            entry = description["layer"]
+            return build_layer(entry["family"], entry["class"], entry["arguments"])
         if "graph" in description and "layers" in description:
             layers = _build_layers(description["layers"])
             return graph_module(Traced(_build_nodes(description["graph"], layers), layers))
@@ -80,8 +81,7 @@ def _check_state(network: torch.nn.Module, description: Description) -> None:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
-    differing = _shapes(network) ^ _shapes(_build_apart(json.loads(written)))
-    if differing:
+    if differing := _shapes(network) ^ _shapes(_build_apart(json.loads(written))):
         raise ValueError(f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape.")
 
 
@@ -168,10 +168,6 @@ def _node_entry(node: fx.Node) -> Description:
     return {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}} if node.kwargs else entry
 
 
-def _build_layer(entry: Mapping[str, Any]) -> torch.nn.Module:
-    return build_layer(entry["family"], entry["class"], entry["arguments"])
-
-
 def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
     layers: dict[str, torch.nn.Module] = {}
     for entry in entries:
@@ -181,7 +177,7 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module
             raise ValueError(f"Repeated layer path {path!r} in a saved graph.")
         if "same_as" in entry and entry["same_as"] not in layers:
             raise ValueError(f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}.")
-        layers[path] = layers[entry["same_as"]] if "same_as" in entry else _build_layer(entry)
+        layers[path] = layers[entry["same_as"]] if "same_as" in entry else build({"layer": entry})
     return layers
 
 

@@ -174,11 +174,12 @@ def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     if argument == "tensors":
         good = isinstance(given, list | tuple) and all(kinds.get(entry) == "value" for entry in given)
         wanted = "a list of values that the network computes"
+    elif "other" in OPERANDS[name]:
+        good = isinstance(given, fx.Node | int | float) and not isinstance(given, bool)
+        wanted = "a value that the network computes or a number"
     else:
-        arithmetic = "other" in OPERANDS[name]
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        good = (isinstance(given, fx.Node) and (arithmetic or kinds[given] == "value")) or (arithmetic and number)
-        wanted = "a value that the network computes" + (" or a number" if arithmetic else "")
+        good = isinstance(given, fx.Node) and kinds[given] == "value"
+        wanted = "a value that the network computes"
     if not good:
         raise ValueError(f"{name} needs {wanted} as {argument!r}, got {given!r}")
 
@@ -321,8 +322,7 @@ def _join_modes(
         if follows_mode:
             dropouts[node] = here["p"]
     kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
-    names = (f"functional_dropout_{index}" for index in itertools.count())
-    free = (name for name in names if name not in layers)
+    free = (path for index in itertools.count() if (path := f"functional_dropout_{index}") not in layers)
     added = {}
     for (node, p), path in zip(dropouts.items(), free, strict=False):
         added[path] = kind(p).train(layers[""].training)

@@ -126,17 +126,15 @@ class LaplaceBNN(SNN):
         norm: Any = self.norm
         if not self.logit_norm:
             return head.weight, head.bias
-        return fuse_linear_bn_weights(
-            head.weight, head.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-        )
+        statistics = norm.running_mean, norm.running_var, norm.eps
+        return fuse_linear_bn_weights(head.weight, head.bias, *statistics, norm.weight, norm.bias)
 
 
 class Kronecker(torch.nn.Module):
     """Generalised Gauss-Newton matrix of the weights of a last layer of ``K`` logits and ``D`` features.
 
     It is the sum over rows of ``kron(diag(p) - p p^T, phi phi^T)``, taken as ``kron(B, A) / N``: ``B`` sums the
-    Hessians in the logits, ``A`` the outer products of the features. Both are stored by eigenvectors and eigenvalues,
-    so that the prior precision can change afterwards at no cost.
+    Hessians in the logits, ``A`` the outer products of the features. Eigenvectors and eigenvalues of both are stored.
     """
 
     output_values: Tensor

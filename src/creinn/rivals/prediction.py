@@ -16,11 +16,7 @@ class Predictive(Uncertain):
     """``S`` predicted distributions per row, ``samples`` of shape ``(S, N, K)``; entropies in bits.
 
     The total uncertainty is the entropy of the mean, the aleatoric the mean of the entropies, the epistemic their
-    difference (Eq:MC_bnn, AU_BNN).
-
-    Args:
-        samples: The distributions.
-        log_samples: Their natural logarithms, if the model has them to full precision, which the training loss needs.
+    difference (Eq:MC_bnn, AU_BNN). The training loss needs ``log_samples``, their natural logarithms to full precision.
 
     Example:
         >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))   # two members that contradict each other

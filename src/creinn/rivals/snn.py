@@ -45,11 +45,7 @@ class SNN(Classifier):
 
 
 class DeepEnsemble(Classifier):
-    """Independently trained classifiers whose samples are pooled: ``M`` members of ``S`` samples give ``M * S``.
-
-    Args:
-        members: Rivals of one kind and with the same number of classes, each trained with its own loss and hooks.
-    """
+    """Rivals of one kind, each trained by itself, whose samples are pooled: ``M`` of ``S`` samples give ``M * S``."""
 
     prediction_type = Predictive
 
