@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from creinn.credal import entropy
+from creinn.credal import entropy, probability
 from creinn.credal.decision import RULES
-from creinn.credal.entropy import Uncertain, Uncertainty
-from creinn.credal.probability import intersection_probability, probability_intervals, reachable
-from creinn.credal.probability import tolerance as default_tolerance
+from creinn.credal.entropy import Uncertain, Uncertainty, lower_entropy, upper_entropy
+from creinn.credal.probability import reachable
 from creinn.numerics import at_least_single
-
-_MAX_FREE_CLASSES = 16  # vertices(): 2 ** 16 corners
 
 
 class CredalSet(Uncertain):
@@ -50,7 +47,7 @@ class CredalSet(Uncertain):
     """
 
     def __init__(self, lower: Any, upper: Any) -> None:
-        bounds = probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
+        bounds = probability.probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
         self._lower, self._upper = reachable(*bounds, check=False)
         self._label: Tensor | None = None
 
@@ -87,8 +84,8 @@ class CredalSet(Uncertain):
     def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         r"""Ensemble that keeps disagreement: the least of the lower and the largest of the upper probabilities.
 
-        The smallest set of probability intervals that holds all the members' sets. It is reachable: the least lower
-        bound of a class is that of some member, and a distribution in that member's set attains it; likewise above.
+        The smallest set of probability intervals that holds all the members' sets; reachable, as some member's
+        distribution attains each bound.
 
         Example:
             >>> one, two = CredalSet([0.5, 0.25], [0.75, 0.5]), CredalSet([0.125, 0.75], [0.25, 0.875])
@@ -101,12 +98,11 @@ class CredalSet(Uncertain):
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         """One batch from several, along the first axis."""
-        bounds = _bounds_of(sets, "concatenate", first_axis=1)
+        lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         if sets[0].lower.ndim < 2:
             raise ValueError("concatenate needs batches, found single sets. Add a batch axis: s[None].")
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
-        lower, upper = map(torch.cat, bounds)
-        return cls._wrap(lower, upper, label)
+        return cls._wrap(torch.cat(lower), torch.cat(upper), label)
 
     @property
     def lower(self) -> Tensor:
@@ -136,7 +132,7 @@ class CredalSet(Uncertain):
     @functools.cached_property
     def intersection(self) -> Tensor:
         """Intersection probability, (..., K): the member that stands for the set; Eqs. (IntProb), (IntSecAlpha)."""
-        return intersection_probability(self.lower, self.upper)
+        return probability.intersection_probability(self.lower, self.upper)
 
     @property
     def probabilities(self) -> Tensor:
@@ -147,10 +143,9 @@ class CredalSet(Uncertain):
     def label(self) -> Tensor:
         """Predicted class: the argmax of the intersection probability.
 
-        Where several classes agree to rounding, as in a set that is almost vacuous, the one of greatest lower
-        probability. It need not be the argmax of the logits' centres: a class may win by its upper bound. With a
-        distance it is the label without one: the distance adds the same to all radii, so that class is never ruled out,
-        and is the argmax up to rounding.
+        Of classes that agree to rounding, as in an almost vacuous set, the one of greatest lower probability. It need
+        not be the argmax of the logits' centres: a class may win by its upper bound. With a distance, which adds the
+        same to all radii, it is the label without one: never ruled out, and the argmax up to rounding.
         """
         if self._label is not None:
             return self._label
@@ -165,8 +160,7 @@ class CredalSet(Uncertain):
     def uncertainty(self, measure: str) -> Uncertainty:
         """Total, aleatoric and epistemic: by ``"entropy"`` in bits, or ``"interval"``, the binary measures of K = 2.
 
-        Raises:
-            ValueError: For another name, or ``"interval"`` with K != 2.
+        Raises a ValueError for another name, or ``"interval"`` with K != 2.
         """
         if measure not in ("entropy", "interval"):
             raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
@@ -175,19 +169,16 @@ class CredalSet(Uncertain):
 
     def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Largest entropy of a member, in bits; on request with it. See :func:`creinn.credal.entropy.upper_entropy`."""
-        return entropy.upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
+        return upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
 
     def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
-        return entropy.lower_entropy(
-            self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
-        )
+        return lower_entropy(self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap)
 
     def classes(self, rule: str) -> Tensor:
         """Classes not ruled out by ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
 
-        Raises:
-            ValueError: For another name; the rules are those of :mod:`creinn.credal.decision`.
+        Raises a ValueError for another name; the rules are those of :mod:`creinn.credal.decision`.
         """
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}; found {rule!r}.")
@@ -196,8 +187,7 @@ class CredalSet(Uncertain):
     def vertices(self) -> Tensor:
         """All extreme points of one set, (vertices, K), in lexicographic order; widths of rounding count as 0.
 
-        Raises:
-            ValueError: For a batch, or when more than 16 classes have an interval with two ends.
+        Raises a ValueError for a batch, or when more than 16 classes have an interval with two ends.
 
         Example:
             >>> CredalSet(torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])).vertices()
@@ -206,32 +196,30 @@ class CredalSet(Uncertain):
                     [0.2000, 0.6000, 0.2000]])
         """
         if self.lower.ndim != 1:
-            batch = tuple(self.shape[:-1])
-            raise ValueError(f"vertices() is for one set, found a batch of shape {batch}. Index it: s[i].")
+            found = f"a batch of shape {tuple(self.shape[:-1])}"
+            raise ValueError(f"vertices() is for one set, found {found}. Index it: s[i].")
         lower, upper = self.lower.detach(), self.upper.detach()
         noise = 16 * torch.finfo(lower.dtype).eps
         free = (upper - lower > noise).nonzero().squeeze(-1)
-        if len(free) > _MAX_FREE_CLASSES:
-            raise ValueError(
-                f"vertices() enumerates at most {_MAX_FREE_CLASSES} classes with intervals of positive width, found "
-                f"{len(free)}; a set of K intervals can have more than 2**K / sqrt(K) vertices."
-            )
+        if len(free) > 16:  # 2 ** 16 corners
+            found = f"found {len(free)}; a set of K intervals can have more than 2**K / sqrt(K) vertices."
+            raise ValueError(f"vertices() enumerates at most 16 classes with intervals of positive width, {found}")
         if len(free) == 0:
             return lower.unsqueeze(0)
         low, high = lower[free], upper[free]
         mass = 1 - (lower.sum() - low.sum())
         ends = torch.tensor([False, True], device=lower.device)
         is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
-        corners, found = torch.where(is_high, high, low), []
+        corners, parts = torch.where(is_high, high, low), []
         for k, (least, most) in enumerate(zip(low, high, strict=True)):  # class k takes what the others leave
             corner = corners[~is_high[:, k]]
             left = mass - (corner.sum(-1) - least)
             for bound in (least, most):
                 left = torch.where((left - bound).abs() <= noise, bound, left)
             corner[:, k] = left
-            found.append(corner[(left >= least) & (left <= most)])
-        points = lower.repeat(sum(map(len, found)), 1)
-        points[:, free] = torch.cat(found)
+            parts.append(corner[(left >= least) & (left <= most)])
+        points = lower.repeat(sum(map(len, parts)), 1)
+        points[:, free] = torch.cat(parts)
         return torch.unique(points, dim=0)
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
@@ -240,7 +228,7 @@ class CredalSet(Uncertain):
         A violation of a bound or of the sum up to the tolerance passes; by default 1e-5, or 1e-6 in float64.
         """
         point = torch.as_tensor(q, dtype=self.lower.dtype, device=self.lower.device)
-        slack = default_tolerance(self.lower.dtype) if tolerance is None else tolerance
+        slack = probability.tolerance(self.lower.dtype) if tolerance is None else tolerance
         inside = (point >= self.lower - slack) & (point <= self.upper + slack)
         return inside.all(-1) & ((point.sum(-1) - 1).abs() <= slack)
 
@@ -285,10 +273,8 @@ def _bounds_of(sets: Sequence[CredalSet], verb: str, first_axis: int = 0) -> tup
         raise ValueError(f"There is nothing to {verb}: the list of credal sets is empty.")
     for position, other in enumerate(sets):
         if other.shape[first_axis:] != sets[0].shape[first_axis:]:
-            raise ValueError(
-                f"The credal sets to {verb} do not fit: shape {tuple(sets[0].shape)} at position 0, "
-                f"{tuple(other.shape)} at position {position}."
-            )
+            found = f"shape {tuple(sets[0].shape)} at position 0, {tuple(other.shape)} at position {position}"
+            raise ValueError(f"The credal sets to {verb} do not fit: {found}.")
     return [s.lower for s in sets], [s.upper for s in sets]
 
 

@@ -16,11 +16,7 @@ from creinn.numerics import widen
 
 
 def interval_dominance(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
-    r"""Keep j unless the lower probability of some class exceeds the upper one of j.
-
-    .. math:: \text{drop } j \iff \overline q_j < \max_i \underline q_i
-
-    O(K). The weakest rule.
+    r"""Keep j unless some lower probability exceeds its upper one, :math:`\overline q_j < \max_i \underline q_i`.
 
     Example:
         >>> interval_dominance(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))
@@ -32,8 +28,7 @@ def interval_dominance(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
     r"""Keep j unless one class i is more probable than j under every member: :math:`\min_{q \in Q} (q_i - q_j) > 0`.
 
-    The minimum wants :math:`q_i = \underline q_i`, :math:`q_j = \overline q_j`. Where the other classes leave the pair
-    too little or too much mass for that, the difference grows by just what is missing:
+    The minimum wants :math:`\underline q_i`, :math:`\overline q_j`, and grows by the mass they leave over or lack:
 
     .. math::
         \min_{q \in Q} (q_i - q_j) = \max\bigl\{\underline q_i - \overline q_j,\
@@ -63,7 +58,7 @@ def e_admissibility(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch cl
         \overline q_i + \sum_{j \ne i} \min(\overline q_j, \overline q_i) \ge 1
 
     Raising :math:`q_i` to its upper bound never hurts, and the others must then fit below it. The sums come from the
-    sorted upper bounds, in O(K log K). The strongest rule.
+    sorted upper bounds, in O(K log K).
 
     Example:
         >>> e_admissibility(torch.tensor([0.2, 0.2, 0.2]), torch.tensor([0.6, 0.6, 0.31]))

@@ -1,14 +1,13 @@
 r"""Entropies, and uncertainty by them: bounds of the classes in (or sampled distributions), bits out.
 
-Upper and lower entropy of a credal set, batched over any shape, and the measures of sections "Uncertainty estimation"
-and "Uncertainty estimation in BNNs and DEs" of Wang et al. (2025). The paper calls a local solver for both; the lower
-entropy is a concave minimisation, where local solvers stop at wrong vertices. Float32 bounds are solved in float64
-where the device has it; gradients are those of the attaining member as its active bounds move (envelope theorem).
+Sections "Uncertainty estimation" and "Uncertainty estimation in BNNs and DEs" of Wang et al. (2025), whose local solver
+stops at wrong vertices: the lower entropy is a concave minimisation. Float32 bounds are solved in float64 where the
+device has it; gradients are those of the attaining member as its active bounds move (envelope theorem).
 """
 
 import warnings
 from functools import cached_property
-from typing import Literal, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -54,13 +53,7 @@ class EntropyGapWarning(UserWarning):
     """Some lower entropies are not proven to be the least: the search used up its budget."""
 
 
-@overload
-def upper_entropy(lower: Tensor, upper: Tensor, *, return_distribution: Literal[False] = ...) -> Tensor: ...
-@overload
-def upper_entropy(lower: Tensor, upper: Tensor, *, return_distribution: bool) -> Tensor | tuple[Tensor, Tensor]: ...
-def upper_entropy(
-    lower: PerClass, upper: PerClass, *, return_distribution: bool = False
-) -> Float[Tensor, "*batch"] | tuple[Float[Tensor, "*batch"], PerClass]:
+def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool = False) -> Any:
     r"""Largest Shannon entropy in the set, in bits; Eq. (uncertainties). Exact.
 
     The maximiser is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` with one level t. The mass at
@@ -73,7 +66,8 @@ def upper_entropy(
     """
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
-        parts = (_rows(x).split(max(1, CHUNK // x.shape[-1])) for x in (low, high))  # each fits into the cache
+        size = max(1, CHUNK // low.shape[-1])  # rows that fit into the cache
+        parts = (x.reshape(-1, x.shape[-1]).split(size) for x in (low, high))
         level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
         inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))  # some class always takes up the rest
@@ -85,30 +79,17 @@ def upper_entropy(
     return (value, member.to(lower.dtype)) if return_distribution else value
 
 
-@overload
-def lower_entropy(
-    lower: Tensor, upper: Tensor, *, return_distribution: Literal[False] = ..., return_gap: Literal[False] = ...
-) -> Tensor: ...
-@overload
-def lower_entropy(
-    lower: Tensor, upper: Tensor, *, return_distribution: bool = ..., return_gap: bool = ...
-) -> Tensor | tuple[Tensor, ...]: ...
 def lower_entropy(
     lower: PerClass, upper: PerClass, *, return_distribution: bool = False, return_gap: bool = False
-) -> Tensor | tuple[Tensor, ...]:
+) -> Any:
     r"""Least Shannon entropy in the set, in bits; Eq. (uncertainties) with the minimum.
 
     The minimiser is a vertex, found by branch and bound; see :mod:`creinn.credal.entropy_search`. Exact up to the gap,
-    which is 0 unless the search of a set used up its budget. Sets of trained networks need a few nodes. The problem
-    contains subset sum, so there are sets that no budget would do for: many classes with almost the same chord slope,
-    or hundreds of concentric intervals. Their value is that of a member.
-
-    Args:
-        lower: Lower probabilities of non-empty sets. Not checked; :class:`creinn.CredalSet` does.
-        upper: Upper probabilities.
-        return_distribution: Also return a member that attains it (of several, any).
-        return_gap: Also return, last, by how many bits at most the minimum lies below the value. 0 means proven to
-            1e-11 bits (to 1e-5 on a device without float64).
+    which is 0 unless the search of a set used up its budget. Sets of trained networks need a few nodes; but the problem
+    contains subset sum, so no budget would do for many almost equal chord slopes, or hundreds of concentric intervals.
+    Bounds are not checked. ``return_distribution`` adds a member that attains it (of several, any); ``return_gap``
+    adds, last, by how many bits at most the minimum lies below the value: 0 means proven, to 1e-11 bits (to 1e-5 on a
+    device without float64).
 
     Warns:
         EntropyGapWarning: If a gap is not 0 and is not returned.
@@ -120,11 +101,10 @@ def lower_entropy(
     """
     low, high = reachable(widen(lower), widen(upper), check=False)
     with torch.no_grad():
-        vertex, gap = lowest_vertex(_rows(low), _rows(high))
+        vertex, gap = lowest_vertex(*(x.reshape(-1, x.shape[-1]) for x in (low, high)))
         if not return_gap and bool(gap.any()):
-            unproven = "The lower entropy of some credal sets is not proven to be the least"
-            advice = "ask for return_gap=True to see how far it may be off."
-            warnings.warn(f"{unproven}; {advice}", EntropyGapWarning, stacklevel=2)
+            unproven = "The lower entropy of some credal sets is not proven to be the least; ask for return_gap=True"
+            warnings.warn(f"{unproven} to see how far it may be off.", EntropyGapWarning, stacklevel=2)
     member = vertex.view(low.shape)
     if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
         member = _follow_bounds(member, low, high)
@@ -155,8 +135,7 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
         TU = \min(1 - \underline q, \overline q), \quad AU = \min(\underline q, 1 - \overline q), \quad
         EU = \overline q - \underline q
 
-    Eq. (uncertaintiesInterval). Dimensionless, at most 1; they do not change when the classes are swapped.
-    ``TU = AU + EU`` holds here too. The bounds must be reachable: ``lower[..., 0] = 1 - upper[..., 1]``.
+    Eq. (uncertaintiesInterval). Dimensionless, at most 1, the same when the classes are swapped; of reachable bounds.
 
     Raises:
         ValueError: If there are not exactly two classes.
@@ -174,13 +153,9 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
 def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     r"""Entropy measures of sampled distributions (deep ensembles, Bayesian networks), in bits; sample axis first.
 
-    .. math::
-        TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad AU = \tfrac1M \sum_m H(q_m), \quad EU = TU - AU
+    .. math:: TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad AU = \tfrac1M \sum_m H(q_m), \quad EU = TU - AU
 
-    Eqs. (MC_bnn), (AU_BNN). EU is the mutual information of label and model.
-
-    Raises:
-        ValueError: If there is no sample, or no sample axis.
+    Eqs. (MC_bnn), (AU_BNN). EU is the mutual information of label and model. Refuses no samples, or no sample axis.
 
     Example:
         >>> samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).epistemic
@@ -191,10 +166,6 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
         raise ValueError(f"Samples are (samples, ..., classes) with at least one sample, found shape {shape}.")
     total, aleatoric = entropy(probabilities.mean(0)), entropy(probabilities).mean(0)
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])
 
 
 def _water_level(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows 1"]:

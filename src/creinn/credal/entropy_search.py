@@ -9,7 +9,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -64,14 +64,8 @@ class Relaxed(NamedTuple):
     attained: Vector
 
 
-Batch = TypeVar("Batch", Nodes, Relaxed)
-
-
 def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
-    """Member of least entropy of every row, and by how many bits at most another one may be below it.
-
-    The gap is 0 where the search ended: nothing is lower by more than ``TOLERANCE``.
-    """
+    """Member of least entropy of every row, and by how many bits another may be below it: 0 where the search ended."""
     everything, best = _start(lower, upper)
     cores = []
     for part in everything.pieces(CHUNK):
@@ -155,9 +149,8 @@ def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
 def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
     r"""Classes that may be elsewhere in a better vertex; every other one cannot, or another one replaces it.
 
-    A class that cannot move by its whole width can only be the one between its bounds. Of those below their upper
-    bounds, the one of greatest :math:`\underline q_k` takes a given mass at least cost; of the others, the one of least
-    :math:`\overline q_k`.
+    One that cannot move by its whole width can only be the one between its bounds. Of those below their upper bounds,
+    that of greatest :math:`\underline q_k` takes a given mass at least cost; of others, of least :math:`\overline q_k`.
     """
     width = nodes.upper - nodes.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
@@ -174,12 +167,10 @@ def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes c
 def _alike(size: Indices) -> Iterator[Indices]:
     """Groups of rows with cores of about the same size, no more than fit into the cache."""
     size, order = size.sort(descending=True)
-    start = 0
-    while start < len(size):
-        largest = int(size[start])
-        count = min(int((size[start:] * 2 > largest).sum()), max(1, CHUNK // largest))
-        yield order[start : start + count]
-        start += count
+    while len(size):
+        count = min(int((size * 2 > size[0]).sum()), max(1, CHUNK // int(size[0])))
+        yield order[:count]
+        size, order = size[count:], order[count:]
 
 
 def _step(nodes: Nodes, best: Best) -> tuple[Nodes, Relaxed]:
@@ -204,8 +195,8 @@ def _open(row: Indices, bound: Vector, best: Best) -> Indices:
 def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     """Replace h on each interval by its chord: a fractional knapsack is left.
 
-    Raise the classes in the order of chord slope until the mass is 1. The value is a lower bound; the entropy at this
-    vertex is an upper bound; they differ by the concavity gap of the single fractional class.
+    Raise the classes in the order of chord slope until the mass is 1. The value is a lower bound, the entropy at this
+    vertex an upper one; they differ by the concavity gap of the single fractional class.
     """
     width = upper - lower
     at_lower, at_upper = _bits(lower), _bits(upper)
@@ -230,7 +221,6 @@ def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
 
 
 def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
-    """Keep the best vertex of each row."""
     before = best.attained[nodes.row]
     best.attained.scatter_reduce_(0, nodes.row, solved.attained, "amin")
     better = _where((solved.attained < before) & (solved.attained == best.attained[nodes.row]))
@@ -256,8 +246,7 @@ def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
 
 def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
     """Best of the vertices next to the relaxation's: the fractional class goes to a bound, another takes the rest."""
-    low, high = nodes.lower, nodes.upper
-    filled, fractional, value = solved.filled, solved.fractional, solved.value
+    low, high, filled, fractional, value = nodes.lower, nodes.upper, solved.filled, solved.fractional, solved.value
     its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
     before = torch.lerp(low, high, filled)
     after = before + (value - torch.lerp(its_low, its_high, filled))
@@ -265,27 +254,18 @@ def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
     its_change = torch.lerp(_bits(its_low), _bits(its_high), filled) - _bits(value)
     change = _bits(after.clamp_min(0)) - solved.bits + its_change + misfit / torch.finfo(low.dtype).tiny
     change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
-    return solved._replace(
-        filled=filled.scatter(-1, fractional, filled.gather(-1, other)),
-        fractional=other,
-        value=after.gather(-1, other),
-        attained=solved.attained + change.squeeze(-1),
-    )
+    filled, attained = filled.scatter(-1, fractional, filled.gather(-1, other)), solved.attained + change.squeeze(-1)
+    return solved._replace(filled=filled, fractional=other, value=after.gather(-1, other), attained=attained)
 
 
 def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
-    """Split each node at its fractional class; drop halves that are the parent's vertex alone.
-
-    An interval is cut where moving by more costs more than the gap to the best value known.
-    """
+    """Split each node at its fractional class; drop halves that are the parent's vertex alone."""
     low, high, fractional, value = nodes.lower, nodes.upper, solved.fractional, solved.value
     below, above = _ordered(nodes, solved)
     tiny, slack = torch.finfo(low.dtype).tiny, _SLACK * torch.finfo(low.dtype).eps
     gap, off_slope = _prices(nodes, solved, best)  # the slope is negative for filled classes
-    low, high = (
-        torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny)),
-        torch.minimum(high, low + gap / off_slope.clamp_min(tiny)),
-    )
+    least, most = high - gap / (-off_slope).clamp_min(tiny), low + gap / off_slope.clamp_min(tiny)
+    low, high = torch.maximum(low, least), torch.minimum(high, most)  # beyond these, moving costs more than the gap
     lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
     upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
     first, second = _where(lower_half.sum(-1) > 1 + slack), _where(upper_half.sum(-1) < 1 - slack)
@@ -305,6 +285,6 @@ def _where(mask: Bool[Tensor, " rows"]) -> Indices:
     return mask.nonzero().squeeze(-1)
 
 
-def _select(batch: Batch, which: Indices) -> Batch:
-    """Some rows, in the order of their positions; all of them as they are."""
+def _select(batch: Any, which: Indices) -> Any:
+    """Some rows of nodes or of their solutions, in the order of their positions; all of them as they are."""
     return batch if len(which) == len(batch.bound) else type(batch)(*(x[which] for x in batch))

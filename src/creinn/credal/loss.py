@@ -42,10 +42,10 @@ def bounds_cross_entropy(
 ) -> Float[Tensor, ""]:
     r"""Loss on both bounds: :math:`-\ln \overline q_y` on all samples, :math:`-\ln \underline q_y` on some.
 
-    The sum of two batch means. The second is over the share ``hardest``, in (0, 1], of the samples with the largest
-    :math:`-\ln \underline q_y` (their number rounded, at least one), so it prepares the lower bound for data that are
-    harder than the training data; samples of weight 0 are never among them. The loss of Credal Deep Ensembles, Wang et
-    al. (2024), on reachable bounds. Finite, and with the other arguments and errors of :func:`cross_entropy`.
+    The sum of two batch means, the second over the share ``hardest``, in (0, 1], of the samples with the largest
+    :math:`-\ln \underline q_y` (their number rounded, at least one; none of weight 0): it prepares the lower bound for
+    harder data. The loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds; with the other arguments
+    and errors of :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
@@ -65,7 +65,6 @@ def bounds_cross_entropy(
 
 
 def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
-    """Of the target's probability; below the smallest normal number it counts as that number."""
     chosen = probabilities.gather(-1, target.long().unsqueeze(-1)).squeeze(-1)
     return -chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log()
 
@@ -75,27 +74,21 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
 
 
 def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool) -> Tensor | None:
+    batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
-        _check_target(credal_set, target)
+        if target.is_floating_point() or target.dtype == torch.bool:
+            raise TypeError(f"Targets must be class indices (integers), found {target.dtype}.")
+        if target.shape != batch:
+            raise ValueError(f"Targets must have the batch's shape {batch}, found {tuple(target.shape)}.")
+        if target.numel() == 0:
+            raise ValueError("The batch is empty: the mean loss of no sample is undefined.")
+        wrong = (target < 0) | (target >= classes)
+        if bool(wrong.any()):
+            at = first_index(wrong)
+            raise ValueError(f"Target {target[at]} at index {at} is not a class: there are {classes}, counted from 0.")
     if weight is None:
         return None
-    if weight.shape not in ((credal_set.num_classes,), (*target.shape, 1)):
-        needed = f"one entry per class ({credal_set.num_classes})"
+    if weight.shape not in ((classes,), (*target.shape, 1)):
         found = f"shape {tuple(weight.shape)}; weights of samples need {(*target.shape, 1)}"
-        raise ValueError(f"weight needs {needed}, found {found}.")
+        raise ValueError(f"weight needs one entry per class ({classes}), found {found}.")
     return weight_per_row(weight.to(credal_set.lower), target.long())
-
-
-def _check_target(credal_set: CredalSet, target: Tensor) -> None:
-    batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
-    if target.is_floating_point() or target.dtype == torch.bool:
-        raise TypeError(f"Targets must be class indices (integers), found {target.dtype}.")
-    if target.shape != batch:
-        raise ValueError(f"Targets must have the batch's shape {batch}, found {tuple(target.shape)}.")
-    if target.numel() == 0:
-        raise ValueError("The batch is empty: the mean loss of no sample is undefined.")
-    wrong = (target < 0) | (target >= classes)
-    if bool(wrong.any()):
-        at = first_index(wrong)
-        found = f"Target {target[at].item()} at index {at}"
-        raise ValueError(f"{found} is not a class: there are {classes}, counted from 0.")

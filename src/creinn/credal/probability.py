@@ -1,8 +1,7 @@
 r"""Interval logits in, probability intervals out; then their reachable form and the point that stands for them.
 
 All functions act on plain tensors of lower and upper bounds, keep their dtype and device, use O(K) memory, and are
-differentiable with finite gradients. Equations are those of Wang et al. (2025); two errata are corrected, see
-:func:`interval_softmax` (mode ``"sound"``) and :func:`interval_sigmoid`.
+differentiable with finite gradients. Equations are those of Wang et al. (2025), with two errata.
 """
 
 import math
@@ -29,13 +28,9 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> t
 
     Erratum: the paper's claim that these contain the softmax of every logit vector in the box (its "set constraint")
     is false. Logits [0, 0], [0, 2] give class 0 the interval [0.2689, 0.2689], and the member (0, 2) has 0.1192.
-    ``"sound"`` is the exact range of softmax over the box,
-
-    .. math::
-        \underline q_k = \sigma\bigl(\underline a_k - \operatorname{LSE}_{j \ne k} \overline a_j\bigr), \quad
-        \overline q_k = \sigma\bigl(\overline a_k - \operatorname{LSE}_{j \ne k} \underline a_j\bigr).
-
-    Both satisfy :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. Logits are not checked.
+    ``"sound"`` is the exact range of softmax over the box: :math:`\overline a_j` replaces :math:`m_j` in
+    :math:`\underline q_k`, and :math:`\underline a_j` in :math:`\overline q_k`. Both satisfy
+    :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. Logits are not checked.
 
     Raises:
         ValueError: If there are fewer than two classes, or the mode is not one of the two.
@@ -45,10 +40,8 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> t
         (tensor([0.1112, 0.0391, 0.5465]), tensor([0.2537, 0.0996, 0.8991]))
     """
     if lower.shape[-1] < 2:
-        raise ValueError(
-            f"interval_softmax needs at least 2 classes, found logits of shape {tuple(lower.shape)}. "
-            "A head with one logit is binary: use interval_sigmoid."
-        )
+        found = f"found logits of shape {tuple(lower.shape)}. A head with one logit is binary: use interval_sigmoid."
+        raise ValueError(f"interval_softmax needs at least 2 classes, {found}")
     if mode == "paper":
         others_of_lower = others_of_upper = logsumexp_others(lower + (upper - lower) / 2)
     elif mode == "sound":
@@ -97,10 +90,9 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[
 
     The set itself does not change. de Campos, Huete and Moral (1994); Eq. (ULP). A bound that would move by no more
     than rounding (four machine epsilons) stays: the gradient of the move would be noise divided by a tiny probability.
-    ``check`` looks for an empty set first, which reads the data on the host; pass False inside a model.
 
     Raises:
-        ValueError: If no distribution fits, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1`` (beyond rounding).
+        ValueError: If no distribution fits, beyond rounding; with ``check``, which reads the data on the host.
 
     Example:
         >>> reachable(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -151,32 +143,26 @@ def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
     if lower.dtype != upper.dtype or not lower.is_floating_point():
         raise TypeError(f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}.")
     if lower.ndim == 0 or lower.shape[-1] < 2:
-        raise ValueError(
-            f"A credal set needs bounds (..., K) of K >= 2 classes, found shape {tuple(lower.shape)}. "
-            "For the probability interval of class 1 alone, use CredalSet.binary."
-        )
+        advice = "For the probability interval of class 1 alone, use CredalSet.binary."
+        shape = tuple(lower.shape)
+        raise ValueError(f"A credal set needs bounds (..., K) of K >= 2 classes, found shape {shape}. {advice}")
     slack = tolerance(lower.dtype)
     lower, upper = at_least_single(lower), at_least_single(upper)
-    _check_intervals(lower.detach(), upper.detach(), slack)
-    _check_not_empty(lower, upper, slack)
-    low, high = lower.clamp(0, 1), upper.clamp(0, 1)
-    low = low / low.sum(-1, keepdim=True).clamp_min(1)
-    high = torch.where(high < low, low, high)
-    return low, (high / high.sum(-1, keepdim=True).clamp_max(1)).clamp_max(1)
-
-
-def _check_intervals(lower: Tensor, upper: Tensor, slack: float) -> None:
     valid = (lower >= -slack) & (upper <= 1 + slack) & (lower <= upper + slack)  # False for NaN
-    if bool(valid.all()):
-        return
-    index = first_index(~valid)
-    low, high = lower[index].item(), upper[index].item()
-    found = f"found [{low:.6g}, {high:.6g}] at index {index} of bounds {tuple(lower.shape)}"
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"Probability bounds must be finite, {found}. Look for an overflow before this.")
-    if low < -slack or high > 1 + slack:
-        raise ValueError(f"Probability bounds must lie in [0, 1], {found}. {_ADVICE}")
-    raise ValueError(f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?")
+    if not bool(valid.all()):
+        index = first_index(~valid)
+        low, high = lower[index].item(), upper[index].item()
+        found = f"found [{low:.6g}, {high:.6g}] at index {index} of bounds {tuple(lower.shape)}"
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(f"Probability bounds must be finite, {found}. Look for an overflow before this.")
+        if low < -slack or high > 1 + slack:
+            raise ValueError(f"Probability bounds must lie in [0, 1], {found}. {_ADVICE}")
+        raise ValueError(f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?")
+    _check_not_empty(lower, upper, slack)
+    lower, upper = lower.clamp(0, 1), upper.clamp(0, 1)
+    lower = lower / lower.sum(-1, keepdim=True).clamp_min(1)
+    upper = torch.where(upper < lower, lower, upper)
+    return lower, (upper / upper.sum(-1, keepdim=True).clamp_max(1)).clamp_max(1)
 
 
 def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:

@@ -1,8 +1,8 @@
 """Scores and labels in, numbers out; knows no model.
 
-A score is any number per sample that is higher where the prediction is less certain; a set of classes is a row of a
-boolean mask. NumPy arrays, torch tensors and lists are taken alike; floats and NumPy arrays are given.
-Read ``predictions``, ``uncertainty``, ``summary`` (all numbers of a prediction), ``timing``; ``checks`` refuses.
+A score is any number per sample, higher where the prediction is less certain; a set of classes is a row of a boolean
+mask. NumPy arrays, torch tensors and lists are taken; floats and NumPy arrays are given. Read ``predictions``,
+``uncertainty``, ``summary`` (all numbers of a prediction), ``timing``; ``checks`` refuses.
 """
 
 from creinn.evaluation.predictions import (

@@ -10,9 +10,7 @@ import numpy.typing as npt
 import torch
 
 Numbers = npt.NDArray[np.float64]
-
-SUM_TOLERANCE = 1e-3
-"""How far the sum of a distribution may be from 1; half precision needs as much."""
+_SUM_TOLERANCE = 1e-3  # how far the sum of a distribution may be from 1; half precision needs as much
 
 
 def as_numpy(values: Any) -> npt.NDArray[Any]:
@@ -55,12 +53,12 @@ def as_distributions(probabilities: Any) -> Numbers:
     """Distributions over two classes or more, one per row."""
     p = as_numbers(probabilities, "probabilities")
     if p.ndim != 2 or p.shape[1] < 2:
-        needed = "(samples, classes) with two classes or more"
-        raise ValueError(f"probabilities must have shape {needed}, but have shape {p.shape}.")
+        found = f"but have shape {p.shape}."
+        raise ValueError(f"probabilities must have shape (samples, classes) with two classes or more, {found}")
     advice = "Were logits passed? Apply softmax first."
     _require(p >= 0, p, "probabilities must be >= 0", advice)
     total = p.sum(1)
-    _require(np.abs(total - 1) <= SUM_TOLERANCE, total, "the sum of each row of probabilities must be 1", advice)
+    _require(np.abs(total - 1) <= _SUM_TOLERANCE, total, "the sum of each row of probabilities must be 1", advice)
     return p
 
 
@@ -88,7 +86,6 @@ def as_mask(values: Any, name: str, advice: str) -> npt.NDArray[np.bool_]:
 
 
 def _require(holds: npt.NDArray[np.bool_], numbers: Numbers, rule: str, advice: str) -> None:
-    """Refuse the first number for which a rule does not hold."""
     if not holds.all():
         at = tuple(np.argwhere(~holds)[0].tolist())
         raise ValueError(f"{rule}, but is {numbers[at]:g} at index {at}. {advice}")

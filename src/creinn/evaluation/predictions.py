@@ -1,8 +1,7 @@
 r"""How good predictions are: distributions ``(N, K)`` or sets of classes, and true classes ``(N,)`` in; numbers out.
 
-Of a credal set, the distribution is the intersection probability. A larger set of classes contains the true one more
-easily, so two methods are compared at one mean size: :func:`threshold_sets` and :func:`cumulative_sets` make sets of an
-ordinary network, with one number for all rows that :func:`threshold_for_size` or :func:`tail_for_size` finds.
+A larger set of classes contains the true one more easily, so methods are compared at one mean size: ``*_sets`` make
+sets of an ordinary network, with one number for all rows that ``*_for_size`` finds.
 """
 
 import math
@@ -14,8 +13,7 @@ from sklearn import metrics
 
 from creinn.evaluation.checks import Numbers, as_distributions, as_labels, as_mask
 
-BINS = 15
-"""Equal-width bins of confidence, as in Guo et al. (2017)."""
+_BINS = 15  # as in Guo et al. (2017)
 
 
 class Reliability(NamedTuple):
@@ -69,7 +67,7 @@ def brier(probabilities: Any, labels: Any) -> float:
     return float(((p - np.eye(p.shape[1])[truth]) ** 2).sum(1).mean())
 
 
-def reliability(probabilities: Any, labels: Any, bins: int = BINS, predicted: Any = None) -> Reliability:
+def reliability(probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None) -> Reliability:
     """How often the predicted class is right, by how probable it is said to be; in bins of equal width.
 
     Without ``predicted`` classes the most probable ones are taken, the first where several are. Raises what
@@ -96,7 +94,7 @@ def reliability(probabilities: Any, labels: Any, bins: int = BINS, predicted: An
     return Reliability(edges, count, mean(stated), mean(found == truth))
 
 
-def expected_calibration_error(probabilities: Any, labels: Any, bins: int = BINS, predicted: Any = None) -> float:
+def expected_calibration_error(probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None) -> float:
     """Mean over samples of ``|accuracy - confidence|`` of their bin, Guo et al. (2017); called as :func:`reliability`.
 
     Example:
@@ -108,11 +106,7 @@ def expected_calibration_error(probabilities: Any, labels: Any, bins: int = BINS
 
 
 def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
-    """How often each class is taken for each: ``(K, K)`` counts, true classes in rows, predicted ones in columns.
-
-    Raises:
-        TypeError: If predicted or true classes are not integers.
-        ValueError: If there are none, the lengths differ, or one is not in [0, classes).
+    """Counts ``(K, K)``, true classes in rows, predicted ones in columns. Raises what :func:`log_loss` does.
 
     Example:
         >>> confusion([0, 1, 1], [0, 0, 1], classes=2).tolist()
@@ -126,9 +120,7 @@ def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64
 def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     """Coverage, size and accuracy of sets of classes, a mask ``(N, K)`` as :meth:`creinn.CredalSet.classes` gives.
 
-    Raises:
-        TypeError: If ``classes`` is not boolean, or ``labels`` are not integers.
-        ValueError: If there are no rows, the shapes do not fit, a set is empty, or a label is not a class.
+    Raises what :func:`log_loss` does, a TypeError if the mask is not boolean, and a ValueError if a set is empty.
 
     Example:
         >>> set_decisions([[True, False, False], [False, True, True]], [0, 2])
@@ -136,49 +128,39 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     """
     sets = as_mask(classes, "classes", "Pass a mask, such as CredalSet.classes gives.")
     if sets.ndim != 2 or sets.size == 0:
-        raise ValueError(
-            f"classes must have shape (samples, classes) with one row at least, but have shape {sets.shape}."
-        )
+        found = f"but have shape {sets.shape}."
+        raise ValueError(f"classes must have shape (samples, classes) with one row at least, {found}")
     truth = as_labels(labels, sets.shape[1], len(sets))
     size = sets.sum(1)
     if not size.all():
         row = int(size.argmin())
         raise ValueError(f"The set of row {row} is empty. A decision keeps at least one; in doubt, keep all.")
-    covered = sets[np.arange(len(sets)), truth]
-    single = size == 1
-    return SetDecisions(
-        coverage=float(covered.mean()),
-        size=float(size.mean()),
-        single=float(single.mean()),
-        single_accuracy=float(covered[single].mean()) if single.any() else None,
-        discounted=float((covered / size).mean()),
-    )
+    covered, single = sets[np.arange(len(sets)), truth], size == 1
+    coverage, mean_size, share, discounted = (float(x.mean()) for x in (covered, size, single, covered / size))
+    accuracy = float(covered[single].mean()) if single.any() else None
+    return SetDecisions(coverage, mean_size, share, accuracy, discounted)
 
 
 def threshold_for_size(probabilities: Any, size: float) -> float:
     """The least threshold with which the sets of :func:`threshold_sets` have at most ``size`` classes on average.
 
-    That is the number next above the largest probability that has to stay out; 0, with every class in every set, if
-    none has to. Classes of equal probability are all in or all out, so the mean size may be less than ``size``.
-
-    Raises:
-        ValueError: If ``size`` is not in [1, K], or the rows are not distributions.
+    It lies next above the largest probability that has to stay out. Classes of equal probability are all in or all
+    out, so the mean size may be less than ``size``. Raises a ValueError if it is not in [1, K], or the rows are not
+    distributions.
 
     Example:
         >>> p = [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]]
         >>> threshold_sets(p, threshold_for_size(p, 1.5)).tolist()
         [[True, False, False], [True, True, False]]
     """
-    p = as_distributions(probabilities)
-    last_out = _first_left_out(np.sort(p, 1)[:, :-1], size)
-    return 0.0 if last_out is None else float(np.nextafter(last_out, math.inf))
+    largest_out = _largest_out(np.sort(as_distributions(probabilities), 1)[:, :-1], size)
+    return 0.0 if largest_out is None else float(np.nextafter(largest_out, math.inf))
 
 
 def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_]:
     """Classes whose probability is at least ``threshold``, and always the first most probable one; bool ``(N, K)``.
 
-    Raises:
-        ValueError: If ``threshold`` is not in [0, 1], or the rows are not distributions.
+    Raises a ValueError if ``threshold`` is not in [0, 1], or the rows are not distributions.
     """
     p = as_distributions(probabilities)
     sets: npt.NDArray[np.bool_] = p >= _as_share(threshold, "threshold")
@@ -189,27 +171,22 @@ def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_
 def tail_for_size(probabilities: Any, size: float) -> float:
     """The least tail with which the sets of :func:`cumulative_sets` have at most ``size`` classes on average.
 
-    Sets that grow at the same tail grow together, so the mean size may be less than ``size``. Classes of probability 0
-    are never needed. Raises what :func:`threshold_for_size` does.
+    Sets that grow at the same tail grow together, so the mean size may be less than ``size``. Raises what
+    :func:`threshold_for_size` does.
 
     Example:
         >>> tail_for_size([[0.75, 0.125, 0.125], [0.5, 0.25, 0.25]], 1.5)  # a quarter is left to the third of row 1
         0.25
     """
-    p = as_distributions(probabilities)
-    left = np.cumsum(np.sort(p, 1)[:, :-1], 1)
-    return float(_first_left_out(left, size) or 0.0)
+    left = np.cumsum(np.sort(as_distributions(probabilities), 1)[:, :-1], 1)
+    return float(_largest_out(left, size) or 0.0)
 
 
 def cumulative_sets(probabilities: Any, tail: float) -> npt.NDArray[np.bool_]:
     """The fewest, most probable classes that leave at most ``tail`` to the others: their sum reaches 1 - ``tail``.
 
-    What is left is summed from the smallest probability on, which keeps digits that a sum near 1 has lost. Of classes
-    of equal probability the first is taken first. These are the sets of adaptive conformal prediction without
-    randomisation, Romano, Sesia and Candès (2020).
-
-    Raises:
-        ValueError: If ``tail`` is not in [0, 1], or the rows are not distributions.
+    Of classes of equal probability the first is taken first. These are the sets of adaptive conformal prediction
+    without randomisation, Romano, Sesia and Candès (2020). Raises what :func:`threshold_sets` does.
 
     Example:
         >>> cumulative_sets([[0.5, 0.375, 0.125], [0.25, 0.0, 0.75]], 0.25).tolist()
@@ -217,13 +194,13 @@ def cumulative_sets(probabilities: Any, tail: float) -> npt.NDArray[np.bool_]:
     """
     p = as_distributions(probabilities)
     others = np.argsort(-p, axis=1, kind="stable")[:, :0:-1]  # all but the most probable, that first which goes first
-    left = np.cumsum(np.take_along_axis(p, others, 1), 1)
+    left = np.cumsum(np.take_along_axis(p, others, 1), 1)  # from the smallest on: a sum near 1 has lost digits
     sets = np.ones(p.shape, bool)
     np.put_along_axis(sets, others, left > _as_share(tail, "tail"), 1)
     return sets
 
 
-def _first_left_out(levels: Numbers, size: float) -> float | None:
+def _largest_out(levels: Numbers, size: float) -> float | None:
     """Largest level that is out when as many classes beside the first of each row are in as the mean size allows."""
     rows, classes = len(levels), levels.shape[1] + 1
     if not 1 <= size <= classes:

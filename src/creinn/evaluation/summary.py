@@ -14,11 +14,8 @@ from creinn.evaluation.checks import Numbers, as_numpy
 from creinn.evaluation.predictions import SetDecisions, brier, expected_calibration_error, log_loss, set_decisions
 from creinn.evaluation.uncertainty import AccuracyRejection, OODDetection, RelativeIncrease
 
-MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
-"""Uncertainties, and their names in tables."""
-
-RESOLUTION = 1e-6
-"""Uncertainties below it are rounding errors, and count as 0 where ratios are taken."""
+MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}  # and their names in tables
+_RESOLUTION = 1e-6  # uncertainties below it are rounding errors, and count as 0 where ratios are taken
 
 
 def quality(prediction: Any, labels: Any) -> dict[str, float]:
@@ -59,12 +56,9 @@ def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
 
 def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
     """Relative increase of each uncertainty over that of ``base``, the same rows; ``None`` if that is 0 for all."""
-    found: dict[str, RelativeIncrease | None] = {}
-    shifted = uncertainties(prediction)
-    for name, values in uncertainties(base).items():
-        reference = np.where(values < RESOLUTION, 0, values)
-        found[name] = uncertainty.relative_increase(shifted[name], reference) if reference.any() else None
-    return found
+    shifted, known = uncertainties(prediction), uncertainties(base)
+    known = {name: np.where(values < _RESOLUTION, 0, values) for name, values in known.items()}
+    return {n: uncertainty.relative_increase(shifted[n], known[n]) if known[n].any() else None for n in MEASURES}
 
 
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:

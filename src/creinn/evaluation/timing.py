@@ -31,22 +31,15 @@ class Timing:
 def interleaved(
     calls: Mapping[str, Call], rounds: int, *, seconds: float = math.inf, device: torch.device | str = "cpu"
 ) -> dict[str, Timing]:
-    """Time calls in turns, in an order that is drawn anew in every round.
+    """Time calls in turns, in an order that is drawn anew in every round, after one or two warm-up calls of each.
 
-    Warm-up calls are not counted: one of each, two of those that take less than a second.
-
-    Args:
-        calls: What to time, by name.
-        rounds: Rounds at most.
-        seconds: Time after which no further round begins; three are made even so.
-        device: Device whose work is waited for.
+    After so many ``seconds`` no further round begins, though three are made even so. The device's work is waited for.
 
     Raises:
         ValueError: If there is nothing to time, or a call fails when it warms up.
     """
     if not calls:
         raise ValueError("There is nothing to time: no calls were given.")
-    device = torch.device(device)
     for name, call in calls.items():
         try:
             if seconds_of(call, device)[0] < _SECOND_WARM_UP:
@@ -98,14 +91,13 @@ def failure(error: Exception) -> str:
 
 def seconds_of(call: Call, device: torch.device | str = "cpu") -> tuple[float, float]:
     """Seconds of one call, by the wall and by the processor."""
-    device = torch.device(device)
     started = _now(device)
     call()
     ended = _now(device)
     return ended[0] - started[0], ended[1] - started[1]
 
 
-def _now(device: torch.device) -> tuple[float, float]:
-    if device.type == "cuda":
+def _now(device: torch.device | str) -> tuple[float, float]:
+    if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter(), time.process_time()

@@ -1,7 +1,6 @@
 r"""What an uncertainty is worth: a score per sample in, higher where the prediction is less certain; numbers out.
 
 Accuracy-rejection curves, detection of out-of-distribution samples, and growth under a shift, as in Wang et al. (2025).
-The order of the input is of no account; samples of equal score are taken in random order, or all at once.
 """
 
 from typing import Any, NamedTuple
@@ -82,35 +81,24 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
 
     AUROC is the chance that an out-of-distribution sample has the higher score; a tie counts one half. AUPRC is the
     average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the distinct scores :math:`t` as thresholds: a threshold
-    takes all samples of one score or none, so a constant score gives the base rate.
-
-    Raises:
-        TypeError: If the scores are not numbers.
-        ValueError: If a score is NaN or infinite, or either part is empty or not a vector.
+    takes all samples of one score or none, so a constant score gives the base rate. Raises what
+    :func:`accuracy_rejection` does; the parts may differ in length.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
         OODDetection(auroc=0.875, auprc=0.833..., base_rate=0.5)
     """
     inside, outside = as_scores(id_score, "id_score"), as_scores(ood_score, "ood_score")
-    is_ood = np.repeat([0, 1], [len(inside), len(outside)])
-    scores = np.concatenate([inside, outside])
-    return OODDetection(
-        auroc=float(roc_auc_score(is_ood, scores)),
-        auprc=float(average_precision_score(is_ood, scores)),
-        base_rate=float(is_ood.mean()),
-    )
+    is_ood, scores = np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    auroc, auprc = roc_auc_score(is_ood, scores), average_precision_score(is_ood, scores)
+    return OODDetection(float(auroc), float(auprc), base_rate=float(is_ood.mean()))
 
 
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
     r"""Mean over samples, and runs if given, of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
 
     Of any shape, not negative, of the same samples with and without shift; where the base is 0, they are left out.
-
-    Raises:
-        TypeError: If the values are not numbers.
-        ValueError: If the shapes differ, a value is negative, NaN or infinite, there are none, or no ratio is defined
-            and finite.
+    Raises what :func:`accuracy_rejection` does, and a ValueError if a value is negative, or no ratio is finite.
 
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])
