@@ -50,7 +50,7 @@ def _read() -> dict[str, Experiment]:
         settings = _tuples(given)
         settings |= {field: kind(**settings[field]) for field, kind in kinds.items() if field in settings}
         settings["ood"] = tuple(Images(**images) for images in settings.get("ood", ()))
-        settings["methods"] = _fitting(settings.get("methods", TABLE), settings.get("logits", 10))
+        settings["methods"] = _fitting(settings.get("methods", TABLE), settings.get("logits", Experiment.logits))
         found[name] = Experiment(name=name, **settings)
     return found
 
