@@ -11,8 +11,8 @@ import yaml
 
 from creinn import CreINN, Ensemble, load
 from creinn.cli import train
-from creinn.cli.saved import read_model
-from creinn.cli.sources import Rows, Source, read_rows
+from creinn.cli.options import DataOptions
+from creinn.cli.sources import Rows, read_model, read_rows
 from creinn.cli.train import divided
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
@@ -209,7 +209,7 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
     assert last == best + 10 < 300
     model = read_model(tmp_path / "m", "cpu")
-    rows = read_rows(Source(wine[0]), model.preprocessing, model.class_names)
+    rows = read_rows(DataOptions(data=wine[0]), model.preprocessing, model.class_names)
     (_, trained), (x, y) = divided(rows, None, seed=0, is_new=True)
     assert (len(y), len(trained)) == (21, 103)
     sets = model.predict(x)

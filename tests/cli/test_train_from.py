@@ -10,8 +10,8 @@ import yaml
 
 from creinn import CreINN, Ensemble, load, models
 from creinn.classifier.methods import METHODS
-from creinn.cli.saved import read_model
-from creinn.cli.sources import Source, read_rows
+from creinn.cli.options import DataOptions
+from creinn.cli.sources import read_model, read_rows
 from creinn.rivals import SNN
 from creinn.saving import save
 from creinn.training.start import credal
@@ -21,7 +21,7 @@ FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 
 def rows(model, path):
     saved = read_model(model, "cpu")
-    return read_rows(Source(path), saved.preprocessing, saved.class_names)
+    return read_rows(DataOptions(data=path), saved.preprocessing, saved.class_names)
 
 
 def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreign, tmp_path):

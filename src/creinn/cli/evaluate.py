@@ -5,6 +5,7 @@ The numbers are one record of plain JSON; the terminal and the page show it, wit
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from math import log
@@ -14,8 +15,8 @@ import numpy as np
 
 from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
-from creinn.cli.saved import ask, check_outputs, read_model
-from creinn.cli.sources import Source
+from creinn.cli.predict import ask, check_outputs
+from creinn.cli.sources import check_paths, read_model
 from creinn.data.numerals import counted
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
@@ -48,17 +49,17 @@ def evaluate(options: EvaluateOptions) -> int:
         )
     check_outputs("evaluate", options)
     model = read_model(options.model, options.device)
-    source, foreign = Source.of(options), Source.of(options, "ood_")
+    foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
     if foreign.paths:
-        foreign.check()
-    rows, prediction = ask(model, source, labelled=True, batch_size=options.batch_size)
+        check_paths(foreign, "ood-")
+    rows, prediction = ask(model, options, labelled=True)
     assert rows.labels is not None
     curves = summary.rejection(prediction, rows.labels)
     sets = summary.sets(prediction, rows.labels, options.rule)
-    scores = {source.name: summary.uncertainties(prediction)}
+    scores = {options.source: summary.uncertainties(prediction)}
     record: Record = {
         "model": str(options.model),
-        "data": source.name,
+        "data": options.source,
         "rows": len(rows.labels),
         **_quality(prediction, as_numpy(rows.labels), model.class_names),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
@@ -67,11 +68,11 @@ def evaluate(options: EvaluateOptions) -> int:
     if sets is not None:
         record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
     if foreign.paths:
-        outside = ask(model, foreign, labelled=False, batch_size=options.batch_size)[1]
-        scores[foreign.name] = summary.uncertainties(outside)
+        outside = ask(model, foreign, labelled=False)[1]
+        scores[foreign.source] = summary.uncertainties(outside)
         found = summary.detection(prediction, outside)
         record["ood"] = {
-            "data": foreign.name,
+            "data": foreign.source,
             "rows": len(outside.label),
             "base_rate": found["total"].base_rate,
             "auroc": {MEASURES[name]: result.auroc for name, result in found.items()},

@@ -12,8 +12,9 @@ from creinn.cli.parsing import POSITIONAL
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Where a user's data are, and how to read them."""
+    """Where a user's data are, one path or lower and upper, and how to read them."""
 
+    data: Path | None = field(default=None, metadata=POSITIONAL)
     lower: Path | None = None
     upper: Path | None = None
     missing: tuple[str, ...] = ()
@@ -26,12 +27,21 @@ class DataOptions:
     batch_size: int = 256
     device: str = "cpu"
 
+    @property
+    def paths(self) -> list[Path]:
+        """What is given."""
+        return [path for path in (self.data, self.lower, self.upper) if path is not None]
+
+    @property
+    def source(self) -> str:
+        """What to call the data."""
+        return " and ".join(map(str, self.paths))
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(DataOptions):
     """Train a classifier on a CSV table, on a pair of tables of bounds, or on a folder of images by class."""
 
-    data: Path | None = field(default=None, metadata=POSITIONAL)
     out: Path
     target: str | None = None
     drop: tuple[str, ...] = ()
@@ -70,7 +80,6 @@ class ModelOptions(DataOptions):
     """What to ask a trained model."""
 
     model: Path = field(metadata=POSITIONAL)
-    data: Path | None = field(default=None, metadata=POSITIONAL)
     out: Path
     force: bool = False
     rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"

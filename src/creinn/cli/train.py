@@ -16,14 +16,13 @@ from creinn import models
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import RIVALS, Method, find_method, is_ensemble
+from creinn.cli import sources
 from creinn.cli.options import TrainOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.saved import OPTIONS, parts, read_model, takes_intervals
-from creinn.cli.sources import Rows, Source, learn_rows, read_rows
+from creinn.cli.sources import Rows, parts, takes_intervals
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.data.numerals import counted, listed
-from creinn.data.table import MISSING
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.interval import Interval
@@ -53,17 +52,16 @@ def train(options: TrainOptions) -> int:
     if options.method not in METHODS:
         raise ValueError(f"There is no method {options.method!r}; there are {', '.join(METHODS)}.")
     method = METHODS[options.method]
-    source = Source.of(options)
-    source.check()
+    sources.check_paths(options)
     options = _resolved(options, method)
     form = {name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal}
     config = _train_config(options)
     _check_directory(options.out)
     started: list[CreINN] = []
     if options.from_ is None:
-        data = learn_rows(source, options)
+        data = sources.learn_rows(options)
     else:
-        started, data = _started(source, options, form)
+        started, data = _started(options, form)
     members = _count(options, len(started))
     if isinstance(data.x, Interval) and not (takes_intervals(started[0]) if started else method.takes_intervals):
         able = " or ".join(f"--method {name}" for name, known in METHODS.items() if known.takes_intervals)
@@ -99,7 +97,7 @@ def train(options: TrainOptions) -> int:
     save(model, options.out, data.classes, data.preprocessing)
     held_out = 0.0 if val_data is None else options.validation_fraction or A_SIXTH
     used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)
-    write_bytes(options.out / OPTIONS, options_yaml("train", used).encode())
+    write_bytes(options.out / sources.OPTIONS, options_yaml("train", used).encode())
     print(f"wrote {options.out}")
     return 0
 
@@ -195,10 +193,10 @@ def _check_directory(out: Path) -> None:
         raise PermissionError(f"{there} is not writable, so no model can be written to {out}.")
 
 
-def _started(source: Source, options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN], Rows]:
+def _started(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN], Rows]:
     """``--from``: the networks of a trained model made credal, and rows prepared as for that model."""
     assert options.from_ is not None
-    model = read_model(options.from_, options.device)
+    model = sources.read_model(options.from_, options.device)
     kinds = {type(part) for part in parts(model)}
     if not kinds <= {SNN, CreINN}:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -208,9 +206,9 @@ def _started(source: Source, options: TrainOptions, form: dict[str, Any]) -> tup
         )
     needs_radii = options.method == "creinn" or options.train == "radii"
     started = [credal(part, form, needs_radii) for part in parts(model)]
-    if source.reading.missing == MISSING:  # not asked for otherwise: as for that model
-        source = replace(source, reading=replace(source.reading, missing=()))
-    rows = read_rows(source, model.preprocessing, model.class_names)
+    if options.missing == TrainOptions.missing:  # not asked for otherwise: as for that model
+        options = replace(options, missing=())
+    rows = sources.read_rows(options, model.preprocessing, model.class_names)
     known = rows.preprocessing.get("target")
     if known is not None and options.target not in (None, known):
         raise ValueError(f"--target is {options.target!r}, but the model to start from was trained for {known!r}.")
