@@ -15,7 +15,6 @@ def test_every_form_is_timed_beside_the_ordinary_network(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--network vgg", "There is no network 'vgg'"),
         ("--batches 1,0", "must be positive"),
         ("--seconds 0", "positive"),
     ],

@@ -8,11 +8,14 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
+from creinn import models
+from creinn.classifier.methods import RIVALS
 from creinn.cli import main as cli
+from creinn.cli import options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +97,9 @@ def test_actions(command, capsys):
     assert cli.main(["thing", "--help"]) == 0
     assert "  second  Do it.\n" in capsys.readouterr().out
     assert cli.main(["thing"]) == 2
-    assert "thing needs one of first, second; none is given." in capsys.readouterr().err
+    assert "creinn: 'thing' is no command; there are thing first, thing second." in capsys.readouterr().err
     assert cli.main(["thing", "third"]) == 2
-    assert "'third' is none of them" in capsys.readouterr().err
+    assert "'thing third' is no command; there are thing first, thing second." in capsys.readouterr().err
 
 
 def test_usage_errors_have_code_two(command, capsys):
@@ -107,8 +110,17 @@ def test_usage_errors_have_code_two(command, capsys):
     assert cli.main(["thing", "--often", "3"]) == 2
     assert capsys.readouterr().err == "creinn thing: unrecognized arguments: --often 3. See creinn thing --help.\n"
     assert cli.main(["other"]) == 2
-    assert "there is no command 'other'; there are thing." in capsys.readouterr().err
+    assert "'other' is no command; there are thing." in capsys.readouterr().err
     assert cli.main([]) == 2
+
+
+def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
+    assert cli.main(["train", "x.csv", "--out", "m", "--method", "magic"]) == 2
+    assert "--method: expected one of 'creinn-d', 'creinn', 'snn'," in capsys.readouterr().err
+    assert cli.main(["benchmark", "--network", "vgg"]) == 2
+    assert "--network: expected one of 'resnet8', 'resnet14'," in capsys.readouterr().err
+    assert {*get_args(options.Network)} == {*models.BUILDERS} - {"mlp"}
+    assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *RIVALS}
 
 
 def test_help_lists_the_commands_that_are_there(capsys):

@@ -122,7 +122,7 @@ def test_resolved_options_can_be_used_again(tmp_path):
         (["--out", "m", "--batch", "3"], r"unrecognized arguments: --batch"),
         (["--out", "m", "a", "b"], r"unrecognized arguments: b"),
         (["--out", "m", "--batch-size", "x"], r"--batch-size: expected int. Got value: x"),
-        (["--out", "m", "--scale", "wide"], r"--scale: expected bool, float or null. Got value: wide"),
+        (["--out", "m", "--scale", "wide"], r"--scale: expected bool or float or null. Got value: wide"),
         (["--out", "m", "--hidden", "3,x"], r"--hidden: expected int. Got value: x"),
         (["--out", "m", "--rule", "c"], r"--rule: .*c"),
         (["--out", "m", "--batch-size", "0"], r"batch_size must be at least 1, got 0"),

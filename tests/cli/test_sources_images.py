@@ -40,8 +40,8 @@ def test_image_round_trip(run, tmp_path):
     assert json.loads(e.read_text())["accuracy"] > 0.9
     assert json.loads(e.read_text())["ood"]["rows"] == 16
     done = run("train", tmp_path / "train", "--out", tmp_path / "n", "--network", "mlp")
-    assert done.code == 1
-    assert "There is no network 'mlp' for images; there are resnet14," in done.err
+    assert done.code == 2
+    assert "--network: expected one of 'resnet8', 'resnet14'," in done.err
 
 
 QUICK = ("--width", "4", "--epochs", "6", "--learning-rate", "0.01", "--batch-size", "8")

@@ -299,7 +299,6 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
         (["--target", "y"], "Data are one table or folder, or --lower and --upper, but neither is given."),
         (["--target", "y", "--lower", "{table}"], "two halves of a pair, but only one is given"),
         (["{table}", "--target", "y", "--lower", "{table}", "--upper", "{table}"], "but both are."),
-        (["{table}", "--target", "y", "--method", "magic"], "There is no method 'magic'; there are creinn-d, creinn,"),
         (["{table}", "--target", "y", "--members", "0"], "--members must be at least 1, got 0."),
         (["{table}", "--target", "y", "--epochs", "0"], "epochs must be at least 1, got 0."),
         (

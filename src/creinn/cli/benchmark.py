@@ -19,9 +19,6 @@ CLASSES, ROUNDS, FITTED_ON = 10, 50, 64
 
 def benchmark(options: BenchmarkOptions) -> int:
     """Measure by ``options`` and print; returns the exit code."""
-    networks = sorted(set(BUILDERS) - {"mlp"})
-    if options.network not in networks:
-        raise ValueError(f"There is no network {options.network!r}; there are {', '.join(networks)}.")
     if min(options.size, *options.batches, options.threads or 1) < 1 or options.seconds <= 0:
         raise ValueError("--size, --batches, --threads and --seconds must be positive.")
     device = choose_device(options.device)

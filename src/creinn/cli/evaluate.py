@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from math import log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,8 @@ NUMBERS = {
 def evaluate(options: EvaluateOptions) -> int:
     """Evaluate by ``options``, print and write; returns the exit code."""
     if options.report is not None and find_spec("plotly") is None:
-        raise ValueError(
-            f"The report {options.report} needs plotly, which is not installed: pip install 'creinn[report]'. "
-            f"Without --report the numbers are written all the same."
-        )
+        needs = f"The report {options.report} needs plotly, which is not installed: pip install 'creinn[report]'."
+        raise ValueError(f"{needs} Without --report the numbers are written all the same.")
     check_outputs("evaluate", options)
     model = read_model(options.model, options.device)
     foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
@@ -86,7 +85,7 @@ def evaluate(options: EvaluateOptions) -> int:
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        _write_page(options, record, curves, scores)
+        _write_page(options.report, record, curves, scores)
         print(f"wrote {options.report}")
     return 0
 
@@ -97,8 +96,8 @@ def terminal_text(record: Record) -> str:
     said = [f"{row['measure']} {row['value']:.4f}: {row['meaning']}" for row in _number_rows(record, text)]
     said += _present(text, "probabilities")
     table = text_table(_uncertainty_rows(record), digits=4)
-    uncertainty = "\n".join(_present(text, "uncertainty", "auarc", "ood"))
-    return "\n\n".join([_heading(record), "\n".join(said), table, uncertainty, _classes_text(record, text["recall"])])
+    areas = "\n".join(_present(text, "uncertainty", "auarc", "ood"))
+    return "\n\n".join([_heading(record), "\n".join(said), table, areas, _classes_text(record, text["recall"])])
 
 
 def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
@@ -122,19 +121,10 @@ def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
     return {"rejection": curve.rejection[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
 
 
-def _write_page(
-    options: EvaluateOptions,
-    record: Record,
-    curves: Mapping[str, AccuracyRejection],
-    scores: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Numbers with what they mean, pictures of them, and how they were made as one self-contained page.
-
-    Curves are by uncertainty; scores, the uncertainties of all rows, by data and uncertainty.
-    """
+def _write_page(path: Path, record: Record, curves: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
+    """Numbers, what they mean, and pictures; curves are by uncertainty, scores of all rows by data and uncertainty."""
     from creinn import report
 
-    assert options.report is not None
     text = texts("evaluation.txt", record=record, log=log)
     bins = Reliability(*(np.array(values, dtype=float) for values in record["reliability"].values()))
     by_measure = {f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES}
@@ -143,21 +133,18 @@ def _write_page(
     matrix = report.confusion_map(record["confusion"], record["classes"])
     classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
     numbers = html_table(_number_rows(record, text), digits=4)
-    uncertainty = [
-        html_table(_uncertainty_rows(record), digits=4),
-        *_present(text, "uncertainty", "auarc", "ood"),
-        report.score_histograms(by_measure, f"uncertainty ({record['unit']})"),
-    ]
-    rejection = [report.rejection_curves({record["model"]: by_name}), text["rejection"]]
+    histograms = report.score_histograms(by_measure, f"uncertainty ({record['unit']})")
+    areas = [html_table(_uncertainty_rows(record), digits=4), *_present(text, "uncertainty", "auarc", "ood")]
+    rejection = report.rejection_curves({record["model"]: by_name})
     sections = [
         report.Section("Numbers", [numbers, *_present(text, "probabilities")]),
         report.Section("Classes", [classes, text["confusion"], text["recall"]]),
         report.Section("Calibration", [report.reliability_chart(bins), text["calibration"]]),
-        report.Section("Accuracy when the least certain are rejected", rejection),
-        report.Section("Uncertainty", uncertainty),
+        report.Section("Accuracy when the least certain are rejected", [rejection, text["rejection"]]),
+        report.Section("Uncertainty", [*areas, histograms]),
         report.Section("How this was made", [html_table(provenance_rows(origin))]),
     ]
-    report.write_page(options.report, f"Evaluation of {record['model']}", sections, lead=_heading(record) + ".")
+    report.write_page(path, f"Evaluation of {record['model']}", sections, lead=_heading(record) + ".")
 
 
 def _present(text: Mapping[str, str], *names: str) -> list[str]:

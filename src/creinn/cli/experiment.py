@@ -21,9 +21,8 @@ def demo(options: DemoOptions) -> int:
     """Run the demo, print its table, write ``report.html``, ``results.json`` and ``demo.yaml``."""
     for name in ("PIL", "plotly"):
         if find_spec(name) is None:
-            raise ImportError(
-                f"The demo needs {name}, which is not installed. Install it with: pip install creinn[report]"
-            )
+            needs = f"The demo needs {name}, which is not installed"
+            raise ImportError(f"{needs}. Install it with: pip install creinn[report]")
     from creinn.experiments.demo import demo_experiment, run_demo, write_demo_page
     from creinn.files import write_bytes
     from creinn.report.provenance import provenance

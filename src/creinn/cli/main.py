@@ -52,17 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     program = "creinn"
     try:
         group, *rest = arguments if arguments and arguments[0] in GROUPS else ("", *arguments)
+        command = " ".join(arguments[: 2 if group else 1])
         if not arguments or rest[:1] in (["-h"], ["--help"]):
             print(_overview(group))
             return OK if arguments else USAGE
         if arguments[0] == "--version":
             print(f"creinn {version('creinn')}")
             return OK
-        command, rest = _find(group, rest)
+        if command not in COMMANDS:
+            known = ", ".join(f"{group} {name}".strip() for name in _names(group))
+            raise UsageError(f"{command!r} is no command; there are {known}.")
         program = f"creinn {command}"
         kind, place = COMMANDS[command]
         keep_freed_memory()
-        found: Any = parse_options(kind, program, rest, _helps(command))
+        found: Any = parse_options(kind, program, rest[1:], _helps(command))
         module, _, function = place.partition(".")
         with warnings.catch_warnings():
             warnings.showwarning = _say  # type: ignore[assignment]
@@ -79,17 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{program}: stopped.", file=sys.stderr)
         return INTERRUPTED
-
-
-def _find(group: str, rest: list[str]) -> tuple[str, list[str]]:
-    """Name and further arguments of a command."""
-    names = _names(group)
-    if rest and rest[0] in names:
-        return f"{group} {rest[0]}".strip(), rest[1:]
-    if not group:
-        raise UsageError(f"there is no command {rest[0]!r}; there are {', '.join(names)}.")
-    found = f"{rest[0]!r} is none of them" if rest else "none is given"
-    raise UsageError(f"{group} needs one of {', '.join(names)}; {found}.")
 
 
 def _helps(command: str) -> dict[str, str]:

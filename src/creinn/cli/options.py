@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from creinn.cli.parsing import POSITIONAL
 
+MethodName = Literal["creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble"]
+Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
@@ -51,7 +54,7 @@ class TrainOptions(DataOptions):
     missing: tuple[str, ...] = ("NA", "NaN", "nan")
     channels: int = 3
     augment: bool = False
-    method: str = "creinn-d"
+    method: MethodName = "creinn-d"
     distance: bool | float | None = None
     members: int | None = None
     combine: Literal["average", "envelope"] = "average"
@@ -60,7 +63,7 @@ class TrainOptions(DataOptions):
     from_: Path | None = None
     train: Literal["auto", "all", "radii", "nothing"] = "auto"
     hidden: tuple[int, ...] = (64, 64)
-    network: str = "resnet8"
+    network: Network = "resnet8"
     stem: Literal["cifar", "imagenet"] = "cifar"
     width: int | None = None
     epochs: int = 100
@@ -94,7 +97,6 @@ class PredictOptions(ModelOptions):
     are no CreINN have no bounds and no set.
     """
 
-    out: Path
     keep: tuple[str, ...] = ()
 
 
@@ -160,7 +162,7 @@ class ReportOptions:
 class BenchmarkOptions:
     """Time predictions of the forms of CreINN beside those of the ordinary network, in turns in one process."""
 
-    network: str = "resnet18"
+    network: Network = "resnet18"
     size: int = 32
     batches: tuple[int, ...] = (1, 32)
     seconds: float = 5.0

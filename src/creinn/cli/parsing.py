@@ -6,12 +6,12 @@ keeps to itself, is no part of the option's.
 """
 
 import argparse
-import dataclasses
 import inspect
 import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -42,9 +42,9 @@ def parse_options(
     try:
         found = _parser(kind, program, helps).parse_args(_normalised(kind, arguments))
         values = {entry.name: found[key] for entry in _fields(kind) if (key := _key(entry.name)) in found}
-        missing = [entry.name for entry in _fields(kind) if entry.name not in values and _is_required(entry)]
-        if missing:
-            raise UsageError(f"missing: {missing[0].upper()}.")
+        for entry in _fields(kind):
+            if entry.name not in values and entry.default is MISSING:
+                raise UsageError(f"missing: {entry.name.upper()}.")
         return kind(**values)
     except (ArgumentError, argparse.ArgumentError) as error:
         raise UsageError(_message(error)) from error
@@ -93,78 +93,61 @@ def _parser(kind: type, program: str, helps: Mapping[str, str]) -> ArgumentParse
     parser.add_argument("--config", action="config", metavar="FILE", help="YAML file with any of these options.")
     hints = get_type_hints(kind)
     for entry in _fields(kind):
-        what: dict[str, Any] = {"type": _text_hint(hints[entry.name]), "help": helps.get(_key(entry.name), "")}
+        inside = set(get_args(hints[entry.name])) - {type(None)}
+        # An optional text is never read as YAML, in which "#1" or "~" is null.
+        hint = inside.pop() if inside in ({str}, {Path}) else hints[entry.name]
+        what: dict[str, Any] = {"type": hint, "help": helps.get(_key(entry.name), "")}
         if entry.metadata.get("positional"):
             # No default here: it would overwrite what the file of options says.
             parser.add_argument(entry.name, nargs="?", default=argparse.SUPPRESS, **what)
             continue
         if what["type"] is bool:
             what = {"action": ActionYesNo(yes_prefix="", no_prefix="no-"), "help": what["help"]}
-        what |= {"required": True} if _is_required(entry) else {"default": entry.default}
+        what |= {"required": True} if entry.default is MISSING else {"default": entry.default}
         parser.add_argument(_option(entry.name), **what)
     return parser
 
 
 def _normalised(kind: type, arguments: Sequence[str]) -> list[str]:
-    """Underscores in names as dashes, values so that YAML takes them for what they are, the file of options first."""
+    """Underscores in names as dashes, ``5,6`` as ``[5,6]`` with texts in quotes, the file of options first."""
     hints = {_option(name): hint for name, hint in get_type_hints(kind).items()} | {"--config": str}
-    config: list[str] = []
-    rest: list[str] = []
+    found: list[str] = []
     pending = list(arguments)
     while pending:
         token = pending.pop(0)
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if not token.startswith("--") or name not in hints or hints[name] is bool:
-            rest.append(token)
+            found.append(token)
             continue
         if not equals and bool in get_args(hints[name]) and (not pending or pending[0].startswith("--")):
             equals, value = "=", "true"  # may stand alone, like a plain truth value
         elif not equals and pending:
             equals, value = "=", pending.pop(0)
-        if equals and get_origin(hints[name]) is tuple:
-            value = _as_list(value, str in get_args(hints[name]))
-        (config if name == "--config" else rest).append(f"{name}{equals}{value}")
-    return config + rest
-
-
-def _as_list(value: str, of_texts: bool) -> str:
-    """``5,6`` as ``[5,6]``; texts in quotes."""
-    if value.startswith("[") and value.endswith("]"):
-        return value
-    items = [item.strip() for item in value.split(",") if item.strip()]
-    return json.dumps(items) if of_texts else f"[{','.join(items)}]"
+        if equals and get_origin(hints[name]) is tuple and not (value.startswith("[") and value.endswith("]")):
+            items = [item.strip() for item in value.split(",") if item.strip()]
+            value = json.dumps(items) if str in get_args(hints[name]) else f"[{','.join(items)}]"
+        found.append(f"{name}{equals}{value}")
+    return sorted(found, key=lambda token: not token.startswith("--config="))
 
 
 def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
     text = re.sub(r"Parser key \"(\w+)\": ", lambda m: f"{_option(m[1])}: ", text)
     text = re.sub(r"Expected an? <class '(\w+)'>\.", r"expected \1.", text)
-    text = re.sub(r"Does not validate against .*?Subtypes: \[(.*?)\] Errors:.* Given value: ", _one_of, text)
+    text = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1", text)
+    union = re.search(r"Does not validate against .*?Subtypes: \[(.*?)\] Errors:.* Given value: ", text)
+    if union is not None:
+        names = re.findall(r"'(\w+)'", union[1].replace("NoneType", "null"))
+        text = text.replace(union[0], f"expected {' or '.join(names)}. Got value: ")
     text = text.replace("the following arguments are required: ", "missing: --")
     return text.rstrip(".") + "."
 
 
-def _one_of(found: re.Match[str]) -> str:
-    names = re.findall(r"'(\w+)'", found[1])
-    *others, last = ["null" if name == "NoneType" else name for name in names]
-    return f"expected {', '.join(others)} or {last}. Got value: "
-
-
-def _text_hint(hint: Any) -> Any:
-    """``str | None`` as ``str``: an optional text is never read as YAML, in which ``#1`` or ``~`` is null."""
-    inside = set(get_args(hint)) - {type(None)}
-    return inside.pop() if inside in ({str}, {Path}) else hint
-
-
-def _fields(kind: Any) -> list[dataclasses.Field[Any]]:
+def _fields(kind: Any) -> list[Field[Any]]:
     """Those given by their place first, then those of the class itself, then those of its bases."""
     order = [name for part in kind.__mro__ for name in inspect.get_annotations(part)]
-    return sorted(dataclasses.fields(kind), key=lambda f: (not f.metadata.get("positional"), order.index(f.name)))
-
-
-def _is_required(entry: dataclasses.Field[Any]) -> bool:
-    return entry.default is dataclasses.MISSING
+    return sorted(fields(kind), key=lambda f: (not f.metadata.get("positional"), order.index(f.name)))
 
 
 def _option(name: str) -> str:

@@ -43,14 +43,10 @@ def predict(options: PredictOptions) -> int:
 def prediction_table(
     prediction: Any, classes: Sequence[str], names: dict[str, Sequence[Any]], rule: str = "maximality"
 ) -> pd.DataFrame:
-    """Predictions as columns, after those of ``names``, which say which row is which.
+    """Predictions as columns, after those of ``names``, which say which row is which and are called otherwise.
 
     They are ``label``; ``probability_c``, of a credal set the intersection probability, and ``lower_c`` and ``upper_c``
-    for every class ``c``; ``AU``, ``EU``, ``TU``; and ``set``, names of classes that ``rule`` keeps with ``|`` between.
-    Predictions that are no :class:`creinn.CredalSet` have no bounds and no set.
-
-    Raises:
-        ValueError: If a column of ``names`` is called as one of the others.
+    for every class ``c``; ``AU``, ``EU``, ``TU``; and ``set``. Only credal sets have bounds and a set.
     """
     named = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": named[prediction.label.numpy()]}
@@ -73,9 +69,8 @@ def ask(model: Any, options: DataOptions, labelled: bool) -> tuple[Rows, Any]:
     check_paths(options)
     rows = read_rows(options, model.preprocessing, model.class_names if labelled else None)
     if isinstance(rows.x, Interval) and not takes_intervals(model):
-        raise ValueError(
-            f"{options.source} hold intervals, but the model takes none. Train one for them with --method creinn."
-        )
+        hold = f"{options.source} hold intervals, but the model takes none"
+        raise ValueError(f"{hold}. Train one for them with --method creinn.")
     rows.say()
     with torch.random.fork_rng():
         torch.manual_seed(0)  # methods that predict by sampling shall say the same every time
@@ -103,10 +98,8 @@ def check_outputs(command: str, options: ModelOptions) -> None:
         if any(os.path.samefile(source, place) for source in read if source.exists() for place in places):
             raise ValueError(f"{path} is an input of this command, or part of one. Name another file to write.")
         if path not in ours and not options.force:
-            raise ValueError(
-                f"{path} is there already, and creinn {command} did not write it. Name another file, or replace it "
-                f"with --force."
-            )
+            found = f"{path} is there already, and creinn {command} did not write it"
+            raise ValueError(f"{found}. Name another file, or replace it with --force.")
         print(f"note: {path} is there already and will be replaced")
 
 

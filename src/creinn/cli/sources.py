@@ -17,7 +17,7 @@ from torch import Tensor
 
 from creinn.classifier.base import Inputs
 from creinn.cli.options import DataOptions, PredictOptions, TrainOptions
-from creinn.data.decoding import Size, decode_all
+from creinn.data.decoding import Size, by, decode_all
 from creinn.data.encoder import TableEncoder, classes_of
 from creinn.data.images import is_image, labels_of, open_tree, read_pair
 from creinn.data.missing import Missing, predict
@@ -132,9 +132,8 @@ def _learn_tables(options: TrainOptions) -> Rows:
 
 def _read_tables(options: DataOptions, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
     if "marks" not in preprocessing:
-        raise ValueError(
-            "The model was saved by an older creinn, which took missing values for known ones. Train it again."
-        )
+        why = "which took missing values for known ones"
+        raise ValueError(f"The model was saved by an older creinn, {why}. Train it again.")
     encoder, missing = TableEncoder.from_json(preprocessing), Missing.from_json(preprocessing["missing"])
     marks = options.missing or tuple(preprocessing["marks"])
     tables = _tables(options, marks)
@@ -166,14 +165,14 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
     numbers = pd.Index(classes, dtype=object).get_indexer(labels)
     if (numbers < 0).any():
         row = int((numbers < 0).argmax())
-        none = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
-        raise ValueError(f"{none}, only {', '.join(classes)}.")
+        known = ", ".join(classes)
+        raise ValueError(f"{table.at(row, target)}: the model has no class {labels[row]!r}, only {known}.")
     return torch.from_numpy(numbers)
 
 
 def _learn_images(options: TrainOptions) -> Rows:
     """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
-    rows = _images(options, options.size, options.channels, labelled=True)
+    rows = _images(options, options.size, options.channels, classes=())
     assert rows.labels is not None
     for name, count in zip(rows.classes, torch.bincount(rows.labels, minlength=len(rows.classes)), strict=True):
         if count == 0:
@@ -190,27 +189,23 @@ def _read_images(options: DataOptions, preprocessing: dict[str, Any], classes: S
     known = preprocessing["size"]  # height and width; the side of a square, or null, in older models
     known = [known, known] if isinstance(known, int) else known
     if known is not None and options.size is not None and known != [options.size, options.size]:
-        raise ValueError(
-            f"--size is {options.size}, but the model was trained on images of {known[1]} x {known[0]} pixels and "
-            f"stretches all others to that. Leave it out."
-        )
-    rows = _images(options, known or options.size, preprocessing["channels"], classes is not None, classes)
+        why = f"the model was trained on images of {by(known)} pixels and stretches all others to that"
+        raise ValueError(f"--size is {options.size}, but {why}. Leave it out.")
+    rows = _images(options, known or options.size, preprocessing["channels"], classes)
     if known is None and options.size is None:
-        size = "{} x {} pixels".format(*rows.x.shape[:1:-1])
-        unknown = f"the model does not say which size its training images had; these are taken as they are, {size}"
-        rows = replace(rows, notes=[*rows.notes, f"{unknown}. --size stretches them to another"])
+        unknown = "the model does not say which size its training images had; these are taken as they are"
+        note = f"{unknown}, {by(rows.x.shape[2:])} pixels. --size stretches them to another"
+        rows = replace(rows, notes=[*rows.notes, note])
     return _normalized(rows, preprocessing)
 
 
-def _images(
-    options: DataOptions, size: Size, channels: int, labelled: bool, classes: Sequence[str] | None = None
-) -> Rows:
-    """Images in [0, 1], points or intervals; ``classes`` are those expected, if any."""
+def _images(options: DataOptions, size: Size, channels: int, classes: Sequence[str] | None) -> Rows:
+    """Images in [0, 1], points or intervals; ``classes`` are those expected; any if empty, no labels if ``None``."""
     first = options.paths[0]
     with open_tree(first) as tree:
-        if labelled and first.is_file() and is_image(first.name):
+        if classes is not None and first.is_file() and is_image(first.name):
             raise ValueError(f"{first} is one image. Give a folder with one folder of images per class.")
-        order = tree.classes(classes) if labelled else ()
+        order = () if classes is None else tree.classes(classes or None)
         notes = tree.notes
         if options.data is not None:
             sides = [decode_all(tree.images, tree.read, tree.where, size, channels, options.strict)]
@@ -218,7 +213,7 @@ def _images(
     if options.lower is not None and options.upper is not None:
         x, *sides = read_pair(options.lower, options.upper, size, channels, options.strict)
     files = sides[0].files
-    labels = labels_of(files, order) if labelled else None
+    labels = None if classes is None else labels_of(files, order)
     notes += [note for side in sides for note in side.notes]
     return Rows(x, labels, list(order), {"file": files}, notes, [text for side in sides for text in side.unreadable])
 

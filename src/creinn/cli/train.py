@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -15,9 +15,9 @@ from torch import Tensor
 from creinn import models
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.creinn import CreINN
-from creinn.classifier.methods import RIVALS, Method, find_method, is_ensemble
+from creinn.classifier.methods import Method, find_method, is_ensemble
 from creinn.cli import sources
-from creinn.cli.options import TrainOptions
+from creinn.cli.options import MethodName, TrainOptions
 from creinn.cli.parsing import options_yaml
 from creinn.cli.sources import Rows, parts, takes_intervals
 from creinn.data import RandomCropFlip
@@ -32,37 +32,29 @@ from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 from creinn.training.start import credal
 
-METHODS = {name: find_method(name) for name in ("creinn-d", "creinn", *RIVALS, "deep-ensemble")}
-"""What ``--method`` takes."""
-
+METHODS = {name: find_method(name) for name in get_args(MethodName)}
 MEMBERS = 5  # of an ensemble, unless asked otherwise
 PATIENCE = 10
 A_SIXTH = 1 / 6  # is held out
 FEWEST = 10  # on fewer rows accuracy says little, and when to stop would be chance
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
-ONLY_TABLES = ("drop", "categorical", "max_categories", "max_classes", "hidden")
-ONLY_IMAGES = ("size", "channels", "network", "stem", "width")
+ONLY_NEW_TABLES = ("drop", "categorical", "max_categories", "max_classes", "hidden")
+ONLY_NEW_IMAGES = ("size", "channels", "network", "stem", "width")
 
 Labelled = tuple[Inputs, Tensor]
 
 
 def train(options: TrainOptions) -> int:
     """Train by ``options`` and write the model; returns the exit code."""
-    if options.method not in METHODS:
-        raise ValueError(f"There is no method {options.method!r}; there are {', '.join(METHODS)}.")
     method = METHODS[options.method]
     sources.check_paths(options)
     options = _resolved(options, method)
     form = {name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal}
     config = _train_config(options)
     _check_directory(options.out)
-    started: list[CreINN] = []
-    if options.from_ is None:
-        data = sources.learn_rows(options)
-    else:
-        started, data = _started(options, form)
-    members = _count(options, len(started))
+    started, data = _started(options, form) if options.from_ else ([], sources.learn_rows(options))
+    members = options.members or len(started) or (MEMBERS if is_ensemble(options.method) else 1)
     if isinstance(data.x, Interval) and not (takes_intervals(started[0]) if started else method.takes_intervals):
         able = " or ".join(f"--method {name}" for name, known in METHODS.items() if known.takes_intervals)
         raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
@@ -72,7 +64,9 @@ def train(options: TrainOptions) -> int:
     val_data = None if apart is None else (data.complete(apart[0]), apart[1])
     if val_data is None:
         config = replace(config, patience=None, keep="last")
-    augment = _augmentation(options, data)
+    if options.augment and data.preprocessing["kind"] != "images":
+        raise ValueError("--augment is for images, but the data are a table.")
+    augment = RandomCropFlip(padding=max(1, data.x.shape[-1] // 8)) if options.augment else None
     networks: Sequence[Classifier] = started
     histories: list[History] = []
     if options.train == "nothing":
@@ -120,41 +114,37 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
     if reason or fraction == 0:
         return (x, labels), None
     numbers = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
-    drawn = split(numbers, fraction or A_SIXTH, seed)[0].inputs
-    assert isinstance(drawn, Tensor)
-    held = torch.zeros(len(labels), dtype=torch.bool)
-    held[drawn.long()] = True
+    drawn: Any = split(numbers, fraction or A_SIXTH, seed)[0]
+    held = drawn.inputs.long()
     total, lost = (torch.bincount(of, minlength=len(data.classes)) for of in (labels, labels[held]))
     emptied = (lost == total) & (total > 0)
     if emptied.any():
         names = [data.classes[number] for number in emptied.nonzero()[:, 0].tolist()]
         print(f"note: no row is held out of classes that would have none left: {listed(names, 'name')}")
-        held &= ~emptied[labels]
-    if not held.any():
+        held = held[~emptied[labels[held]]]
+    if not len(held):
         return (x, labels), None
-    train, val = ((x[rows], labels[rows]) for rows in ((~held).nonzero()[:, 0], held.nonzero()[:, 0]))
-    return train, val
+    kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, held, False).nonzero()[:, 0]
+    return (x[kept], labels[kept]), (x[held], labels[held])
 
 
 def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
     """Options with what depends on others filled in; refuses those that do not go together."""
-    given = {entry.name for entry in fields(options) if getattr(options, entry.name) != entry.default}
-    for name in ONLY_CREDAL:
-        if name in given and not method.is_credal:
+    for name in [entry.name for entry in fields(options) if getattr(options, entry.name) != entry.default]:
+        option = name.rstrip("_").replace("_", "-")
+        if name in ONLY_CREDAL and not method.is_credal:
             able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
-            raise ValueError(f"--{name.rstrip('_')} is for {able}, not for {options.method}.")
-    for name in (*ONLY_TABLES, *ONLY_IMAGES):
-        if name in given and options.from_ is not None:
-            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is for {able}, not for {options.method}.")
+        if name in ONLY_NEW_TABLES + ONLY_NEW_IMAGES and options.from_ is not None:
             raise ValueError(f"--{option} cannot be chosen with --from: it is that of the model to start from.")
+    if options.members is not None and options.members < 1:
+        raise ValueError(f"--members must be at least 1, got {options.members}.")
     if options.from_ is None and options.train in ("radii", "nothing"):
         raise ValueError(f"--train {options.train} needs --from, for the centres of a new network have learnt nothing.")
     train, has_distance = options.train, method.options.get("distance", False)
     if train == "auto":
         train = "all" if options.from_ is None else "nothing" if has_distance else "radii"
-    if not method.is_credal:
-        return replace(options, train=train)
-    distance = has_distance if options.distance is None else options.distance
+    distance = has_distance if options.distance is None and method.is_credal else options.distance
     if has_distance and distance is False:
         raise ValueError(f"{options.method} is nothing without a distance: leave out --distance false, or take creinn.")
     return replace(options, train=train, distance=distance)
@@ -199,11 +189,11 @@ def _started(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN],
     model = sources.read_model(options.from_, options.device)
     kinds = {type(part) for part in parts(model)}
     if not kinds <= {SNN, CreINN}:
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(
-            f"{options.from_} holds a model of kind {found}, which nothing can start from; the methods creinn-d, "
-            f"creinn, snn and deep-ensemble give models that can."
-        )
+        found = f"a model of kind {', '.join(sorted(kind.__name__ for kind in kinds))}, which nothing can start from"
+        able = "the methods creinn-d, creinn, snn and deep-ensemble give models that can"
+        raise ValueError(f"{options.from_} holds {found}; {able}.")
+    if options.members not in (None, len(parts(model))):
+        raise ValueError(f"--members is {options.members}, but the model to start from has {len(parts(model))}.")
     needs_radii = options.method == "creinn" or options.train == "radii"
     started = [credal(part, form, needs_radii) for part in parts(model)]
     if options.missing == TrainOptions.missing:  # not asked for otherwise: as for that model
@@ -215,33 +205,11 @@ def _started(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN],
     return started, rows
 
 
-def _count(options: TrainOptions, started: int) -> int:
-    members = started or (MEMBERS if is_ensemble(options.method) else 1)
-    if options.members is None:
-        return members
-    if options.members < 1:
-        raise ValueError(f"--members must be at least 1, got {options.members}.")
-    if started and options.members != members:
-        raise ValueError(f"--members is {options.members}, but the model to start from has {members}.")
-    return options.members
-
-
-def _augmentation(options: TrainOptions, data: Rows) -> RandomCropFlip | None:
-    if not options.augment:
-        return None
-    if data.preprocessing["kind"] != "images":
-        raise ValueError("--augment is for images, but the data are a table.")
-    return RandomCropFlip(padding=max(1, data.x.shape[-1] // 8))
-
-
 def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: Rows) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.missing is not None:
         table = partial(models.mlp, data.missing.num_features, logits, hidden=options.hidden)
         return partial(method.build, table, **form)
-    networks = sorted(set(models.BUILDERS) - {"mlp"})
-    if options.network not in networks:
-        raise ValueError(f"There is no network {options.network!r} for images; there are {', '.join(networks)}.")
     build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network]
     arguments: dict[str, Any] = {"num_classes": logits, "in_channels": options.channels}
     arguments |= {} if options.width is None else {"width": options.width}

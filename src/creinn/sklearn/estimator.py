@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike
 from typing import Any, Literal, get_args
 
@@ -26,6 +26,7 @@ from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
+from creinn.numerics import at_least_one
 from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import Array, Preparation, as_numbers
 from creinn.training import History, TrainConfig
@@ -33,11 +34,12 @@ from creinn.training.loop import fit_members
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
 
-_KINDS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
-    (("early_stopping", "standardize"), bool | np.bool_, "True or False"),
-    (("learning_rate", "validation_fraction"), Real, "a number"),
-    (("distance",), bool | np.bool_ | Real, "True, False or a number"),
-)
+_KINDS: dict[str, tuple[Any, str]] = {
+    "early_stopping": (bool | np.bool_, "True or False"),
+    "standardize": (bool | np.bool_, "True or False"),
+    "validation_fraction": (Real, "a number"),
+    "distance": (bool | np.bool_ | Real, "True, False or a number"),
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -124,16 +126,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         bounds, y, own = [bound[used] for bound in bounds], y[used], own[used] / own.max()
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"CreINNClassifier needs samples of at least 2 classes in the data, but the data contains only one "
-                f"class: {self.classes_.tolist()[0]!r}."
-            )
+            found = f"but the data contains only one class: {self.classes_.tolist()[0]!r}"
+            raise ValueError(f"CreINNClassifier needs samples of at least 2 classes in the data, {found}.")
         if len(labels) == len(self.classes_) and self._distance() is not False:
-            warnings.warn(
-                "There is one row of each class: how far rows of a class lie apart is not known, and uncertainty is "
-                "likely too small.",
-                stacklevel=2,
-            )
+            why = "There is one row of each class: how far rows of a class lie apart is not known"
+            warnings.warn(f"{why}, and uncertainty is likely too small.", stacklevel=2)
         weights = self._weights(labels, own)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._preparation = Preparation.learn(bounds, own, self.standardize, seed)
@@ -142,9 +139,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             data.append(torch.from_numpy(weights / weights.mean()))
         train, val = data, None
         if self.early_stopping:
-            kept, held = train_test_split(
-                np.arange(len(labels)), test_size=self.validation_fraction, stratify=labels, random_state=seed
-            )
+            share = {"test_size": self.validation_fraction, "random_state": seed}
+            kept, held = train_test_split(np.arange(len(labels)), stratify=labels, **share)
             train, val = [part[kept] for part in data], [part[held] for part in data]
         layers = "ordinary" if len(bounds) == 1 and self._distance() is not False else "interval"
         build = partial(self._build, np.bincount(labels, weights), layers)
@@ -193,13 +189,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         bounds, _ = self._bounds(X, reset=False)
-        first = self.model_.members[0] if isinstance(self.model_, Ensemble) else self.model_
-        if len(bounds) == 2 and not first.is_interval:
-            raise ValueError(
-                "X holds intervals, but this estimator was fitted on points with distance, so that its network takes "
-                "points only. Fit it on intervals, or with distance=False."
-            )
-        return self._preparation.predict(self.model_, bounds, batch_size=4096)
+        if len(bounds) == 2 and not getattr(self.model_, "members", [self.model_])[0].is_interval:
+            why = "this estimator was fitted on points with distance, so that its network takes points only"
+            raise ValueError(f"X holds intervals, but {why}. Fit it on intervals, or with distance=False.")
+        return self._preparation.predict(self.model_, bounds)
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted estimator to a directory that :meth:`load` reads: JSON and safetensors, no code.
@@ -236,34 +229,26 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """
         prepared = read_config(directory)["preprocessing"]
         if not isinstance(prepared, dict) or prepared.get("kind") != ESTIMATOR or "estimator" not in prepared:
-            raise ValueError(
-                f"{directory} holds a saved model, but no estimator: CreINNClassifier.save was not what wrote it. "
-                "Read the model with creinn.load."
-            )
+            found = "a saved model, but no estimator: CreINNClassifier.save was not what wrote it"
+            raise ValueError(f"{directory} holds {found}. Read the model with creinn.load.")
         try:
-            estimator = cls._of(prepared["estimator"])
+            record = prepared["estimator"]
+            estimator = cls(**record["parameters"])
+            estimator.hidden = tuple(estimator.hidden)
+            if isinstance(estimator.class_weight, list):
+                estimator.class_weight = dict(estimator.class_weight)
+            estimator.classes_ = np.array(record["classes"], dtype=record["dtype"])
+            estimator.n_features_in_ = record["features"]
+            if record["names"] is not None:
+                estimator.feature_names_in_ = np.array(record["names"], dtype=object)
+            estimator.histories_ = [History(tuple(rows)) for rows in record["histories"]]
+            estimator.n_iter_ = max(map(len, estimator.histories_))
             estimator._preparation = Preparation.from_json(prepared)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{directory} does not describe an estimator that can be built: {error!r}.") from error
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The model in .* is the network of a CreINNClassifier")
             estimator.model_ = load(directory)
-        return estimator
-
-    @classmethod
-    def _of(cls, record: Mapping[str, Any]) -> "CreINNClassifier":
-        """All but the network and the preparation, from what :meth:`save` recorded."""
-        parameters = dict(record["parameters"])
-        parameters["hidden"] = tuple(parameters["hidden"])
-        if isinstance(parameters["class_weight"], list):
-            parameters["class_weight"] = dict(parameters["class_weight"])
-        estimator = cls(**parameters)
-        estimator.classes_ = np.array(record["classes"], dtype=record["dtype"])
-        estimator.n_features_in_ = record["features"]
-        if record["names"] is not None:
-            estimator.feature_names_in_ = np.array(record["names"], dtype=object)
-        estimator.histories_ = [History(tuple(rows)) for rows in record["histories"]]
-        estimator.n_iter_ = max(map(len, estimator.histories_))
         return estimator
 
     def __sklearn_tags__(self) -> Any:
@@ -281,19 +266,17 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return [bound], labels
 
     def _check_settings(self) -> None:
-        """Refuse what would be misunderstood; scikit-learn wants the constructor to take anything."""
-        for name, least in (("epochs", 1), ("members", 1), ("batch_size", 2), ("patience", 1)):
-            _check_integer(name, getattr(self, name), least)
-        for names, kind, what in _KINDS:
-            for name in names:
-                if not isinstance(getattr(self, name), kind):
-                    raise TypeError(f"{name} must be {what}, got {getattr(self, name)!r}.")
+        """Refuse what network and training do not; scikit-learn wants the constructor to take anything."""
+        at_least_one(members=_plain(self.members), patience=_plain(self.patience))
+        if self._config(seed=0).batch_size < 2:
+            raise ValueError(f"batch_size must be at least 2, got {self.batch_size}.")
+        for name, (kind, what) in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must be {what}, got {getattr(self, name)!r}.")
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
-        if not np.iterable(self.hidden) or isinstance(self.hidden, str):
+        if not np.iterable(self.hidden):
             raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
-        for index, width in enumerate(self.hidden):
-            _check_integer(f"hidden[{index}]", width, 1)
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
 
@@ -311,8 +294,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _build(self, masses: Array, layers: str) -> CreINN:
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
         logits = 1 if len(masses) == 2 else len(masses)
-        features, widths = self._preparation.missing.num_features, [int(width) for width in self.hidden]
-        network = partial(models.mlp, features, logits, widths)
+        network = partial(models.mlp, self._preparation.missing.num_features, logits, _plain(self.hidden))
         model: CreINN = METHODS["creinn"].build(network, layers=layers, mode=self.mode, distance=self._distance())
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
@@ -325,23 +307,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
 
     def _config(self, seed: int) -> TrainConfig:
-        stop: dict[str, Any] = {"patience": int(self.patience), "keep": "best"} if self.early_stopping else {}
-        return TrainConfig(
-            epochs=int(self.epochs),
-            batch_size=int(self.batch_size),
-            learning_rate=float(self.learning_rate),
-            seed=seed,
-            device=self.device,
-            progress=bool(self.verbose),
-            **stop,
-        )
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}.")
+        same = ("epochs", "batch_size", "learning_rate", "device")
+        settings = {name: _plain(getattr(self, name)) for name in same}
+        if self.early_stopping:
+            settings |= {"patience": _plain(self.patience), "keep": "best"}
+        return TrainConfig(**settings, seed=seed, progress=bool(self.verbose))
 
 
 def _plain(value: Any) -> Any:

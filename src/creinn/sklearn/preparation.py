@@ -59,12 +59,12 @@ class Preparation:
         x = self.scaled(bounds, torch.float32)
         return x if isinstance(x, Interval) else self.missing.fill(x, seed)
 
-    def predict(self, model: Any, bounds: Bounds, batch_size: int) -> CredalSet:
+    def predict(self, model: Any, bounds: Bounds) -> CredalSet:
         """Credal sets, in the precision of the model; the more is missing in a row, the wider."""
         x = self.scaled(bounds, next(model.parameters()).dtype)
         if isinstance(x, Interval):
             x = self.missing.intervals(x.lower, x.upper)
-        prediction = predict(model, x, self.missing, batch_size)
+        prediction = predict(model, x, self.missing, batch_size=4096)
         assert isinstance(prediction, CredalSet)
         return prediction
 
