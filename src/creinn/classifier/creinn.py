@@ -125,12 +125,11 @@ class CreINN(_Credal):
         self.logits = logits if logits is not None else _count_logits(network, head)
         self.num_classes = max(self.logits, 2)
         self.logit_norm = logit_norm
-        self.norm: torch.nn.Module = inn.Identity() if self.is_interval else torch.nn.Identity()
-        if logit_norm:
-            norm = inn.BatchNorm1d(self.logits, mode=mode) if self.is_interval else torch.nn.BatchNorm1d(self.logits)
-            like = next(network.parameters())
-            self.norm = norm.to(like.device, like.dtype)
-        for layer in network.modules():
+        family: Any = inn if self.is_interval else torch.nn
+        like = next(network.parameters())
+        norm = family.BatchNorm1d(self.logits) if logit_norm else family.Identity()
+        self.norm: torch.nn.Module = norm.to(like.device, like.dtype)
+        for layer in self.modules():
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
         self.distance = distance

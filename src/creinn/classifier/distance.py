@@ -31,15 +31,12 @@ from creinn.numerics import widen
 Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Head: TypeAlias = Callable[[Interval], CredalSet]
 
-VACUOUS = 20.0
-"""A radius this much larger than the range of the logits makes the set all of the simplex; it is not made larger."""
+VACUOUS = 20.0  # a radius this much larger than the range of the logits makes the set all of the simplex
 LARGEST_RANK = 256  # most directions of the features that have a variance of their own
 SCALES = tuple(10 ** (exponent / 10) for exponent in range(-20, 11))  # tried: 0.01 to 10, ten in each decade
 ALLOWED_FALL = 0.002  # what the scale may cost in area under the accuracy-rejection curve
-ALLOWED_GROWTH = 0.1
-"""What it may add to the mean number of undominated classes; where there are no errors, the curve allows any scale."""
-LARGEST_SCALE_SEEN = 0.3
-"""Largest scale that is chosen on data the network was trained on: it knows them too well to judge by."""
+ALLOWED_GROWTH = 0.1  # what it may add to the mean number of undominated classes: without errors the curve allows all
+LARGEST_SCALE_SEEN = 0.3  # that is chosen on data the network was trained on: it knows them too well to judge by
 _LEAST_SHRINKAGE = 1e-6
 _BLOCK = 4096  # rows that are widened at once
 
@@ -131,11 +128,7 @@ class Distance(torch.nn.Module):
         self.median = torch.where(is_zero, float(features.shape[1]), median)
 
     def _fit_covariance(self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"]) -> None:
-        """Class means and the shrunk covariance within classes, in float64 where the device has it.
-
-        Where features do not vary within classes (one sample each, say), their covariance over all classes stands in;
-        where they do not vary at all, the identity.
-        """
+        """Class means and the shrunk covariance within classes, in float64 where the device has it."""
         if len(features) == 0:
             raise ValueError("The distance needs training data, but there are no rows.")
         blocks = list(zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True))
@@ -154,12 +147,12 @@ class Distance(torch.nn.Module):
         means[counts == 0] = means[counts.argmax()].clone()
 
         noise = float(square) * torch.finfo(features.dtype).eps ** 2
-        for middles in (means, torch.zeros_like(means)):  # within classes, over all of them
+        for middles in (means, torch.zeros_like(means)):  # within classes; over all, where nothing varies within
             covariance, shrinkage = ledoit_wolf(widen(block) - origin - middles[label] for block, label in blocks)
             variance = covariance.diagonal().mean()
             if variance > noise:
                 break
-        else:
+        else:  # nothing varies at all
             covariance, shrinkage, variance = torch.eye(len(origin)).to(means), 0.0, torch.ones_like(variance)
         shrinkage = max(shrinkage, _LEAST_SHRINKAGE)
         eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not every device has it; the largest come last
@@ -215,8 +208,8 @@ def ledoit_wolf(residuals: Iterable[Float[Tensor, "_ features"]]) -> tuple[Float
 def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
-    Added is at most the range of the row's logits (one logit stands against 0), :data:`VACUOUS`, and what rounding may
-    take away: more could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart.
+    At most the range of the row's logits (one stands against 0), :data:`VACUOUS`, and what rounding may take away: more
+    could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart.
     """
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
@@ -280,10 +273,9 @@ class Observed(NamedTuple):
 def fit_radius(
     radius: DistanceRadius, train: Observed, held_out: Observed | None, scale: float | None, head: Head
 ) -> None:
-    """Fit statistics, median and scale of ``radius``, in place.
+    """Fit ``radius`` in place: its median, and its scale unless that is given, by ``held_out`` data.
 
-    Data that the network was not trained on, ``held_out``, decide the median, and the scale unless it is given. Without
-    them the scale is chosen on a sixth of the training data, with the distance fitted to the rest of them.
+    Without these the scale is chosen on a sixth of the training data, with the distance fitted to the rest of them.
     """
     radius.fit(train.features, train.labels, None if held_out is None else held_out.features)
     if scale is None and held_out is not None:
@@ -301,14 +293,12 @@ def fit_radius(
 def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head, largest: float = math.inf) -> float:
     """The largest of :data:`SCALES` up to which predictions on data of the training distribution hardly suffer.
 
-    From the smallest scale on, each may lower the area under the accuracy-rejection curve by at most
-    :data:`ALLOWED_FALL` against scale 0, and add at most :data:`ALLOWED_GROWTH` to the mean number of undominated
-    classes; the last one before the first that does more is chosen. If even the smallest does, it is chosen all the
-    same: it orders inputs by distance and leaves their sets small. Scales above ``largest`` are not tried.
+    Against scale 0 each may lower the area under the accuracy-rejection curve by :data:`ALLOWED_FALL`, and add
+    :data:`ALLOWED_GROWTH` to the mean number of undominated classes; the last one before the first that does more is
+    chosen. If even the smallest does, it is chosen all the same: it orders inputs by distance.
     """
 
     def judge(scale: float) -> tuple[float, float]:
-        """Area under the curve, and mean number of undominated classes."""
         prediction = head(add_radius(observed.logits, scale * excess))
         # of more than two classes, total uncertainty alone: the lower entropy that goes with it takes longer
         total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
@@ -319,9 +309,7 @@ def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head,
     correct = head(observed.logits).label == observed.labels  # whatever the scale
     area, classes = judge(0.0)
     chosen = SCALES[0]
-    for scale in SCALES:
-        if scale > largest:
-            break
+    for scale in (scale for scale in SCALES if scale <= largest):
         new_area, new_classes = judge(scale)
         if new_area < area - ALLOWED_FALL or new_classes > classes + ALLOWED_GROWTH:
             break
@@ -330,9 +318,7 @@ def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head,
 
 
 def area_under_rejection(score: Float[Tensor, " rows"], correct: Bool[Tensor, " rows"]) -> float:
-    """Mean accuracy of the ``k`` least uncertain rows over all ``k``, ties by their expectation.
-
-    :func:`creinn.evaluation.auarc`, on tensors and unchecked: evaluation knows no model, and models not evaluation.
+    """:func:`creinn.evaluation.auarc`, on tensors and unchecked: evaluation knows no model, and models not evaluation.
 
     Example:
         >>> area_under_rejection(torch.tensor([0.1, 0.9]), torch.tensor([True, False]))

@@ -1,8 +1,7 @@
-"""Every method by name, in one table that saving, commands, experiments, benchmarks and the demo read.
+"""Every method by name, in one table that saving, commands, experiments and benchmarks read; loads without torch.
 
 ``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets;
-Deep Ensembles are those of ``snn``, and ``creinn-d-deep`` has as many members as these. Importing this does not load
-torch: a class is imported when it is first built.
+Deep Ensembles are those of ``snn``, and ``creinn-d-deep`` has as many members as these.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,10 +32,8 @@ class Method:
     label: str  # its name in tables
     classifier: str  # its class, of CLASSES
     layers: str = "ordinary"  # the layer family of its network
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the classifier that make it a variant; ``layers`` stands for the layer family."""
-    start: str | None = None
-    """A method whose trained network is the start in experiments: its weights stay; radii or a distance are learnt."""
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the classifier, and ``layers``, that make a variant
+    start: str | None = None  # in experiments, the method of a trained network whose weights stay
 
     @property
     def is_credal(self) -> bool:
@@ -54,15 +51,12 @@ class Method:
         return self.start is None or self.takes_intervals
 
     def build(self, architecture: Callable[..., Any], **options: Any) -> Any:
-        """An untrained classifier; its initial weights come from torch's global generator.
+        """An untrained classifier around ``architecture(layers=...)``, called with the family that the method needs.
 
-        ``architecture`` builds the network when called with ``layers``, the family that the method needs; ``options``
-        are arguments of the classifier, over those of the variant. In sound mode radii start small.
+        ``options`` are arguments of the classifier, over those of the variant. In sound mode radii start small.
 
         Example:
-            >>> def network(layers):
-            ...     return layers.Sequential(layers.Linear(2, 8), layers.ReLU(), layers.Linear(8, 3))
-            >>> type(METHODS["creinn"].build(network)).__name__
+            >>> type(METHODS["creinn"].build(lambda layers: layers.Linear(2, 3))).__name__
             'CreINN'
         """
         options = {"layers": self.layers, **self.options, **options}

@@ -28,7 +28,7 @@ from creinn.experiments.store import Store, read_arrays, write_arrays, write_jso
 from creinn.files import read_tensors, write_tensors
 from creinn.nn.parameters import IntervalParameters
 from creinn.training import TrainConfig, fit
-from creinn.training.history import Row
+from creinn.training.checkpoint import Row
 from creinn.training.loop import choose_device
 from creinn.training.start import credal, derived_seed
 

@@ -1,7 +1,7 @@
 """Training: a configuration, one loop for every classifier, checkpoints that survive a kill.
 
 In: a classifier, data, a :class:`TrainConfig`. Out: the classifier, trained, and its :class:`History`. Read ``config``,
-``data`` (where batches come from), ``start``, ``loop``, ``history``, ``checkpoint``; ``diagnose`` looks inside a
+``data`` (where batches come from), ``start``, ``loop``, ``checkpoint`` with the history; ``diagnose`` looks inside a
 network. :class:`TrainConfig` can be imported without loading torch.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from creinn.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from creinn.training.history import History
+    from creinn.training.checkpoint import History
     from creinn.training.loop import fit
 
 __all__ = ["History", "TrainConfig", "fit"]

@@ -1,9 +1,9 @@
 """The training loop, one page for every classifier of this package (Section "Training procedure").
 
-In: a model, data, a :class:`TrainConfig`. Out: the model, trained, and its :class:`History`. Adam on the model's loss,
-with the radii of a CreINN projected onto ``>= 0`` after each step.
+Adam on the model's loss, with the radii of a CreINN projected onto ``>= 0`` after each step.
 """
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,12 +17,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from creinn.classifier.base import Classifier, Prediction, evaluating
+from creinn.credal.credal_set import CredalSet
 from creinn.nn import BatchNorm1d
-from creinn.training.checkpoint import RunFiles
+from creinn.numerics import weight_per_row
+from creinn.training.checkpoint import History, Row, RunFiles, is_out_of_patience
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, Rows, shuffled
 from creinn.training.diagnose import Guard, explain_failure
-from creinn.training.history import History, Row, Running, is_out_of_patience
 from creinn.training.start import derived_seed, own_randomness, seed_everything, start_training, training_only
 
 REFRESH_SECONDS = 0.5  # how often the host asks the device for numbers
@@ -82,7 +83,7 @@ def fit(
     def validate() -> Row:
         if val is None:
             return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-        running = Running(device)
+        running = _Running(device)
         with evaluating(model), torch.no_grad():
             for batch in val.in_order(config.batch_size):
                 running.add(*forward(batch), batch.y, batch.weight)
@@ -107,7 +108,7 @@ def fit(
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 seed_everything(seed)
-                guard, running = Guard(optimizer, device), Running(device)
+                guard, running = Guard(optimizer, device), _Running(device)
                 start_training(model, config.train)
                 bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
                 for step, batch in enumerate(train.shuffled(config.batch_size, seed, augment), 1):
@@ -160,10 +161,9 @@ def fit_members(
     config: TrainConfig,
     augment: Augment | None = None,
 ) -> tuple[list[AnyClassifier], list[History]]:
-    """Train ``count`` members of an ensemble as :func:`fit` does, each in a folder of its own in ``config.directory``.
+    """Train members of an ensemble as :func:`fit` does, each with a seed and a folder of its own.
 
-    ``build`` makes an untrained classifier, with torch seeded; ``config.seed`` decides the seeds of the members. Gives
-    classifiers and histories; fewer than ``count`` if the last history is ``interrupted``.
+    ``build`` makes an untrained classifier, with torch seeded. Fewer than ``count`` if the last is ``interrupted``.
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
@@ -189,6 +189,30 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise ValueError(f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'.") from error
     return device
+
+
+class _Running:
+    """Loss, accuracy and mean width over batches, summed on the device so that no step waits for a number."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sums = torch.zeros(4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+        self._rows = 0
+
+    @torch.no_grad()
+    def add(self, prediction: Prediction, loss: Tensor, target: Tensor, weight: Tensor | None) -> None:
+        """Add a batch; ``weight`` is that of the loss, whose mean is weighted by it."""
+        rows = len(target)
+        mass = torch.full_like(self._sums[0], rows) if weight is None else weight_per_row(weight, target).sum()
+        correct = (prediction.label == target).sum()
+        width = rows * prediction.width.mean() if isinstance(prediction, CredalSet) else torch.full_like(mass, math.nan)
+        self._sums += torch.stack([x.to(self._sums.dtype) for x in (mass, loss * mass, correct, width)])
+        self._rows += rows
+
+    def means(self, prefix: str = "") -> Row:
+        """Means over all rows so far; waits for the device. What is not finite or does not apply is ``None``."""
+        mass, loss, correct, width = self._sums.tolist()
+        values = {"loss": loss / mass, "accuracy": correct / self._rows, "width": width / self._rows}
+        return {prefix + name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None) -> None:
