@@ -181,9 +181,11 @@ class RunFiles:
     def _capture(self, rows: list[Row]) -> Checkpoint:
         state = self._optimizer.state_dict()["state"]
         moments = {f"{index}/{name}": value for index, values in state.items() for name, value in values.items()}
-        tensors = (self._model.state_dict(), moments)
-        copies = ({name: value.detach().to("cpu", copy=True) for name, value in part.items()} for part in tensors)
-        return Checkpoint(*copies, self._scaler.state_dict(), tuple(rows), self._fingerprint)
+        weights, moments = (
+            {name: value.detach().to("cpu", copy=True) for name, value in part.items()}
+            for part in (self._model.state_dict(), moments)
+        )
+        return Checkpoint(weights, moments, self._scaler.state_dict(), tuple(rows), self._fingerprint)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self._model.load_state_dict(checkpoint.weights)

@@ -182,7 +182,7 @@ def _with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple
         yield paths[call.module] + (f"#{number}" if number > 1 else ""), call
 
 
-def _diagnose(path: str, call: Call, gradients: Mapping[Tensor, Tensor]) -> LayerDiagnosis:
+def _diagnose(path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor]) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
     width = upper - lower
     radii = list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
