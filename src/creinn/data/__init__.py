@@ -1,8 +1,7 @@
 """Files in, labelled inputs out: readers of the real formats, splits, interval data, missing values.
 
-In reading order: ``dataset``; ``decoding``, ``images`` (folders, pairs of them), ``formats`` and ``catalogue`` (data
-sets by name); ``transforms`` (of batches: intervals, crops); of tables ``numerals``, ``table`` (a file as texts),
-``columns`` and ``encoder`` (texts to numbers); ``missing`` (unknown numbers).
+In reading order: ``dataset``; ``decoding``, ``images`` (folders), ``formats``, ``catalogue`` (data sets by name);
+``transforms`` (of batches); of tables ``numerals``, ``table``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
 """
 
 from creinn.data.catalogue import NAMES, available, load

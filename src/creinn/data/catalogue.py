@@ -65,7 +65,8 @@ def load(
                 arrays = _read_chest(paths, split, size or 224, channels or 1)
             else:
                 arrays = getattr(formats, layout["reader"])(*paths, **layout.get("options", {}))
-            data = Dataset(name, *map(torch.from_numpy, arrays), tuple(_KNOWN[name]["classes"]), split)
+            images, labels = map(torch.from_numpy, arrays)
+            data = Dataset(name, images, labels, tuple(_KNOWN[name]["classes"]), split)
             if complete:
                 _check_whole(data, paths[0])
             if channels is not None:
@@ -126,12 +127,7 @@ def _read_chest(paths: list[Path], split: str, size: int, channels: int) -> form
     """Read two class folders that lie side by side, or an archive with such somewhere in it."""
     classes = _KNOWN["chest-xray"]["classes"]
     with open_tree(paths[0] if len(paths) == 1 else paths[0].parent) as tree:
-        if len(paths) == 1:
-            ends = [f"{split}/{name}/" for name in classes]
-            roots = [tree.roots(end) for end in ends]
-            if not (common := roots[0] & roots[1]):
-                raise ValueError(f"{paths[0]} holds no {ends[0]} with {ends[1]} beside it.")
-            # the archive may hold the whole tree twice, once deeper
-            tree = tree.below(f"{min(common, key=len)}{split}/")
+        if len(paths) == 1:  # an archive, which may hold the whole tree twice, once deeper
+            tree = tree.below(split, classes)
         pixels, labels, _ = read_classes(tree, size, channels, classes)
     return pixels, labels.numpy()

@@ -112,11 +112,7 @@ Column = Number | Category | Date
 def learn_column(
     tables: Tables, name: str, categorical: bool, style: Style, max_categories: int
 ) -> tuple[Column | None, list[str]]:
-    """A column, or ``None`` if it is empty or constant; and remarks.
-
-    Without a number it is of dates or categorical. Refused are numbers mixed with other texts, bounds out of order, and
-    categories that differ between tables.
-    """
+    """A column, or ``None`` if empty or constant; and remarks. Mixed ones and pairs that do not fit are refused."""
     cells = tables[0].cells(name)
     present = cells.notna().to_numpy()
     values, is_number = parse(cells, style)

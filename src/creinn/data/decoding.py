@@ -1,7 +1,6 @@
 """Decoded images: names of files and how to read them in, bytes ``(N, channels, height, width)`` out.
 
-Images are turned as their EXIF data say, and what is transparent in them lies on white. Pillow is needed:
-``pip install "creinn[images]"``.
+Images are turned as their EXIF data say, and what is transparent in them lies on white. Pillow is needed.
 """
 
 import io
@@ -55,10 +54,7 @@ def decode_all(
         except Exception as error:  # Pillow and zipfile raise errors of many kinds on damaged files
             reason = re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ") or type(error).__name__
             what = f"{where}: {file} cannot be read as an image: {reason}"
-            failure = ValueError(f"{what}. Is it damaged, or of another kind?")
-            if strict:
-                raise failure from error
-            return failure
+            return ValueError(f"{what}. Is it damaged, or of another kind?")
 
     pixels = np.empty(0, np.uint8)
     kept: list[str] = []
@@ -68,6 +64,8 @@ def decode_all(
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for file, found in zip(files, pool.map(one, files), strict=True):
             if isinstance(found, ValueError):
+                if strict:
+                    raise found
                 unreadable[file] = f"{found}"
                 continue
             picture, own_size, is_transparent = found

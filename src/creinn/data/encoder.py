@@ -4,6 +4,7 @@ In: one table, or lower and upper bounds. Out: numbers ``(N, features)``, NaN wh
 found out, left out or not known. The encoder can be written as JSON.
 """
 
+import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -40,14 +41,9 @@ class TableEncoder:
     def fit(
         cls, tables: Tables, target: str, drop: Names = (), categorical: Names = (), max_categories: int = 100
     ) -> tuple["TableEncoder", Notes]:
-        """Learn all columns but the target and those to drop; also gives notes.
+        """Learn all columns but the target and those to drop, of a pair from both bounds together; also gives notes.
 
-        Args:
-            tables: One table, or lower and upper, whose means and deviations are those of both bounds together.
-            target: The column of classes.
-            drop: Columns to leave out.
-            categorical: Columns whose numbers or dates are categories.
-            max_categories: Of a column; rare ones beyond that number become one.
+        Numbers and dates in ``categorical`` columns are categories; beyond ``max_categories``, rare ones become one.
 
         Raises:
             ValueError: If a column is missing or mixed, the tables of a pair do not fit, or no column is left.
@@ -88,8 +84,7 @@ class TableEncoder:
         """One table, or lower and upper, as numbers ``(N, features)``, NaN where a cell is missing; and notes.
 
         Raises:
-            ValueError: If a column is missing, a cell is not of its kind or far beyond all others, or a pair does not
-                fit cell by cell.
+            ValueError: If a column is missing, a cell not of its kind or far beyond all others, or a pair does not fit.
         """
         _check_pair(tables)
         first = tables[0]
@@ -128,12 +123,12 @@ class TableEncoder:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        return {"target": self.target, "columns": columns, "ignored": self.ignored}
+        return json.loads(json.dumps({"target": self.target, "columns": columns, "ignored": self.ignored}))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
         """The encoder that :meth:`to_json` wrote; a record of another form is refused."""
-        kinds: dict[str, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
+        kinds: dict[Any, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
         columns = []
         try:
             for entry in record["columns"]:
@@ -151,9 +146,8 @@ def _check_pair(tables: Tables) -> None:
         found = f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}"
         raise ValueError(f"{found}. Each row must have both bounds.")
     for has, lacks in ((lower, upper), (upper, lower)):
-        for column in has.columns:
-            if column not in lacks.frame:
-                raise ValueError(f"{has.name} has a column {column!r}, but {lacks.name} has not.")
+        for column in has.frame.columns.difference(lacks.frame.columns, sort=False):
+            raise ValueError(f"{has.name} has a column {column!r}, but {lacks.name} has not.")
 
 
 def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list[str]:

@@ -24,7 +24,6 @@ from creinn.data.decoding import Bytes, pillow
 
 Arrays = tuple[Bytes, npt.NDArray[np.int64]]
 
-_CIFAR_PIXELS = 3 * 32 * 32
 _TILE = 32
 
 
@@ -50,8 +49,7 @@ def read_idx_pair(of_images: Path, of_labels: Path) -> Arrays:
 def read_idx(path: Path) -> Bytes:
     """Read one IDX file of unsigned bytes, plain or packed with gzip, which its content tells.
 
-    A file is two zero bytes, a type code, the number of dimensions, each dimension as a big-endian 32-bit number, and
-    the values.
+    A file is two zero bytes, a type code, the number of dimensions, these as big-endian 32-bit numbers, and the values.
     """
     raw = path.read_bytes()
     with _reading(path, "an IDX file"):
@@ -110,8 +108,8 @@ def _batch(raw: bytes, where: str) -> Arrays:
         raise ValueError(f"{refusal} it holds a {type(content).__name__}, not a dictionary.")
     fields = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in content.items()}
     data, labels = fields.get("data"), fields.get("labels")
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (_CIFAR_PIXELS,):
-        raise ValueError(f"{refusal} 'data' must be bytes of shape (N, {_CIFAR_PIXELS}), not {_kind(data)}.")
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
+        raise ValueError(f"{refusal} 'data' must be bytes of shape (N, 3072), not {_kind(data)}.")
     if not isinstance(labels, list) or len(labels) != len(data):
         raise ValueError(f"{refusal} 'labels' must be a list of {len(data)}, not {_kind(labels)}.")
     for i, label in enumerate(labels):
@@ -156,20 +154,14 @@ def read_mat(path: Path) -> Arrays:
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), _svhn_digits(labels, path)
 
 
-def read_svhn_sheet(sheet: Path, of_labels: Path) -> Arrays:
-    """Read SVHN as a sheet of tiles and a file of labels."""
-    images, labels = read_sheets(sheet, of_labels, key="y")
-    return images, _svhn_digits(labels, of_labels)
-
-
 def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
     for at in np.flatnonzero(~np.isin(labels, np.arange(1, 11))):
         raise ValueError(f"{path}: label {at} is {labels[at]}, but SVHN labels run from 1 to 10.")
     return labels.astype(np.int64) % 10
 
 
-def read_sheets(*paths: Path, key: str) -> Arrays:
-    """Read sheets with equally many tiles, and the labels of all of them, stored by a key in the last file."""
+def read_sheets(*paths: Path, key: str, svhn: bool = False) -> Arrays:
+    """Read sheets with equally many tiles, and the labels of all, perhaps SVHN's, stored by a key in the last file."""
     *sheets, path = paths
     with _reading(path, "a NumPy archive"):
         stored = dict(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
@@ -179,7 +171,7 @@ def read_sheets(*paths: Path, key: str) -> Arrays:
     if len(labels) % len(sheets):
         raise ValueError(f"{path} holds {len(labels)} labels, which do not share out among {len(sheets)} sheets.")
     images = np.concatenate([read_sheet(sheet, len(labels) // len(sheets)) for sheet in sheets])
-    return images, labels.astype(np.int64)
+    return images, _svhn_digits(labels, path) if svhn else labels.astype(np.int64)
 
 
 def read_sheet(path: Path, n: int) -> Bytes:

@@ -72,13 +72,17 @@ class Tree:
         others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
         return [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"] if others else []
 
-    def roots(self, end: str) -> set[str]:
-        """What stands before ``end`` in the names that hold it: folders with a final slash, or nothing."""
-        found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names)
-        return {match[1] for match in found if match}
+    def below(self, parent: str, folders: Sequence[str]) -> "Tree":
+        """What is below a ``parent`` that holds these folders, the least deep one; refuses none."""
 
-    def below(self, prefix: str) -> "Tree":
-        """The part with a prefix, which the names there do not have."""
+        def roots(end: str) -> set[str]:
+            found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names)
+            return {match[1] for match in found if match}
+
+        ends = [f"{parent}/{folder}/" for folder in folders]
+        if not (common := set.intersection(*map(roots, ends))):
+            raise ValueError(f"{self.where} holds no {' with '.join(ends)} beside it.")
+        prefix = f"{min(common, key=len)}{parent}/"
         inside = [name.removeprefix(prefix) for name in self.names if name.startswith(prefix) and name != prefix]
         return Tree(f"{self.where}/{prefix}", inside, lambda name: self.read(prefix + name))
 

@@ -38,10 +38,7 @@ class Missing:
 
     @classmethod
     def learn(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
-        """Learn from training rows; ``widths`` successive features, by default one, are missing together.
-
-        The seed decides the order in which values are filled in.
-        """
+        """Learn from training rows; ``widths`` successive features, by default one, are missing together."""
         generator = torch.Generator().manual_seed(seed)
         donors, marked, at = [], [], 0
         for group in x.split(list(widths) if widths is not None else 1, 1):
@@ -86,7 +83,7 @@ class Missing:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
         tensors = {name: getattr(self, name).tolist() for name in ("low", "high", "donors")}
-        return {**tensors, "marked": self.marked}
+        return {**tensors, "marked": list(self.marked)}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Missing":

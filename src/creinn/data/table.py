@@ -105,8 +105,7 @@ class Table:
             raise ValueError(f"{self.name} has no column {column!r}{why}; its columns are {', '.join(self.columns)}.")
 
 
-Tables = Sequence[Table]
-"""One table, or two: lower and upper bounds of the same rows."""
+Tables = Sequence[Table]  # one, or two: lower and upper bounds of the same rows
 
 
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
@@ -149,10 +148,8 @@ def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table
         raise FileNotFoundError(f"There is no file {path}.")
     text, notes = _decoded(_content(path), reading.encoding, path)
     separator = reading.separator.replace("\\t", "\t")
-    if separator == "auto":
-        separator = _separator(text)
-        if separator != ",":
-            notes.append(f"{path}: cells are parted by {separator!r}")
+    if separator == "auto" and (separator := _separator(text)) != ",":
+        notes.append(f"{path}: cells are parted by {separator!r}")
     cells = _split(text, separator, path).apply(lambda column: column.str.strip())
     if len(cells) == 1:
         raise ValueError(f"{path} has a header line, but no rows below it.")
@@ -166,8 +163,7 @@ def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table
             raise ValueError(f"{path}: column {position} of {len(names)} has no name in the header line.")
         if (first := names.index(name) + 1) < position:
             raise ValueError(f"{path}: columns {first} and {position} have the same name {name!r}. Rename one.")
-    frame = frame.set_axis(names, axis=1)
-    return Table(str(path), frame, replace(reading, separator=separator), tuple(notes))
+    return Table(str(path), frame.set_axis(names, axis=1), replace(reading, separator=separator), tuple(notes))
 
 
 def is_packed_table(path: Path) -> bool:
@@ -178,7 +174,7 @@ def is_packed_table(path: Path) -> bool:
 
 
 def _packed(archive: zipfile.ZipFile) -> list[str]:
-    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+    names = (name for name in archive.namelist() if not name.startswith("__MACOSX/"))
     return [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
 
 

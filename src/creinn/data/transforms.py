@@ -17,6 +17,7 @@ from creinn.interval import Interval
 
 Images = Float[Tensor, "n channels height width"]
 Batch = TypeVar("Batch", Tensor, Interval)
+PerChannel = float | Sequence[float] | Tensor
 
 
 def noise(x: Images, mu1: float, mu2: float) -> Interval:
@@ -41,9 +42,7 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     Hue and saturation stay, so with :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)` all
     channels are multiplied by :math:`V' / V`; black, :math:`V = 0`, which has no hue, becomes the grey :math:`V'`.
 
-    Raises:
-        TypeError: If the images are not floating.
-        ValueError: If a pixel leaves [0, 1], there are neither 1 nor 3 channels, or ``beta1 > beta2``.
+    What :func:`noise` refuses is refused, and images with neither 1 nor 3 channels.
 
     Example:
         >>> x = torch.tensor([0.2, 0.4, 0.0]).reshape(1, 3, 1, 1)
@@ -64,9 +63,7 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     return Interval(brightened(beta1), brightened(beta2))
 
 
-def normalize(
-    x: Tensor | Interval, mean: float | Sequence[float] | Tensor, std: float | Sequence[float] | Tensor
-) -> Tensor | Interval:
+def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor | Interval:
     """Subtract ``mean`` and divide by ``std`` in both bounds alike; each is one number, or one per channel.
 
     Raises:
@@ -143,7 +140,7 @@ def _check(x: Tensor, low: float, high: float, name: str) -> None:
         raise ValueError(f"Need -1 <= {name}1 <= {name}2 <= 1, but they are {low:g} and {high:g}.")
 
 
-def _per_channel(value: float | Sequence[float] | Tensor, name: str, x: Tensor | Interval) -> Tensor:
+def _per_channel(value: PerChannel, name: str, x: Tensor | Interval) -> Tensor:
     tensor = torch.as_tensor(value, dtype=x.dtype, device=x.device)
     if tensor.ndim == 0:
         return tensor
