@@ -2,11 +2,12 @@
 
 ``catalogue.json`` says of each its classes, the folders to look in, and of each part the files it may be in (a final
 ``[.gz]`` may be missing), their reader in ``formats``, and its editions: images of each class and, where pixels do not
-depend on a decoder, SHA-256 of pixels and labels. One edition of chest X-rays has 16 training images apart as "val".
+depend on a decoder, SHA-256 of pixels and labels.
 """
 
 import hashlib
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,13 @@ def load(
 
 def available(directory: str | Path) -> dict[str, tuple[str, ...]]:
     """Known data sets below a folder, and which parts of each; judged by file names alone."""
-
-    def is_there(name: str, split: str) -> bool:
-        places = (layout["files"] for layout in _layouts(name, split))
-        return any(len(_find(files, Path(directory))) == len(files) for files in places)
-
-    found = {name: tuple(split for split in _KNOWN[name]["parts"] if is_there(name, split)) for name in NAMES}
-    return {name: splits for name, splits in found.items() if splits}
+    found: dict[str, tuple[str, ...]] = {}
+    for name in NAMES:
+        for split in _KNOWN[name]["parts"]:
+            places = (layout["files"] for layout in _layouts(name, split))
+            if any(len(_find(files, Path(directory))) == len(files) for files in places):
+                found[name] = (*found.get(name, ()), split)
+    return found
 
 
 def _check_whole(data: Dataset, path: Path) -> None:
@@ -102,14 +103,10 @@ def _check_whole(data: Dataset, path: Path) -> None:
 
 
 def _layouts(name: str, split: str) -> list[dict[str, Any]]:
-    """Ways in which the part may lie below a folder, the likeliest first."""
-    known = _KNOWN[name]
-    found = [
-        {**layout, "files": [place + file for file in layout["files"]]}
-        for place in known["places"]
-        for layout in known["parts"][split]["layouts"]
-    ]
-    return sorted(found, key=lambda layout: layout["files"][0].endswith("archive.zip"))  # a name that says little: last
+    """Ways in which the part may lie below a folder, the likeliest first; ``archive.zip`` says little, and is last."""
+    ways = product(_KNOWN[name]["places"], _KNOWN[name]["parts"][split]["layouts"])
+    found = [{**layout, "files": [place + file for file in layout["files"]]} for place, layout in ways]
+    return sorted(found, key=lambda layout: layout["files"][0].endswith("archive.zip"))
 
 
 def _find(files: list[str], directory: Path) -> dict[str, Path]:

@@ -1,8 +1,7 @@
 """Files of known data sets as their authors distribute them, and compact copies: paths in, images and labels out.
 
-IDX (MNIST, Fashion-MNIST), pickled batches (CIFAR-10), MATLAB (SVHN, cropped digits); lossless sheets of tiles with
-labels in ``.npz``. Images are bytes ``(N, channels, height, width)``. What is damaged, truncated or foreign is refused
-with a ``ValueError`` that names the file.
+IDX (MNIST, Fashion-MNIST), pickled batches (CIFAR-10), MATLAB (SVHN); lossless sheets of tiles with labels in ``.npz``.
+What is damaged, truncated or foreign is refused with a ``ValueError`` that names the file.
 """
 
 import gzip
@@ -86,8 +85,7 @@ def read_batches_archive(path: Path, names: Sequence[str]) -> Arrays:
     found: dict[str, bytes] = {}
     with _reading(path, "an archive"), tarfile.open(path, "r:*") as archive:
         for member in archive:
-            file = archive.extractfile(member) if member.name in wanted else None
-            if file is not None:
+            if member.name in wanted and (file := archive.extractfile(member)):
                 found[member.name] = file.read()
     for name in wanted:
         if name not in found:

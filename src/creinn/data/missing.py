@@ -46,8 +46,7 @@ class Missing:
             if len(known) < len(group):
                 marked.append(at)
             at += group.shape[1]
-            if not len(known):
-                known = torch.zeros_like(group[:1])
+            known = known if len(known) else torch.zeros_like(group[:1])
             keys = known.double() @ torch.arange(1.0, known.shape[1] + 1, dtype=torch.float64)
             spread = ((torch.arange(FILLS) + 0.5) / FILLS * len(known)).long()
             donors.append(known[keys.argsort(stable=True)[spread]][torch.randperm(FILLS, generator=generator)])

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _SAMPLE = 1000  # different texts of a column to look at
 _SHOWN = 10  # names in a message
@@ -44,7 +43,7 @@ def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tu
     return found or (Style(decimal, wanted),)
 
 
-def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, Bools]:
+def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Cells as numbers where they are (NaN elsewhere), and whether each is a finite one.
 
     Example:
