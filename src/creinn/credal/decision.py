@@ -16,7 +16,7 @@ from creinn.numerics import widen
 
 
 def interval_dominance(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
-    r"""Keep j unless some lower probability exceeds its upper one, :math:`\overline q_j < \max_i \underline q_i`.
+    r"""Keep j unless some lower probability exceeds the upper one of j, :math:`\overline q_j < \max_i \underline q_i`.
 
     Example:
         >>> interval_dominance(torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2]))

@@ -74,6 +74,7 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
 
 
 def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool) -> Tensor | None:
+    """Weight of each sample, if weights are given; refuses targets (on ``check``) and weights that do not fit."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
         if target.is_floating_point() or target.dtype == torch.bool:

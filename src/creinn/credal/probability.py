@@ -92,7 +92,7 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[
     than rounding (four machine epsilons) stays: the gradient of the move would be noise divided by a tiny probability.
 
     Raises:
-        ValueError: If no distribution fits, beyond rounding; with ``check``, which reads the data on the host.
+        ValueError: If no distribution fits, beyond rounding; ``check`` reads the data on the host to see that.
 
     Example:
         >>> reachable(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -143,9 +143,8 @@ def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
     if lower.dtype != upper.dtype or not lower.is_floating_point():
         raise TypeError(f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}.")
     if lower.ndim == 0 or lower.shape[-1] < 2:
-        advice = "For the probability interval of class 1 alone, use CredalSet.binary."
-        shape = tuple(lower.shape)
-        raise ValueError(f"A credal set needs bounds (..., K) of K >= 2 classes, found shape {shape}. {advice}")
+        found = f"shape {tuple(lower.shape)}. For the probability interval of class 1 alone, use CredalSet.binary."
+        raise ValueError(f"A credal set needs bounds (..., K) of K >= 2 classes, found {found}")
     slack = tolerance(lower.dtype)
     lower, upper = at_least_single(lower), at_least_single(upper)
     valid = (lower >= -slack) & (upper <= 1 + slack) & (lower <= upper + slack)  # False for NaN
