@@ -25,8 +25,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         OSError: If the file cannot be written; what was at ``path`` before is unchanged.
         TypeError, ValueError: If the header is not JSON, or holds NaN or an infinite number.
     """
-    metadata = {_HEADER: json.dumps(header, allow_nan=False)}
-    write_bytes(path, safetensors.torch.save(_apart(tensors), metadata))
+    apart: dict[str, Tensor] = {}  # safetensors refuses tensors that share memory
+    memories = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if memory in memories else tensor
+        memories.add(memory)
+    write_bytes(path, safetensors.torch.save(apart, {_HEADER: json.dumps(header, allow_nan=False)}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -66,16 +72,6 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.unlink()
         kept = "The file that was there before is intact." if path.is_file() else "Nothing was written."
         raise OSError(f"Cannot write {path}: {error.strerror or error}. {kept}") from error
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous CPU tensors of which no two share memory."""
-    first: dict[int, str] = {}  # of the tensors in a memory
-    result = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    for name, tensor in result.items():
-        if first.setdefault(tensor.untyped_storage().data_ptr(), name) != name:
-            result[name] = tensor.clone()
-    return result
 
 
 def _sync(directory: Path) -> None:

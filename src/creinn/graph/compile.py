@@ -1,7 +1,7 @@
 """The inference form of a trained model: the same credal sets, sooner.
 
-In: a :class:`CreINN` or an :class:`Ensemble`. Out: a classifier that is called the same way, whose networks are folded
-(:mod:`creinn.graph.fold`). An ordinary network that is no graph of known layers, and one whose head was named, stay.
+In: a CreINN or an Ensemble. Out: a classifier that is called the same way, whose networks are folded. An ordinary
+network that is no graph of known layers, and one whose head was named, stay.
 """
 
 import copy
@@ -43,8 +43,7 @@ def compile(
 
     Raises:
         TypeError: If the model is of another kind.
-        ValueError: If the memory format is another one, or an interval network is no graph of known layers and
-            functions (:class:`creinn.graph.trace.GraphError`).
+        ValueError: If the memory format is another one, or an interval network cannot be traced (``GraphError``).
 
     Example:
         >>> _ = torch.manual_seed(0)

@@ -55,10 +55,7 @@ def convert(
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
     if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(
-            f"radius must be a positive number, got {radius}. "
-            "Without radii an interval network cannot be told from an ordinary one."
-        )
+        raise ValueError(f"radius must be a positive number, got {radius}. Without radii there are no intervals.")
     family = layers if isinstance(layers, str) else family_name(layers)
     if family not in INTERVAL_FAMILIES:
         raise ValueError(f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'.")
@@ -107,16 +104,13 @@ def _check_parameters(traced: Traced) -> None:
     owner: dict[Tensor, tuple[str, torch.nn.Module]] = {}
     for path, layer in traced.layers.items():
         for name, parameter in layer.named_parameters():
-            first, other = owner.setdefault(parameter, (f"{path}.{name}", layer))
+            why, (first, other) = "", owner.setdefault(parameter, (f"{path}.{name}", layer))
             if other is not layer:
-                raise ConversionError(
-                    f"Cannot convert {path}.{name}: it is the same parameter as {first} of another layer. "
-                    "Share the whole layer, or copy the parameter."
-                )
-            if not parameter.is_floating_point():
-                raise ConversionError(
-                    f"Cannot convert {path}.{name}: its dtype is {parameter.dtype}; intervals need a real floating one."
-                )
+                why = f"it is the same parameter as {first} of another layer. Share the whole layer, or copy it."
+            elif not parameter.is_floating_point():
+                why = f"its dtype is {parameter.dtype}; intervals need a real floating one."
+            if why:
+                raise ConversionError(f"Cannot convert {path}.{name}: {why}")
 
 
 @torch.no_grad()

@@ -95,9 +95,6 @@ def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:
         return build(description)
 
 
-# Networks from creinn.models.
-
-
 def _recorded(network: torch.nn.Module) -> Description | None:
     """The record that a builder left, if the network is still what it says."""
     config = getattr(network, "config", None)
@@ -137,13 +134,11 @@ def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     return network
 
 
-# Layers and nodes of a graph.
-
-
 def _describe_graph(network: torch.nn.Module) -> Description:
+    """Nodes and layers, also those that are never called."""
     traced = trace(network, known_families())
     named = network.named_modules(remove_duplicate=False)
-    everything = {path: part for path, part in named if family_of(part) is not None}  # also what is never called
+    everything = {path: part for path, part in named if family_of(part) is not None}
     check_paths(everything)
     first: dict[torch.nn.Module, str] = {}
     layers = []
@@ -216,10 +211,8 @@ def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn
     return graph
 
 
-# Constants and references to nodes, as JSON.
-
-
 def _encode(value: Any) -> Any:
+    """A constant or a reference to a node, as JSON."""
     if isinstance(value, fx.Node):
         return {"node": value.name}
     if isinstance(value, list):

@@ -29,11 +29,9 @@ Kind = Literal["value", "size"]
 Kinds = Mapping[fx.Node, Kind]
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # of a tensor or an interval, which a forward pass may read
-_VIEWS = frozenset(  # functions and layers whose result may share its memory with their argument
-    {
-        *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous", "getitem", "dropout"),
-        *("Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
-    }
+_VIEWS = (  # functions and layers whose result may share its memory with their argument
+    *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous", "getitem", "dropout"),
+    *("Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
 )
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
 _TORCH = str(Path(torch.__file__).parent)

@@ -1,8 +1,8 @@
 """The methods that CreINN is measured against, behind the same interface.
 
-In: an ordinary network, or one of ``local`` or ``flipout`` layers. Out: a :class:`Predictive`, samples of
-distributions. Read ``prediction``, ``snn`` (also ensembles), ``bnn`` (BNN-R of ``local``, BNN-F of ``flipout`` layers),
-``fsvi`` (function-space inference), ``laplace`` (BNN-L: last-layer Laplace with the Laplace bridge).
+In: an ordinary network, or one of ``local`` or ``flipout`` layers. Out: samples of distributions. Read ``prediction``,
+``snn`` (also ensembles), ``bnn`` (BNN-R of ``local``, BNN-F of ``flipout`` layers), ``fsvi`` (function-space
+inference), ``laplace`` (BNN-L: last-layer Laplace with the Laplace bridge).
 """
 
 from creinn.nn.families import register_family

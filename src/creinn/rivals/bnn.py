@@ -77,10 +77,7 @@ def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
 
 
 class KLSchedule(torch.nn.Module):
-    """Weight of the KL divergence in the loss per example: ``kl_weight / N``, from zero over the first steps.
-
-    Its buffers, such as the count of optimiser steps, are saved and resumed with the model.
-    """
+    """Weight of the KL divergence in the loss per example: ``kl_weight / N``, from zero over the first steps."""
 
     examples: Tensor
     steps: Tensor

@@ -56,8 +56,7 @@ class FSVI(BNN):
             raise ValueError(f"Unknown context {context!r}; give 'train' or a tensor of inputs.")
         if context_points < 1:
             raise ValueError(f"context_points must be at least 1, got {context_points}.")
-        self.context = context
-        self.context_points = context_points
+        self.context, self.context_points = context, context_points
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:

@@ -24,9 +24,7 @@ GREATEST = 1e12  # sum of concentrations: a Dirichlet beyond it is a point, and 
 
 
 class LaplaceBNN(SNN):
-    """Last-layer Laplace approximation with the Laplace bridge; multi-class only.
-
-    It is an :class:`SNN` until :meth:`after_training` (called by ``fit``) has fitted the posterior.
+    """Last-layer Laplace approximation with the Laplace bridge; an :class:`SNN` until :meth:`after_training` is called.
 
     Args:
         network: A module from inputs to ``K >= 3`` logits that ends in a ``torch.nn.Linear``.
@@ -65,9 +63,7 @@ class LaplaceBNN(SNN):
             raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
-        self.samples = samples
-        self.normalise = normalise
-        self.prior_precision = prior_precision
+        self.samples, self.normalise, self.prior_precision = samples, normalise, prior_precision
         head: Any = find_head(network)
         self._has_bias = logit_norm or head.bias is not None
         self.curvature = Kronecker(self.logits, head.in_features + self._has_bias)
