@@ -1,8 +1,7 @@
 """Freed memory is kept for the next step instead of being given back to the system.
 
-glibc returns large freed blocks to the kernel at once, and gets them back page by page, cleared. Training frees and
-takes the same tensors in every step, block weights above all, so that much of its time can go into that. The command
-line asks for freed memory to be kept; programs of your own may, with :func:`keep_freed_memory`.
+glibc returns large freed blocks to the kernel at once, and gets them back page by page, cleared: much of the time of
+training can go into that. The command line asks for freed memory to be kept; programs of your own may.
 """
 
 import ctypes

@@ -34,9 +34,8 @@ def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
 class Interval:
     """A tensor of closed intervals.
 
-    Inside, both bounds, or centre and radius, lie in one tensor ``(N, 2, C, ...)``, so that a monotone function is one
-    call and a layer one block product without a copy. Two facts only save work, never change a bound, and need no look
-    at the data: ``is_point`` (both bounds are the same tensor) and ``nonnegative`` (the lower bound is known to be so).
+    Inside, both bounds, or centre and radius, lie in one tensor ``(N, 2, C, ...)``, so that a layer is one call. Two
+    facts save work and never change a bound: ``is_point`` (both are the same tensor) and ``nonnegative`` (known to be).
 
     Args:
         lower: Lower bounds, a floating tensor or anything ``torch.as_tensor`` takes.
@@ -252,17 +251,13 @@ class Interval:
     def channelwise(
         self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None, linear: bool = False
     ) -> "Interval":
-        """Like :meth:`each`, in one call, for a ``function`` that treats rows alike and apart, as pooling does.
-
-        One that is ``linear`` too, as averages are, may act on centre and radius instead.
-        """
+        """Like :meth:`each`, in one call, for a ``function`` of rows; a ``linear`` one may act on centre and radius."""
         if self.is_point or self.ndim < 2:
             return self.each(function, nonnegative)
         keep = self.nonnegative if nonnegative is None else nonnegative
-        if linear and self._moments is not None:
-            return Interval._of_moments(function(self._moments.flatten(0, 1)).unflatten(0, (-1, 2)), keep)
-        result = function(self.bounds.flatten(0, 1))
-        return Interval._of_bounds(result.unflatten(0, (-1, 2)), keep)
+        by_moments = linear and self._moments is not None
+        result = function((self.moments if by_moments else self.bounds).flatten(0, 1)).unflatten(0, (-1, 2))
+        return Interval._of_moments(result, keep) if by_moments else Interval._of_bounds(result, keep)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """As ``Tensor.flatten``."""

@@ -1,7 +1,6 @@
 """Stable scalar functions, with values and gradients that are right at the edges; and checks at the public boundary.
 
-The functions are elementwise or act on the last axis; they never look at the data from the host. The checks do, where
-that is possible, and say what is wrong, where, and what to do.
+The functions are elementwise or act on the last axis, and never look at the data from the host; the checks do.
 """
 
 import math

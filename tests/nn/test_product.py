@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 import reference
 from creinn.interval import Interval
-from creinn.nn._operations import Convolution, Matrix
+from creinn.nn._operations import Convolution, Matrix, moments_of
 from creinn.nn._product import (
+    OfNonnegative,
+    OfPoints,
+    OfRelative,
     _midpoint_radius,
     _sign_split,
     interval_affine,
-    nonnegative_product,
     nonnegative_weight,
-    point_product,
-    relative_product,
 )
 
 value = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 5e-324, -1e-300]), st.floats(-1e3, 1e3, allow_nan=False))
@@ -106,6 +106,19 @@ def test_rounding_never_turns_into_width() -> None:
 
 # Each form against plain formulas under autograd.
 
+
+def point_product(operation, x, center, radius, biases=(None, None)):
+    return moments_of(operation, OfPoints(), biases, x, center, radius)
+
+
+def nonnegative_product(operation, moments, center, radius, biases=(None, None)):
+    return moments_of(operation, OfNonnegative(operation.groups), biases, moments, center, radius)
+
+
+def relative_product(operation, moments, weight, relative, biases=(None, None)):
+    return moments_of(operation, OfRelative(), biases, moments, relative, weight)
+
+
 OPERATIONS = {
     "matrix": (Matrix(), (3, 4), (6, 4)),
     "conv1d": (Convolution((1,), (2,), (2,)), (2, 3, 6), (4, 3, 3)),
@@ -190,6 +203,14 @@ def test_nonnegative_by_hand():
     moments, biases = torch.tensor([[[2.0], [1.0]]]), torch.tensor([[0.5], [0.5]])
     found = nonnegative_product(Matrix(), moments, torch.tensor([[1.0]]), torch.tensor([[2.0]]), biases)
     assert found.flatten().tolist() == [3.5, 6.5]
+
+
+def test_points_and_relative_radii_by_hand():
+    found = point_product(Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]]))
+    assert found.flatten().tolist() == [-6.0, 2.0]
+    moments = torch.tensor([[[2.0], [1.0]]])  # [1, 3] * [1, 3] = [1, 9]
+    found = relative_product(Matrix(), moments, torch.tensor([[2.0]]), torch.tensor([0.5]))
+    assert found.flatten().tolist() == [5.0, 4.0]
 
 
 def test_a_radius_below_zero_is_zero_and_not_dead():

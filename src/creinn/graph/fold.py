@@ -65,10 +65,14 @@ def fold(
     if wanted:
         output = next(node for node in graph.nodes if node.op == "output")
         output.args = ((*wanted, output.args[0]),)
-    _drop_idle(graph, layers)
+    for node in list(graph.nodes):
+        if node.op == "call_module" and type(layers[str(node.target)]) in _IDLE:
+            _absorb(node.args[0], node)
     _fold_ordinary(graph, layers)
     _fold_intervals(graph, layers)
-    module = _module(graph, layers)
+    called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
+    kept = {path: _copied(layer) for path, layer in layers.items() if path in called}
+    module = graph_module(Traced(graph, kept), "Folded").requires_grad_(False).eval()
     return FoldedNetwork(module).eval() if wanted else module
 
 
@@ -95,13 +99,6 @@ def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
     if len(found) != count:
         raise GraphError(f"{path} is called {len(found)} times in the network, not {count} times.")
     return found[index]
-
-
-def _drop_idle(graph: fx.Graph, layers: Layers) -> None:
-    for node in list(graph.nodes):
-        if node.op == "call_module" and type(layers[str(node.target)]) in _IDLE:
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
 
 
 def _fold_ordinary(graph: fx.Graph, layers: Layers) -> None:
@@ -134,8 +131,7 @@ def _fold_intervals(graph: fx.Graph, layers: Layers) -> None:
 def _fold_layer(node: fx.Node, layer: IntervalParameters, layers: Layers) -> FoldedLayer:
     """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph.
 
-    Whether an input is ``>= 0`` is for the interval to say when it comes. The general form is left out only where the
-    folded one is made for every input there can be.
+    The general form is left out only where the folded one is made for every input there can be.
     """
     behind = _only_user(node, layers, IntervalBatchNorm)
     norm: Any = None if behind is None else layers[str(behind.target)]
@@ -162,13 +158,12 @@ def _ends_in_relu(node: fx.Node, layers: Layers) -> bool:
 
 
 def _put(node: fx.Node, layers: Layers, layer: torch.nn.Module) -> None:
-    """Let ``node`` call another layer."""
     path = f"folded_{len(layers)}"
     layers[path], node.target = layer, path
 
 
 def _absorb(node: fx.Node, behind: fx.Node | None) -> None:
-    """Take the only user of ``node`` out of the graph."""
+    """Take ``behind``, which does its work in ``node`` now, out of the graph."""
     if behind is not None:
         behind.replace_all_uses_with(node)
         node.graph.erase_node(behind)
@@ -182,12 +177,6 @@ def _only_user(node: fx.Node, layers: Layers, kind: type[torch.nn.Module]) -> fx
     is_layer = user.op == "call_module" and isinstance(layers[str(user.target)], kind)
     is_relu = kind is inn.ReLU and user.target is functions.relu
     return user if is_layer or is_relu else None
-
-
-def _module(graph: fx.Graph, layers: Layers) -> fx.GraphModule:
-    called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
-    kept = {path: _copied(layer) for path, layer in layers.items() if path in called}
-    return graph_module(Traced(graph, kept), "Folded").requires_grad_(False).eval()
 
 
 def _copied(layer: torch.nn.Module) -> torch.nn.Module:

@@ -1,11 +1,10 @@
 r"""Folded layers: an affine interval layer, the batch norm and the ReLU behind it as one, for inference.
 
-In: an interval. Out: the interval that the layers it was made of give, up to rounding. Between folded layers it is
-one tensor, centre and radius, ``(N, 2, C, ...)``. In eval mode every batch norm is affine in each of them, so it goes
-into the rows of the block weight. Bounds would give radii as differences, which lose the digits of narrow intervals.
+In: an interval. Out: the interval that the layers it was made of give, up to rounding; between folded layers centre and
+radius in one tensor. In eval mode every batch norm is affine in each, so it goes into the rows of the block weight.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +32,9 @@ class FoldedLayer(torch.nn.Module):
     ``general`` are layer, norm and ReLU as they were, for inputs that the folded form is not made for, if any.
     """
 
+    _fold: Callable[[IntervalParameters, Maps | None], None]
+    _product: Callable[[Interval], Tensor]  # (N, 2, O, ...) after the norm's maps, in memory that nothing else uses
+
     def __init__(
         self, layer: IntervalParameters, norm: IntervalBatchNorm | None, relu: bool, general: torch.nn.Module | None
     ) -> None:
@@ -50,15 +52,8 @@ class FoldedLayer(torch.nn.Module):
             return self.general(x)
         return finish(self._product(x), self.magnitude, self.relu)
 
-    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        raise NotImplementedError
-
     def _takes(self, x: Interval) -> bool:
         return x.ndim == self._ndim
-
-    def _product(self, x: Interval) -> Tensor:
-        """Centre and radius ``(N, 2, O, ...)`` after the norm's affine maps, in memory that nothing else uses."""
-        raise NotImplementedError
 
 
 class FoldedFull(FoldedLayer):

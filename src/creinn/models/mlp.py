@@ -1,5 +1,6 @@
 """Multilayer perceptron: features ``(N, in_features)`` in, logits ``(N, num_classes)`` out."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ class MLP(torch.nn.Module):
         super().__init__()
         widths = [in_features, *hidden]
         parts: list[torch.nn.Module] = []
-        for before, after in zip(widths, hidden, strict=False):
+        for before, after in itertools.pairwise(widths):
             parts.append(layers.Linear(before, after, bias=not batch_norm))
             if batch_norm:
                 parts.append(layers.BatchNorm1d(after))

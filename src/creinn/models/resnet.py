@@ -1,9 +1,7 @@
 """Residual networks (He et al. 2016): images ``(N, in_channels, H, W)`` in, logits ``(N, num_classes)`` out.
 
-``resnet8/14/20`` are the three-stage networks for small images, ``resnet18/34/50`` the four-stage ones; the latter
-have the parameter names of torchvision's, so that their weights load into the ordinary network. Wherever the shape
-changes, the shortcut is a 1×1 convolution with batch norm. Convolutions have no bias, since batch norm follows each of
-them.
+``resnet18/34/50`` have the parameter names of torchvision's, so that their weights load into the ordinary network.
+Wherever the shape changes, the shortcut is a 1×1 convolution with batch norm; so convolutions have no bias.
 """
 
 from collections.abc import Sequence
@@ -33,8 +31,7 @@ class BasicBlock(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         """Residual sum."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         return self.relu(y + self.downsample(x))
 
 
@@ -169,13 +166,11 @@ def resnet50(
 
     Args:
         num_classes: Number of logits; 1 makes a binary classifier.
-        stem: ``"cifar"`` is a 3×3 convolution of stride 1, for small images; ``"imagenet"`` a 7×7 of stride 2 and a
-            3×3 max pool of stride 2.
+        stem: ``"cifar"``, a 3×3 convolution of stride 1; or ``"imagenet"``, a 7×7 and a 3×3 max pool, both of stride 2.
         in_channels: Channels of the images.
         width: Channels of the first stage.
         layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
-        stride_on: Which convolution of a bottleneck halves the image: ``"3x3"``, or ``"1x1"`` as in the first version
-            of the architecture.
+        stride_on: Which convolution of a bottleneck halves the image: ``"3x3"``, or ``"1x1"`` as in the first paper.
 
     Raises:
         ValueError: If a number is smaller than 1, or the stem, the place of the stride or the family's name is unknown.

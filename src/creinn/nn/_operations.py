@@ -5,7 +5,7 @@ Interval products have wider inputs and weights than those of the layer (:class:
 needed, in the forward pass and again in the backward pass (:func:`moments_of`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -76,20 +76,10 @@ class Factors:
     """
 
     sources: ClassVar[int] = 1
-
-    def inputs(self, *kept: Tensor) -> Tensors:
-        raise NotImplementedError
-
-    def weights(self, *kept: Tensor) -> Tensors:
-        raise NotImplementedError
-
-    def from_inputs(self, gradients: Tensors, *kept: Tensor) -> Tensors:
-        """Gradients of what the inputs were made of."""
-        raise NotImplementedError
-
-    def from_weights(self, gradients: Tensors, weights: Tensors, *kept: Tensor) -> Tensors:
-        """Gradients of what the weights were made of."""
-        raise NotImplementedError
+    inputs: Callable[..., Tensors]  # of the sources
+    weights: Callable[..., Tensors]  # of the others
+    from_inputs: Callable[..., Tensors]  # from gradients of the inputs, and the sources, to gradients of the sources
+    from_weights: Callable[..., Tensors]  # from gradients of the weights, these, and the others, to gradients of those
 
     def biases(self, biases: Biases) -> Sequence[Tensor | None]:
         """One for each product."""
@@ -141,7 +131,8 @@ class _Moments(torch.autograd.Function):
         weights = factors.weights(*parameters)
         terms = zip(factors.parted(gradient), factors.inputs(*sources), weights, strict=True)
         found = [operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
-        to_biases, to_sources, to_parameters = (None, None), (None,) * count, (None,) * len(parameters)
+        to_biases: Sequence[Tensor | None] = (None, None)
+        to_sources, to_parameters = (None,) * count, (None,) * len(parameters)
         if any(needed[2:4]):
             to_biases = gradient.sum([0, *range(3, gradient.ndim)]).unbind()
         if wanted[0]:

@@ -40,9 +40,10 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
-        return Interval._of_moments(point_product(operation, x.lower, center, radius, biases))
+        return Interval._of_moments(moments_of(operation, OfPoints(), biases, x.lower, center, radius))
     if x.nonnegative:
-        return Interval._of_moments(nonnegative_product(operation, x.moments, center, radius, biases))
+        factors = OfNonnegative(operation.groups)
+        return Interval._of_moments(moments_of(operation, factors, biases, x.moments, center, radius))
     radius = valid_radius(radius)
     return _intersection(
         _sign_split(operation, x, center - radius, center + radius, biases),
@@ -55,29 +56,15 @@ def relative_affine(
 ) -> Interval:
     r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
     if x.nonnegative:
-        return Interval._of_moments(relative_product(operation, x.moments, weight, relative, biases))
+        return Interval._of_moments(moments_of(operation, OfRelative(), biases, x.moments, relative, weight))
     center, radius = widened(x, relative)
     moments = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
     return Interval._of_moments(torch.stack(moments, 1))
 
 
-# Points.
+class OfPoints(Factors):
+    """Points ``x``: two products, ``W_c x`` and ``W_r |x|``."""
 
-
-def point_product(
-    operation: Operation, x: Tensor, center: Tensor, radius: Tensor, biases: Biases = (None, None)
-) -> Tensor:
-    """Centres and radii ``(N, 2, O, ...)`` of the product of points, ``W_c x`` and ``W_r |x|``.
-
-    Example:
-        >>> from creinn.nn._operations import Matrix
-        >>> point_product(Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]]))
-        tensor([[[-6.], [ 2.]]])
-    """
-    return moments_of(operation, _OfPoints(), biases, x, center, radius)
-
-
-class _OfPoints(Factors):
     def inputs(self, x: Tensor) -> Tensors:
         return x, x.abs()
 
@@ -89,23 +76,6 @@ class _OfPoints(Factors):
 
     def from_weights(self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor) -> Tensors:
         return gradients
-
-
-# Intervals that are not negative.
-
-
-def nonnegative_product(
-    operation: Operation, moments: Tensor, center: Tensor, radius: Tensor, biases: Biases = (None, None)
-) -> Tensor:
-    """Centres and radii of the product of intervals ``>= 0``, from theirs ``(N, 2, C, ...)``: one block product.
-
-    Example:
-        >>> from creinn.nn._operations import Matrix
-        >>> x = torch.tensor([[[2.0], [1.0]]])   # [1, 3] * [-1, 3] = [-3, 9]
-        >>> nonnegative_product(Matrix(), x, torch.tensor([[1.0]]), torch.tensor([[2.0]]))
-        tensor([[[3.], [6.]]])
-    """
-    return moments_of(operation, _OfBlock(operation.groups), biases, moments, center, radius)
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
@@ -129,7 +99,9 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     return block.flatten(0, 2)
 
 
-class _OfBlock(Factors):
+class OfNonnegative(Factors):
+    """Centres and radii of intervals ``>= 0``: one block product, by :func:`nonnegative_weight`."""
+
     def __init__(self, groups: int) -> None:
         self.groups = groups
 
@@ -197,21 +169,9 @@ def _exchanged(a: Tensor, b: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     return a.addcmul(share, b), b.addcmul(share, a)
 
 
-def relative_product(
-    operation: Operation, moments: Tensor, weight: Tensor, relative: Tensor, biases: Biases = (None, None)
-) -> Tensor:
-    """Centres and radii of the product of intervals ``>= 0`` and a weight of relative radii ``(C, 1, ...)``.
+class OfRelative(Factors):
+    """Centres and radii of intervals ``>= 0``, relative radii ``(C, 1, ...)`` and a weight: two products."""
 
-    Example:
-        >>> from creinn.nn._operations import Matrix
-        >>> x = torch.tensor([[[2.0], [1.0]]])   # [1, 3] * [1, 3] = [1, 9]
-        >>> relative_product(Matrix(), x, torch.tensor([[2.0]]), torch.tensor([0.5]))
-        tensor([[[5.], [4.]]])
-    """
-    return moments_of(operation, _OfRelative(), biases, moments, relative, weight)
-
-
-class _OfRelative(Factors):
     sources = 2
 
     def inputs(self, moments: Tensor, relative: Tensor) -> Tensors:

@@ -1,8 +1,7 @@
 """Activations: the exact range of an element-wise function over each interval.
 
-Monotone functions act on both bounds; Softplus is one but for a jump at torch's threshold. Functions with a single
-valley (GELU, SiLU, Mish, Hardswish: falling, then rising) attain their minimum at the bottom of the valley or at the
-bound nearest to it, and their maximum at one of the bounds.
+Monotone functions act on both bounds. Those with a single valley (GELU, SiLU, Mish, Hardswish) attain their minimum at
+its bottom or at the bound nearest to it, and their maximum at one of the bounds.
 """
 
 import math

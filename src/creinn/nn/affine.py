@@ -36,8 +36,7 @@ class _Affine(IntervalParameters):
 class Linear(_Affine, torch.nn.Linear):
     r"""Affine map with interval weights :math:`[c - r,\, c + r]`, :math:`r \ge 0`; arguments as in ``torch.nn.Linear``.
 
-    A sound enclosure for inputs of any sign, exact for points and non-negative intervals; see
-    :func:`creinn.nn._product.interval_affine`.
+    Sound for inputs of any sign, exact for points and non-negative intervals.
 
     Example:
         >>> layer = Linear(1, 1)
@@ -95,9 +94,8 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
     """Slices of kernel and image where they meet, if a convolution gives one pixel per image; else ``None``.
 
-    Deep networks on small images come down to one pixel. A convolution is then a matrix product over the pixels under
-    its kernel, and weights that meet padding alone need not be read; convolutions are several times slower. One with
-    groups, or other padding than zeros, is not looked at.
+    It is a matrix product over the pixels under the kernel then, several times faster, and weights that meet padding
+    alone are not read. Convolutions with groups, or other padding than zeros, are not looked at.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))
@@ -115,9 +113,8 @@ def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | Non
         taps = [tap for tap in range(length) if 0 <= tap * step - before < size]
         if not taps:
             return None
-        first, last = taps[0], taps[-1]
-        kernel.append(slice(first, last + 1))
-        image.append(slice(first * step - before, last * step - before + 1, step))
+        kernel.append(slice(taps[0], taps[-1] + 1))
+        image.append(slice(taps[0] * step - before, taps[-1] * step - before + 1, step))
     return tuple(kernel), tuple(image)
 
 

@@ -27,11 +27,10 @@ RADIUS_GAIN = 0.3  # scale of the radius that a norm in scaled mode starts with
 
 
 class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    r"""Interval batch norm; arguments as in torch, and ``mode``. ``train()`` and ``eval()`` act as in torch.
+    r"""Interval batch norm; arguments as in torch, and ``mode``.
 
     In paper and scaled mode each of ``weight``, ``bias``, ``running_mean`` and ``running_var`` holds the centre's
-    values, then the radius's. In scaled mode the second half of ``running_var`` is the running mean of :math:`r^2`,
-    that of ``running_mean`` stays 0, and :math:`\gamma_r` starts at 0.3.
+    values, then the radius's; in scaled mode the radius's are 0.3 at first, 0 at first, 0, and the mean :math:`r^2`.
 
     Attributes:
         center_frozen: Set it to train radii alone: in training the centre's statistics and parameters stay as they are.
@@ -59,7 +58,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start anew: scales 1 (of the radius in scaled mode: 0.3), shifts 0, running statistics of unit variance."""
+        """Start anew, as a new layer."""
         super().reset_parameters()
         if self.affine and getattr(self, "mode", None) == "scaled":  # torch's constructor knows no mode yet
             with torch.no_grad():
@@ -74,7 +73,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return Interval._of_moments(self._as_one(x.moments, by_batch))
         share = self._count_batch()
         center, radius = x.moments.unbind(1)
-        if self.mode == "paper":
+        if self.mode == "paper":  # the centre is frozen
             radius = magnitude(self._half_as_one(radius, True, share, of_radius=True))
         elif self.mode == "scaled":
             radius = self._scaled(radius, share)
@@ -102,13 +101,11 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
         """Scale, shift, mean and variance of one ordinary batch norm of centres and radii."""
-        weight: Any = self.weight
-        bias: Any = self.bias
-        mean, variance = self.running_mean, self.running_var
+        found: tuple[Any, ...] = (self.weight, self.bias, self.running_mean, self.running_var)
+        weight, bias, mean, variance = found
         count = self.num_features
         if self.mode == "sound" and mean is not None and variance is not None:
-            zero = torch.zeros_like(mean)
-            mean, variance = torch.cat((mean, zero)), variance.repeat(2)
+            mean, variance = torch.cat((mean, torch.zeros_like(mean))), variance.repeat(2)
             if self.affine:
                 weight, bias = torch.cat((weight, weight.abs())), torch.cat((bias, torch.zeros_like(bias)))
         elif self.mode == "scaled" and self.affine:
@@ -129,9 +126,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return result
         if not by_batch and mean is not None and variance is not None:
             batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
-        scale, shift = (t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias))
-        scale, shift = _spread(scale, moments[:, 0]), _spread(shift, moments[:, 0])
-        positive: Tensor = _PositiveRadius.apply(result, moments, scale, shift)
+        maps = [t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias)]
+        positive: Tensor = _PositiveRadius.apply(result, moments, *(_spread(t, moments[:, 0]) for t in maps))
         return positive
 
     def _count_batch(self) -> float:
@@ -143,9 +139,8 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _half(self, name: str, of_radius: bool) -> Tensor | None:
         """The centre's or the radius's part of a parameter or statistic."""
-        tensor = getattr(self, name)
-        count = self.num_features
-        return None if tensor is None else tensor[count:] if of_radius else tensor[:count]
+        tensor, half = getattr(self, name), slice(self.num_features, None) if of_radius else slice(self.num_features)
+        return None if tensor is None else tensor[half]
 
     def _half_as_one(self, x: Tensor, by_batch: bool, share: float, of_radius: bool = False) -> Tensor:
         """Torch's batch norm with one half of everything. The autograd graph holds copies of the statistics."""
@@ -166,29 +161,24 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
         """The radius by the mean square of the batch; in half precision the squares are taken in float32."""
         wide = radius.to(torch.promote_types(radius.dtype, torch.float32))
-        square = wide.square().mean(_all_but_channels(radius))
+        square = wide.square().mean((0, *range(2, radius.ndim)))
         running = self._half("running_var", of_radius=True)
         if running is not None and share != 0:
             running.lerp_(square.detach().to(running.dtype), share)
         weight, bias = self._half("weight", of_radius=True), self._half("bias", of_radius=True)
         scale = torch.rsqrt(square + self.eps)
-        if weight is None or bias is None:
-            return (wide * _spread(scale, radius)).to(radius.dtype)
-        scaled = wide * _spread(scale * magnitude(weight), radius) + _spread(magnitude(bias), radius)
-        return scaled.to(radius.dtype)
+        scaled = wide * _spread(scale if weight is None else scale * magnitude(weight), radius)
+        return (scaled if bias is None else scaled + _spread(magnitude(bias), radius)).to(radius.dtype)
 
     def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
         """The radius in sound mode, in training."""
         variance: Any = self.running_var
         if not self.center_frozen:
-            variance = center.var(_all_but_channels(center), correction=0)
+            variance = center.var((0, *range(2, center.ndim)), correction=0)
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
             scale = scale * (self.weight.detach() if self.center_frozen else self.weight).abs()
         return radius * _spread(scale, radius)
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Torch's hook on the packed tensor; :meth:`_check_shape` has seen the interval."""
 
     def _check_shape(self, x: Interval, by_batch: bool) -> None:
         if x.ndim not in self._dims:
@@ -202,7 +192,6 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
                 "more rows, or call eval() first."
             )
 
-    @torch.no_grad()
     def set_mode(self, mode: Mode) -> None:
         r"""Switch between the modes in place. The centre's half never changes.
 
@@ -218,6 +207,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self._check_mode(mode, self.num_features, self.running_var is not None)
         self._switch(mode)
 
+    @torch.no_grad()
     def _switch(self, mode: Mode) -> None:
         if mode == self.mode:
             return
@@ -277,11 +267,7 @@ def _affine_map(mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tens
 
 
 class _PositiveRadius(torch.autograd.Function):
-    r"""Radii :math:`|\gamma (r - \mu) / \sigma + \beta|` behind a batch norm; the derivative at 0 is 1.
-
-    Keeps what the norm keeps, from which signs are computed again. The sign of a number is many times faster here than
-    a choice by truth values.
-    """
+    """The radii's magnitude behind a batch norm, derivative 1 at 0. Keeps what the norm keeps, finds signs again."""
 
     generate_vmap_rule = True
 
@@ -302,10 +288,6 @@ class _PositiveRadius(torch.autograd.Function):
         normalised = torch.addcmul(shift, before.select(1, 1), scale)
         sign = torch.copysign(torch.ones_like(of_radius), normalised)
         return torch.stack((of_center, of_radius * sign), 1), None, None, None
-
-
-def _all_but_channels(x: Tensor) -> list[int]:
-    return [d for d in range(x.ndim) if d != 1]
 
 
 def _spread(per_channel: Tensor, like: Tensor) -> Tensor:

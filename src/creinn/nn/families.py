@@ -58,9 +58,7 @@ def family_name(namespace: Family) -> str | None:
 
 
 def family_of(layer: torch.nn.Module) -> str | None:
-    """Name of the family that ``layer`` is of, or ``None`` if it is not a known layer.
-
-    An object of a subclass of a known layer is not a known layer: it may do anything.
+    """Name of the family of ``layer``, or ``None`` if that is not a known layer; one of a subclass may do anything.
 
     Example:
         >>> family_of(inn.ReLU()), family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
@@ -142,10 +140,9 @@ def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Modu
 
 
 def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
-    """Copy weights, biases and statistics of an ordinary layer into the interval layer of the same class, in place.
+    """Copy what an ordinary layer has, ``requires_grad`` too, into the interval layer of the same class, in place.
 
-    ``requires_grad`` is carried over, to a radius from the centre it belongs to. A batch norm in paper mode starts
-    anew as the sound map.
+    A batch norm in paper mode starts anew as the sound map.
     """
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):

@@ -1,10 +1,8 @@
 """Torch's functions on intervals: the one table of what a forward pass may call beside its layers.
 
-In: an :class:`Interval` or a tensor. Out: the same kind. On intervals each function gives the exact range that the
-layer of :mod:`creinn.nn` or the method of :class:`Interval` gives; on tensors it is torch's. What torch calls them is
-in :data:`TARGETS` and :data:`METHODS`: so ``torch.relu(x)`` and ``x.relu()`` come here for an interval, and so tracing
-finds them. Converted and saved networks are graphs of layers and of these functions, and of nothing else:
-:data:`FUNCTIONS` is the white list.
+In: an :class:`Interval` or a tensor. Out: the same kind; of intervals the exact range, as layers and methods give it.
+:data:`TARGETS` and :data:`METHODS` say what torch calls them: so ``torch.relu(x)`` and ``x.relu()`` come here, and so
+tracing finds them. Saved networks are graphs of layers and of :data:`FUNCTIONS`, and of nothing else.
 """
 
 import functools
@@ -35,10 +33,7 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
 
 
 def _layered(name: str, make: Callable[..., torch.nn.Module]) -> Callable[..., Any]:
-    """From ``arguments -> interval layer`` to ``input, arguments -> output``.
-
-    The maker stays at hand as ``.layer``, to check arguments with.
-    """
+    """From ``arguments -> interval layer``, which stays at hand as ``.layer``, to ``input, arguments -> output``."""
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
         output = make(*args, **kwargs)(input)
@@ -115,6 +110,7 @@ squeeze = _method("squeeze")
 permute = _method("permute")
 transpose = _method("transpose")
 contiguous = _method("contiguous")
+getitem = _method("getitem", "__getitem__")  # also an entry of a shape
 size = _method("size")
 ndim = _method("ndim", "dim")
 
@@ -141,11 +137,6 @@ def _home_of(values: Sequence[Value]) -> Any:
     return interval if any(isinstance(value, Interval) for value in values) else torch
 
 
-def getitem(input: Value, index: Any) -> Value:
-    """As ``operator.getitem``; also an entry of a shape."""
-    return input[index]
-
-
 # Arithmetic; also on entries of a shape. A tensor beside an interval is a point.
 
 
@@ -162,18 +153,8 @@ add = _arithmetic("add")
 sub = _arithmetic("sub")
 mul = _arithmetic("mul")
 truediv = _arithmetic("truediv")
-
-
-def floordiv(input: int, other: int) -> int:
-    """Whole quotient of entries of a shape."""
-    return input // other
-
-
-def neg(input: Value) -> Value:
-    """Negative."""
-    return -input
-
-
+floordiv = _arithmetic("floordiv")  # of entries of a shape
+neg = _method("neg", "__neg__")
 mean = _method("mean")
 sum = _method("sum")
 

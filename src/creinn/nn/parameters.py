@@ -70,8 +70,7 @@ class IntervalParameters(torch.nn.Module):
 def project_(module: torch.nn.Module) -> torch.nn.Module:
     """Project every radius in ``module`` onto ``>= 0``, in place: the paper's constraint, after each optimiser step.
 
-    The relative radii of :mod:`creinn.nn.relative` are kept below 1 too. A forgotten call gives no invalid intervals:
-    layers clip radii to their range at every forward pass.
+    Relative radii are kept below 1 too. A forgotten call gives no invalid intervals: forward passes clip radii.
     """
     for layer in module.modules():
         if isinstance(layer, IntervalParameters):

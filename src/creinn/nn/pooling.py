@@ -9,14 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
-
-
-class _Average(torch.nn.Module):
-    """Mixin for a torch pooling layer that is linear: centres and radii are pooled, in one call."""
-
-    def forward(self, x: Interval | Tensor) -> Interval:
-        """Pool both bounds."""
-        return as_interval(x).channelwise(super().forward, linear=True)
+from creinn.nn.reshape import LinearMap
 
 
 class _Maximum(torch.nn.Module):
@@ -85,11 +78,11 @@ class MaxPool2d(_Maximum, torch.nn.MaxPool2d):
     _pool, _dims = staticmethod(F.max_pool2d), 2
 
 
-class AvgPool1d(_Average, torch.nn.AvgPool1d):
+class AvgPool1d(LinearMap, torch.nn.AvgPool1d):
     """Interval version of ``torch.nn.AvgPool1d``."""
 
 
-class AvgPool2d(_Average, torch.nn.AvgPool2d):
+class AvgPool2d(LinearMap, torch.nn.AvgPool2d):
     """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be positive."""
 
     @functools.wraps(torch.nn.AvgPool2d.__init__)
@@ -99,11 +92,11 @@ class AvgPool2d(_Average, torch.nn.AvgPool2d):
             raise ValueError(f"AvgPool2d needs divisor_override > 0, got {self.divisor_override}.")
 
 
-class AdaptiveAvgPool1d(_Average, torch.nn.AdaptiveAvgPool1d):
+class AdaptiveAvgPool1d(LinearMap, torch.nn.AdaptiveAvgPool1d):
     """Interval version of ``torch.nn.AdaptiveAvgPool1d``."""
 
 
-class AdaptiveAvgPool2d(_Average, torch.nn.AdaptiveAvgPool2d):
+class AdaptiveAvgPool2d(LinearMap, torch.nn.AdaptiveAvgPool2d):
     """Interval version of ``torch.nn.AdaptiveAvgPool2d``.
 
     Example:

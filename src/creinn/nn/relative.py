@@ -1,17 +1,11 @@
 r"""Interval layers with a relative radius, named as in ``torch.nn``: exact bounds from two products, half the weights.
 
-In: an interval or a tensor (a point). Out: the interval of an affine map with weights :math:`W_{ij} (1 \pm \rho_j)`,
-one :math:`\rho_j \in [0, 1)` for each input feature, for convolutions each input channel. Every weight lies anywhere in
-its own interval, apart from the others. An extension, not in the paper.
+Weights are :math:`W_{ij} (1 \pm \rho_j)`, apart from each other, with one :math:`\rho_j \in [0, 1)` for each input
+feature or channel. The factor moves to the input, then :math:`c' \pm r' = [\underline a - \rho |\underline a|,\
+\overline a + \rho |\overline a|]`; its image, :math:`W c' \pm |W| r'`, is exact for any sign. An extension, not in the
+paper, and less general than :mod:`creinn.nn`: no weight changes its sign, and one of centre 0 gives no gradient.
 
-The factor :math:`1 \pm \rho_j` moves from the weight to the input, which becomes :math:`c' \pm r' = [\underline a -
-\rho |\underline a|,\ \overline a + \rho |\overline a|]`; its image, :math:`W c' \pm |W| r'`, is exact for any sign. The
-layers of :mod:`creinn.nn` are more general: here a weight cannot change its sign, and one whose centre is zero is the
-point zero, which gives its relative radius no gradient.
-
-``Linear`` and ``Conv1d/2d/3d`` are of this kind; every other name is that of :mod:`creinn.nn`. Parameters are
-``weight``, ``bias`` (centres), ``bias_radius`` and ``relative_radius`` of shape ``(in_channels,)``; ``weight_radius``,
-one radius for each weight, is computed from them.
+``Linear`` and ``Conv1d/2d/3d`` are of this kind; every other name is that of :mod:`creinn.nn`.
 """
 
 from typing import Any
@@ -30,11 +24,10 @@ LARGEST = 1 - 2**-8
 
 
 class RelativeParameters(affine._Affine):
-    r"""Mixin for an interval layer: relative radii of the weights instead of theirs.
+    """Mixin for an interval layer: the parameter ``relative_radius`` ``(in_channels,)`` in place of ``weight_radius``.
 
-    Centres start as in :mod:`creinn.nn`, biases at ``[0, 0]``. Relative radii are drawn from ``[0.25, 0.75]``, away
-    from both ends of their range. In a new layer of :mod:`creinn.nn` radii are on average as large as the magnitudes of
-    the centres, which would be a relative radius of 1: at a point, outputs here start about half as wide.
+    Relative radii start in ``[0.25, 0.75]``, away from both ends of their range. Those of a new layer of
+    :mod:`creinn.nn` are 1 on average: at a point, outputs here start about half as wide.
     """
 
     relative_radius: Parameter

@@ -23,31 +23,31 @@ class Identity(torch.nn.Identity):
         return as_interval(x)
 
 
-class _Pad(torch.nn.Module):
-    """Mixin for a padding layer of torch."""
+class LinearMap(torch.nn.Module):
+    """Mixin for a layer of torch that is linear and does not decrease, as padding and averages: one call for both."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Pad both bounds."""
+        """Act on both bounds, or on centre and radius."""
         return as_interval(x).channelwise(super().forward, linear=True)
 
 
-class ZeroPad1d(_Pad, torch.nn.ZeroPad1d):
+class ZeroPad1d(LinearMap, torch.nn.ZeroPad1d):
     """Interval version of ``torch.nn.ZeroPad1d``."""
 
 
-class ZeroPad2d(_Pad, torch.nn.ZeroPad2d):
+class ZeroPad2d(LinearMap, torch.nn.ZeroPad2d):
     """Interval version of ``torch.nn.ZeroPad2d``."""
 
 
-class ZeroPad3d(_Pad, torch.nn.ZeroPad3d):
+class ZeroPad3d(LinearMap, torch.nn.ZeroPad3d):
     """Interval version of ``torch.nn.ZeroPad3d``."""
 
 
-class ReflectionPad2d(_Pad, torch.nn.ReflectionPad2d):
+class ReflectionPad2d(LinearMap, torch.nn.ReflectionPad2d):
     """Interval version of ``torch.nn.ReflectionPad2d``."""
 
 
-class ReplicationPad2d(_Pad, torch.nn.ReplicationPad2d):
+class ReplicationPad2d(LinearMap, torch.nn.ReplicationPad2d):
     """Interval version of ``torch.nn.ReplicationPad2d``."""
 
 
