@@ -292,6 +292,7 @@ def test_moves_and_detaching():
     lower = s.lower.clone().requires_grad_()
     assert CredalSet(lower, s.upper).lower.requires_grad
     assert not CredalSet(lower, s.upper).detach().lower.requires_grad
+    assert s.with_label(torch.zeros_like(s.label)).label.sum() == 0
 
 
 def test_repr_is_short():

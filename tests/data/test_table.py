@@ -119,6 +119,12 @@ def test_separators_are_found(tmp_path, text, separator):
         assert read_table(path).reading.separator == separator
 
 
+def test_a_separator_is_one_sign(tmp_path):
+    for separator in ("::", ""):
+        with pytest.raises(ValueError, match=f"separator must be one sign.*got '{separator}'"):
+            read_table(write(tmp_path, "a::b\n1::2\n"), Reading(separator=separator))
+
+
 def test_every_line_of_one_column_is_a_row(tmp_path):
     table = read_table(write(tmp_path, "a\n1\n\n3\n\n\n"))
     np.testing.assert_array_equal(table.numbers("a"), [1, np.nan, 3, np.nan, np.nan])

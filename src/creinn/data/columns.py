@@ -29,7 +29,6 @@ class Number:
 
     kind: ClassVar[str] = "number"
     width: ClassVar[int] = 1
-
     name: str
     mean: float
     scale: float  # standard deviation in the training table
@@ -52,7 +51,6 @@ class Category:
     """A column of categories, one feature for each that is not rare, and perhaps one for all others together."""
 
     kind: ClassVar[str] = "category"
-
     name: str
     categories: tuple[str, ...]
     other: bool = False  # whether there is a feature for others; without it, they have all features 0
@@ -87,7 +85,6 @@ class Date:
 
     kind: ClassVar[str] = "date"
     width: ClassVar[int] = 4
-
     name: str
     form: str  # how dates are written, as pandas.to_datetime takes it
     first: str  # of the training table

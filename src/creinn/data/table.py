@@ -150,6 +150,8 @@ def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table
     separator = reading.separator.replace("\\t", "\t")
     if separator == "auto" and (separator := _separator(text)) != ",":
         notes.append(f"{path}: cells are parted by {separator!r}")
+    if len(separator) != 1:
+        raise ValueError(f"The separator must be one sign, \\t for a tab, or auto, got {separator!r}.")
     cells = _split(text, separator, path).apply(lambda column: column.str.strip())
     if len(cells) == 1:
         raise ValueError(f"{path} has a header line, but no rows below it.")
