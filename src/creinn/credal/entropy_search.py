@@ -264,8 +264,8 @@ def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
     below, above = _ordered(nodes, solved)
     tiny, slack = torch.finfo(low.dtype).tiny, _SLACK * torch.finfo(low.dtype).eps
     gap, off_slope = _prices(nodes, solved, best)  # the slope is negative for filled classes
-    least, most = high - gap / (-off_slope).clamp_min(tiny), low + gap / off_slope.clamp_min(tiny)
-    low, high = torch.maximum(low, least), torch.minimum(high, most)  # beyond these, moving costs more than the gap
+    least = torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny))  # beyond it, moving costs more than the gap
+    low, high = least, torch.minimum(high, low + gap / off_slope.clamp_min(tiny))
     lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
     upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
     first, second = _where(lower_half.sum(-1) > 1 + slack), _where(upper_half.sum(-1) < 1 - slack)
