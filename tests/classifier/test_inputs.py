@@ -1,5 +1,7 @@
 """Inputs in every accepted form, and rows that hold NaN or infinite numbers."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -29,10 +31,66 @@ def test_every_form_of_inputs_gives_the_same_prediction():
     torch.testing.assert_close(model.double().predict(X).lower, expected.double())
 
 
+class Items(torch.utils.data.Dataset):
+    """Rows of intervals with a class, read one by one."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        return Interval(X, X + 1)[index], 0
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Rows of unknown number."""
+
+    def __iter__(self):
+        return iter(X)
+
+
+def test_datasets_are_predicted_row_by_row(tmp_path):
+    model = CreINN(network()).eval()
+    expected, intervals = model.predict(X).lower, model.predict(Interval(X, X + 1)).lower
+    np.save(tmp_path / "x.npy", X.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for form in (Stream(), torch.utils.data.TensorDataset(X, X[:, 0]), mapped):
+        torch.testing.assert_close(model.predict(form, batch_size=5).lower, expected)
+        assert [len(part) for part in model.predict_batches(form, batch_size=5)] == [5, 5, 2]
+    for form in (Items(), creinn.data.Dataset("rows", Interval(X, X + 1), torch.zeros(12).long(), ("a",))):
+        torch.testing.assert_close(model.predict(form, batch_size=5).lower, intervals)
+
+
+def test_a_stream_reads_and_keeps_one_batch_and_leaves_modes_alone():
+    model, read = CreINN(network()).train(), []
+    stream = model.predict_batches(read.append(at) or X[at : at + 4] for at in range(0, 12, 4))
+    assert read == []
+    first = next(stream)
+    assert read == [0]
+    assert isinstance(first, creinn.CredalSet)
+    assert model.training
+    assert torch.is_grad_enabled()  # while the stream is not yet at its end
+    assert model(X).lower.requires_grad
+    kept = weakref.ref(first)
+    del first
+    next(stream)
+    assert kept() is None
+    assert len(list(stream)) == 1
+    with pytest.raises(ValueError, match=r"row 9 of the inputs holds nan at index \(9, 0\)"):
+        list(model.predict_batches([X[:8], X[8:].masked_fill(X[8:] == 18, torch.nan)]))
+
+
+def test_a_stream_refuses_before_it_is_asked_for_the_first_batch():
+    model = CreINN(network(torch.nn), distance=True)
+    with pytest.raises(RuntimeError, match="The distance is not fitted"):
+        model.predict_batches(X)
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        CreINN(network()).predict_batches(X, 0)
+
+
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (3, TypeError, "Expected inputs or an iterable of batches, got int"),
+        (3, TypeError, "Expected inputs, a Dataset or an iterable of batches, got int"),
         ([[1.0, 2.0]], TypeError, "Inputs are a tensor, an array or an Interval, .* got float"),
         ("words", TypeError, "got str"),
         ({"a": X, "b": X[:3]}, ValueError, r"same number of rows, but \['a'\] has 12, \['b'\] has 3"),

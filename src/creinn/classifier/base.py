@@ -91,37 +91,63 @@ class Classifier(torch.nn.Module):
         """What to restore after each optimiser step, such as constraints on parameters."""
 
     def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> Prediction:
-        """Predict in batches, in eval mode and without gradients; results stay on the model's device.
+        """All predictions of :meth:`predict_batches` as one, on the model's device.
+
+        Raises:
+            ValueError: If there is nothing to predict.
+        """
+        parts = list(self.predict_batches(x, batch_size, missing))
+        if not parts:
+            raise ValueError("Nothing to predict: the data are empty.")
+        return self.prediction_type.concatenate(parts)
+
+    def predict_batches(
+        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+    ) -> Iterator[Prediction]:
+        """Predict batch by batch, in eval mode and without gradients; no prediction is kept once it is given out.
 
         Args:
-            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of these; or an
-                iterable of batches such as a DataLoader, of which the first entry is taken if they are tuples or lists.
+            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of these; a torch
+                ``Dataset``; or an iterable of batches such as a DataLoader. Of items or batches that are tuples or
+                lists, the first entry is taken.
             batch_size: Rows that are predicted at once, unless ``x`` gives batches.
             missing: What becomes of rows that hold NaN or an infinite number: ``"refuse"``, or ``"vacuous"``, the set
                 of all distributions, which only credal classifiers have.
 
         Raises:
             TypeError: If ``x`` is something else.
-            ValueError: If there is nothing to predict, a row lacks values, or the network gives no logits.
+            ValueError: If a row lacks values, or the network gives no logits.
+
+        Example:
+            >>> from creinn.rivals import SNN
+            >>> model = SNN(torch.nn.Linear(2, 3))
+            >>> [len(prediction) for prediction in model.predict_batches(torch.zeros(10, 2), batch_size=4)]
+            [4, 4, 2]
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
         if missing not in ("refuse", "vacuous"):
             raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
+        return self._predict_batches(batches(x, batch_size), missing)
+
+    def _predict_batches(self, inputs: Iterable[Inputs], missing: Missing) -> Iterator[Prediction]:
+        rows = 0
+        for batch in inputs:
+            prediction = self._predict_batch(batch, missing, rows)
+            rows += len(prediction)
+            yield prediction
+
+    def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
+        """One batch, of which row 0 has the number ``first``; the modes of the model and of torch are its own."""
         like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
-        parts: list[Prediction] = []
         with evaluating(self), torch.no_grad():
-            for batch in batches(x, batch_size):
-                batch = placed(batch, like.device, like.dtype)
-                where = find_not_finite(batch, first=sum(map(len, parts)))
-                if where and missing == "refuse":
-                    raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
-                filled = without_gaps(batch) if where else batch
-                self.check_network(filled)
-                parts.append(self._vacuous(self(filled), rows_not_finite(batch)) if where else self(filled))
-        if not parts:
-            raise ValueError("Nothing to predict: the data are empty.")
-        return self.prediction_type.concatenate(parts)
+            batch = placed(batch, like.device, like.dtype)
+            where = find_not_finite(batch, first=first)
+            if where and missing == "refuse":
+                raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
+            filled = without_gaps(batch) if where else batch
+            self.check_network(filled)
+            return self._vacuous(self(filled), rows_not_finite(batch)) if where else self(filled)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(

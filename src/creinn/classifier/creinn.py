@@ -6,9 +6,9 @@ networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -36,8 +36,15 @@ class _Credal(Classifier):
 
     prediction_type = CredalSet
 
-    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> CredalSet:
-        """As :meth:`Classifier.predict`.
+    if TYPE_CHECKING:
+
+        def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> CredalSet:
+            """As :meth:`Classifier.predict`."""
+
+    def predict_batches(
+        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+    ) -> Iterator[CredalSet]:
+        """As :meth:`Classifier.predict_batches`.
 
         Raises:
             RuntimeError: If a distance was asked for, but never fitted to the training data.
@@ -47,9 +54,7 @@ class _Credal(Classifier):
                 "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
-        prediction = super().predict(x, batch_size, missing)
-        assert isinstance(prediction, CredalSet)
-        return prediction
+        return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)

@@ -4,13 +4,15 @@ Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or
 the network as it is. Floating numbers take the dtype of the model; integers, such as tokens, stay integers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from creinn.interval import Interval
 from creinn.numerics import first_index
@@ -18,11 +20,15 @@ from creinn.numerics import first_index
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
     """Inputs in batches of rows; of an iterable of batches, each one, without the targets that may come with it."""
+    if isinstance(x, TensorDataset):
+        x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        yield from _split(as_inputs(x), batch_size)
+        yield from map(as_inputs, _split(as_inputs(x, _as_rows), batch_size))  # only the rows of a batch are copied
         return
+    if isinstance(x, IterableDataset) or _has_rows(x):
+        x = DataLoader(x, batch_size, collate_fn=_collate)
     if not isinstance(x, Iterable):
-        raise TypeError(f"Expected inputs or an iterable of batches, got {type(x).__name__}.")
+        raise TypeError(f"Expected inputs, a Dataset or an iterable of batches, got {type(x).__name__}.")
     for batch in x:
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
@@ -56,12 +62,12 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
     return targets.long()
 
 
-def as_inputs(x: Any) -> Any:
-    """Inputs with arrays as tensors, and any mapping as a dict; refuses what are no inputs."""
+def as_inputs(x: Any, convert: Callable[[Any], Any] | None = None) -> Any:
+    """Inputs with arrays as tensors, or as ``convert`` gives, and any mapping as a dict; refuses what are no inputs."""
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
         found = type(x).__name__
         raise TypeError(f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}.")
-    return _each(_as_tensor, dict(x) if isinstance(x, Mapping) else x)
+    return _each(convert or _as_tensor, dict(x) if isinstance(x, Mapping) else x)
 
 
 def count_rows(x: Any) -> int:
@@ -168,3 +174,18 @@ def _is_part(x: Any) -> bool:
 
 def _as_tensor(part: Any) -> Any:
     return part if isinstance(part, Tensor | Interval) else torch.from_numpy(np.require(part, requirements=["C", "W"]))
+
+
+def _as_rows(part: Any) -> Any:
+    """An array as it is, perhaps larger than memory, since its rows are numbered from 0; anything else as a tensor."""
+    return part if isinstance(part, np.ndarray) else _as_tensor(part)
+
+
+def _has_rows(x: Any) -> bool:
+    """Whether it is a map-style data set, which has rows but cannot be gone through without their numbers."""
+    return hasattr(x, "__getitem__") and hasattr(x, "__len__") and not hasattr(x, "__iter__")
+
+
+def _collate(items: Sequence[Any]) -> Any:
+    """Rows of a data set as one batch, intervals too."""
+    return collate(items, collate_fn_map={**default_collate_fn_map, Interval: lambda rows, **_: torch.stack(rows)})
