@@ -12,9 +12,9 @@ from creinn import CreINN, Ensemble, load, models
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
 from creinn.cli.sources import read_model, read_rows
+from creinn.graph.convert import credal
 from creinn.rivals import SNN
 from creinn.saving import save
-from creinn.training.start import credal
 
 FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 

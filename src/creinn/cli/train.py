@@ -25,12 +25,12 @@ from creinn.data.dataset import Dataset, split
 from creinn.data.numerals import counted, listed
 from creinn.evaluation import summary
 from creinn.files import write_bytes
+from creinn.graph.convert import credal
 from creinn.interval import Interval
 from creinn.rivals.snn import SNN
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
-from creinn.training.start import credal
 
 METHODS = {name: find_method(name) for name in get_args(MethodName)}
 MEMBERS = 5  # of an ensemble, unless asked otherwise

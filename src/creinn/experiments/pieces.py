@@ -26,11 +26,12 @@ from creinn.experiments.inputs import Normalisation, Sources
 from creinn.experiments.plan import VERSIONS, Piece
 from creinn.experiments.store import Store, read_arrays, write_arrays, write_json
 from creinn.files import read_tensors, write_tensors
+from creinn.graph.convert import credal
 from creinn.nn.parameters import IntervalParameters
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import Row
 from creinn.training.loop import choose_device
-from creinn.training.start import credal, derived_seed
+from creinn.training.start import derived_seed
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded
 _FITTED_ON = 256  # images, where inference is timed

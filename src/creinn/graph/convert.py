@@ -6,16 +6,19 @@ grow by :math:`10^{14}`. So a layer starts the narrower, the more grows behind i
 """
 
 import math
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, fx
 
+from creinn.classifier.creinn import CreINN
 from creinn.graph.trace import GraphError, Traced, check_module, graph_module, trace
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
 from creinn.nn.parameters import IntervalParameters
 from creinn.nn.relative import LARGEST, RelativeParameters
+from creinn.rivals.snn import SNN
 
 Mode = Literal["paper", "scaled", "sound"]
 
@@ -81,6 +84,26 @@ def convert(
         if path in sources:
             part.training = sources[path].training
     return network
+
+
+def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
+    """A CreINN, of options ``form``, around the network and norm of a trained model, whose weights it shares.
+
+    If it ``needs_radii``, an ordinary network becomes its interval twin; a distance comes on top of it as it is.
+
+    Raises:
+        ValueError: If the network has no interval twin, or is an interval network of another mode.
+    """
+    is_interval = isinstance(model, CreINN) and model.is_interval
+    if is_interval and form["mode"] != model.mode:
+        raise ValueError(f"The model to start from was trained in mode {model.mode!r}: give --mode {model.mode}.")
+    if needs_radii and not is_interval:
+        ordinary = torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
+        twin = convert(ordinary.eval(), mode=form["mode"])
+        return CreINN(twin, logits=model.logits, logit_norm=False, **form).eval()
+    made = CreINN(model.network, logits=model.logits, logit_norm=model.logit_norm, **form)
+    made.norm.load_state_dict(model.norm.state_dict())
+    return made.eval()
 
 
 def _single(layer: torch.nn.Module) -> Traced:

@@ -1,22 +1,18 @@
-"""How a run starts: its random numbers, the parts that it trains, and a CreINN around a network that is trained.
+"""How a run starts: its random numbers, and the parts that it trains.
 
 Randomness is a function of the seed and the epoch alone, so that no state of a generator needs to be kept.
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
-from creinn.classifier.creinn import CreINN
-from creinn.graph.convert import convert
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters
-from creinn.rivals.snn import SNN
 
 
 def derived_seed(seed: int, epoch: int) -> int:
@@ -45,26 +41,6 @@ def own_randomness(device: torch.device, deterministic: bool) -> Iterator[None]:
             torch.use_deterministic_algorithms(mode, warn_only=warn_only)
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
-
-
-def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """A CreINN, of options ``form``, around the network and norm of a trained model, whose weights it shares.
-
-    If it ``needs_radii``, an ordinary network becomes its interval twin; a distance comes on top of it as it is.
-
-    Raises:
-        ValueError: If the network has no interval twin, or is an interval network of another mode.
-    """
-    is_interval = isinstance(model, CreINN) and model.is_interval
-    if is_interval and form["mode"] != model.mode:
-        raise ValueError(f"The model to start from was trained in mode {model.mode!r}: give --mode {model.mode}.")
-    if needs_radii and not is_interval:
-        ordinary = torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
-        twin = convert(ordinary.eval(), mode=form["mode"])
-        return CreINN(twin, logits=model.logits, logit_norm=False, **form).eval()
-    made = CreINN(model.network, logits=model.logits, logit_norm=model.logit_norm, **form)
-    made.norm.load_state_dict(model.norm.state_dict())
-    return made.eval()
 
 
 @contextmanager
