@@ -4,7 +4,7 @@ Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or
 the network as it is. Floating numbers take the dtype of the model; integers, such as tokens, stay integers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from creinn.interval import Interval
 from creinn.numerics import first_index
@@ -26,7 +25,7 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
         yield from map(as_inputs, _split(as_inputs(x, _as_rows), batch_size))  # only the rows of a batch are copied
         return
     if isinstance(x, IterableDataset) or _has_rows(x):
-        x = DataLoader(x, batch_size, collate_fn=_collate)
+        x = DataLoader(x, batch_size)
     if not isinstance(x, Iterable):
         raise TypeError(f"Expected inputs, a Dataset or an iterable of batches, got {type(x).__name__}.")
     for batch in x:
@@ -184,8 +183,3 @@ def _as_rows(part: Any) -> Any:
 def _has_rows(x: Any) -> bool:
     """Whether it is a map-style data set, which has rows but cannot be gone through without their numbers."""
     return hasattr(x, "__getitem__") and hasattr(x, "__len__") and not hasattr(x, "__iter__")
-
-
-def _collate(items: Sequence[Any]) -> Any:
-    """Rows of a data set as one batch, intervals too."""
-    return collate(items, collate_fn_map={**default_collate_fn_map, Interval: lambda rows, **_: torch.stack(rows)})
