@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from creinn.experiments import Timing
-from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
+from creinn.experiments import EXPERIMENTS, Timing
 from creinn.experiments.report import mean_history, write_report
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import packed_files, read_packed, write_packed
@@ -23,6 +22,8 @@ from creinn.experiments.tables import (
     time_table,
 )
 from creinn.report.tables import Spread
+
+INTERVAL_ARMS, POINT_ARMS = (EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals"))
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,7 @@ import torch
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import Ensemble
 from creinn.cli.main import main
-from creinn.experiments import Timing, pieces
-from creinn.experiments.catalogue import INTERVAL_ARMS, POINT_ARMS
+from creinn.experiments import EXPERIMENTS, Timing, pieces
 from creinn.experiments.inputs import network_inputs, prepare_all
 from creinn.experiments.pieces import Workshop
 from creinn.experiments.plan import RADII_EPOCHS, make_plan
@@ -26,6 +25,8 @@ from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Store, packed_files, read_packed, write_packed
 from creinn.files import read_tensors
 from creinn.training import History
+
+INTERVAL_ARMS, POINT_ARMS = (EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals"))
 
 
 def run(experiment, data, out, **options):

@@ -9,19 +9,7 @@ from creinn.data.dataset import Dataset, resize, split, subset, to_grey, to_rgb
 from creinn.data.images import image_folder
 from creinn.data.transforms import RandomCropFlip, brightness, noise, normalize
 
-__all__ = [
-    "NAMES",
-    "Dataset",
-    "RandomCropFlip",
-    "available",
-    "brightness",
-    "image_folder",
-    "load",
-    "noise",
-    "normalize",
-    "resize",
-    "split",
-    "subset",
-    "to_grey",
-    "to_rgb",
-]
+__all__ = [  # noqa: RUF022 (in the order of the files)
+    "Dataset", "resize", "split", "subset", "to_grey", "to_rgb", "image_folder", "NAMES", "available", "load",
+    "RandomCropFlip", "brightness", "noise", "normalize",
+]  # fmt: skip

@@ -17,7 +17,6 @@ from creinn.credal.probability import interval_softmax
 from creinn.evaluation import AccuracyRejection
 from creinn.evaluation.summary import MEASURES
 from creinn.experiments import tables
-from creinn.experiments.catalogue import LEVELS
 from creinn.experiments.definition import Shift
 from creinn.experiments.inputs import shifted
 from creinn.experiments.predictions import GRID, POINTS, decode_image
@@ -147,11 +146,13 @@ def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
 
 
 def _sample_images(study: Study, kind: Any) -> Markup:
-    """One test image at each level of noise or brightness."""
+    """One test image at each strength of noise or brightness that a test set begins or ends with."""
     x = torch.tensor(decode_image(study.manifest["sample"]))[None] / 255
-    pictures = [shifted(x, Shift(kind, level, level)).lower[0] for level in LEVELS[kind]]
+    shifts = [shift for arm in study.settings["arms"] for shift in arm["tests"] if shift and shift["kind"] == kind]
+    levels = sorted({shift[end] for shift in shifts for end in ("low", "high")})
+    pictures = [shifted(x, Shift(kind, level, level)).lower[0] for level in levels]
     letter = {"noise": "μ", "brightness": "β"}[kind]
-    return image_grid(pictures, [f"{letter} = {level:g}" for level in LEVELS[kind]])
+    return image_grid(pictures, [f"{letter} = {level:g}" for level in levels])
 
 
 def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from creinn.evaluation import AccuracyRejection, Reliability
 from creinn.evaluation.checks import as_numpy, as_scores
 from creinn.report.page import Figure, Side, go
 from creinn.report.tables import Spread
-from creinn.report.theme import FAINT, PALETTE, color, render, require, translucent
+from creinn.report.theme import FAINT, PALETTE, color, render, require
 
 Numbers = npt.NDArray[np.float64]
 
@@ -244,7 +244,7 @@ def simplex(
     line = {"color": PALETTE[0], "width": 1, "dash": "dash"}
     add("reachable bounds", _bound_lines(credal_set.lower, credal_set.upper), "lines", line=line, connectgaps=False)
     line = {"color": PALETTE[0], "width": 2}
-    fill = {"fill": "toself", "fillcolor": translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
+    fill = {"fill": "toself", "fillcolor": _translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
     add("credal set", _outline(as_numpy(credal_set.vertices())), "lines+markers", line=line, **fill)
     diamond = {"color": PALETTE[1], "size": 10, "symbol": "diamond", "line": {"color": "white", "width": 1}}
     add("intersection probability", as_numpy(credal_set.intersection)[None], "markers", marker=diamond)
@@ -292,16 +292,20 @@ def _explanation(name: str, x: list[Any]) -> go.Scatter:
 
 def _bars(edges: Numbers, y: Numbers, shade: str, hover: str, **options: Any) -> go.Bar:
     """Bars from edge to edge."""
-    marker = {"color": translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
+    marker = {"color": _translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
     middle = (edges[:-1] + edges[1:]) / 2
     return go.Bar(x=middle, y=y, width=np.diff(edges), marker=marker, hovertemplate=hover, **options)
+
+
+def _translucent(shade: str, opacity: float) -> str:
+    return f"rgba{(*bytes.fromhex(shade[1:]), opacity)}"
 
 
 def _matrix(z: Any, titles: tuple[str, str], height: float, strongest: float = 1, **options: Any) -> Figure:
     """A heat map whose first row is on top."""
     x_axis, y_axis = ({"title_text": title, "showgrid": False} for title in titles)
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
-    scale = [[end, translucent(PALETTE[0], end * strongest)] for end in (0, 1)]
+    scale = [[end, _translucent(PALETTE[0], end * strongest)] for end in (0, 1)]
     return drawing.add_heatmap(z=z, colorscale=scale, **options)
 
 

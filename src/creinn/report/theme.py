@@ -28,17 +28,6 @@ def color(index: int) -> str:
     return PALETTE[index % len(PALETTE)]
 
 
-def translucent(hex_color: str, opacity: float) -> str:
-    """A colour ``#rrggbb`` with an opacity, as CSS.
-
-    Example:
-        >>> translucent("#2563a8", 0.25)
-        'rgba(37, 99, 168, 0.25)'
-    """
-    red, green, blue = bytes.fromhex(hex_color[1:])
-    return f"rgba({red}, {green}, {blue}, {opacity})"
-
-
 def render(template: str, **values: Any) -> Markup:
     """Markup of an HTML template."""
     return Markup(_TEMPLATES.get_template(template).render(values))
