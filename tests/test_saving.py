@@ -36,7 +36,7 @@ def rival(kind, layers=torch.nn, **options):
     torch.manual_seed(0)
     model = kind(models.mlp(4, 3, hidden=(8,), layers=layers), **options)
     model(X)
-    model.after_training(X, Y)
+    model.after_training([(X, Y)])
     return model.eval()
 
 

@@ -142,7 +142,7 @@ class Contenders:
 def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
     """A function that makes one step: forward, loss, backward, Adam, and what the classifier does after it."""
     model.train()
-    model.before_training(x, target, 1000)
+    model.before_training([(x, target)], 1000)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)  # as fit does
 
     def step() -> None:

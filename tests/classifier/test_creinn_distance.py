@@ -223,9 +223,10 @@ def test_data_that_are_read_when_needed(tmp_path: object) -> None:
             return x[i], int(y[i])
 
     config = TrainConfig(epochs=1, progress=False)
-    with pytest.raises(TypeError, match="CreINN needs train_data in memory"):
-        fit(ordinary(), Rows(), None, config)
-    fit(CreINN(models.mlp(4, 3)), Rows(), None, config)  # without a distance there is no need
+    trained, read = ordinary().double(), ordinary().double()
+    fit(trained, (x, y), None, config)
+    fit(read, Rows(), None, config)
+    torch.testing.assert_close(read.state_dict(), trained.state_dict(), rtol=1e-6, atol=1e-6)
     whole, batched = ordinary(distance=1.0), ordinary(distance=1.0)
     whole.fit_distance(x, y)
     loader = torch.utils.data.DataLoader(Rows(), batch_size=70)
@@ -328,7 +329,7 @@ def test_refusals() -> None:
         model.fit_distance(x, y[1:])
     with pytest.raises(ValueError, match=r"targets of the training data must lie in 0 \.\. 2 .* is 3"):
         model.fit_distance(x, y + 1)
-    with pytest.raises(TypeError, match=r"training data must be a pair \(inputs, classes\), or batches"):
+    with pytest.raises(TypeError, match=r"training data must be a pair \(inputs, classes\), a Dataset, or batches"):
         model.fit_distance(x)
     with pytest.raises(ValueError, match="held-out data are empty"):
         model.fit_distance(x, y, held_out=(x[:0], y[:0]))

@@ -40,7 +40,7 @@ def test_every_prediction_keeps_to_the_protocol(name):
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     model = METHODS[name].build(architecture)
-    model.after_training(x, torch.arange(12) % 3)
+    model.after_training([(x, torch.arange(12) % 3)])
     prediction = model.predict(x)
     parts = type(prediction).concatenate([prediction[:5], prediction[5:]]).to(torch.float64)
     missing = [entry for entry in vars(Prediction) if not entry.startswith("_") and not hasattr(prediction, entry)]

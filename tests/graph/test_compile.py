@@ -149,7 +149,7 @@ def test_a_distance_is_kept(layers):
         converted = trained(convert(models.resnet8(4, width=8, layers=torch.nn)), distance=0.3)
     x = 3 * inputs()["points"]
     near, fast = copy.deepcopy(model), compile(model)
-    near.before_training(x, None, 0)  # forgets it
+    near.before_training([], 0)  # forgets it
     assert (model(x).width - near(x).width).mean() > 1e-3
     assert_same(fast(x), model(x))
     assert_same(compile(converted)(x), converted(x))

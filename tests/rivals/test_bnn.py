@@ -48,7 +48,7 @@ def test_prediction_follows_the_seed(model):
 
 def test_loss_is_cross_entropy_plus_weighted_kl_per_example(model):
     x, y = blobs()
-    model.before_training(x, y, steps=20)
+    model.before_training([(x, y)], epochs=20)
     for _ in range(4):
         model.after_step()
     prediction = model(x)
@@ -111,7 +111,7 @@ def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
         model = BNN(family.Linear(2, 1, bias=False, dtype=torch.float64), kl_weight=0.0, warmup=0.0)
         with torch.no_grad():
             model.network.weight_rho.fill_(0.5)
-        model.before_training(x, y, steps=1)
+        model.before_training([(x, y)], epochs=1)
         rows, targets = x.expand(4000, 2), y.expand(4000)
         total = torch.zeros(1, 2, dtype=torch.float64)
         for _ in range(25):

@@ -85,7 +85,7 @@ def test_loss_adds_the_kl_at_fresh_context_points():
     torch.manual_seed(0)
     x, y = inputs(50), torch.arange(50) % 2
     model = FSVI(small_network(), kl_weight=0.5, warmup=0.0, context_points=5)
-    model.before_training(x, y, steps=10)
+    model.before_training([(x, y)], epochs=10)
     prediction = model(x)
     nll = F.nll_loss(prediction.log_samples[0], y)
     torch.manual_seed(7)
@@ -100,7 +100,7 @@ def test_loss_adds_the_kl_at_fresh_context_points():
 def test_context_of_another_data_set():
     other = inputs(7, seed=5)
     model = FSVI(small_network(), context=other)
-    model.before_training(inputs(20), torch.zeros(20), steps=1)
+    model.before_training([(inputs(20), torch.zeros(20))], epochs=1)
     assert (model.draw_context().unsqueeze(1) == other).all(2).any(1).all()
 
 

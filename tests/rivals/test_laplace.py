@@ -27,7 +27,7 @@ def fitted() -> LaplaceBNN:
     head = torch.nn.Linear(4, 3, bias=False, dtype=torch.float64)
     head.load_state_dict({"weight": tensor(CASE["weight"])})
     model = LaplaceBNN(head, prior_precision=REFERENCE["prior_precision"]).double().eval()
-    model.after_training(tensor(REFERENCE["x"]), torch.tensor(REFERENCE["y"]))
+    model.after_training([(tensor(REFERENCE["x"]), torch.tensor(REFERENCE["y"]))])
     return model
 
 
@@ -70,7 +70,7 @@ def test_curvature_of_one_row_is_the_hessian_of_the_cross_entropy():
     x, y = torch.randn(1, 2, dtype=torch.float64), torch.tensor([2])
     head = torch.nn.Linear(2, 3, bias=False, dtype=torch.float64)
     model = LaplaceBNN(head, prior_precision=1.0).double()
-    model.after_training(x, y)
+    model.after_training([(x, y)])
 
     def loss(weight: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(x @ weight.T, y, reduction="sum")
@@ -158,7 +158,7 @@ def test_dead_features_give_finite_predictions():
     """Features of zeros into a layer without bias: the logits are 0 and do not vary."""
     x, y = problem()
     model = LaplaceBNN(torch.nn.Linear(4, 3, bias=False)).eval()
-    model.after_training(x, y)
+    model.after_training([(x, y)])
     prediction = model.predict(torch.zeros(2, 4))
     torch.testing.assert_close(prediction.probabilities, torch.full((2, 3), 1 / 3))
     assert bool(prediction.epistemic.isfinite().all())
@@ -197,7 +197,7 @@ def test_prediction_is_ordinary_until_fitted():
     x, y = problem()
     model = LaplaceBNN(body()).eval()
     torch.testing.assert_close(model.predict(x).probabilities, model.network(x).softmax(1).detach())
-    model.after_training(x, y)
+    model.after_training([(x, y)])
     assert isinstance(model.predict(x, batch_size=100), DirichletPredictive)
     assert not isinstance(model.train()(x), DirichletPredictive)
 
@@ -205,7 +205,7 @@ def test_prediction_is_ordinary_until_fitted():
 def test_prior_precision_maximises_the_marginal_likelihood():
     x, y = problem()
     model = LaplaceBNN(body()).double()
-    model.after_training(x.double(), y)
+    model.after_training([(x.double(), y)])
     best = model.log_marginal_likelihood(model.precision)
     assert all(best >= model.log_marginal_likelihood(value) for value in GRID)
     assert GRID[0] < model.precision < GRID[-1]
@@ -214,7 +214,7 @@ def test_prior_precision_maximises_the_marginal_likelihood():
 def test_far_from_the_data_the_uncertainty_grows():
     x, y = problem()
     model = LaplaceBNN(torch.nn.Linear(4, 3), normalise=False)
-    model.after_training(x, y)
+    model.after_training([(x, y)])
     directions = x[:50] / x[:50].norm(dim=1, keepdim=True)
     _, near = model.logit_distribution(directions)
     _, far = model.logit_distribution(10 * directions)
@@ -226,7 +226,7 @@ def test_batch_norm_is_not_touched_by_the_fit():
     network = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
     model = LaplaceBNN(network).train()
     before = network[1].running_mean.clone()
-    model.after_training(x, y)
+    model.after_training([(x, y)])
     assert torch.equal(network[1].running_mean, before)
     assert model.training
 
@@ -244,7 +244,7 @@ def trained_with_norm(bias: bool = True, steps: int = 30) -> LaplaceBNN:
         optimizer.zero_grad()
         model.loss(model(x.double()), y).backward()
         optimizer.step()
-    model.after_training(x.double(), y)
+    model.after_training([(x.double(), y)])
     return model
 
 
@@ -265,7 +265,7 @@ def test_a_normed_model_is_the_one_with_its_norm_folded_in(bias):
     x = x.double()
     model = trained_with_norm(bias)
     twin = without_norm(model)
-    twin.after_training(x, y)
+    twin.after_training([(x, y)])
     torch.testing.assert_close(model.predict(x).concentration, twin.predict(x).concentration, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(model.log_likelihood, twin.log_likelihood)
     assert model.precision == twin.precision
@@ -283,7 +283,7 @@ def test_normed_marginal_likelihood_by_hand():
         model.norm.weight.fill_(2.0)
         model.norm.running_mean.fill_(1.0)
         model.norm.eps = 0.0
-    model.after_training(torch.zeros(1, 1), torch.tensor([0]))
+    model.after_training([(torch.zeros(1, 1), torch.tensor([0]))])
     expected = -tensor(3.0).log() - 0.5 * (3 * (36 + 1) + 2 * tensor(4 / 3).log())
     torch.testing.assert_close(model.log_marginal_likelihood(tensor(1.0)), expected)
 
@@ -293,7 +293,7 @@ def test_head_and_norm_are_not_touched_by_the_fit():
     model = trained_with_norm().train()
     parts = torch.nn.ModuleList((model.network, model.norm))
     before = copy.deepcopy(parts.state_dict())
-    model.after_training(x.double(), y)
+    model.after_training([(x.double(), y)])
     assert all(torch.equal(value, before[name]) for name, value in parts.state_dict().items())
     assert model.norm.training
 
@@ -331,4 +331,6 @@ def test_refusals():
     with pytest.raises(ValueError, match="has no linear layer"):
         LaplaceBNN(torch.nn.Conv1d(3, 3, 1))
     with pytest.raises(ValueError, match="End the network in a Linear layer"):
-        LaplaceBNN(torch.nn.Sequential(head, torch.nn.Tanh())).after_training(torch.zeros(2, 3), torch.tensor([0, 1]))
+        LaplaceBNN(torch.nn.Sequential(head, torch.nn.Tanh())).after_training(
+            [(torch.zeros(2, 3), torch.tensor([0, 1]))]
+        )

@@ -88,7 +88,7 @@ def test_ensembles_of_any_rival_pool_the_samples(method):
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     members = [METHODS[method].build(lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval() for _ in range(3)]
     for member in members:
-        member.after_training(x, y)
+        member.after_training([(x, y)])
     ensemble = DeepEnsemble(members).eval()
     torch.manual_seed(1)
     prediction = ensemble.predict(x, batch_size=20)
@@ -160,7 +160,7 @@ def test_half_precision_training_gives_finite_losses_and_gradients(method, logit
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     model = METHODS[method].build(definition, logit_norm=logit_norm)
-    model.before_training(x, y, steps=1)
+    model.before_training([(x, y)], epochs=1)
     with torch.autocast("cpu", torch.bfloat16):
         loss = model.loss(model(x), y)
     loss.backward()

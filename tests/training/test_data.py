@@ -40,7 +40,7 @@ def test_order_is_that_of_the_generator():
     assert not torch.equal(torch.cat(first), torch.cat(other))
 
 
-def test_all_forms_of_data_give_the_same_batches():
+def test_all_forms_of_data_give_the_same_batches(tmp_path):
     x = torch.stack([Squares()[i][0] for i in range(7)])
     y = torch.tensor([i % 3 for i in range(7)])
     forms = [
@@ -50,8 +50,10 @@ def test_all_forms_of_data_give_the_same_batches():
         (x.tolist(), y.tolist()),
         TensorDataset(x, y),
         Dataset("squares", x, y, ("a", "b", "c")),
+        (np.memmap(tmp_path / "x", np.float32, "w+", shape=(7, 2)), y),
         Squares(),
     ]
+    forms[-2][0][:] = x.numpy()
     order = shuffled(7, 3, torch.Generator().manual_seed(0))
     for form in forms:
         for index, batch in zip(order, rows(form).shuffled(3, seed=0), strict=True):
@@ -63,6 +65,14 @@ def test_all_forms_of_data_give_the_same_batches():
         assert [batch.y.tolist() for batch in rows(form).in_order(3)] == [[0, 1, 2], [0, 1, 2], [0]]
     assert rows(TensorDataset(x, y)).in_memory is not None
     assert rows(Squares()).in_memory is None
+
+
+def test_a_stream_keeps_its_batches_and_its_order():
+    loader = DataLoader(Squares(), batch_size=2)
+    for batches in (rows(loader).in_order(5), rows(loader).shuffled(5, seed=0)):
+        found = [(batch.rows.tolist(), batch.x[:, 0].tolist(), batch.y.tolist()) for batch in batches]
+        assert found == [([0, 1], [0, 1], [0, 1]), ([2, 3], [2, 3], [2, 0]), ([4, 5, 6], [4, 5, 6], [1, 2, 0])]
+    assert rows(loader).class_counts().tolist() == rows(Squares()).class_counts().tolist() == [3, 2, 2]
 
 
 def test_intervals_stay_intervals():
@@ -110,15 +120,23 @@ def test_data_that_do_not_fit_are_refused(data, message):
     ("data", "message"),
     [
         ((X, Y.float()), r"targets of train_data must be integers, .* but are torch\.float32"),
-        (X, r"must be a pair \(inputs, targets\) or a Dataset of such pairs with a length, got Tensor"),
+        (X, r"must be a pair \(inputs, targets\), a Dataset of such pairs, or a DataLoader, got Tensor"),
         ((X, Y, Y, Y), "got tuple"),
         (iter([]), "got list_iterator"),
-        (DataLoader(TensorDataset(X, Y)), "got DataLoader"),
     ],
 )
 def test_data_of_the_wrong_kind_are_refused(data, message):
     with pytest.raises(TypeError, match=message):
         rows(data)
+
+
+def test_inputs_of_a_dataset_are_checked_as_they_come():
+    class Bad(Squares):
+        def __getitem__(self, index):
+            return torch.tensor([index, torch.nan if index == 5 else 0.0]), 0
+
+    with pytest.raises(ValueError, match="row 5 of the inputs of train_data holds nan"):
+        list(rows(Bad()).in_order(3))
 
 
 def test_targets_of_a_dataset_are_checked_as_they_come():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits, load_wine
+from torch.utils.data import DataLoader, IterableDataset
 
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
@@ -155,10 +156,78 @@ def test_dataset_and_tensors_train_alike(workers):
     assert first["val_loss"] == pytest.approx(second["val_loss"], rel=1e-3)
 
 
+class Flow(IterableDataset):
+    """Rows one after the other; nobody knows how many."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __iter__(self):
+        yield from zip(self.x, self.y.tolist(), strict=True)
+
+
+@pytest.mark.parametrize("form", ["loader", "loader without a length", "rows without a length"])
+def test_the_batches_of_a_stream_are_its_own(form):
+    """In one batch, whose order makes no difference, a network learns what it learns from the same rows as tensors."""
+    x, y = wine()
+    streams = {
+        "loader": DataLoader(Items(x, y), batch_size=200, shuffle=True),
+        "loader without a length": DataLoader(Flow(x, y), batch_size=200),
+        "rows without a length": Flow(x, y),
+    }
+    expected, found = snn(13, 3).double(), snn(13, 3).double()
+    first = fit(expected, (x, y), (x, y), settings(batch_size=200, class_weight="balanced", milestones=(2,)))
+    size = 200 if form == "rows without a length" else 16
+    config = settings(batch_size=size, class_weight="balanced", milestones=(2,))
+    second = fit(found, streams[form], streams[form], config)
+    torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=1e-6, atol=1e-6)
+    assert first["val_loss"] == pytest.approx(second["val_loss"], rel=1e-6)
+
+
+def test_a_run_on_a_loader_resumes(tmp_path):
+    x, y = wine()
+    whole, halves = creinn(13, 3), creinn(13, 3)
+    stream = DataLoader(Items(x, y), batch_size=32, shuffle=True)  # the order is torch's, hence the seed's
+    fit(whole, stream, None, settings(epochs=4))
+    fit(halves, stream, None, settings(epochs=2, directory=tmp_path))
+    fit(halves, stream, None, settings(epochs=4, directory=tmp_path, progress=True))
+    torch.testing.assert_close(halves.state_dict(), whole.state_dict())
+    with pytest.raises(ValueError, match="train_data=a stream of a Items of length 6, but now train_data=a stream of"):
+        fit(halves, Flow(x, y), None, settings(epochs=4, directory=tmp_path))
+
+
+def test_a_stream_that_ends_for_good_is_refused():
+    x, y = wine()
+
+    class Once(IterableDataset):
+        rows = zip(x, y.tolist(), strict=True)
+
+        def __iter__(self):
+            return self.rows
+
+    with pytest.raises(ValueError, match=r"train_data is empty\. A stream must give its rows anew in each epoch"):
+        fit(creinn(13, 3), Once(), None, settings())
+
+
 def test_a_last_batch_of_one_row_is_no_trouble():
     x, y = wine()
-    history = fit(creinn(13, 3), (x[:33], y[:33]), (x[:33], y[:33]), settings(batch_size=16))
-    assert all(torch.isfinite(torch.tensor(history[name])).all() for name in ("loss", "val_loss"))
+    for data in ((x[:33], y[:33]), Flow(x[:33], y[:33])):
+        history = fit(creinn(13, 3), data, data, settings(batch_size=16))
+        assert all(torch.isfinite(torch.tensor(history[name])).all() for name in ("loss", "val_loss"))
+
+
+def test_memory_maps_are_read_batch_by_batch(tmp_path):
+    x, y = wine()
+    np.save(tmp_path / "x.npy", x.numpy())
+    np.save(tmp_path / "y.npy", y.numpy())
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r"), np.load(tmp_path / "y.npy", mmap_mode="r")
+    rows = Rows(mapped, 3, torch.zeros(()), "train_data")
+    assert rows.in_memory is None
+    assert isinstance(rows._pair[0], np.memmap)
+    expected, found = creinn(13, 3), creinn(13, 3)
+    fit(expected, (x, y), None, settings())
+    fit(found, mapped, None, settings())
+    torch.testing.assert_close(found.state_dict(), expected.state_dict(), rtol=1e-3, atol=1e-4)
 
 
 def test_double_precision_and_binary_models():
@@ -283,24 +352,24 @@ class Hooks(SNN):
 
     told = ()
 
-    def before_training(self, x, target, steps):
-        self.told = (*self.told, ("before", len(x), len(target), steps))
+    def before_training(self, data, epochs):
+        self.told = (*self.told, ("before", [len(x) for x, _ in data], epochs))
 
-    def after_training(self, x, target, held_out=None):
+    def after_training(self, data, held_out=None):
         rows = None if held_out is None else sum(len(y) for _, y in held_out)
-        self.told = (*self.told, ("after", len(x), len(target), self.training, rows))
+        self.told = (*self.told, ("after", [len(y) for _, y in data], self.training, rows))
 
 
 def test_models_see_the_training_data_before_and_after():
     x, y = wine()
     model = Hooks(torch.nn.Linear(13, 3))
-    fit(model, (x, y), None, settings(epochs=4, batch_size=60))
-    assert model.told == (("before", 178, 178, 12), ("after", 178, 178, False, None))
+    for data in ((x, y), Items(x, y), DataLoader(Items(x, y), batch_size=60, shuffle=True)):
+        model.told = ()
+        fit(model, data, None, settings(epochs=4, batch_size=60))
+        assert model.told == (("before", [60, 60, 58], 4), ("after", [60, 60, 58], False, None))
     model.told = ()
     fit(model, (x, y), (x[:50], y[:50]), settings(epochs=4, batch_size=60))
-    assert model.told[-1] == ("after", 178, 178, False, 50)
-    with pytest.raises(TypeError, match="Hooks needs train_data in memory"):
-        fit(model, Items(x, y), None, settings())
+    assert model.told[-1] == ("after", [60, 60, 58], False, 50)
 
 
 def test_models_without_a_loss_are_refused():
@@ -329,8 +398,6 @@ def test_plans_that_cannot_work_are_refused():
             fit(model, (x, y), None, settings(**changes))
     with pytest.raises(ValueError, match="but train_data has a single row"):
         fit(model, (x[:1], y[:1]), None, settings())
-    with pytest.raises(ValueError, match="class_weight='balanced' needs train_data in memory"):
-        fit(model, Items(x, y), None, settings(class_weight="balanced"))
     with pytest.raises(ValueError, match="val_data has 178 inputs but 3 targets"):
         fit(model, (x, y), (x, y[:3]), settings())
     fit(snn(13, 3), (x[:3], y[:3]), None, settings(batch_size=1))

@@ -18,6 +18,8 @@ from creinn.classifier.network import check_network
 
 Inputs: TypeAlias = Any
 """A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors: see ``inputs.py``."""
+Labelled: TypeAlias = Iterable[tuple[Inputs, Tensor]]
+"""Batches of inputs and classes; what is no iterator can be gone over again."""
 Missing = Literal["refuse", "vacuous"]
 
 
@@ -73,19 +75,11 @@ class Classifier(torch.nn.Module):
         """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
-    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
-        """Look at the training data once, before the first of ``steps`` optimiser steps."""
+    def before_training(self, data: Labelled, epochs: int) -> None:
+        """Look at the training data before the first epoch; of batches in the order of the rows, not of training."""
 
-    def after_training(
-        self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
-    ) -> None:
+    def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Finish on the training data after the last step, as post-hoc methods do; ``held_out``: validation batches."""
-
-    @property
-    def needs_data_in_memory(self) -> bool:
-        """Whether the data are looked at before or after training, for which they must be tensors."""
-        hooks = (Classifier.before_training, Classifier.after_training)
-        return (type(self).before_training, type(self).after_training) != hooks
 
     def after_step(self) -> None:
         """What to restore after each optimiser step, such as constraints on parameters."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from creinn import nn as inn
-from creinn.classifier.base import Classifier, Inputs, Missing, common_classes
+from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
 from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
 from creinn.classifier.inputs import as_classes, find_not_finite, labelled_batches, placed
 from creinn.classifier.network import as_logits, check_network, check_places, find_head, named_stages, observe, pooled
@@ -177,22 +177,15 @@ class CreINN(_Credal):
         """Project the radii onto ``>= 0``."""
         project_(self)
 
-    @property
-    def needs_data_in_memory(self) -> bool:
-        """Whether there is a distance to fit at the end of training."""
-        return self.distance_radius is not None
-
-    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
+    def before_training(self, data: Labelled, epochs: int) -> None:
         """Forget the distance: it belongs to features that are about to change."""
         if self.distance_radius is not None:
             self._add_distance()
 
-    def after_training(
-        self, x: Inputs, target: Tensor, held_out: Iterable[tuple[Inputs, Tensor]] | None = None
-    ) -> None:
+    def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Fit the distance, if there is one, with the validation data as those held out."""
         if self.distance_radius is not None:
-            self.fit_distance(x, target, held_out)
+            self.fit_distance(data, held_out=held_out)
 
     @torch.no_grad()
     def fit_distance(

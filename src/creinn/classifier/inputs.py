@@ -4,7 +4,7 @@ Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or
 the network as it is. Floating numbers take the dtype of the model; integers, such as tokens, stay integers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        yield from map(as_inputs, _split(as_inputs(x, _as_rows), batch_size))  # only the rows of a batch are copied
+        yield from map(as_inputs, _split(as_rows(x), batch_size))  # only the rows of a batch are copied
         return
     if isinstance(x, IterableDataset) or _has_rows(x):
         x = DataLoader(x, batch_size)
@@ -32,24 +32,55 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
 
-def labelled_batches(data: Any, batch_size: int, name: str) -> Iterator[tuple[Any, Any]]:
-    """Inputs and classes in batches, from a pair of both, or from an iterable of such pairs."""
-    is_pair = isinstance(data, tuple | list) and len(data) == 2
-    if is_pair and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1])):
-        x, y = as_inputs(data[0]), torch.as_tensor(data[1])
+def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
+    """Inputs and classes in batches, from a pair of both, a data set, or an iterable of such pairs.
+
+    It can be gone over again, unless the data are an iterator.
+    """
+    if is_pair(data):
+        x, y = as_rows(data[0]), _as_classes(data[1])
         if (rows := count_rows(x)) != len(y):
             raise ValueError(f"{name.capitalize()} have {rows} inputs but {len(y)} classes, not one for each.")
-        yield from _split((x, y), batch_size)
-        return
-    for batch in data if isinstance(data, Iterable) else [data]:
+        return Again(lambda: ((as_inputs(x), y) for x, y in _split((x, y), batch_size)))
+    pairs = f"{name.capitalize()} must be a pair (inputs, classes), a Dataset, or batches that are such pairs"
+    if isinstance(data, IterableDataset) or _has_rows(data):
+        data = DataLoader(data, batch_size)
+    if not isinstance(data, Iterable) or isinstance(data, Tensor | Interval):
+        raise TypeError(f"{pairs}, got {type(data).__name__}.")
+
+    def checked(batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(f"{name.capitalize()} must be a pair (inputs, classes), or batches that are such pairs.")
-        yield as_inputs(batch[0]), batch[1]
+            raise TypeError(f"{pairs}.")
+        return as_inputs(batch[0]), batch[1]
+
+    return map(checked, data) if isinstance(data, Iterator) else Again(lambda: map(checked, data))
+
+
+def is_pair(data: Any) -> bool:
+    """Whether these are inputs and classes, not batches of both."""
+    is_two = isinstance(data, tuple | list) and len(data) == 2
+    return is_two and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1]))
+
+
+class Again(Iterable[Any]):
+    """What can be gone over again and again: each time ``start`` is called.
+
+    Example:
+        >>> squares = Again(lambda: (n * n for n in range(3)))
+        >>> list(squares), list(squares)
+        ([0, 1, 4], [0, 1, 4])
+    """
+
+    def __init__(self, start: Callable[[], Iterator[Any]]) -> None:
+        self._start = start
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._start()
 
 
 def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
     """Targets as classes ``(N,)``, as many as there are rows; refuses what is none."""
-    targets, what = torch.as_tensor(targets), f"The targets of {name} must"
+    targets, what = _as_classes(targets), f"The targets of {name} must"
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise TypeError(f"{what} be integers, the numbers of the classes, but are {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
@@ -61,12 +92,30 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
     return targets.long()
 
 
-def as_inputs(x: Any, convert: Callable[[Any], Any] | None = None) -> Any:
-    """Inputs with arrays as tensors, or as ``convert`` gives, and any mapping as a dict; refuses what are no inputs."""
-    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
-        found = type(x).__name__
-        raise TypeError(f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}.")
-    return _each(convert or _as_tensor, dict(x) if isinstance(x, Mapping) else x)
+def as_inputs(x: Any) -> Any:
+    """Inputs with arrays as tensors, and any mapping as a dict; refuses what are no inputs."""
+    return _converted(x, _as_tensor)
+
+
+def as_rows(x: Any) -> Any:
+    """The same, but memory maps, which may be larger than memory, and other arrays as they are, for :func:`take`."""
+    return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
+
+
+def is_mapped(x: Any) -> bool:
+    """Whether a part of the inputs is a memory map, as ``numpy.load(path, mmap_mode="r")`` gives."""
+    return any(isinstance(part, np.memmap) for part in pytree.tree_leaves(x))
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Batches of the same form as one."""
+    together = [torch.cat(parts) for parts in zip(*map(leaves_of, batches), strict=True)]
+    return pytree.tree_unflatten(together, pytree.tree_structure(batches[0]))
+
+
+def leaves_of(x: Any) -> list[Tensor]:
+    """All tensors of inputs; two of an interval, unless it is a point."""
+    return [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in pytree.tree_leaves(x)]
 
 
 def count_rows(x: Any) -> int:
@@ -80,7 +129,13 @@ def count_rows(x: Any) -> int:
 
 def take(x: Any, rows: Any) -> Any:
     """Some rows of inputs, by their numbers or as a slice."""
-    return _each(lambda part: part[rows.to(part.device) if isinstance(rows, Tensor) else rows], x)
+
+    def taken(part: Any) -> Any:
+        if not isinstance(rows, Tensor):
+            return part[rows]
+        return part[rows.cpu().numpy() if isinstance(part, np.ndarray) else rows.to(part.device)]
+
+    return _each(taken, x)
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
@@ -175,9 +230,15 @@ def _as_tensor(part: Any) -> Any:
     return part if isinstance(part, Tensor | Interval) else torch.from_numpy(np.require(part, requirements=["C", "W"]))
 
 
-def _as_rows(part: Any) -> Any:
-    """An array as it is, perhaps larger than memory, since its rows are numbered from 0; anything else as a tensor."""
-    return part if isinstance(part, np.ndarray) else _as_tensor(part)
+def _as_classes(targets: Any) -> Tensor:
+    return _as_tensor(targets) if isinstance(targets, np.ndarray) else torch.as_tensor(targets)
+
+
+def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
+    if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
+        found = type(x).__name__
+        raise TypeError(f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}.")
+    return _each(convert, dict(x) if isinstance(x, Mapping) else x)
 
 
 def _has_rows(x: Any) -> bool:

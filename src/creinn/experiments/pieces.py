@@ -224,8 +224,8 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
     fitted_on = x[:_FITTED_ON].to(device), images.labels[:_FITTED_ON].to(device)
     networks: dict[str, Any] = {m: shop.build(Piece("train", m, 0, {})).to(device).eval() for m in experiment.methods}
     for model in networks.values():
-        model.before_training(*fitted_on, 1)
-        model.after_training(*fitted_on)  # methods that are fitted post hoc predict so
+        model.before_training([fitted_on], 1)
+        model.after_training([fitted_on])  # methods that are fitted post hoc predict so
     results: dict[str, Any] = {method: {} for method in networks}
     for size in experiment.timing.batches:
         batch = x[:size].to(device)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 from torch.nn import Parameter
 
-from creinn.classifier.base import Inputs
+from creinn.classifier.base import Labelled
 from creinn.classifier.network import as_logits
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN, points, predict_logits
@@ -105,7 +105,7 @@ class KLSchedule(torch.nn.Module):
         if not self._started and self.examples == 0:
             raise RuntimeError(
                 "The KL term is weighed by the number of training examples, which is not known yet: "
-                "call model.before_training(x, target, steps) first, as fit does."
+                "call model.before_training(batches, epochs) first, as fit does."
             )
         ramp = (self.step + 1) / (self.warmup * self.steps).clamp_min(1)
         return self.kl_weight * ramp.clamp_max(1) / self.examples
@@ -155,9 +155,11 @@ class BNN(SNN):
                 "Build it from creinn.rivals.local or creinn.rivals.flipout."
             )
 
-    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
-        """Take the number of training examples and of steps."""
-        self.schedule.start(len(points(x)), steps)
+    def before_training(self, data: Labelled, epochs: int) -> None:
+        """Count the training examples and steps, in one pass."""
+        sizes = [len(points(x)) for x, _ in data]
+        is_joined = len(sizes) > 1 and sizes[-1] == 1 < sizes[0]  # a last batch of a single row, in training
+        self.schedule.start(sum(sizes), (len(sizes) - is_joined) * epochs)
 
     def after_step(self) -> None:
         """Go on in the KL warm-up."""

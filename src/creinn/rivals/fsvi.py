@@ -6,14 +6,16 @@ layer is random, context points see batch norm in eval mode, and they are not jo
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier.base import Inputs, evaluating
+from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
+from creinn.classifier.sample import Sample
 from creinn.numerics import safe_sqrt
 from creinn.rivals.bnn import BNN, INITIAL_STD, inverse_softplus
 from creinn.rivals.snn import head_inputs, points
@@ -70,11 +72,19 @@ class FSVI(BNN):
         options = super().options()
         return {**options, "context": None} if isinstance(self.context, Tensor) else options
 
-    def before_training(self, x: Inputs, target: Tensor, steps: int) -> None:
-        """Take the numbers of examples and steps, and the context points."""
-        super().before_training(x, target, steps)
+    def before_training(self, data: Labelled, epochs: int) -> None:
+        """Count examples and steps, and take the context points: all training inputs, or a sample of very many."""
+        sample = Sample()
+
+        def met() -> Iterator[tuple[Tensor, Tensor]]:
+            for x, target in data:
+                if isinstance(self.context, str):
+                    sample.add(points(x).cpu())
+                yield x, target
+
+        super().before_training(met(), epochs)
         if isinstance(self.context, str):
-            self._pool = points(x)
+            self._pool = sample.rows()
 
     def draw_logits(self, x: Tensor, count: int) -> Tensor:
         """Samples ``(count, N, K)`` of the logits; each row is drawn by itself."""
@@ -93,7 +103,7 @@ class FSVI(BNN):
         if self._pool is None:
             raise RuntimeError(
                 "Context points come from the training data, which are not known yet: "
-                "call model.before_training(x, target, steps) first, as fit does."
+                "call model.before_training(batches, epochs) first, as fit does."
             )
         rows = self._pool[torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)]
         return rows.to(self.rho[0])

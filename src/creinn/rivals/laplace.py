@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.fusion import fuse_linear_bn_weights
 
-from creinn.classifier.base import Inputs, evaluating
+from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.rivals.prediction import DirichletPredictive, Predictive
 from creinn.rivals.snn import SNN, head_inputs, points
@@ -79,10 +79,10 @@ class LaplaceBNN(SNN):
         mean, covariance = self.logit_distribution(x)
         return DirichletPredictive(laplace_bridge(mean, covariance, self.normalise), self.samples)
 
-    def after_training(self, x: Inputs, target: Tensor, held_out: Any = None) -> None:
+    def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Fit the posterior of the last layer to the training data, and the prior precision if it is not given."""
         self.log_likelihood.zero_()
-        self.curvature.fit(self._batches(points(x), target))
+        self.curvature.fit(self._batches(data))
         self.fitted.fill_(True)
         if isinstance(self.prior_precision, str):
             grid = GRID.to(self.precision)
@@ -106,14 +106,14 @@ class LaplaceBNN(SNN):
         return self.log_likelihood - 0.5 * (prior_precision * squares + determinant)
 
     @torch.no_grad()
-    def _batches(self, x: Tensor, target: Tensor, batch_size: int = 256) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, data: Labelled) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and probabilities of the training data; adds up their log-likelihood on the way."""
         like: Any = find_head(self.network).weight
         with evaluating(self):
-            for rows, targets in zip(x.split(batch_size), target.split(batch_size), strict=True):
-                features, logits = features_and_logits(self.network, rows.to(like))
+            for x, target in data:
+                features, logits = features_and_logits(self.network, points(x).to(like))
                 logs = F.log_softmax(self.norm(logits), 1)
-                self.log_likelihood -= F.nll_loss(logs, targets.to(logs.device), reduction="sum")
+                self.log_likelihood -= F.nll_loss(logs, target.to(logs.device), reduction="sum")
                 yield head_inputs(features, self._has_bias), logs.exp()
 
     def _folded(self) -> tuple[Tensor, Tensor | None]:

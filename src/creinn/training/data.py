@@ -1,20 +1,32 @@
 """Training data in any accepted form -> batches where the model is: the one place where batches of a run come from.
 
-In: a pair ``(inputs, targets)``, a data set of this package, or a torch ``Dataset`` of such pairs. Out: :class:`Rows`,
-checked once. What a run meets in which order then depends on the seed and the epoch alone.
+In: a pair ``(inputs, targets)`` of tensors or memory maps, a data set of this package, a torch ``Dataset`` of pairs, or
+a stream: a DataLoader or an ``IterableDataset``. Out: :class:`Rows`. What a run meets in which order then depends on
+the seed and the epoch alone; the batches of a DataLoader and the order of a stream are its own.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from creinn.classifier.base import Inputs
-from creinn.classifier.inputs import as_classes, as_inputs, count_rows, find_not_finite, placed, take
+from creinn.classifier.inputs import (
+    Again,
+    as_classes,
+    as_inputs,
+    as_rows,
+    count_rows,
+    find_not_finite,
+    is_mapped,
+    joined,
+    placed,
+    take,
+)
 from creinn.data.dataset import Dataset
 from creinn.interval import Interval
 from creinn.numerics import first_index
@@ -34,7 +46,7 @@ class Batch(NamedTuple):
 class Rows:
     """Labelled rows in batches, on the device and in the dtype of ``like``; ``data`` are as :func:`creinn.fit` takes.
 
-    Rows in memory are checked at once; of a ``Dataset``, whose rows are read when needed, the targets as they come.
+    Rows in memory are checked at once, those of memory maps, a ``Dataset`` or a stream as they come.
 
     Raises:
         TypeError: If the data are of another kind, or targets not integers.
@@ -51,37 +63,73 @@ class Rows:
             data = (data.inputs, data.labels)
         elif isinstance(data, TensorDataset):
             data = data.tensors
+        self._pair: tuple[Inputs, Tensor] | None = None  # in memory, or memory maps
+        self._is_stream = isinstance(data, DataLoader | IterableDataset)
         if isinstance(data, tuple | list) and len(data) in (2, 3):
-            self.in_memory = self._check_inputs(data[0]), as_classes(data[1], num_classes, name)
-            rows, targets = count_rows(self.in_memory[0]), len(self.in_memory[1])
+            inputs = as_rows(data[0]) if is_mapped(data[0]) else self._check_inputs(data[0])
+            self._pair = inputs, as_classes(data[1], num_classes, name)
+            self.in_memory = None if is_mapped(inputs) else self._pair
+            rows, targets = count_rows(inputs), len(self._pair[1])
             if rows != targets:
                 raise ValueError(f"{name} has {rows} inputs but {targets} targets; there must be one for each.")
             self.row_weights = self._check_weights(data[2], rows) if len(data) == 3 else None
-            data = self.in_memory[1]
-        elif isinstance(data, Tensor | Interval | tuple | list) or not _has_rows(data):
-            pairs = "a pair (inputs, targets) or a Dataset of such pairs with a length"
+            data = self._pair[1]
+        elif isinstance(data, Tensor | Interval | tuple | list) or not (self._is_stream or _has_rows(data)):
+            pairs = "a pair (inputs, targets), a Dataset of such pairs, or a DataLoader"
             raise TypeError(f"{name} must be {pairs}, got {type(data).__name__}.")
-        if len(data) == 0:
+        if not self._is_stream and len(data) == 0:
             raise ValueError(f"{name} is empty.")
         self._data = data
 
-    def __len__(self) -> int:
-        return len(self._data)
+    def count(self) -> int | None:
+        """The number of rows, if it is known without reading them."""
+        return None if self._is_stream else len(self._data)
+
+    def steps(self, batch_size: int) -> int | None:
+        """The number of batches of :meth:`shuffled`; ``None`` of a stream that does not say it."""
+        rows = self.count()
+        if rows is not None:
+            return len(shuffled(rows, batch_size, torch.Generator()))
+        try:
+            return len(self._loader(batch_size))
+        except TypeError:
+            return None
+
+    def class_counts(self) -> Tensor:
+        """Rows of each class ``(K,)``, in one pass over what is not in memory."""
+        labels = [self._pair[1]] if self._pair is not None else (batch.y for batch in self.in_order(1024))
+        counts = [torch.bincount(y.cpu(), minlength=self._num_classes) for y in labels]
+        if not counts:
+            raise ValueError(f"{self._name} is empty.")
+        return torch.stack(counts).sum(0)
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """All rows, first to last."""
-        return self._batches(torch.arange(len(self)).split(batch_size))
+        for batch in self._batches(batch_size, lambda rows: torch.arange(rows).split(batch_size)):
+            if self.in_memory is None:  # in training, where a failed step is explained, no batch waits for this
+                self._check_finite(batch.x, int(batch.rows[0]))
+            yield batch
+
+    def labelled(self, batch_size: int) -> Iterable[tuple[Inputs, Tensor]]:
+        """Inputs and targets of :meth:`in_order`, without end if they are not in memory: to be gone over again."""
+        batches = Again(lambda: ((batch.x, batch.y) for batch in self.in_order(batch_size)))
+        return batches if self.in_memory is None else iter(batches)
 
     def shuffled(self, batch_size: int, seed: int, augment: Augment | None = None) -> Iterator[Batch]:
-        """All rows in an order that the seed decides, as it does the augmentation."""
+        """All rows in an order that the seed decides, as it does the augmentation; those of a stream in its own."""
         generator = torch.Generator(self._like.device).manual_seed(seed)
-        for batch in self._batches(shuffled(len(self), batch_size, torch.Generator().manual_seed(seed))):
+        order = torch.Generator().manual_seed(seed)
+        for batch in self._batches(batch_size, lambda rows: shuffled(rows, batch_size, order)):
             yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
 
     def digest(self) -> str:
         """A short text that other data are unlikely to share."""
+        if self._is_stream:
+            steps = self.steps(1)
+            size = "" if steps is None else f" of length {steps}"
+            return f"a stream of a {type(getattr(self._data, 'dataset', self._data)).__name__}{size}"
         if self.in_memory is None:
-            return f"{len(self)} rows of a {type(self._data).__name__}"
+            return f"{len(self._data)} rows of a {type(self._data if self._pair is None else self._pair[0]).__name__}"
         code = 0
         weights = () if self.row_weights is None else (self.row_weights,)
         for tensor in pytree.tree_leaves((*self.in_memory, *weights)):
@@ -89,25 +137,50 @@ class Rows:
         inputs = self.in_memory[0]
         shape = pytree.tree_map(lambda part: list(part.shape[1:]), inputs)
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor | Interval) else shape
-        return f"{len(self)} rows of shape {shape}, checksum {code:08x}"
+        return f"{len(self._data)} rows of shape {shape}, checksum {code:08x}"
 
-    def _batches(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+    def _batches(self, batch_size: int, order: Callable[[int], Sequence[Tensor]]) -> Iterator[Batch]:
+        """Batches of the row numbers that ``order`` gives for so many rows, or those of the stream."""
         device, dtype = self._like.device, self._like.dtype
-        for index, (x, y) in zip(order, self._read(order), strict=True):
+        read = self._read_stream(batch_size) if self._is_stream else self._read(order(len(self._data)))
+        for index, x, y in read:
+            if self.in_memory is None:
+                x, y = as_inputs(x), as_classes(y, self._num_classes, self._name)
             weight = self.class_weights if self.row_weights is None else self.row_weights[index].to(device)
             yield Batch(index, placed(x, device, dtype), placed(y, device, dtype), weight)
 
-    def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Inputs, Tensor]]:
-        """Inputs and targets of each of the lists of row numbers in ``order``."""
-        if self.in_memory is not None:
-            yield from (take(self.in_memory, index) for index in order)
+    def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
+        """Row numbers of each of the lists in ``order``, with their inputs and targets."""
+        if self._pair is not None:
+            yield from ((index, *take(self._pair, index)) for index in order)
             return
         sampler = [index.tolist() for index in order]
         seeds = torch.Generator().manual_seed(torch.initial_seed())  # of the workers
-        for batch in DataLoader(self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds):
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                raise TypeError(f"The items of {self._name} must be pairs (input, target).")
-            yield batch[0], as_classes(batch[1], self._num_classes, self._name)
+        loader = DataLoader(self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds)
+        yield from ((index, *self._checked(batch)) for index, batch in zip(order, loader, strict=True))
+
+    def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
+        """The same of a stream; a last batch of a single row joins the one before it, for batch norm needs two."""
+        first, waiting = 0, None
+        for batch in map(self._checked, self._loader(batch_size)):
+            if waiting is not None and len(batch[1]) == 1:
+                batch = joined([waiting, batch])
+            elif waiting is not None:
+                yield torch.arange(first, first + len(waiting[1])), *waiting
+                first += len(waiting[1])
+            waiting = batch
+        if waiting is None:
+            raise ValueError(f"{self._name} is empty. A stream must give its rows anew in each epoch.")
+        yield torch.arange(first, first + len(waiting[1])), *waiting
+
+    def _loader(self, batch_size: int) -> Any:
+        is_loader = isinstance(self._data, DataLoader)
+        return self._data if is_loader else DataLoader(self._data, batch_size, num_workers=self._workers)
+
+    def _checked(self, batch: Any) -> tuple[Inputs, Tensor]:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise TypeError(f"The items of {self._name} must be pairs (input, target).")
+        return batch[0], torch.as_tensor(batch[1])
 
     def _check_inputs(self, inputs: Any) -> Inputs:
         inputs = torch.as_tensor(inputs) if isinstance(inputs, list) else as_inputs(inputs)
@@ -115,9 +188,12 @@ class Rows:
             found = tuple(inputs.shape)
             raise ValueError(f"The inputs of {self._name} must have shape (N, ...) with one row each, got {found}.")
         inputs = placed(inputs, None, self._like.dtype)
-        if where := find_not_finite(inputs, f"the inputs of {self._name}"):
-            raise ValueError(f"{where}. Impute, clip or drop such values first.")
+        self._check_finite(inputs)
         return inputs
+
+    def _check_finite(self, inputs: Inputs, first: int = 0) -> None:
+        if where := find_not_finite(inputs, f"the inputs of {self._name}", first):
+            raise ValueError(f"{where}. Impute, clip or drop such values first.")
 
     def _check_weights(self, weights: Any, rows: int) -> Tensor:
         weights, what = torch.as_tensor(weights).to(self._like.dtype), f"The weights of {self._name} must be"

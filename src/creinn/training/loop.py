@@ -22,7 +22,7 @@ from creinn.nn import BatchNorm1d
 from creinn.numerics import weight_per_row
 from creinn.training.checkpoint import History, Row, RunFiles, is_out_of_patience
 from creinn.training.config import TrainConfig
-from creinn.training.data import Augment, Batch, Rows, shuffled
+from creinn.training.data import Augment, Batch, Rows
 from creinn.training.diagnose import Guard, explain_failure
 from creinn.training.start import derived_seed, own_randomness, seed_everything, start_training, training_only
 
@@ -48,6 +48,9 @@ def fit(
         train_data: A pair ``(inputs, targets)`` of tensors, a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of
             pairs. Inputs may be an :class:`creinn.Interval`; those of an ordinary network a dict or tuple of tensors.
             Of ``(inputs, targets, weights)`` the weights ``(N,)``, positive, are those of the rows in the loss.
+            Memory maps are read batch by batch. A DataLoader gives its own batches in its own order, whatever
+            ``batch_size`` says; ``seed`` decides on that order only as far as the loader has no generator of its own.
+            An ``IterableDataset`` gives its order, and ``batch_size`` of its rows at a time.
         val_data: The same, for the validation columns of the history, for ``patience`` and the best checkpoint.
         config: Settings; by default those of :class:`TrainConfig`.
         augment: ``augment(x, generator)`` changes a batch of inputs, both bounds of an interval alike, with all its
@@ -71,7 +74,7 @@ def fit(
     val = None if val_data is None else Rows(val_data, model.num_classes, like, "val_data", config.workers)
     _check_plan(model, train, val, config)
     _set_class_weights(config, model.num_classes, like, train, val)
-    steps = len(shuffled(len(train), config.batch_size, torch.Generator()))
+    steps = train.steps(config.batch_size)  # None: not known before the first epoch ends
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
     scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
 
@@ -91,14 +94,29 @@ def fit(
 
     with training_only(model, config.train), own_randomness(device, config.deterministic):
         seed_everything(derived_seed(config.seed, 0))
-        if train.in_memory is not None:
-            model.before_training(*train.in_memory, steps * config.epochs)
+        model.before_training(train.labelled(config.batch_size), config.epochs)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.Adam(trained, config.learning_rate, fused=True)
         files = RunFiles(config, model, optimizer, scaler, (train, val, augment))
         rows = files.resume()
+
+        def look(epoch: int, batch: Batch, guard: Guard, running: _Running) -> None:
+            """Stop if a step failed; show the others."""
+            if (failed := guard.failed_step()) is not None:
+                seed = derived_seed(config.seed, epoch)
+                seed_everything(seed)  # a DataLoader takes its order from torch's generator
+                batches = train.shuffled(config.batch_size, seed, augment)
+                cause = explain_failure(model, forward, next(islice(batches, failed - 1, None), batch))
+                where = f"epoch {epoch}, step {failed}" + ("" if steps is None else f" of {steps}")
+                raise FloatingPointError(
+                    f"The loss or its gradient is NaN or infinite at {where}. {cause} The model still has the weights "
+                    "from before that step. A smaller learning rate or smaller radii may help."
+                )
+            bar.set_postfix(_shown(model, running.means()), refresh=False)
+
         interrupted = False
-        bar = tqdm(total=steps * config.epochs, initial=steps * len(rows), disable=not config.progress, unit="step")
+        total = None if steps is None else steps * config.epochs
+        bar = tqdm(total=total, initial=(steps or 0) * len(rows), disable=not config.progress, unit="step")
         try:
             for epoch in range(len(rows) + 1, config.epochs + 1):
                 if is_out_of_patience(rows, config.patience):
@@ -111,6 +129,7 @@ def fit(
                 guard, running = Guard(optimizer, device), _Running(device)
                 start_training(model, config.train)
                 bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
+                before = bar.n
                 for step, batch in enumerate(train.shuffled(config.batch_size, seed, augment), 1):
                     if step == 1:
                         model.check_network(batch.x)
@@ -124,18 +143,13 @@ def fit(
                     scaler.update()
                     model.after_step()
                     running.add(prediction, loss, batch.y, batch.weight)
-                    if step == steps or time.perf_counter() - shown > REFRESH_SECONDS:
+                    if time.perf_counter() - shown > REFRESH_SECONDS:
                         shown = time.perf_counter()
-                        if (failed := guard.failed_step()) is not None:
-                            batches = train.shuffled(config.batch_size, seed, augment)
-                            cause = explain_failure(model, forward, next(islice(batches, failed - 1, None)))
-                            raise FloatingPointError(
-                                f"The loss or its gradient is NaN or infinite at epoch {epoch}, step {failed} of "
-                                f"{steps}. {cause} The model still has the weights from before that step. A smaller "
-                                f"learning rate or smaller radii may help."
-                            )
-                        bar.set_postfix(_shown(model, running.means()), refresh=False)
-                        bar.update(step - bar.n % steps)
+                        look(epoch, batch, guard, running)
+                        bar.update(before + step - bar.n)
+                look(epoch, batch, guard, running)
+                bar.update(before + step - bar.n)
+                steps, bar.total = step, bar.n + step * (config.epochs - epoch)
                 numbers = running.means() | validate()
                 seconds = time.perf_counter() - started
                 rows.append({"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds})
@@ -146,10 +160,10 @@ def fit(
             bar.close()
         files.ended(interrupted)
         model.eval()
-        if train.in_memory is not None and not interrupted:
+        if not interrupted:
             seed_everything(derived_seed(config.seed, config.epochs + 1))
-            held_out = None if val is None else ((x, y) for _, x, y, _ in val.in_order(config.batch_size))
-            model.after_training(*train.in_memory, held_out)
+            held_out = None if val is None else val.labelled(config.batch_size)
+            model.after_training(train.labelled(config.batch_size), held_out)
     return History(tuple(rows), interrupted)
 
 
@@ -221,10 +235,8 @@ def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, trai
     if train.row_weights is not None:
         raise ValueError("Weights are given of rows and of classes. Multiply those of the rows, and drop class_weight.")
     if config.class_weight == "balanced":
-        if train.in_memory is None:
-            raise ValueError("class_weight='balanced' needs train_data in memory. Pass the weights as numbers instead.")
-        counts = torch.bincount(train.in_memory[1].cpu(), minlength=num_classes).clamp_min(1).double()
-        weights = (len(train) / (num_classes * counts)).to(like)
+        counts = train.class_counts().double()
+        weights = (counts.sum() / (num_classes * counts.clamp_min(1))).to(like)
     elif len(config.class_weight) != num_classes:
         raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")
     else:
@@ -251,11 +263,10 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
     if val is None and config.keep == "best":
         raise ValueError("keep='best' needs val_data: the best weights are those of the least validation loss.")
     norms = (torch.nn.BatchNorm1d, BatchNorm1d)
-    if min(len(train), config.batch_size) == 1 and any(isinstance(part, norms) for part in model.modules()):
-        found = "train_data has a single row" if len(train) == 1 else "batch_size is 1"
+    count = train.count()
+    if count is not None and min(count, config.batch_size) == 1 and any(isinstance(p, norms) for p in model.modules()):
+        found = "train_data has a single row" if count == 1 else "batch_size is 1"
         raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
-    if train.in_memory is None and model.needs_data_in_memory:
-        raise TypeError(f"{type(model).__name__} needs train_data in memory: pass a pair of tensors (inputs, targets).")
 
 
 def _shown(model: Classifier, means: Row) -> dict[str, str]:
