@@ -17,8 +17,8 @@ from torch import Tensor, fx
 
 from creinn import interval
 from creinn.interval import Interval, as_interval
-from creinn.nn import activation, pooling
-from creinn.nn.reshape import Dropout
+from creinn.nn import activation as act
+from creinn.nn import weightless
 
 Value = Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
 
@@ -32,8 +32,12 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
     return function
 
 
-def _layered(name: str, make: Callable[..., torch.nn.Module]) -> Callable[..., Any]:
-    """From ``arguments -> interval layer``, which stays at hand as ``.layer``, to ``input, arguments -> output``."""
+_NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_")}  # as leakyrelu: leaky_relu
+
+
+def _layered(layer: type[torch.nn.Module], make: Callable[..., torch.nn.Module] | None = None) -> Callable[..., Any]:
+    """The function ``input, arguments -> output`` of a layer; ``make``, at hand as ``.layer``, builds that."""
+    make = make or layer
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
         output = make(*args, **kwargs)(input)
@@ -43,7 +47,7 @@ def _layered(name: str, make: Callable[..., torch.nn.Module]) -> Callable[..., A
 
     function.layer = make  # type: ignore[attr-defined]
     found = inspect.signature(getattr(torch.nn, make.__name__, make)).parameters.values()
-    return _named(name, function, [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD])
+    return _named(_NAMES[layer.__name__.lower()], function, [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD])
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
@@ -56,63 +60,33 @@ def _method(name: str, method: str | None = None) -> Callable[..., Any]:
     return _named(name, function, list(inspect.signature(getattr(Interval, method)).parameters.values())[1:])
 
 
-# Activations.
-
-relu = _layered("relu", activation.ReLU)
-relu6 = _layered("relu6", activation.ReLU6)
-leaky_relu = _layered("leaky_relu", activation.LeakyReLU)
-elu = _layered("elu", activation.ELU)
-selu = _layered("selu", activation.SELU)
-softplus = _layered("softplus", activation.Softplus)
-sigmoid = _layered("sigmoid", activation.Sigmoid)
-tanh = _layered("tanh", activation.Tanh)
-hardtanh = _layered("hardtanh", activation.Hardtanh)
-gelu = _layered("gelu", activation.GELU)
-silu = _layered("silu", activation.SiLU)
-mish = _layered("mish", activation.Mish)
-hardswish = _layered("hardswish", activation.Hardswish)
-
-
 def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
-    return Dropout(p).train(training)
+    return weightless.Dropout(p).train(training)
 
 
-dropout = _layered("dropout", _dropout)
-
-# Pooling.
-
-
-def _max_pool(layer: Callable[..., torch.nn.Module]) -> Callable[..., torch.nn.Module]:
+def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
     def make(  # in another order than the layer's
         kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> torch.nn.Module:  # fmt: skip
         return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
-    return make
+    return _layered(layer, make)
 
 
-max_pool1d = _layered("max_pool1d", _max_pool(pooling.MaxPool1d))
-max_pool2d = _layered("max_pool2d", _max_pool(pooling.MaxPool2d))
-avg_pool1d = _layered("avg_pool1d", pooling.AvgPool1d)
-avg_pool2d = _layered("avg_pool2d", pooling.AvgPool2d)
-adaptive_avg_pool1d = _layered("adaptive_avg_pool1d", pooling.AdaptiveAvgPool1d)
-adaptive_avg_pool2d = _layered("adaptive_avg_pool2d", pooling.AdaptiveAvgPool2d)
-adaptive_max_pool1d = _layered("adaptive_max_pool1d", pooling.AdaptiveMaxPool1d)
-adaptive_max_pool2d = _layered("adaptive_max_pool2d", pooling.AdaptiveMaxPool2d)
+relu, relu6, leaky_relu, elu, selu = map(_layered, (act.ReLU, act.ReLU6, act.LeakyReLU, act.ELU, act.SELU))
+softplus, sigmoid, tanh, hardtanh = map(_layered, (act.Softplus, act.Sigmoid, act.Tanh, act.Hardtanh))
+gelu, silu, mish, hardswish = map(_layered, (act.GELU, act.SiLU, act.Mish, act.Hardswish))
+dropout = _layered(weightless.Dropout, _dropout)
+max_pool1d, max_pool2d = map(_max_pool, (weightless.MaxPool1d, weightless.MaxPool2d))
+avg_pool1d, avg_pool2d = map(_layered, (weightless.AvgPool1d, weightless.AvgPool2d))
+adaptive_avg_pool1d, adaptive_avg_pool2d = map(_layered, (weightless.AdaptiveAvgPool1d, weightless.AdaptiveAvgPool2d))
+adaptive_max_pool1d, adaptive_max_pool2d = map(_layered, (weightless.AdaptiveMaxPool1d, weightless.AdaptiveMaxPool2d))
 
-# Shapes.
-
-flatten = _method("flatten")
-reshape = _method("reshape")
-unsqueeze = _method("unsqueeze")
-squeeze = _method("squeeze")
-permute = _method("permute")
-transpose = _method("transpose")
-contiguous = _method("contiguous")
+flatten, reshape, unsqueeze, squeeze = map(_method, ("flatten", "reshape", "unsqueeze", "squeeze"))
+permute, transpose, contiguous, size = map(_method, ("permute", "transpose", "contiguous", "size"))
+mean, sum, ndim, neg = _method("mean"), _method("sum"), _method("ndim", "dim"), _method("neg", "__neg__")
 getitem = _method("getitem", "__getitem__")  # also an entry of a shape
-size = _method("size")
-ndim = _method("ndim", "dim")
 
 
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
@@ -149,14 +123,7 @@ def _arithmetic(name: str) -> Callable[..., Any]:
     return _named(name, function, [inspect.Parameter("other", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 
 
-add = _arithmetic("add")
-sub = _arithmetic("sub")
-mul = _arithmetic("mul")
-truediv = _arithmetic("truediv")
-floordiv = _arithmetic("floordiv")  # of entries of a shape
-neg = _method("neg", "__neg__")
-mean = _method("mean")
-sum = _method("sum")
+add, sub, mul, truediv, floordiv = map(_arithmetic, ("add", "sub", "mul", "truediv", "floordiv"))
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: value
