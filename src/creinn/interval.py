@@ -248,24 +248,19 @@ class Interval:
             return Interval._of_point(function(self.lower), keep)
         return Interval._of_parts(function(self.lower), function(self.upper), keep)
 
-    def channelwise(
-        self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None, linear: bool = False
-    ) -> "Interval":
+    def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
         """Like :meth:`each`, in one call, for a ``function`` of rows; a ``linear`` one may act on centre and radius."""
         if self.is_point or self.ndim < 2:
-            return self.each(function, nonnegative)
-        keep = self.nonnegative if nonnegative is None else nonnegative
-        by_moments = linear and self._moments is not None
+            return self.each(function)
+        by_moments = linear and self.has_moments
         result = function((self.moments if by_moments else self.bounds).flatten(0, 1)).unflatten(0, (-1, 2))
-        return Interval._of_moments(result, keep) if by_moments else Interval._of_bounds(result, keep)
+        return (Interval._of_moments if by_moments else Interval._of_bounds)(result, self.nonnegative)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """As ``Tensor.flatten``."""
-        start, end = start_dim % max(self.ndim, 1), end_dim % max(self.ndim, 1)
-        if 1 <= start <= end and self._moments is not None:
-            return Interval._of_moments(self._moments.flatten(start + 1, end + 1), self.nonnegative)
-        if 1 <= start <= end and self._bounds is not None:
-            return Interval._of_bounds(self._bounds.flatten(start + 1, end + 1), self.nonnegative)
+        is_packed = self._moments is not None or self._bounds is not None
+        if is_packed and start_dim % max(self.ndim, 1) > 0:
+            return self.channelwise(lambda t: t.flatten(start_dim, end_dim), linear=True)
         return self.each(lambda t: t.flatten(start_dim, end_dim))
 
     reshape = _like_tensors(lambda t, *shape: t.reshape(*shape))
@@ -366,10 +361,8 @@ def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:
 
 
 def _operand(value: Any, like: Interval) -> Interval:
-    if isinstance(value, Interval):
-        return value
-    if isinstance(value, Tensor):
-        return Interval._of_point(value)
+    if isinstance(value, Interval | Tensor):
+        return as_interval(value)
     return Interval._of_point(torch.as_tensor(value, dtype=like.dtype, device=like.device), nonnegative=value >= 0)
 
 

@@ -247,14 +247,10 @@ def block_bias(biases: Biases, groups: int) -> Tensor | None:
 
 
 def _together(parts: Tensor, groups: int) -> Tensor:
-    """Parts ``(N, P, C, ...)`` as channels ``(N, P C, ...)``, group by group."""
-    if groups == 1:
-        return parts.flatten(1, 2)
+    """Parts ``(N, P, C, ...)`` as channels ``(N, P C, ...)``, group by group; a view if there is one."""
     return parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
 
 
 def _apart(channels: Tensor, groups: int) -> Tensor:
     """The inverse of :func:`_together` for two parts."""
-    if groups == 1:
-        return channels.unflatten(1, (2, -1))
     return channels.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)
