@@ -12,9 +12,7 @@ from torch import Tensor
 
 
 def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    r"""Absolute value whose derivative at 0 is 1, not 0.
-
-    A radius that starts at 0 would keep the gradient 0 of :func:`torch.abs` for ever.
+    r"""Absolute value whose derivative at 0 is 1: with that of :func:`torch.abs`, 0, a radius of 0 would stay there.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
@@ -144,9 +142,8 @@ def as_floating(value: Any, name: str) -> Tensor:
         if not value.is_floating_point() and not value.is_complex():
             value = value.to(torch.get_default_dtype())
     if not value.is_floating_point():
-        raise TypeError(
-            f"Interval needs a floating dtype, but {name} is {value.dtype}. Convert it first, e.g. with .float()."
-        )
+        advice = "Convert it first, e.g. with .float()."
+        raise TypeError(f"Interval needs a floating dtype, but {name} is {value.dtype}. {advice}")
     return value
 
 
@@ -168,12 +165,10 @@ def _readable(tensor: Tensor) -> bool:
 def _check_alike(a: Tensor, b: Tensor, names: tuple[str, str]) -> None:
     """Refuse tensors that differ in shape, dtype or device."""
     for what in ("shape", "dtype", "device"):
-        found = getattr(a, what), getattr(b, what)
-        if found[0] != found[1]:
-            shown = [tuple(f) if what == "shape" else f for f in found]
-            raise ValueError(
-                f"The {what}s differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}. Make them alike first."
-            )
+        one, two = getattr(a, what), getattr(b, what)
+        if one != two:
+            one, two = (tuple(one), tuple(two)) if what == "shape" else (one, two)
+            raise ValueError(f"The {what}s differ: {names[0]} has {one}, {names[1]} has {two}. Make them alike first.")
 
 
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:

@@ -89,10 +89,7 @@ def lower_entropy(
     contains subset sum, so no budget would do for many almost equal chord slopes, or hundreds of concentric intervals.
     Bounds are not checked. ``return_distribution`` adds a member that attains it (of several, any); ``return_gap``
     adds, last, by how many bits at most the minimum lies below the value: 0 means proven, to 1e-11 bits (to 1e-5 on a
-    device without float64).
-
-    Warns:
-        EntropyGapWarning: If a gap is not 0 and is not returned.
+    device without float64). A gap that is not 0 and not returned is an :class:`EntropyGapWarning`.
 
     Example:
         >>> bounds = torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])
@@ -136,9 +133,7 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
         EU = \overline q - \underline q
 
     Eq. (uncertaintiesInterval). Dimensionless, at most 1, the same when the classes are swapped; of reachable bounds.
-
-    Raises:
-        ValueError: If there are not exactly two classes.
+    Another number of classes is a ``ValueError``.
 
     Example:
         >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))

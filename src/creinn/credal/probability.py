@@ -30,10 +30,8 @@ def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> t
     is false. Logits [0, 0], [0, 2] give class 0 the interval [0.2689, 0.2689], and the member (0, 2) has 0.1192.
     ``"sound"`` is the exact range of softmax over the box: :math:`\overline a_j` replaces :math:`m_j` in
     :math:`\underline q_k`, and :math:`\underline a_j` in :math:`\overline q_k`. Both satisfy
-    :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. Logits are not checked.
-
-    Raises:
-        ValueError: If there are fewer than two classes, or the mode is not one of the two.
+    :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. Logits are not checked; fewer than two classes,
+    or another mode, are a ``ValueError``.
 
     Example:
         >>> interval_softmax(torch.tensor([0.0, -1.0, 1.0]), torch.tensor([1.0, 0.0, 3.0]))
@@ -90,9 +88,7 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[
 
     The set itself does not change. de Campos, Huete and Moral (1994); Eq. (ULP). A bound that would move by no more
     than rounding (four machine epsilons) stays: the gradient of the move would be noise divided by a tiny probability.
-
-    Raises:
-        ValueError: If no distribution fits, beyond rounding; ``check`` reads the data on the host to see that.
+    If no distribution fits, beyond rounding, that is a ``ValueError``; ``check`` reads the data on the host to see it.
 
     Example:
         >>> reachable(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))

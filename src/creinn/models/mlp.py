@@ -10,25 +10,13 @@ from creinn.numerics import at_least_one
 
 
 class MLP(torch.nn.Module):
-    """Linear, batch norm, ReLU, dropout per hidden layer, then a linear head; see :func:`mlp`."""
+    """Hidden layers, then a linear head; see :func:`mlp`."""
 
     config: dict[str, Any] | None
 
-    def __init__(
-        self, in_features: int, num_classes: int, hidden: Sequence[int], layers: Any, batch_norm: bool, dropout: float
-    ) -> None:
+    def __init__(self, body: torch.nn.Sequential, head: torch.nn.Module) -> None:
         super().__init__()
-        widths = [in_features, *hidden]
-        parts: list[torch.nn.Module] = []
-        for before, after in itertools.pairwise(widths):
-            parts.append(layers.Linear(before, after, bias=not batch_norm))
-            if batch_norm:
-                parts.append(layers.BatchNorm1d(after))
-            parts.append(layers.ReLU())
-            if dropout > 0:
-                parts.append(layers.Dropout(dropout))
-        self.body = torch.nn.Sequential(*parts)
-        self.head = layers.Linear(widths[-1], num_classes)
+        self.body, self.head = body, head
 
     def features(self, x: Any) -> Any:
         """What the head sees: ``(N, hidden[-1])``."""
@@ -47,7 +35,7 @@ def mlp(
     batch_norm: bool = True,
     dropout: float = 0.0,
 ) -> MLP:
-    """Build a multilayer perceptron.
+    """Build a multilayer perceptron: linear, batch norm, ReLU, dropout per hidden layer, then a linear head.
 
     Args:
         in_features: Number of inputs.
@@ -64,10 +52,15 @@ def mlp(
         >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape
         torch.Size([2, 3])
     """
+    widths = [in_features, *hidden]
     at_least_one(in_features=in_features, num_classes=num_classes)
-    hidden = tuple(hidden)
-    for index, width in enumerate(hidden):
-        at_least_one(**{f"hidden[{index}]": width})
+    at_least_one(**{f"hidden[{index}]": width for index, width in enumerate(widths[1:])})
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
-    return MLP(in_features, num_classes, hidden, layers, batch_norm, dropout)
+    parts: list[torch.nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        parts.append(layers.Linear(before, after, bias=not batch_norm))
+        parts += [layers.BatchNorm1d(after)] if batch_norm else []
+        parts.append(layers.ReLU())
+        parts += [layers.Dropout(dropout)] if dropout > 0 else []
+    return MLP(torch.nn.Sequential(*parts), layers.Linear(widths[-1], num_classes))

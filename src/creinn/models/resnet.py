@@ -86,14 +86,14 @@ class ResNet(torch.nn.Module):
         self.relu = layers.ReLU()
         self.maxpool = layers.Identity() if stem == "cifar" else layers.MaxPool2d(3, stride=2, padding=1)
         channels = width
-        self._stages = len(depths)
+        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))  # where a distance can be measured
         for stage, depth in enumerate(depths):
             blocks = []
             for index in range(depth):
                 stride = 2 if stage > 0 and index == 0 else 1
                 blocks.append(block(channels, width << stage, stride, layers, **block_arguments))
                 channels = (width << stage) * block.expansion
-            self.add_module(f"layer{stage + 1}", torch.nn.Sequential(*blocks))
+            self.add_module(self.stages[stage], torch.nn.Sequential(*blocks))
         self.avgpool = layers.AdaptiveAvgPool2d(1)
         self.flatten = layers.Flatten()
         self.fc = layers.Linear(channels, num_classes)
@@ -102,11 +102,6 @@ class ResNet(torch.nn.Module):
     def head(self) -> torch.nn.Module:
         """The last layer, from features to logits."""
         return self.fc
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Paths of the stages, where a distance from the training data can be measured."""
-        return tuple(f"layer{stage + 1}" for stage in range(self._stages))
 
     def features(self, x: Any) -> Any:
         """What the head sees: one average per channel, ``(N, channels)``."""

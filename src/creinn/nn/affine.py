@@ -46,11 +46,7 @@ class Linear(_Affine, torch.nn.Linear):
     """
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Map ``(..., in_features)`` to ``(..., out_features)``.
-
-        Raises:
-            ValueError: If the number of features is another.
-        """
+        """Map ``(..., in_features)`` to ``(..., out_features)``; another number of features is a ``ValueError``."""
         x = as_interval(x)
         self._check_features(x, -1, self.in_features)
         rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
@@ -62,11 +58,7 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
     """Convolution with interval weights; takes every argument of torch's."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Map ``(N, in_channels, ...)`` or ``(in_channels, ...)`` to the convolved intervals.
-
-        Raises:
-            ValueError: If the number of channels is another.
-        """
+        """Map ``(N, in_channels, ...)`` or ``(in_channels, ...)``; another number of channels is a ``ValueError``."""
         x = as_interval(x)
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
         batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)

@@ -71,10 +71,7 @@ def family_of(layer: torch.nn.Module) -> str | None:
 
 
 def arguments(layer: torch.nn.Module) -> dict[str, Any]:
-    """Constructor arguments of a known layer, read off its attributes; ``device`` and ``dtype`` are left out.
-
-    Raises:
-        ValueError: If the layer is not of a known family and class.
+    """Constructor arguments of a known layer, by its attributes, without ``device`` and ``dtype``; or a ``ValueError``.
 
     Example:
         >>> arguments(inn.MaxPool2d(3, stride=2))
@@ -116,17 +113,14 @@ def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Modu
     """The interval layer of the same class and arguments, of one of :data:`INTERVAL_FAMILIES`.
 
     Centres, statistics, device, dtype and training flag are those of ``layer``; radii are as in a new layer. A batch
-    norm is in paper mode and starts as the sound map: in eval mode its output is the exact image of the interval.
-
-    Raises:
-        ValueError: If ``layer`` is not a known layer of ``torch.nn``, or the family is not one of intervals.
+    norm is in paper mode and starts as the sound map: in eval mode its output is the exact image of the interval. What
+    is not a known layer of ``torch.nn``, or not a family of intervals, is a ``ValueError``.
     """
     if family_name not in INTERVAL_FAMILIES:
         raise ValueError(f"{family_name!r} is not a family of interval layers; choose 'interval' or 'relative'.")
     if family_of(layer) != "ordinary":
-        raise ValueError(
-            f"Only a known layer of torch.nn has an interval twin, got {type(layer).__module__}.{type(layer).__name__}."
-        )
+        found = f"{type(layer).__module__}.{type(layer).__name__}"
+        raise ValueError(f"Only a known layer of torch.nn has an interval twin, got {found}.")
     options = arguments(layer)
     if "inplace" in options:
         options["inplace"] = False  # both bounds may still be needed

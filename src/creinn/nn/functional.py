@@ -99,16 +99,13 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float |
 
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.cat``; tensors among intervals are points."""
-    return _home_of(tensors).cat(tensors, dim)
+    home: Any = interval if any(isinstance(tensor, Interval) for tensor in tensors) else torch
+    return home.cat(tensors, dim)
 
 
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.stack``; tensors among intervals are points."""
-    return _home_of(tensors).stack(tensors, dim)
-
-
-def _home_of(values: Sequence[Value]) -> Any:
-    return interval if any(isinstance(value, Interval) for value in values) else torch
+    return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
 
 
 # Arithmetic; also on entries of a shape. A tensor beside an interval is a point.

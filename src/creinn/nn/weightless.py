@@ -89,15 +89,11 @@ class _Maximum(torch.nn.Module):
     _pool: Callable[..., Any]
     _dims: int
 
-    @property
-    def return_indices(self) -> bool:
-        """Never."""
-        return False
-
-    @return_indices.setter
-    def return_indices(self, value: bool) -> None:
-        if value:
+    def _refuse_indices(self, wanted: bool) -> None:
+        if wanted:
             raise ValueError(f"{type(self).__name__} cannot return indices: the bounds differ in them.")
+
+    return_indices = property(lambda self: False, _refuse_indices)
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Pool both bounds; a maximum over infinite ones is NaN, for what has overflowed may be anything."""
