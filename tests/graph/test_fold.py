@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from creinn import models
 from creinn import nn as inn
-from creinn.graph.fold import FoldedNetwork, fold
-from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, Product, finish, sum_moments
+from creinn.graph.fold import FoldedFull, FoldedLayer, FoldedNetwork, FoldedRelative, Product, finish, fold, sum_moments
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 from creinn.nn import families as layers

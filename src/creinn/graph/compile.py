@@ -16,8 +16,7 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
 from creinn.classifier.network import find_head, recording
 from creinn.credal.credal_set import CredalSet
-from creinn.graph.fold import fold
-from creinn.graph.folded import Product
+from creinn.graph.fold import Product, fold
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 

@@ -1,26 +1,35 @@
 """A trained network as a graph of folded layers: the same bounds from fewer and larger operations, for inference.
 
 In: a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary one. Out: a copy of its graph. An
-affine interval layer, the batch norm and the ReLU behind it are one layer of :mod:`creinn.graph.folded`; a sum and its
-ReLU are one function; ordinary convolutions have their batch norm in their weights. What does nothing is left out.
+affine interval layer, the batch norm and the ReLU behind it are one :class:`FoldedLayer`: in eval mode every batch norm
+is affine in centre and in radius, so it goes into the rows of the block weight; between these layers both are one
+tensor. A sum and its ReLU are one function; ordinary convolutions have their batch norm in their weights.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+import torch.nn.functional as F
+from torch import Tensor, fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
-from creinn.graph.folded import FoldedFull, FoldedLayer, FoldedRelative, Product, sum_moments
 from creinn.graph.trace import GraphError, Traced, graph_module, trace
+from creinn.interval import Interval
 from creinn.nn import functional as functions
+from creinn.nn._operations import Biases
+from creinn.nn._product import block_bias, by_group, nonnegative_weight, on_blocks, widened
+from creinn.nn.activation import relu_
+from creinn.nn.affine import one_pixel
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.families import family_of, known_families
+from creinn.nn.families import arguments, build_layer, family_of, known_families
 from creinn.nn.parameters import IntervalParameters
-from creinn.nn.relative import RelativeParameters
+from creinn.nn.relative import RelativeParameters, valid_relative_radius
+from creinn.numerics import valid_radius, widen
+
+Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
 
 _IDLE = tuple(
     getattr(family, name) for family in (torch.nn, inn) for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
@@ -105,7 +114,7 @@ def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
     return found[index]
 
 
-def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
+def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
     """A convolution, and the batch norm behind it in its weights."""
     fused = copy.deepcopy(layer).eval()
     behind = _only_user(node, traced, _NORMS[layer.weight.ndim])
@@ -116,7 +125,7 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> Product:
     return Product(fused)
 
 
-def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced) -> FoldedLayer:
+def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced) -> "FoldedLayer":
     """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph.
 
     The general form is left out only where the folded one is made for every input there can be.
@@ -166,3 +175,155 @@ def _only_user(node: fx.Node, traced: Traced, kind: type[torch.nn.Module]) -> fx
 
 def _copied(layer: torch.nn.Module) -> torch.nn.Module:
     return layer if isinstance(layer, FoldedLayer | Product) else copy.deepcopy(layer).eval()
+
+
+# Folded layers.
+
+
+class FoldedLayer(torch.nn.Module):
+    """An affine interval layer with a batch norm, which has running statistics, and a ReLU behind it.
+
+    ``general`` are layer, norm and ReLU as they were, for inputs that the folded form is not made for, if any.
+    """
+
+    _fold: Callable[[IntervalParameters, Maps | None], None]
+    _product: Callable[[Interval], Tensor]  # (N, 2, O, ...) after the norm's maps, in memory that nothing else uses
+
+    def __init__(
+        self, layer: IntervalParameters, norm: IntervalBatchNorm | None, relu: bool, general: torch.nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.relu = relu
+        self.magnitude = norm is not None and norm.mode == "paper"
+        self.general = general
+        self._ndim = layer.weight.ndim
+        with torch.no_grad():
+            self._fold(layer, None if norm is None else norm.eval_maps())
+
+    def forward(self, x: Interval) -> Interval:
+        """Map a batch of intervals."""
+        if self.general is not None and not self._takes(x):
+            return self.general(x)
+        return finish(self._product(x), self.magnitude, self.relu)
+
+    def _takes(self, x: Interval) -> bool:
+        return x.ndim == self._ndim
+
+
+class FoldedFull(FoldedLayer):
+    """Full radii: one block product for intervals known to be ``>= 0``, two products for points."""
+
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
+        self.groups: int = getattr(layer, "groups", 1)
+        block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
+        (center, radius), biases = _normed(block.chunk(2), layer._biases(), maps)
+        self.block = _ordinary(layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2)
+
+    def _takes(self, x: Interval) -> bool:
+        return super()._takes(x) and (x.is_point or x.nonnegative)
+
+    def _product(self, x: Interval) -> Tensor:
+        if not x.is_point:
+            return on_blocks(self.block, x.moments, self.groups)
+        layer = self.block.layer
+        weight, bias = layer.weight, layer.bias
+        columns = weight[:, : weight.shape[1] // 2]  # those of the input's centre
+        center, radius = (t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1))
+        shifts = (None, None) if bias is None else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
+        operation = F.linear if isinstance(layer, torch.nn.Linear) else layer._conv_forward
+        products = (operation(x.lower, center, shifts[0]), operation(x.lower.abs(), radius, shifts[1]))
+        return torch.cat(products, 1).unflatten(1, (2, -1))
+
+
+class FoldedRelative(FoldedLayer):
+    """Relative radii: two products, for inputs of any kind."""
+
+    relative_radius: Tensor
+
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
+        assert isinstance(layer, RelativeParameters)
+        weight = widen(layer.weight)
+        weights, biases = _normed((weight, weight.abs()), layer._biases(), maps)
+        self.center, self.radius = (_ordinary(layer, w, b) for w, b in zip(weights, biases, strict=True))
+        relative = valid_relative_radius(layer.relative_radius).clone()
+        self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
+
+    def _product(self, x: Interval) -> Tensor:
+        center, radius = widened(x, self.relative_radius)
+        return torch.cat((self.center(center), self.radius(radius)), 1).unflatten(1, (2, -1))
+
+
+class Product(torch.nn.Module):
+    """An ordinary affine layer for inference; one that gives one pixel is a matrix product (:func:`one_pixel`)."""
+
+    cropped: Tensor
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+        self.sizes: tuple[int, ...] | None = None  # of the images that the cropped weight is for
+        self.register_buffer("cropped", None)
+        self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
+        self._pointwise = self._is_conv and all(size == 1 for size in layer.kernel_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the layer gives."""
+        layer, sizes = self.layer, tuple(x.shape[2:])
+        window = one_pixel(layer, sizes) if self._pointwise or (self._is_conv and sizes == self.sizes) else None
+        if window is None:
+            return layer(x)
+        weight = layer.weight.flatten(1) if self._pointwise else self.cropped
+        y = F.linear(x[(..., *window[1])].flatten(1), weight, layer.bias)
+        return y.view(*y.shape, *(1,) * len(sizes))
+
+    def prepare(self, sizes: tuple[int, ...]) -> None:
+        """Keep the weights that images of these sizes need, if one pixel comes out and padding meets the others."""
+        window = one_pixel(self.layer, sizes) if self._is_conv and not self._pointwise else None
+        if window is not None:
+            self.cropped, self.sizes = self.layer.weight[(..., *window[0])].flatten(1).clone(), sizes
+
+
+def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
+    """Intervals from centre and radius ``(N, 2, C, ...)``, changed in place: the radius's magnitude, then ReLU.
+
+    Example:
+        >>> x = finish(torch.tensor([[[1.0, 1.0, -3.0], [-0.5, 3.0, 1.0]]]), magnitude=True, relu=True)
+        >>> x.lower, x.upper   # of [0.5, 1.5], [-2, 4], [-4, -2]
+        (tensor([[0.5000, 0.0000, 0.0000]]), tensor([[1.5000, 4.0000, 0.0000]]))
+    """
+    if magnitude:
+        moments.select(1, 1).abs_()
+    return Interval._of_moments(relu_(moments) if relu else moments, nonnegative or relu)
+
+
+def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
+    """``input + other`` and maybe its ReLU; of two intervals of one shape, by centre and radius. Also on sizes."""
+    if isinstance(input, Interval) and isinstance(other, Interval) and not (input.is_point or other.is_point):
+        a, b = input.moments, other.moments
+        if a.shape == b.shape and a.ndim > 2:
+            return finish(a + b, False, relu, input.nonnegative and other.nonnegative)
+    total = functions.add(input, other)
+    return functions.relu(total) if relu else total
+
+
+def _normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:
+    """Rows and biases of centre and radius with the norm multiplied into them."""
+    if maps is None:
+        return weights, biases
+    weights = [w * s.view(-1, *(1,) * (w.ndim - 1)) for w, s in zip(weights, maps[0], strict=True)]
+    center, radius = (t if b is None else b * s + t for b, s, t in zip(biases, *maps, strict=True))
+    return weights, (center, radius)
+
+
+def _ordinary(layer: IntervalParameters, weight: Tensor, bias: Tensor | None, times: int = 1) -> Product:
+    """The ordinary layer of the same kind with this weight and bias, over ``times`` as many channels."""
+    options = {**arguments(layer), "bias": bias is not None}
+    for name in ("in_features", "out_features", "in_channels", "out_channels"):
+        if name in options:
+            options[name] *= times
+    with torch.device("meta"):
+        ordinary: Any = build_layer("ordinary", type(layer).__name__, options)
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None:
+            setattr(ordinary, name, torch.nn.Parameter(value.to(layer.weight.dtype), requires_grad=False))
+    return Product(ordinary)
