@@ -45,10 +45,10 @@ def interval_affine(
         factors = OfNonnegative(operation.groups)
         return Interval._of_moments(moments_of(operation, factors, biases, x.moments, center, radius))
     radius = valid_radius(radius)
-    return _intersection(
-        _sign_split(operation, x, center - radius, center + radius, biases),
-        _midpoint_radius(operation, x, center, radius, biases),
-    )
+    one = _sign_split(operation, x, center - radius, center + radius, biases)
+    two = _midpoint_radius(operation, x, center, radius, biases)
+    lower, upper = torch.maximum(one.lower, two.lower), torch.minimum(one.upper, two.upper)
+    return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))  # in order, if rounding parted them
 
 
 def relative_affine(
@@ -219,13 +219,6 @@ def _midpoint_radius(operation: Operation, x: Interval, center: Tensor, radius: 
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
     return Interval._of_moments(torch.stack((mid, rad), 1))
-
-
-def _intersection(x: Interval, y: Interval) -> Interval:
-    """The common part of two enclosures of the same set; ordered even if rounding parted them."""
-    lower = torch.maximum(x.lower, y.lower)
-    upper = torch.minimum(x.upper, y.upper)
-    return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
 
 
 # Centres and radii as blocks of channels.
