@@ -64,7 +64,7 @@ class _AllSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _AllSum.apply(gradient)  # type: ignore[no-any-return]
+        return _AllSum.apply(gradient)
 
 
 def gather(value: T) -> list[T]:

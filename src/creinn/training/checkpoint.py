@@ -7,6 +7,7 @@ A run goes on only where model, data and settings are those of the checkpoint, w
 import dataclasses
 import json
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import ndiff
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor
 
 from creinn.files import read_tensors, write_bytes, write_tensors
+from creinn.ranks import world
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Rows
+from creinn.training.distributed import check_alike
 
 Row = dict[str, float | None]
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
@@ -118,7 +121,8 @@ class RunFiles:
     ) -> None:
         self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
         self._folder = None if config.directory is None else Path(config.directory)
-        self._fingerprint = {} if self._folder is None else _fingerprint(model, config, *data)
+        self._fingerprint = {} if self._folder is None and world() == 1 else _fingerprint(model, config, *data)
+        check_alike(self._fingerprint)
         self._best: Checkpoint | None = None
         self._unwritten: dict[str, Checkpoint] = {}
 
@@ -201,8 +205,12 @@ class RunFiles:
 def _fingerprint(
     model: torch.nn.Module, config: TrainConfig, train: Rows, val: Rows | None, augment: Augment | None
 ) -> dict[str, Any]:
-    """What must be the same for a run to go on: architecture, settings that matter, data; all plain JSON."""
+    """What must be the same for a run to go on: architecture, settings that matter, data; all plain JSON.
+
+    Of ``batch_size`` that is what all ranks take together. Their number, also there, may be another.
+    """
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
+    settings["batch_size"] *= world()
     return {
         "architecture": _text(model).splitlines(),
         "weights": [f"{name} {value.dtype} {list(value.shape)}" for name, value in model.state_dict().items()],
@@ -210,6 +218,7 @@ def _fingerprint(
         "train_data": train.digest(),
         "val_data": None if val is None else val.digest(),
         "augment": None if augment is None else getattr(augment, "__qualname__", None) or _text(augment),
+        "ranks": world(),
     }
 
 
@@ -221,6 +230,7 @@ def _check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Pa
             changed = next((line for line in ndiff(found[part], expected[part]) if line[0] in "-+"), "")
             where = "is only in the checkpoint" if changed.startswith("-") else "is not in the checkpoint"
             raise ValueError(f"{path} belongs to another {part}: {changed[2:].strip()!r} {where}. {advice}")
+    ranks = found.get("ranks", 1), expected["ranks"]
     defaults = dataclasses.asdict(TrainConfig())  # of settings that did not exist when the checkpoint was written
     data = ("train_data", "val_data", "augment")
     before = defaults | found["settings"] | {name: found[name] for name in data}
@@ -228,7 +238,11 @@ def _check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Pa
     for name in {**found["settings"], **now}:
         old, new = before.get(name), now.get(name)
         if old != new:
-            raise ValueError(f"{path} was written with {name}={old}, but now {name}={new}. {advice}")
+            of = " in the batches of all ranks together" if name == "batch_size" and ranks != (1, 1) else ""
+            raise ValueError(f"{path} was written with {name}={old}, but now {name}={new}{of}. {advice}")
+    if ranks[0] != ranks[1]:
+        found_, now_ = (f"{count} rank{'s' * (count > 1)}" for count in ranks)
+        warnings.warn(f"{path} was written on {found_} and goes on on {now_}: equal up to rounding only.", stacklevel=2)
 
 
 def _text(value: Any) -> str:

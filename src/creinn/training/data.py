@@ -7,12 +7,14 @@ the seed and the epoch alone; the batches of a DataLoader and the order of a str
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from creinn.classifier.base import Inputs
 from creinn.classifier.inputs import (
@@ -30,6 +32,7 @@ from creinn.classifier.inputs import (
 from creinn.data.dataset import Dataset
 from creinn.interval import Interval
 from creinn.numerics import first_index
+from creinn.ranks import all_sum, rank, world
 
 Augment = Callable[[Any, torch.Generator], Any]
 
@@ -65,6 +68,9 @@ class Rows:
             data = data.tensors
         self._pair: tuple[Inputs, Tensor] | None = None  # in memory, or memory maps
         self._is_stream = isinstance(data, DataLoader | IterableDataset)
+        self._is_split = isinstance(
+            getattr(data, "sampler", None), DistributedSampler
+        )  # each rank has its part already
         if isinstance(data, tuple | list) and len(data) in (2, 3):
             inputs = as_rows(data[0]) if is_mapped(data[0]) else self._check_inputs(data[0])
             self._pair = inputs, as_classes(data[1], num_classes, name)
@@ -97,15 +103,25 @@ class Rows:
 
     def class_counts(self) -> Tensor:
         """Rows of each class ``(K,)``, in one pass over what is not in memory."""
-        labels = [self._pair[1]] if self._pair is not None else (batch.y for batch in self.in_order(1024))
-        counts = [torch.bincount(y.cpu(), minlength=self._num_classes) for y in labels]
-        if not counts:
+        if self._pair is not None:
+            return torch.bincount(self._pair[1].cpu(), minlength=self._num_classes)
+        counts = torch.zeros(self._num_classes, dtype=torch.long, device=self._like.device)
+        for batch in self.in_order(1024):
+            counts += torch.bincount(batch.y, minlength=self._num_classes)
+        counts = all_sum(counts).cpu()
+        if not counts.any():
             raise ValueError(f"{self._name} is empty.")
-        return torch.stack(counts).sum(0)
+        return counts
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """All rows, first to last."""
-        for batch in self._batches(batch_size, lambda rows: torch.arange(rows).split(batch_size)):
+        """All rows, first to last; on several ranks each gets a part of them."""
+        if self._is_stream:
+            alternate = (0, 1) if self._is_split else (rank(), world())
+            read: Iterator[Any] = islice(self._read_stream(batch_size), alternate[0], None, alternate[1])
+        else:
+            rows = own_share(torch.arange(len(self._data)))
+            read = self._read(rows.split(batch_size) if len(rows) else ())
+        for batch in self._batches(read):
             if self.in_memory is None:  # in training, where a failed step is explained, no batch waits for this
                 self._check_finite(batch.x, int(batch.rows[0]))
             yield batch
@@ -116,10 +132,17 @@ class Rows:
         return batches if self.in_memory is None else iter(batches)
 
     def shuffled(self, batch_size: int, seed: int, augment: Augment | None = None) -> Iterator[Batch]:
-        """All rows in an order that the seed decides, as it does the augmentation; those of a stream in its own."""
-        generator = torch.Generator(self._like.device).manual_seed(seed)
-        order = torch.Generator().manual_seed(seed)
-        for batch in self._batches(batch_size, lambda rows: shuffled(rows, batch_size, order)):
+        """All rows in an order that the seed decides, as it does the augmentation; those of a stream in its own.
+
+        On several ranks each gets its share of every batch, and augments it in its own way.
+        """
+        generator = torch.Generator(self._like.device).manual_seed(seed + rank())
+        if self._is_stream:
+            read: Iterator[Any] = map(self._own_rows, self._read_stream(batch_size))
+        else:
+            order = shuffled(len(self._data), batch_size, torch.Generator().manual_seed(seed))
+            read = self._read([own_share(rows) for rows in order])
+        for batch in self._batches(read):
             yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
 
     def digest(self) -> str:
@@ -139,10 +162,9 @@ class Rows:
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor | Interval) else shape
         return f"{len(self._data)} rows of shape {shape}, checksum {code:08x}"
 
-    def _batches(self, batch_size: int, order: Callable[[int], Sequence[Tensor]]) -> Iterator[Batch]:
-        """Batches of the row numbers that ``order`` gives for so many rows, or those of the stream."""
+    def _batches(self, read: Iterator[tuple[Tensor, Inputs, Tensor]]) -> Iterator[Batch]:
+        """Batches of what was read, checked unless that was done before, where the model is."""
         device, dtype = self._like.device, self._like.dtype
-        read = self._read_stream(batch_size) if self._is_stream else self._read(order(len(self._data)))
         for index, x, y in read:
             if self.in_memory is None:
                 x, y = as_inputs(x), as_classes(y, self._num_classes, self._name)
@@ -160,10 +182,10 @@ class Rows:
         yield from ((index, *self._checked(batch)) for index, batch in zip(order, loader, strict=True))
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """The same of a stream; a last batch of a single row joins the one before it, for batch norm needs two."""
+        """The same of a stream; a last batch of a single row, or fewer than ranks, joins the one before it."""
         first, waiting = 0, None
         for batch in map(self._checked, self._loader(batch_size)):
-            if waiting is not None and len(batch[1]) == 1:
+            if waiting is not None and len(batch[1]) < max(2, world()):
                 batch = joined([waiting, batch])
             elif waiting is not None:
                 yield torch.arange(first, first + len(waiting[1])), *waiting
@@ -172,6 +194,16 @@ class Rows:
         if waiting is None:
             raise ValueError(f"{self._name} is empty. A stream must give its rows anew in each epoch.")
         yield torch.arange(first, first + len(waiting[1])), *waiting
+
+    def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
+        """This rank's share of a batch of a stream."""
+        rows, x, y = batch
+        if world() == 1 or self._is_split:
+            return batch
+        if len(rows) < world():
+            raise ValueError(f"{self._name} gave a batch of {len(rows)} rows for {world()} ranks; each needs one.")
+        own = own_share(torch.arange(len(rows)))
+        return rows[own], take(as_inputs(x), own), y[own]
 
     def _loader(self, batch_size: int) -> Any:
         is_loader = isinstance(self._data, DataLoader)
@@ -209,14 +241,21 @@ class Rows:
 def shuffled(rows: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
     """Row numbers of each batch of one epoch; a last batch of a single row joins the one before it.
 
+    So does one of fewer rows than there are ranks, for each needs one.
+
     Example:
         >>> [len(batch) for batch in shuffled(7, 3, torch.Generator())]
         [3, 4]
     """
     batches = list(torch.randperm(rows, generator=generator).split(batch_size))
-    if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
+    if len(batches) > 1 and len(batches[-1]) < max(2, world()) and batch_size > 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
+
+
+def own_share(rows: Tensor) -> Tensor:
+    """This rank's part of row numbers; parts differ by one row at most."""
+    return rows.tensor_split(world())[rank()]
 
 
 def _has_rows(data: Any) -> bool:

@@ -4,10 +4,12 @@ Adam on the model's loss, with the radii of a CreINN projected onto ``>= 0`` aft
 """
 
 import math
+import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,13 +22,14 @@ from creinn.classifier.base import Classifier, Prediction, evaluating
 from creinn.credal.credal_set import CredalSet
 from creinn.nn import BatchNorm1d
 from creinn.numerics import weight_per_row
+from creinn.ranks import all_sum, alone, from_first, gather, rank, world
 from creinn.training.checkpoint import History, Row, RunFiles, is_out_of_patience
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, Rows
 from creinn.training.diagnose import Guard, explain_failure
+from creinn.training.distributed import Pace, norms_over_ranks, replicated, telling_lost_ranks
 from creinn.training.start import derived_seed, own_randomness, seed_everything, start_training, training_only
 
-REFRESH_SECONDS = 0.5  # how often the host asks the device for numbers
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
 
 
@@ -42,6 +45,14 @@ def fit(
     With ``config.directory`` a run that was killed or interrupted by Ctrl-C at any moment goes on from its last
     checkpoint when ``fit`` is called with the same arguments, or more epochs, again, and ends with the weights that it
     would have had anyway: bit for bit on the same machine, with the same torch, number of threads and order of data.
+
+    Inside a process group of torch, as torchrun starts it, the ranks train together. Each calls ``fit`` with the same
+    arguments and takes its share of every batch, which has ``config.batch_size`` rows *per rank*; batch norms see the
+    whole batch. So two ranks with batches of 32 take the steps of one with 64, up to rounding, unless these depend on
+    more than gradients of a mean over rows: dropout, augmentation and sampled weights draw other numbers on each rank,
+    ``loss="bounds"`` chooses the hardest rows of each, and a last batch with fewer rows than ranks joins the one before
+    it. Only rank 0 writes files and shows progress. All ranks end with the same model. Such a run can go on on another
+    number of ranks, if the batches of all together are as large as before; it is then the same up to rounding only.
 
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
@@ -64,7 +75,8 @@ def fit(
         ValueError: If data or settings do not fit (``train="radii"`` needs radii), the network gives no logits, or the
             directory holds the checkpoint of another run.
         FloatingPointError: If the loss or its gradient is NaN or infinite; the message says where it began.
-        OSError: If a checkpoint cannot be written; the one before it is intact.
+        OSError: If a checkpoint cannot be written; the one before it is intact. Also, as ``ConnectionError``, if
+            another rank is lost.
     """
     config = TrainConfig() if config is None else config
     _check_model(model)
@@ -74,96 +86,116 @@ def fit(
     val = None if val_data is None else Rows(val_data, model.num_classes, like, "val_data", config.workers)
     _check_plan(model, train, val, config)
     _set_class_weights(config, model.num_classes, like, train, val)
-    steps = train.steps(config.batch_size)  # None: not known before the first epoch ends
+    batch_size = config.batch_size * world()
+    steps = train.steps(batch_size)  # None: not known before the first epoch ends
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
     scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
-
-    def forward(batch: Batch) -> tuple[Prediction, Tensor]:
-        with half if config.mixed_precision else nullcontext():
-            prediction = model(batch.x)
-            return prediction, model.loss(prediction, batch.y, batch.weight)
+    forward = _Forward(model, half if config.mixed_precision else nullcontext())
 
     def validate() -> Row:
         if val is None:
             return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
-        running = _Running(device)
+        sums = _no_sums(device)
         with evaluating(model), torch.no_grad():
             for batch in val.in_order(config.batch_size):
-                running.add(*forward(batch), batch.y, batch.weight)
-        return running.means("val_")
+                sums += _sums(batch, *forward(batch))
+        return _means(all_sum(sums), "val_")
 
-    with training_only(model, config.train), own_randomness(device, config.deterministic):
-        seed_everything(derived_seed(config.seed, 0))
-        model.before_training(train.labelled(config.batch_size), config.epochs)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.Adam(trained, config.learning_rate, fused=True)
-        files = RunFiles(config, model, optimizer, scaler, (train, val, augment))
-        rows = files.resume()
+    def explain(epoch: int, failed: int, last: Batch) -> str:
+        seed = derived_seed(config.seed, epoch)
+        seed_everything(seed)  # a DataLoader takes its order from torch's generator
+        return explain_failure(
+            model, forward, next(islice(train.shuffled(batch_size, seed, augment), failed - 1, None), last)
+        )
 
-        def look(epoch: int, batch: Batch, guard: Guard, running: _Running) -> None:
-            """Stop if a step failed; show the others."""
-            if (failed := guard.failed_step()) is not None:
-                seed = derived_seed(config.seed, epoch)
-                seed_everything(seed)  # a DataLoader takes its order from torch's generator
-                batches = train.shuffled(config.batch_size, seed, augment)
-                cause = explain_failure(model, forward, next(islice(batches, failed - 1, None), batch))
-                where = f"epoch {epoch}, step {failed}" + ("" if steps is None else f" of {steps}")
-                raise FloatingPointError(
-                    f"The loss or its gradient is NaN or infinite at {where}. {cause} The model still has the weights "
-                    "from before that step. A smaller learning rate or smaller radii may help."
-                )
-            bar.set_postfix(_shown(model, running.means()), refresh=False)
+    def look(epoch: int, batch: Batch, guard: Guard, sums: Tensor) -> None:
+        """Stop if a step failed; show the others."""
+        if (failed := guard.failed_step()) is not None:
+            cause = from_first(partial(explain, epoch, failed, batch))
+            where = f"epoch {epoch}, step {failed}" + ("" if steps is None else f" of {steps}")
+            raise FloatingPointError(
+                f"The loss or its gradient is NaN or infinite at {where}. {cause} The model still has the weights "
+                "from before that step. A smaller learning rate or smaller radii may help."
+            )
+        bar.set_postfix(_shown(model, _means(sums)), refresh=False)
 
-        interrupted = False
-        total = None if steps is None else steps * config.epochs
-        bar = tqdm(total=total, initial=(steps or 0) * len(rows), disable=not config.progress, unit="step")
-        try:
-            for epoch in range(len(rows) + 1, config.epochs + 1):
-                if is_out_of_patience(rows, config.patience):
-                    break
-                started = shown = time.perf_counter()
-                rate, seed = config.learning_rate_at(epoch - 1), derived_seed(config.seed, epoch)
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-                seed_everything(seed)
-                guard, running = Guard(optimizer, device), _Running(device)
-                start_training(model, config.train)
-                bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
-                before = bar.n
-                for step, batch in enumerate(train.shuffled(config.batch_size, seed, augment), 1):
-                    if step == 1:
-                        model.check_network(batch.x)
-                    prediction, loss = forward(batch)
-                    optimizer.zero_grad()
-                    scaler.scale(loss).backward()
-                    # Under a scaler infinite gradients are part of the method: it skips those steps itself.
-                    watched = [] if scaler.is_enabled() else [p.grad for p in model.parameters() if p.grad is not None]
-                    guard.watch(step, loss, watched)
-                    scaler.step(optimizer)
-                    scaler.update()
-                    model.after_step()
-                    running.add(prediction, loss, batch.y, batch.weight)
-                    if time.perf_counter() - shown > REFRESH_SECONDS:
-                        shown = time.perf_counter()
-                        look(epoch, batch, guard, running)
-                        bar.update(before + step - bar.n)
-                look(epoch, batch, guard, running)
-                bar.update(before + step - bar.n)
-                steps, bar.total = step, bar.n + step * (config.epochs - epoch)
-                numbers = running.means() | validate()
-                seconds = time.perf_counter() - started
-                rows.append({"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds})
-                files.epoch_ended(rows)
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            bar.close()
+    def finish() -> None:
         files.ended(interrupted)
         model.eval()
         if not interrupted:
             seed_everything(derived_seed(config.seed, config.epochs + 1))
             held_out = None if val is None else val.labelled(config.batch_size)
             model.after_training(train.labelled(config.batch_size), held_out)
+
+    with (
+        training_only(model, config.train),
+        own_randomness(device, config.deterministic),
+        telling_lost_ranks(config.directory is not None),
+        Pace(device) as pace,
+    ):
+        seed_everything(derived_seed(config.seed, 0))
+        with alone():  # every rank looks at all data
+            model.before_training(train.labelled(batch_size), config.epochs)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.Adam(trained, config.learning_rate, fused=True)
+        files = RunFiles(config, model, optimizer, scaler, (train, val, augment))
+        rows = from_first(files.resume)
+        network = replicated(forward, optimizer, scaler)
+        interrupted, hidden = False, rank() > 0 or not config.progress
+        in_all = None if steps is None else steps * config.epochs
+        bar = tqdm(total=in_all, initial=(steps or 0) * len(rows), disable=hidden, unit="step")
+        try:
+            for epoch in range(len(rows) + 1, config.epochs + 1):
+                if is_out_of_patience(rows, config.patience):
+                    break
+                started = time.perf_counter()
+                rate, seed = config.learning_rate_at(epoch - 1), derived_seed(config.seed, epoch)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                seed_everything(seed)
+                guard, sums = Guard(optimizer, device), _no_sums(device)
+                start_training(model, config.train)
+                bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
+                before = bar.n
+                for step, batch in enumerate(train.shuffled(batch_size, seed, augment), 1):
+                    if step == 1:
+                        model.check_network(batch.x)
+                        if rank() > 0:  # only now: a DataLoader has taken its order, which is that of all ranks
+                            seed_everything(derived_seed(config.seed, epoch, rank()))
+                    with norms_over_ranks():
+                        prediction, loss = network(batch)
+                        own = _sums(batch, prediction, loss)
+                        total = all_sum(own)
+                        if world() > 1:  # so that the mean of the ranks' gradients is that of the whole batch
+                            loss = loss * (world() * own[0] / total[0]).to(loss.dtype)
+                        optimizer.zero_grad()
+                        scaler.scale(loss).backward()
+                    sums += total
+                    # Under a scaler infinite gradients are part of the method: it skips those steps itself.
+                    watched = [] if scaler.is_enabled() else [p.grad for p in model.parameters() if p.grad is not None]
+                    guard.watch(step, total[1], watched)
+                    scaler.step(optimizer)
+                    scaler.update()
+                    model.after_step()
+                    if pace.is_due():
+                        look(epoch, batch, guard, sums)
+                        bar.update(before + step - bar.n)
+                look(epoch, batch, guard, sums)
+                bar.update(before + step - bar.n)
+                steps, bar.total = step, bar.n + step * (config.epochs - epoch)
+                numbers = _means(sums) | validate()
+                seconds = time.perf_counter() - started
+                row = {"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds}
+                rows.append(gather(row)[0])
+                from_first(lambda: files.epoch_ended(rows))
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            bar.close()
+        from_first(finish)
+        if world() > 1:
+            model.load_state_dict(from_first(model.state_dict))
+            model.eval()
     return History(tuple(rows), interrupted)
 
 
@@ -193,9 +225,11 @@ def fit_members(
 
 
 def choose_device(name: str) -> torch.device:
-    """The torch device of that name, if it can be used; ``"auto"`` is a GPU if there is one."""
+    """The torch device of that name, if it can be used; ``"auto"`` is a GPU if there is one. Each rank has its own."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name == "cuda" and world() > 1:
+        name = f"cuda:{os.environ.get('LOCAL_RANK', rank() % torch.cuda.device_count())}"
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -205,28 +239,42 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-class _Running:
-    """Loss, accuracy and mean width over batches, summed on the device so that no step waits for a number."""
+class _Forward(torch.nn.Module):
+    """Prediction and loss of a batch, as one module, which is what ranks have replicas of."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._sums = torch.zeros(4, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
-        self._rows = 0
+    def __init__(self, model: Classifier, precision: AbstractContextManager[Any]) -> None:
+        super().__init__()
+        self.model, self._precision = model, precision
 
-    @torch.no_grad()
-    def add(self, prediction: Prediction, loss: Tensor, target: Tensor, weight: Tensor | None) -> None:
-        """Add a batch; ``weight`` is that of the loss, whose mean is weighted by it."""
-        rows = len(target)
-        mass = torch.full_like(self._sums[0], rows) if weight is None else weight_per_row(weight, target).sum()
-        correct = (prediction.label == target).sum()
-        width = rows * prediction.width.mean() if isinstance(prediction, CredalSet) else torch.full_like(mass, math.nan)
-        self._sums += torch.stack([x.to(self._sums.dtype) for x in (mass, loss * mass, correct, width)])
-        self._rows += rows
+    def forward(self, batch: Batch) -> tuple[Prediction, Tensor]:
+        with self._precision:
+            prediction = self.model(batch.x)
+            return prediction, self.model.loss(prediction, batch.y, batch.weight)
 
-    def means(self, prefix: str = "") -> Row:
-        """Means over all rows so far; waits for the device. What is not finite or does not apply is ``None``."""
-        mass, loss, correct, width = self._sums.tolist()
-        values = {"loss": loss / mass, "accuracy": correct / self._rows, "width": width / self._rows}
-        return {prefix + name: value if math.isfinite(value) else None for name, value in values.items()}
+
+@torch.no_grad()
+def _sums(batch: Batch, prediction: Prediction, loss: Tensor) -> Tensor:
+    """Sums over a batch, on the device so that no step waits for a number: weights, losses, hits, widths and rows.
+
+    The mean of the loss is weighted by ``batch.weight``.
+    """
+    like = _no_sums(loss.device)[0]
+    rows = torch.full_like(like, len(batch.y))
+    mass = rows if batch.weight is None else weight_per_row(batch.weight, batch.y).sum()
+    correct = (prediction.label == batch.y).sum()
+    width = rows * prediction.width.mean() if isinstance(prediction, CredalSet) else torch.full_like(like, math.nan)
+    return torch.stack([x.to(like) for x in (mass, loss * mass, correct, width, rows)])
+
+
+def _no_sums(device: torch.device) -> Tensor:
+    return torch.zeros(5, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+
+
+def _means(sums: Tensor, prefix: str = "") -> Row:
+    """Means over all rows so far; waits for the device. What is not finite or does not apply is ``None``."""
+    mass, loss, correct, width, rows = sums.tolist()
+    values = {"loss": loss / mass, "accuracy": correct / rows, "width": width / rows}
+    return {prefix + name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None) -> None:
@@ -264,7 +312,10 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
         raise ValueError("keep='best' needs val_data: the best weights are those of the least validation loss.")
     norms = (torch.nn.BatchNorm1d, BatchNorm1d)
     count = train.count()
-    if count is not None and min(count, config.batch_size) == 1 and any(isinstance(p, norms) for p in model.modules()):
+    if count is not None and count < world():
+        raise ValueError(f"train_data has {count} rows for {world()} ranks; each needs one at least.")
+    smallest = None if count is None else min(count, config.batch_size * world())
+    if smallest == 1 and any(isinstance(part, norms) for part in model.modules()):
         found = "train_data has a single row" if count == 1 else "batch_size is 1"
         raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
 

@@ -1,6 +1,6 @@
 """How a run starts: its random numbers, and the parts that it trains.
 
-Randomness is a function of the seed and the epoch alone, so that no state of a generator needs to be kept.
+Randomness is a function of the seed, the epoch and the rank alone, so that no state of a generator needs to be kept.
 """
 
 import random
@@ -15,9 +15,9 @@ from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters
 
 
-def derived_seed(seed: int, epoch: int) -> int:
-    """A seed for one epoch of a run; different for every pair of arguments."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
+    """A seed for one epoch of a run on one rank; different for all different arguments."""
+    return int(np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def seed_everything(seed: int) -> None:
