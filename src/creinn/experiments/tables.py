@@ -92,10 +92,8 @@ def read_studies(directory: Path) -> list[Study]:
         settings, arms = manifest["experiment"], list(dict.fromkeys(e.arm for e in entries if e.arm is not None))
         studies.append(Study(settings["name"], settings["methods"], arms, settings, manifest, entries))
     if not studies:
-        raise ValueError(
-            f"{directory} holds no results: there is no file in it that ends with {PACKED}. Give the folder that was "
-            f"--out of creinn experiment run."
-        )
+        advice = "Give the folder that was --out of creinn experiment run."
+        raise ValueError(f"{directory} holds no results: there is no file in it that ends with {PACKED}. {advice}")
     return studies
 
 

@@ -140,14 +140,8 @@ def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure
         spreads = (value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values())
         means, deviations = zip(*spreads, strict=True)
         whiskers = {"array": [std or 0.0 for std in deviations], "visible": any(std is not None for std in deviations)}
-        drawing.add_bar(
-            x=list(by_shift),
-            y=means,
-            name=model,
-            error_y={**whiskers, "thickness": 1, "color": FAINT},
-            hovertemplate="%{x}: %{y:.3f}",
-            marker={"color": color(number)},
-        )
+        look = {"error_y": {**whiskers, "thickness": 1, "color": FAINT}, "marker": {"color": color(number)}}
+        drawing.add_bar(x=list(by_shift), y=means, name=model, hovertemplate="%{x}: %{y:.3f}", **look)
     said = {"annotation_text": "no change", "annotation_position": "top left"}
     return drawing.add_hline(y=1.0, line={"color": FAINT, "dash": "dot"}, **said)
 
@@ -225,10 +219,9 @@ def simplex(
     """
     shape = tuple(credal_set.lower.shape)
     if shape != (3,) or len(names) != 3:
-        raise ValueError(
-            f"The simplex shows one set of three named classes, but the bounds have shape {shape} and there are "
-            f"{len(names)} names. Pick one row, and merge classes with coarsen()."
-        )
+        found = f"the bounds have shape {shape} and there are {len(names)} names"
+        advice = "Pick one row, and merge classes with coarsen()."
+        raise ValueError(f"The simplex shows one set of three named classes, but {found}. {advice}")
     axes = {f"{axis}axis": {"title_text": name} for axis, name in zip("abc", names, strict=True)}
     drawing = figure(height=height, ternary={"sum": 1, **axes}, margin={"l": 60, "r": 60, "t": 40, "b": 45})
 

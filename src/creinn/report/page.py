@@ -138,10 +138,8 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> M
     """
     bounds = [as_numpy(values).astype(float) for values in (lower, upper, point)]
     if len(names) == 0 or any(values.shape != (len(names),) for values in bounds):
-        raise ValueError(
-            f"Bars need one lower bound, upper bound and point per class, but the shapes are "
-            f"{', '.join(str(values.shape) for values in bounds)} for {len(names)} classes."
-        )
+        found = f"the shapes are {', '.join(str(values.shape) for values in bounds)} for {len(names)} classes"
+        raise ValueError(f"Bars need one lower bound, upper bound and point per class, but {found}.")
     return render("bars.html", rows=list(zip(names, *bounds, strict=True)))
 
 
@@ -157,15 +155,12 @@ def data_uri(image: Any) -> str:
     if pixels.ndim == 3 and len(pixels) == 1:
         pixels = pixels[0]
     if (pixels.ndim != 2 and (pixels.ndim != 3 or len(pixels) != 3)) or pixels.size == 0:
-        raise ValueError(
-            f"An image must have shape (height, width), (1, height, width) or (3, height, width), not {pixels.shape}."
-        )
+        allowed = "(height, width), (1, height, width) or (3, height, width)"
+        raise ValueError(f"An image must have shape {allowed}, not {pixels.shape}.")
     if pixels.dtype != np.uint8:
         if not ((pixels >= 0) & (pixels <= 1)).all():
-            raise ValueError(
-                f"Pixels must be bytes or numbers in [0, 1], but run from {pixels.min():g} to {pixels.max():g}. "
-                "Undo the normalisation first."
-            )
+            found = f"run from {pixels.min():g} to {pixels.max():g}. Undo the normalisation first"
+            raise ValueError(f"Pixels must be bytes or numbers in [0, 1], but {found}.")
         pixels = (pixels * 255).round().astype(np.uint8)
     png = io.BytesIO()
     Image.fromarray(pixels if pixels.ndim == 2 else pixels.transpose(1, 2, 0)).save(png, "PNG", optimize=True)

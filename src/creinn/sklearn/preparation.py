@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.preprocessing import StandardScaler
 
 from creinn.classifier.base import Inputs
 from creinn.credal.credal_set import CredalSet
@@ -95,13 +96,10 @@ def _moments(rows: Array, weights: Array) -> tuple[Array, Array]:
     with np.errstate(over="ignore", invalid="ignore"):
         low, high = (end(rows, axis=0).astype(np.float64) for end in (np.nanmin, np.nanmax))
         span = np.where(high > low, high - low, 1)
-        weights = weights[:, None] * ~np.isnan(rows)
-        weights /= weights.sum(0)
-        parts = np.nan_to_num((rows - low) / span)
-        center = (weights * parts).sum(0)
-        scale = span * np.sqrt((weights * (parts - center) ** 2).sum(0))
+        parts = StandardScaler().fit((rows - low) / span, sample_weight=weights)
+        scale = span * np.sqrt(parts.var_)
         noise = np.finfo(rows.dtype).eps * np.maximum(abs(low), abs(high))
-        return low + span * center, np.where(scale > noise, scale, 1)
+        return low + span * parts.mean_, np.where(scale > noise, scale, 1)
 
 
 def _scaled(bound: Array, mean: Array, scale: Array) -> Array:
