@@ -16,7 +16,7 @@ from torch import Tensor
 from creinn import nn as inn
 from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
 from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
-from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, labelled_batches, placed
+from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
 from creinn.classifier.network import as_logits, check_network, check_places, find_head, named_stages, observe, pooled
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -25,6 +25,7 @@ from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
 from creinn.numerics import at_least_single
+from creinn.ranks import alone
 
 Mode = Literal["paper", "scaled", "sound"]
 Loss = Literal["intersection", "bounds"]
@@ -185,9 +186,8 @@ class CreINN(_Credal):
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Fit the distance, if there is one, with the validation data as those held out."""
         if self.distance_radius is not None:
-            self.fit_distance(data, held_out=held_out)
+            self._fit_distance(data, held_out, 256)
 
-    @torch.no_grad()
     def fit_distance(
         self,
         x: Inputs | Iterable[Any],
@@ -202,6 +202,7 @@ class CreINN(_Credal):
         training data, hardly suffer: see :mod:`creinn.classifier.distance`. Of either at most 20,000 rows are looked
         at, drawn at random.
 
+        Inside a process group every rank looks at all that it is given; :func:`creinn.fit` shares the work.
         A DataLoader or Dataset is gone over twice, in memory that does not grow with its rows. The features of tensors
         are kept in memory instead, and so are those of an iterator, which can be gone over only once.
 
@@ -218,15 +219,21 @@ class CreINN(_Credal):
         if self.distance_radius is None:
             self.distance = True
             self._add_distance()
+        with alone():
+            self._fit_distance(x if y is None else (x, y), held_out, batch_size)
+        return self
+
+    @torch.no_grad()
+    def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> None:
+        """Fit the distance to the rows of all ranks, of which this one is given a share."""
         assert self.distance_radius is not None
         self.eval()
-        train = self._observe(x if y is None else (x, y), batch_size, "the training data")
-        if isinstance(train, Iterator) or (y is not None and not is_mapped(x)):
+        train = self._observe(data, batch_size, "the training data")
+        if isinstance(train, Iterator) or (is_pair(data) and not is_mapped(data)):
             train = list(train)
         new = None if held_out is None else self._observe(held_out, batch_size, "the held-out data")
         scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
         fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
-        return self
 
     def _add_distance(self) -> None:
         if not self.distance_at:

@@ -29,6 +29,7 @@ from creinn.classifier.sample import Sample
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
+from creinn.ranks import gather
 
 Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Head: TypeAlias = Callable[[Interval], CredalSet]
@@ -271,7 +272,8 @@ def fit_radius(
             sample.add(batch)
     for batch in held_out or ():
         sample.add(batch)
-    if not sums[0].counts.numel() or not len(sample):
+    of_ranks = gather((sums[0].counts.numel() > 0, len(sample)))
+    if not all(has_rows for has_rows, _ in of_ranks) or not any(count for _, count in of_ranks):
         empty = "held-out" if sums[0].counts.numel() else "training"
         raise ValueError(f"The {empty} data are empty: there is nothing to fit a distance to.")
     for of_place in sums:

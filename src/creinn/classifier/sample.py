@@ -1,7 +1,7 @@
 """A bounded sample of a stream: batches of rows in, at most so many of these rows out.
 
-Which rows are kept depends on their numbers alone, so that several processes, each with a share of the rows, keep those
-that one process would.
+Which rows are kept depends on their numbers alone, not on the batches. Several processes, each with a share of the
+rows, end with one sample of all of them.
 """
 
 from typing import Any
@@ -38,9 +38,9 @@ class Sample:
         return self._seen
 
     def add(self, batch: Any) -> None:
-        """Add the next rows: a tensor, an interval, or a tuple of such; several processes take turns row by row."""
+        """Add the next rows: a tensor, an interval, or a tuple of such; those of the first process go first."""
         count = count_rows(batch)
-        numbers = np.arange(self._seen, self._seen + count, dtype=np.uint64) * np.uint64(world()) + np.uint64(rank())
+        numbers = np.arange(self._seen, self._seen + count, dtype=np.uint64) + np.uint64(rank() << 40)
         self._seen += count
         if room := min(self._largest - len(self._numbers), count):
             self._filling.append(take(batch, slice(room)))
@@ -68,9 +68,10 @@ class Sample:
             self._rows, self._filling = joined(self._filling), []
         numbers = np.concatenate(gather(self._numbers))
         if world() > 1:
-            like = leaves_of(self._rows)[0]
+            device = None if self._rows is None else leaves_of(self._rows)[0].device
             parts = gather(pytree.tree_map(lambda part: part.cpu(), self._rows))
-            self._rows = pytree.tree_map(lambda part: part.to(like.device), joined(parts))
+            self._rows = joined([part for part in parts if part is not None])
+            self._rows = pytree.tree_map(lambda part: part.to(device), self._rows)
         order = np.sort(np.argsort(_mixed(numbers), kind="stable")[: self._largest])
         order = order[np.argsort(numbers[order])]
         if len(order) == len(numbers) and (order == np.arange(len(order))).all():
