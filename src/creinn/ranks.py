@@ -104,6 +104,8 @@ def joined(device: str = "cpu") -> Iterator[None]:
         yield
         return
     on_gpu = torch.cuda.is_available() and device != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     dist.init_process_group("nccl" if on_gpu else "gloo")
     try:
         yield

@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 the data, files or settings are not as they must be; 2 the
 by Ctrl-C.
 """
 
+import os
 import sys
 import traceback
 import warnings
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         program = f"creinn {command}"
         kind, place = COMMANDS[command]
         keep_freed_memory()
+        if "WORLD_SIZE" in os.environ:  # torch, not loaded yet, would warn once per rank of what training asks of it
+            os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         found: Any = parse_options(kind, program, rest[1:], _helps(command))
         module, _, function = place.partition(".")
         with warnings.catch_warnings():

@@ -3,9 +3,12 @@
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import fields, replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +30,7 @@ from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
 from creinn.interval import Interval
+from creinn.ranks import alone, joined, rank
 from creinn.rivals.snn import SNN
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
@@ -46,7 +50,19 @@ Labelled = tuple[Inputs, Tensor]
 
 
 def train(options: TrainOptions) -> int:
-    """Train by ``options`` and write the model; returns the exit code."""
+    """Train by ``options`` and write the model, on all processes that torchrun started; returns the exit code.
+
+    Only the first of them speaks and writes.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(joined(options.device))
+        if rank() > 0:
+            stack.enter_context(redirect_stdout(StringIO()))
+            warnings.simplefilter("ignore")
+        return _train(options)
+
+
+def _train(options: TrainOptions) -> int:
     method = METHODS[options.method]
     sources.check_paths(options)
     options = _resolved(options, method)
@@ -70,13 +86,17 @@ def train(options: TrainOptions) -> int:
     networks: Sequence[Classifier] = started
     histories: list[History] = []
     if options.train == "nothing":
-        for network in started:
-            if network.distance_radius is not None:
-                network.fit_distance(*train_data, held_out=val_data)
+        with alone():
+            for network in started:
+                if network.distance_radius is not None:
+                    network.fit_distance(*train_data, held_out=val_data)
     else:
         build = iter(started).__next__ if started else _builder(options, method, form, data)
         networks, histories = fit_members(build, members, train_data, val_data, config, augment)
-    if histories and histories[-1].interrupted:
+    stopped = bool(histories) and histories[-1].interrupted
+    if rank() > 0:
+        return 130 if stopped else 0
+    if stopped:
         again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
         return 130

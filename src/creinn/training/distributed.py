@@ -22,6 +22,14 @@ REFRESH_SECONDS = 0.5  # how often the host asks the device for numbers
 _LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
 
 
+def check_backend(device: torch.device) -> None:
+    """Make ``device`` that of this rank's messages; refuse one that its process group cannot send from."""
+    if world() > 1 and device.type == "cuda":
+        torch.cuda.set_device(device)
+    elif world() > 1 and dist.get_backend() == "nccl":
+        raise ValueError(f"The backend nccl sends from GPUs only, but the device is {device}. Take gloo, or 'auto'.")
+
+
 def replicated(step: torch.nn.Module, optimizer: Any, scaler: Any) -> torch.nn.Module:
     """``step`` with the weights and the moments of rank 0, so that its backward pass averages gradients over ranks."""
     if world() == 1:

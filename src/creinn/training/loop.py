@@ -27,7 +27,7 @@ from creinn.training.checkpoint import History, Row, RunFiles, is_out_of_patienc
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, Rows
 from creinn.training.diagnose import Guard, explain_failure
-from creinn.training.distributed import Pace, norms_over_ranks, replicated, telling_lost_ranks
+from creinn.training.distributed import Pace, check_backend, norms_over_ranks, replicated, telling_lost_ranks
 from creinn.training.start import derived_seed, own_randomness, seed_everything, start_training, training_only
 
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
@@ -81,6 +81,7 @@ def fit(
     config = TrainConfig() if config is None else config
     _check_model(model)
     device = choose_device(config.device)
+    check_backend(device)
     like = next(p for p in model.to(device).parameters() if p.is_floating_point())
     train = Rows(train_data, model.num_classes, like, "train_data", config.workers)
     val = None if val_data is None else Rows(val_data, model.num_classes, like, "val_data", config.workers)
