@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -409,3 +411,15 @@ def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
     done = run("predict", tmp_path / "bare", wine[1], "--out", tmp_path / "p.csv")
     assert done.code == 1
     assert "it was not saved by creinn train" in done.err
+
+
+def test_torchrun_trains_on_two_processes(run, wine, tmp_path):
+    options = ("train", wine[0], "--target", "kind", "--hidden", "8", "--epochs", "3", "--method", "snn")
+    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "creinn")
+    command = [*map(str, (*launch, *options, "--batch-size", "16", "--out", tmp_path / "two"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    one = run(*options, "--batch-size", "32", "--out", tmp_path / "one")
+    assert done.stdout == one.out.replace(str(tmp_path / "one"), str(tmp_path / "two"))  # said once
+    first, second = (load(tmp_path / name).state_dict() for name in ("one", "two"))
+    torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-4)

@@ -117,7 +117,7 @@ def telling_lost_ranks(can_resume: bool) -> Iterator[None]:
         advice = "Start all ranks again: the run goes on from its last checkpoint."
         if not can_resume:
             advice = "With a directory for checkpoints a run can go on from there; this one had none."
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].split(". ")[0]
         raise ConnectionError(
             f"Rank {rank()} of {world()} has lost another one, which ended or cannot be reached; its own message says "
             f"why. {advice} ({reason})"
