@@ -1,8 +1,8 @@
 """Training: a configuration, one loop for every classifier, checkpoints that survive a kill.
 
 In: a classifier, data, a :class:`TrainConfig`. Out: the classifier, trained, and its :class:`History`. Read ``config``,
-``data`` (where batches come from), ``start``, ``loop``, ``checkpoint`` with the history; ``diagnose`` looks inside a
-network. :class:`TrainConfig` can be imported without loading torch.
+``data`` (where batches come from), ``start``, ``loop``, ``distributed``, ``checkpoint`` with the history; ``diagnose``
+looks inside a network. :class:`TrainConfig` can be imported without loading torch.
 """
 
 from importlib import import_module

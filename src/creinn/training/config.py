@@ -18,7 +18,8 @@ class TrainConfig:
 
     Args:
         epochs: Passes over the training data.
-        batch_size: Rows per step. A last batch of a single row joins the one before it, for batch norm needs two.
+        batch_size: Rows per step, on each rank if several train together. A last batch of a single row joins the one
+            before it, for batch norm needs two.
         learning_rate: Of Adam, at the start.
         train: ``"all"`` parameters, or the ``"radii"`` alone: those of weights and biases, and the scale and shift of
             the radius in batch norms. The network of centres then predicts as before, bit for bit.
