@@ -4,12 +4,12 @@ Nothing in a file is ever executed. Each file is written under a temporary name,
 that its name always stands for a whole file: the new one or the one before.
 """
 
-import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors
 import safetensors.torch
@@ -57,19 +57,53 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file and force it to disk; on an ``OSError`` what was at ``path`` before is unchanged."""
+    with new_file(path) as file, writing(path):
+        file.write(content)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written, which gets its name when it is whole and on disk; after an error there is none.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp(), "text")
+        >>> with new_file(path) as file:
+        ...     _ = file.write(b"some")
+        ...     path.exists()
+        False
+        >>> path.read_bytes()
+        b'some'
+    """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        if os.name == "posix":  # elsewhere a directory cannot be opened, and a rename needs no more
-            _sync(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):  # never created, or the directory itself is the trouble
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(temporary, "wb")  # noqa: SIM115  (closed below)
+        try:
+            yield file
+            with writing(path):
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            with writing(path):
+                file.close()
+        with writing(path):
+            os.replace(temporary, path)
+            if os.name == "posix":  # elsewhere a directory cannot be opened, and a rename needs no more
+                _sync(path.parent)
+    except BaseException:
+        with suppress(OSError):  # never created, or the directory itself is the trouble
             temporary.unlink()
+        raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An ``OSError`` in writing a new file says so, and what became of the one before."""
+    try:
+        yield
+    except OSError as error:
         kept = "The file that was there before is intact." if path.is_file() else "Nothing was written."
         raise OSError(f"Cannot write {path}: {error.strerror or error}. {kept}") from error
 

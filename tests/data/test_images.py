@@ -10,8 +10,13 @@ from PIL import Image
 
 from creinn.data import image_folder
 from creinn.data.decoding import decode_all
-from creinn.data.images import read_pair
+from creinn.data.images import read_pairs
 from creinn.interval import Interval
+
+
+def read_pair(*arguments, **options):
+    (pair,) = read_pairs(*arguments, **options)
+    return pair
 
 
 def picture(seed, mode="RGB", size=(6, 4)):

@@ -27,7 +27,7 @@ class DataOptions:
     encoding: str = "auto"
     size: int | None = None
     strict: bool = False
-    batch_size: int = 256
+    batch_size: int | None = None
     device: str = "cpu"
 
     @property
@@ -43,7 +43,7 @@ class DataOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(DataOptions):
-    """Train a classifier on a CSV table, on a pair of tables of bounds, or on a folder of images by class."""
+    """Train a classifier on a CSV or Parquet table, a pair of tables of bounds, or a folder of images by class."""
 
     out: Path
     target: str | None = None
@@ -90,7 +90,7 @@ class ModelOptions(DataOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(ModelOptions):
-    """Predict a CSV table, a pair of tables of bounds, or a folder of images with a trained model.
+    """Predict a CSV or Parquet table, a pair of tables of bounds, or a folder of images with a trained model.
 
     The result has one row per input: the class, the probability of every class with its lower and upper bound, the
     aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of classes that are not ruled out. Models that
@@ -98,6 +98,7 @@ class PredictOptions(ModelOptions):
     """
 
     keep: tuple[str, ...] = ()
+    progress: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,22 +4,28 @@ Also what all commands share that ask a saved model: :func:`ask`, and :func:`che
 """
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
 import torch
 import yaml
+from tqdm import tqdm
 
 from creinn.cli.options import DataOptions, ModelOptions, PredictOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.sources import OPTIONS, Rows, check_paths, read_model, read_rows, takes_intervals
+from creinn.cli.sources import OPTIONS, Rows, check_paths, read_model, read_rows, stream_rows, takes_intervals
 from creinn.credal.credal_set import CredalSet
 from creinn.data.numerals import counted
+from creinn.data.parquet import ParquetWriter, is_parquet
 from creinn.evaluation.summary import MEASURES
-from creinn.files import write_bytes
+from creinn.files import new_file, write_bytes, writing
 from creinn.interval import Interval
 from creinn.saving import CONFIG, WEIGHTS
 
@@ -29,15 +35,58 @@ READ, WRITTEN = ("data", "lower", "upper", "ood", "ood_lower", "ood_upper"), ("o
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict by ``options`` and write a table; returns the exit code."""
+    """Predict by ``options`` and write a table, a part at a time; returns the exit code."""
     check_outputs("predict", options)
     model = read_model(options.model, options.device)
-    rows, prediction = ask(model, options, labelled=False)
-    table = prediction_table(prediction, model.class_names, rows.names, options.rule)
-    write_bytes(options.out, table.to_csv(index=False, lineterminator="\n").encode())
+    check_paths(options)
+    count, rows = 0, None
+    bar = tqdm(unit="row", unit_scale=True, disable=not (options.progress and sys.stderr.isatty()))
+    with new_table(options.out) as write, _seeded(), bar:
+        for rows in stream_rows(options, model.preprocessing, whole=False):
+            _check_takes(model, rows, options)
+            if len(rows.x):
+                prediction = rows.predict(model, rows.x, options.batch_size).to("cpu")
+                write(prediction_table(prediction, model.class_names, rows.names, options.rule))
+            count += len(rows.x)
+            bar.total = round(count / rows.share)
+            bar.update(len(rows.x))
+    assert rows is not None
+    rows.say()
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
-    print(f"wrote {options.out}: {counted(len(table), 'row')}")
+    print(f"wrote {options.out}: {counted(count, 'row')}")
     return 0
+
+
+@contextmanager
+def new_table(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """A function that appends rows to a new file, CSV or Parquet by its suffix; see :func:`creinn.files.new_file`."""
+    with new_file(path) as file, ExitStack() as stack:
+        append = stack.enter_context(ParquetWriter(file)).write if is_parquet(path) else partial(_append_csv, file)
+
+        def write(table: pd.DataFrame) -> None:
+            with writing(path):
+                append(table)
+
+        yield write
+
+
+def _append_csv(file: BinaryIO, table: pd.DataFrame) -> None:
+    """Append rows as pandas would, but more than twice as fast."""
+    cells = zip(*(_csv_texts(column) for _, column in table.items()), strict=True)
+    names = [[_quoted(name) for name in table.columns]] if file.tell() == 0 else []
+    file.write("".join(",".join(row) + "\n" for row in chain(names, cells)).encode())
+
+
+def _csv_texts(column: pd.Series) -> Iterable[str]:
+    """Cells as they are written; nine digits are what a number in single precision is read back from."""
+    if column.dtype == np.float32:
+        return map("%.9g".__mod__, column.tolist())
+    codes, found = pd.factorize(column)
+    return np.array([*(_quoted(str(value)) for value in found), ""], dtype=object)[codes].tolist()
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if any(sign in text for sign in ',"\r\n') else text
 
 
 def prediction_table(
@@ -57,7 +106,8 @@ def prediction_table(
         columns |= {f"{bound}_{name}": values[:, k].numpy() for bound, values in bounds.items()}
     columns |= {short: getattr(prediction, name).numpy() for name, short in MEASURES.items()}
     if is_credal:
-        columns["set"] = [BETWEEN.join(named[row]) for row in prediction.classes(rule).numpy()]
+        found, rows = np.unique(prediction.classes(rule).numpy(), axis=0, return_inverse=True)
+        columns["set"] = np.array([BETWEEN.join(named[row]) for row in found], dtype=object)[rows.ravel()]
     for name in names:
         if name in columns:
             raise ValueError(f"The column {name!r} cannot be kept: the predictions have a column of that name.")
@@ -68,13 +118,24 @@ def ask(model: Any, options: DataOptions, labelled: bool) -> tuple[Rows, Any]:
     """Rows of a user's data, and what a saved model says of them."""
     check_paths(options)
     rows = read_rows(options, model.preprocessing, model.class_names if labelled else None)
+    _check_takes(model, rows, options)
+    rows.say()
+    with _seeded():
+        return rows, rows.predict(model, rows.x, options.batch_size).to("cpu")
+
+
+def _check_takes(model: Any, rows: Rows, options: DataOptions) -> None:
     if isinstance(rows.x, Interval) and not takes_intervals(model):
         hold = f"{options.source} hold intervals, but the model takes none"
         raise ValueError(f"{hold}. Train one for them with --method creinn.")
-    rows.say()
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Methods that predict by sampling shall say the same every time."""
     with torch.random.fork_rng():
-        torch.manual_seed(0)  # methods that predict by sampling shall say the same every time
-        return rows, rows.predict(model, rows.x, options.batch_size).to("cpu")
+        torch.manual_seed(0)
+        yield
 
 
 def check_outputs(command: str, options: ModelOptions) -> None:

@@ -5,7 +5,7 @@ In: options and, after training, how the training inputs were prepared (plain JS
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from torch import Tensor
 
 from creinn.classifier.base import Inputs
 from creinn.cli.options import DataOptions, PredictOptions, TrainOptions
-from creinn.data.decoding import Size, by, decode_all
+from creinn.data.columns import Seen
+from creinn.data.decoding import Size, by
 from creinn.data.encoder import TableEncoder, classes_of
-from creinn.data.images import is_image, labels_of, open_tree, read_pair
+from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
 from creinn.data.missing import Missing, predict
-from creinn.data.table import Reading, Table, check_same_texts, is_packed_table, read_table
+from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
+from creinn.data.table import Reading, Table, check_same_texts
 from creinn.data.transforms import normalize
 from creinn.interval import Interval
 from creinn.saving import load
@@ -29,6 +31,8 @@ from creinn.training.loop import choose_device
 
 OPTIONS = "train.yaml"
 """File in a model directory with the options of its training."""
+IMAGES, TABLE_ROWS = 256, 4096  # that are predicted at once, if nobody says otherwise
+MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a table that are in memory at once, if it is predicted in parts
 
 
 def read_model(directory: Path, device: str) -> Any:
@@ -77,6 +81,7 @@ class Rows:
     unreadable: Sequence[str] = ()  # why files were left out, one message for each
     missing: Missing | None = None  # what stands for missing cells, which are NaN in x
     preprocessing: dict[str, Any] = field(default_factory=dict)  # how to prepare further rows alike
+    share: float = 1.0  # of the data that is read with these
 
     def say(self) -> None:
         """Print the notes, and on stderr each file that was left out."""
@@ -89,9 +94,11 @@ class Rows:
         """Some of the rows, with something in place of missing cells, to train on."""
         return x if self.missing is None or isinstance(x, Interval) else self.missing.fill(x)
 
-    def predict(self, model: Any, x: Inputs, batch_size: int = 256) -> Any:
+    def predict(self, model: Any, x: Inputs, batch_size: int | None = None) -> Any:
         """What a model says of some of the rows."""
-        return model.predict(x, batch_size) if self.missing is None else predict(model, x, self.missing, batch_size)
+        if self.missing is None:
+            return model.predict(x, batch_size or IMAGES)
+        return predict(model, x, self.missing, batch_size or TABLE_ROWS)
 
 
 def learn_rows(options: TrainOptions) -> Rows:
@@ -104,6 +111,14 @@ def learn_rows(options: TrainOptions) -> Rows:
 
 def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str] | None) -> Rows:
     """Read data and prepare them as the training data were; ``classes`` are ``None`` if no labels are needed."""
+    (rows,) = stream_rows(options, preprocessing, classes)
+    return rows
+
+
+def stream_rows(
+    options: DataOptions, preprocessing: Any, classes: Sequence[str] | None = None, whole: bool = True
+) -> Iterator[Rows]:
+    """As :func:`read_rows`, ``whole`` or a part at a time; notes are on all parts so far, and a part may be empty."""
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
         why = "The model does not say how its inputs are prepared, so it was not saved by creinn train."
@@ -113,11 +128,11 @@ def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str] |
             "images, but this is a table" if kind == "images" else "a table, but this is an image, folder or archive"
         )
         raise ValueError(f"{options.source}: the model was trained on {found}.")
-    return (_read_tables if kind == "table" else _read_images)(options, preprocessing, classes)
+    return (_read_tables if kind == "table" else _read_images)(options, preprocessing, classes, whole)
 
 
 def _learn_tables(options: TrainOptions) -> Rows:
-    tables = _tables(options, options.missing)
+    tables = [read_table(path, _reading(options, options.missing)) for path in options.paths]
     if (target := options.target) is None:
         raise ValueError(f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}.")
     encoder, notes = TableEncoder.fit(tables, target, options.drop, options.categorical, options.max_categories)
@@ -130,29 +145,37 @@ def _learn_tables(options: TrainOptions) -> Rows:
     return Rows(_inputs(features, missing), numbers, classes, notes=notes, missing=missing, preprocessing=learnt)
 
 
-def _read_tables(options: DataOptions, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
+def _read_tables(
+    options: DataOptions, preprocessing: dict[str, Any], classes: Sequence[str] | None, whole: bool
+) -> Iterator[Rows]:
     if "marks" not in preprocessing:
         why = "which took missing values for known ones"
         raise ValueError(f"The model was saved by an older creinn, {why}. Train it again.")
     encoder, missing = TableEncoder.from_json(preprocessing), Missing.from_json(preprocessing["missing"])
     marks = options.missing or tuple(preprocessing["marks"])
-    tables = _tables(options, marks)
-    features, notes = encoder.encode(tables)
-    labels = None if classes is None else _numbers(encoder.labels(tables), classes, tables[0], encoder.target)
-    names: dict[str, Sequence[Any]] = {"row": range(1, len(tables[0]) + 1)}
-    for column in options.keep if isinstance(options, PredictOptions) else ():
-        if column in names:
-            raise ValueError(f"The column {column!r} cannot be kept: the result has a column of that name.")
-        tables[0].check_column(column)
-        check_same_texts(tables, column)
-        names[column] = tables[0].frame[column].tolist()
-    used = {**preprocessing, "marks": list(marks)}
-    return Rows(_inputs(features, missing), labels, classes or (), names, notes, (), missing, used)
+    kept = options.keep if isinstance(options, PredictOptions) else ()
+    reading, used, seen = _reading(options, marks), {**preprocessing, "marks": list(marks)}, dict[str, Seen]()
+    at_once = options.batch_size or TABLE_ROWS
+    rows = None if whole else at_once * max(1, min(MOST_ROWS, MOST_CELLS // missing.num_features) // at_once)
+    quick = encoder.plain_numbers(reading).difference(kept)  # what is kept stays as it is written
+    for tables in in_step(*(read_chunks(path, reading, rows, quick) for path in options.paths)):
+        first = tables[0]
+        features, notes = encoder.encode(tables, seen)
+        labels = None if classes is None else _numbers(encoder.labels(tables), classes, first, encoder.target)
+        names: dict[str, Any] = {"row": range(first.first + 1, first.first + len(first) + 1)}
+        for column in kept:
+            if column in names:
+                raise ValueError(f"The column {column!r} cannot be kept: the result has a column of that name.")
+            first.check_column(column)
+            check_same_texts(tables, column)
+            names[column] = first.frame[column].array
+        yield Rows(
+            _inputs(features, missing), labels, classes or (), names, notes, (), missing, used, share=first.share
+        )
 
 
-def _tables(options: DataOptions, marks: tuple[str, ...]) -> list[Table]:
-    reading = Reading(marks, options.separator, options.decimal, options.thousands, options.encoding)
-    return [read_table(path, reading) for path in options.paths]
+def _reading(options: DataOptions, marks: tuple[str, ...]) -> Reading:
+    return Reading(marks, options.separator, options.decimal, options.thousands, options.encoding)
 
 
 def _inputs(features: Sequence[Any], missing: Missing) -> Inputs:
@@ -172,7 +195,7 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
 
 def _learn_images(options: TrainOptions) -> Rows:
     """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
-    rows = _images(options, options.size, options.channels, classes=())
+    (rows,) = _images(options, options.size, options.channels, (), None)
     assert rows.labels is not None
     for name, count in zip(rows.classes, torch.bincount(rows.labels, minlength=len(rows.classes)), strict=True):
         if count == 0:
@@ -183,7 +206,9 @@ def _learn_images(options: TrainOptions) -> Rows:
     return _normalized(rows, {"kind": "images", "channels": options.channels, **scale})
 
 
-def _read_images(options: DataOptions, preprocessing: dict[str, Any], classes: Sequence[str] | None) -> Rows:
+def _read_images(
+    options: DataOptions, preprocessing: dict[str, Any], classes: Sequence[str] | None, whole: bool
+) -> Iterator[Rows]:
     if isinstance(options, PredictOptions) and options.keep:
         raise ValueError(f"--keep is for columns of a table, but {options.source} holds images.")
     known = preprocessing["size"]  # height and width; the side of a square, or null, in older models
@@ -191,31 +216,35 @@ def _read_images(options: DataOptions, preprocessing: dict[str, Any], classes: S
     if known is not None and options.size is not None and known != [options.size, options.size]:
         why = f"the model was trained on images of {by(known)} pixels and stretches all others to that"
         raise ValueError(f"--size is {options.size}, but {why}. Leave it out.")
-    rows = _images(options, known or options.size, preprocessing["channels"], classes)
-    if known is None and options.size is None:
-        unknown = "the model does not say which size its training images had; these are taken as they are"
-        note = f"{unknown}, {by(rows.x.shape[2:])} pixels. --size stretches them to another"
-        rows = replace(rows, notes=[*rows.notes, note])
-    return _normalized(rows, preprocessing)
+    count = None if whole else options.batch_size or IMAGES
+    for rows in _images(options, known or options.size, preprocessing["channels"], classes, count):
+        if known is None and options.size is None:
+            unknown = "the model does not say which size its training images had; these are taken as they are"
+            note = f"{unknown}, {by(rows.x.shape[2:])} pixels. --size stretches them to another"
+            rows = replace(rows, notes=[*rows.notes, note])
+        yield _normalized(rows, preprocessing)
 
 
-def _images(options: DataOptions, size: Size, channels: int, classes: Sequence[str] | None) -> Rows:
+def _images(
+    options: DataOptions, size: Size, channels: int, classes: Sequence[str] | None, count: int | None
+) -> Iterator[Rows]:
     """Images in [0, 1], points or intervals; ``classes`` are those expected; any if empty, no labels if ``None``."""
     first = options.paths[0]
     with open_tree(first) as tree:
         if classes is not None and first.is_file() and is_image(first.name):
             raise ValueError(f"{first} is one image. Give a folder with one folder of images per class.")
         order = () if classes is None else tree.classes(classes or None)
-        notes = tree.notes
-        if options.data is not None:
-            sides = [decode_all(tree.images, tree.read, tree.where, size, channels, options.strict)]
-            x: Inputs = torch.from_numpy(sides[0].pixels).float() / 255
-    if options.lower is not None and options.upper is not None:
-        x, *sides = read_pair(options.lower, options.upper, size, channels, options.strict)
-    files = sides[0].files
-    labels = None if classes is None else labels_of(files, order)
-    notes += [note for side in sides for note in side.notes]
-    return Rows(x, labels, list(order), {"file": files}, notes, [text for side in sides for text in side.unreadable])
+        parts: Iterator[Any] = read_images(tree, size, channels, options.strict, count)
+        if options.lower is not None and options.upper is not None:
+            parts = read_pairs(options.lower, options.upper, size, channels, options.strict, count)
+        total = len(tree.images)
+        for number, (x, *sides) in enumerate(parts, start=1):
+            files = sides[0].files
+            labels = None if classes is None else labels_of(files, order)
+            notes = tree.notes + [note for side in sides for note in side.notes]
+            unreadable = [text for side in sides for text in side.unreadable]
+            share = 1.0 if count is None else min(1.0, number * count / total)
+            yield Rows(x, labels, list(order), {"file": files}, notes, unreadable, share=share)
 
 
 def _normalized(rows: Rows, preprocessing: dict[str, Any]) -> Rows:

@@ -1,7 +1,8 @@
 """Files in, labelled inputs out: readers of the real formats, splits, interval data, missing values.
 
 In reading order: ``dataset``; ``decoding``, ``images`` (folders), ``formats``, ``catalogue`` (data sets by name);
-``transforms`` (of batches); of tables ``numerals``, ``table``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
+``transforms`` (of batches); of tables ``numerals``, ``table``, ``parquet``, ``reading``, ``columns``, ``encoder``;
+``missing`` (unknown numbers).
 """
 
 from creinn.data.catalogue import NAMES, available, load

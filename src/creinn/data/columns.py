@@ -69,15 +69,6 @@ class Category:
         features[pd.isna(texts)] = np.nan
         return features[:, : self.width]
 
-    def unknown(self, table: Table, features: Features) -> list[str]:
-        """A remark on categories that no feature stands for, if there are any."""
-        rows = np.flatnonzero(~features.any(1))
-        if not len(rows):
-            return []
-        first = f"first {table.texts(self.name, self.categories)[rows[0]]!r} in {table.row(rows[0])}"
-        known = f"taken for none of the {len(self.categories)} known ones"
-        return [f"{counted(len(rows), 'value')} not seen in training, {first}; {known}"]
-
 
 @dataclass(frozen=True)
 class Date:
@@ -133,7 +124,7 @@ def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | Non
     size = np.abs(known).max()  # kept out of the squares, which would overflow
     column = Number(name, float((known / size).mean() * size), float((known / size).std() * size), *style)
     first = values[: len(tables[0])]
-    remarks = missing_remarks(np.isnan(first))
+    remarks = missing_remarks(int(np.isnan(first).sum()))
     if _is_key(first, name):
         advice = f"if they number the rows, they say nothing of new ones; leave the column out with --drop {name}"
         remarks.append(f"whole numbers, none of them twice: {advice}")
@@ -153,7 +144,7 @@ def _is_key(values: Floats, name: str) -> bool:
 
 def _date_form(cells: pd.Series) -> str | None:
     """The way of writing dates that suits all cells, if there is one."""
-    some = cells.drop_duplicates()
+    some = cells.drop_duplicates().astype(str)
     forms = _DATES if some.str.match(r"\d+[-/.]\d+").all() else ()
     return next((form for form in forms if parse_dates(some, form).notna().all()), None)
 
@@ -169,7 +160,7 @@ def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, list[s
     at = times.notna().argmax()
     shown = f"{table.cells(name).iloc[at]!r} for {times.iloc[at].day} {times.iloc[at]:%B %Y}"
     remark = f"dates, {shown}; they become year, month, day of the week and days since the first"
-    return column, [remark, *missing_remarks(times.isna())]
+    return column, [remark, *missing_remarks(int(times.isna().sum()))]
 
 
 def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None, list[str]]:
@@ -183,7 +174,7 @@ def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None
         return None, [f"it is {what}, so it is left out"]
     frequent = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable").index[:most]
     column = Category(name, tuple(sorted(frequent)), len(counts) > most)
-    remarks = missing_remarks(texts.isna())
+    remarks = missing_remarks(int(texts.isna().sum()))
     remarks += [
         f"{text!r} ({counted(count, 'row')}) is a category; if it marks missing values, say --missing {text}"
         for text, count in counts.items()
@@ -196,7 +187,32 @@ def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None
     return column, remarks
 
 
-def missing_remarks(is_missing: npt.NDArray[np.bool_] | pd.Series) -> list[str]:
+@dataclass
+class Seen:
+    """What new rows of a column hold that training rows do not, counted in one table after another."""
+
+    missing: int = 0
+    unknown: int = 0  # categories that no feature stands for
+    first_unknown: str = ""
+
+    def count(self, column: Column, table: Table, features: Features) -> None:
+        """Count the rows of a further table."""
+        self.missing += int(np.isnan(features[:, 0]).sum())
+        if isinstance(column, Category) and len(rows := np.flatnonzero(~features.any(1))):
+            first = table.texts(column.name, column.categories)[rows[0]]
+            self.first_unknown = self.first_unknown or f"first {first!r} in {table.row(rows[0])}"
+            self.unknown += len(rows)
+
+    def remarks(self, column: Column) -> list[str]:
+        """What there is to say in sum."""
+        remarks = missing_remarks(self.missing)
+        if isinstance(column, Category) and self.unknown:
+            known = f"taken for none of the {len(column.categories)} known ones"
+            found = f"{counted(self.unknown, 'value')} not seen in training"
+            remarks.append(f"{found}, {self.first_unknown}; {known}")
+        return remarks
+
+
+def missing_remarks(count: int) -> list[str]:
     """A remark on missing values, if there are any."""
-    count = int(is_missing.sum())
     return [f"{counted(count, 'missing value')}, for which values of the training table are tried"] if count else []

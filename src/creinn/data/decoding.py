@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,10 +34,50 @@ class Images:
     unreadable: list[str]  # why a file was left out, one message for each
 
 
+@dataclass
+class Met:
+    """What was met in decoding files of a folder, some after others: to be said in sum."""
+
+    sizes: Counter[str] = field(default_factory=Counter)
+    transparent: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)  # why, by file
+    first: tuple[str, tuple[int, ...]] | None = None  # the first image and its shape, which all must have
+
+    def check_any(self, where: str) -> None:
+        """Refuse a folder of which no image could be read."""
+        if self.first is None:
+            files = counted(len(self.unreadable), "file")
+            why = next(iter(self.unreadable.values()))
+            raise ValueError(f"{where}: no image can be read, {files} in all. {why}")
+
+    def notes(self, where: str) -> list[str]:
+        """What was changed or left out."""
+        notes = []
+        size_now = by(self.first[1][1:]) if self.first else ""
+        sizes = Counter({size: count for size, count in self.sizes.items() if size != size_now})
+        if sizes:
+            shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
+            notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {size_now} pixels: {shown}")
+        if self.transparent:
+            notes.append(f"{where}: {counted(self.transparent, 'image')} with transparency laid on white")
+        if self.unreadable:
+            notes.append(f"{where}: {listed(sorted(self.unreadable), 'file')} left out, being unreadable")
+        return notes
+
+
 def decode_all(
-    files: Sequence[str], read: Callable[[str], bytes], where: str, size: Size, channels: int, strict: bool = True
+    files: Sequence[str],
+    read: Callable[[str], bytes],
+    where: str,
+    size: Size,
+    channels: int,
+    strict: bool = True,
+    met: Met | None = None,
 ) -> Images:
-    """Decode files on all cores; without ``strict`` those that cannot be read are left out, unless none can."""
+    """Decode files on all cores; without ``strict`` those that cannot be read are left out, unless none can.
+
+    With what was ``met`` in the files before, which is changed, notes are on all of them, and none need be readable.
+    """
     if channels not in (1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
     sides = (size, size) if isinstance(size, int) else size
@@ -56,40 +96,30 @@ def decode_all(
             what = f"{where}: {file} cannot be read as an image: {reason}"
             return ValueError(f"{what}. Is it damaged, or of another kind?")
 
-    pixels = np.empty(0, np.uint8)
+    found_before, met = met, met or Met()
+    pixels = np.empty((0, channels, 1, 1), np.uint8)
     kept: list[str] = []
-    unreadable: dict[str, str] = {}
-    sizes: Counter[str] = Counter()
-    transparent = 0
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for file, found in zip(files, pool.map(one, files), strict=True):
             if isinstance(found, ValueError):
                 if strict:
                     raise found
-                unreadable[file] = f"{found}"
+                met.unreadable[file] = f"{found}"
                 continue
             picture, own_size, is_transparent = found
+            met.first = met.first or (file, picture.shape)
+            if picture.shape != met.first[1]:
+                sizes_differ = f"{file} has {own_size} pixels, but {met.first[0]} has {by(met.first[1][1:])}"
+                raise ValueError(f"{where}: {sizes_differ}. Give a size to stretch all images to.")
             if not kept:
                 pixels = np.empty((len(files), *picture.shape), np.uint8)
-            if picture.shape != pixels.shape[1:]:
-                sizes_differ = f"{file} has {own_size} pixels, but {kept[0]} has {by(pixels.shape[2:])}"
-                raise ValueError(f"{where}: {sizes_differ}. Give a size to stretch all images to.")
             pixels[len(kept)] = picture
             kept.append(file)
-            transparent += is_transparent
-            sizes[own_size] += 1
-    if not kept:
-        raise ValueError(f"{where}: no image can be read, {counted(len(files), 'file')} in all. {unreadable[files[0]]}")
-    notes, size_now = [], by(pixels.shape[2:])
-    del sizes[size_now]
-    if sizes:
-        shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
-        notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {size_now} pixels: {shown}")
-    if transparent:
-        notes.append(f"{where}: {counted(transparent, 'image')} with transparency laid on white")
-    if unreadable:
-        notes.append(f"{where}: {listed(sorted(unreadable), 'file')} left out, being unreadable")
-    return Images(pixels[: len(kept)], kept, notes, list(unreadable.values()))
+            met.transparent += is_transparent
+            met.sizes[own_size] += 1
+    if found_before is None:
+        met.check_any(where)
+    return Images(pixels[: len(kept)], kept, met.notes(where), list(met.unreadable.values()))
 
 
 def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> tuple[Bytes, str, bool]:

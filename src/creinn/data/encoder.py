@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from creinn.data.columns import Category, Column, Date, Features, Number, learn_column, missing_remarks
-from creinn.data.numerals import Style, choose_styles, counted, parse, styles, told_apart
-from creinn.data.table import Tables, Texts, check_bounds, check_same_texts
+from creinn.data.columns import Category, Column, Date, Features, Number, Seen, learn_column
+from creinn.data.numerals import PLAIN, Style, choose_styles, counted, parse, styles, told_apart
+from creinn.data.table import Reading, Tables, Texts, check_bounds, check_rows, check_same_texts
 
 Names = Collection[str]
 Notes = list[str]
@@ -80,8 +80,14 @@ class TableEncoder:
         """Number of features of each column."""
         return [column.width for column in self.columns]
 
-    def encode(self, tables: Tables) -> tuple[list[Features], Notes]:
+    def plain_numbers(self, reading: Reading) -> set[str]:
+        """Columns of numbers that are written as pandas reads them."""
+        return {c.name for c in self.columns if isinstance(c, Number) and reading.style(c.style) == PLAIN}
+
+    def encode(self, tables: Tables, seen: dict[str, Seen] | None = None) -> tuple[list[Features], Notes]:
         """One table, or lower and upper, as numbers ``(N, features)``, NaN where a cell is missing; and notes.
+
+        With what was ``seen`` in the chunks before, which is changed, the notes are on all of them.
 
         Raises:
             ValueError: If a column is missing, a cell not of its kind or far beyond all others, or a pair does not fit.
@@ -101,11 +107,11 @@ class TableEncoder:
                 where = f"{table.name} {table.row(row)}"
                 raise ValueError(f"{where} holds a number far beyond those of the training table.")
         notes = [note for table in tables for note in table.notes]
+        seen = {} if seen is None else seen
         for column, part in zip(self.columns, parts[0], strict=True):
-            remarks = missing_remarks(np.isnan(part[:, 0]))
-            if isinstance(column, Category):
-                remarks += column.unknown(first, part)
-            notes += [f"{first.name}, column {column.name!r}: {remark}" for remark in remarks]
+            counts = seen.setdefault(column.name, Seen())
+            counts.count(column, first, part)
+            notes += [f"{first.name}, column {column.name!r}: {remark}" for remark in counts.remarks(column)]
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
         if unused := [name for name in first.columns if name not in used]:
             notes.append(f"{first.name}: not used, for the training table has no such column: {', '.join(unused)}")
@@ -142,9 +148,7 @@ class TableEncoder:
 def _check_pair(tables: Tables) -> None:
     """Refuse tables that do not belong together: other columns, another number of rows."""
     lower, upper = tables[0], tables[-1]
-    if len(lower) != len(upper):
-        found = f"{lower.name} has {counted(len(lower), 'row')}, but {upper.name} has {len(upper)}"
-        raise ValueError(f"{found}. Each row must have both bounds.")
+    check_rows([lower.name, upper.name], [len(lower), len(upper)])
     for has, lacks in ((lower, upper), (upper, lower)):
         for column in has.frame.columns.difference(lacks.frame.columns, sort=False):
             raise ValueError(f"{has.name} has a column {column!r}, but {lacks.name} has not.")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from creinn.data.dataset import Dataset
-from creinn.data.decoding import SUFFIXES, Bytes, Images, Size, by, decode_all
+from creinn.data.decoding import SUFFIXES, Bytes, Images, Met, Size, by, decode_all
 from creinn.data.numerals import listed
 from creinn.interval import Interval
 
@@ -159,30 +159,70 @@ def _class(name: str) -> str:
     return PurePosixPath(name).parts[0]
 
 
-def read_pair(
-    lower: str | Path, upper: str | Path, size: Size = None, channels: int = 3, strict: bool = True
-) -> tuple[Interval, Images, Images]:
-    """The images of two folders or zip archives as one interval in [0, 1]; and both with their common file names.
+def read_images(
+    tree: Tree, size: Size, channels: int, strict: bool, count: int | None = None
+) -> Iterator[tuple[Tensor, Images]]:
+    """Images in [0, 1], ``count`` or all at once, without classes; notes are on all so far. Refuses if none is read."""
+    met = Met()
+    for files in _parts(tree.images, count):
+        images = decode_all(files, tree.read, tree.where, size, channels, strict, met)
+        yield _scaled(images), images
+    met.check_any(tree.where)
+
+
+def read_pairs(
+    lower: str | Path,
+    upper: str | Path,
+    size: Size = None,
+    channels: int = 3,
+    strict: bool = True,
+    count: int | None = None,
+) -> Iterator[tuple[Interval, Images, Images]]:
+    """Images of two folders or zip archives as intervals in [0, 1], and both with their common file names.
 
     Stretching keeps the order of bounds, since all its weights are positive; lossy formats such as JPEG may not, and
-    are refused then. Without ``strict`` an image that cannot be read is left out, with its partner.
+    are refused then. Without ``strict`` an image that cannot be read is left out, with its partner. Those come
+    ``count`` or all at once, with notes on all so far.
     """
     with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
-        files = below.images
-        if unmatched := sorted(set(files).symmetric_difference(above.images)):
-            has, lacks = (lower, upper) if unmatched[0] in files else (upper, lower)
+        trees, met, some = (below, above), (Met(), Met()), False
+        if unmatched := sorted(set(below.images).symmetric_difference(above.images)):
+            has, lacks = (lower, upper) if unmatched[0] in below.images else (upper, lower)
             raise ValueError(f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names.")
-        sides = [decode_all(files, tree.read, tree.where, size, channels, strict) for tree in (below, above)]
-    kept = sorted(set(sides[0].files) & set(sides[1].files))
-    if not kept:
-        raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
-    sides = [replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)]) for side in sides]
-    low, high = (side.pixels for side in sides)
+        for files in _parts(below.images, count):
+            sides = [
+                decode_all(files, tree.read, tree.where, size, channels, strict, so_far)
+                for tree, so_far in zip(trees, met, strict=True)
+            ]
+            kept = sorted(set(sides[0].files) & set(sides[1].files))
+            low, high = (replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)]) for side in sides)
+            if kept:
+                _check_pair(low, high, lower, upper)
+                some = True
+            yield Interval(_scaled(low), _scaled(high)) if kept else Interval.point(_scaled(low)), low, high
+        for tree, so_far in zip(trees, met, strict=True):
+            so_far.check_any(tree.where)
+        if not some:
+            raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
+
+
+def _check_pair(lower: Images, upper: Images, low_path: str | Path, high_path: str | Path) -> None:
+    """Refuse pixels of other sizes, or out of order."""
+    low, high = lower.pixels, upper.pixels
     if low.shape != high.shape:
-        found = f"{lower} has images of {by(low.shape[2:])} pixels, but {upper} of {by(high.shape[2:])}"
+        found = f"{low_path} has images of {by(low.shape[2:])} pixels, but {high_path} of {by(high.shape[2:])}"
         raise ValueError(f"{found}. Give a size to stretch all images to.")
     for at in map(tuple, np.argwhere(low > high)):
-        place = f"in {kept[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
+        place = f"in {lower.files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
         found = f"the lower one is {low[at]}, the upper one {high[at]}"
         raise ValueError(f"Bounds are out of order {place} {found}. Were the folders swapped, or stored as JPEG?")
-    return Interval(*(torch.from_numpy(bound).float() / 255 for bound in (low, high))), sides[0], sides[1]
+
+
+def _parts(files: Sequence[str], count: int | None) -> Iterator[Sequence[str]]:
+    """So many at once, or all; if there are none, these."""
+    step = count or max(1, len(files))
+    return (files[at : at + step] for at in range(0, max(1, len(files)), step))
+
+
+def _scaled(images: Images) -> Tensor:
+    return torch.from_numpy(images.pixels).float() / 255

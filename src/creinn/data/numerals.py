@@ -50,6 +50,9 @@ def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, npt.NDArray[np.bool
         >>> parse(["1.234,5", "12.34"], Style(",", "."))[0]
         array([1234.5,    nan])
     """
+    if is_numeric(cells):
+        values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        return values, np.isfinite(values)
     texts = pd.Series(cells, dtype=object)
     if style != PLAIN:
         decimal, thousands = map(re.escape, style)
@@ -61,6 +64,12 @@ def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, npt.NDArray[np.bool
         texts = texts.str.replace(style.decimal, ".", regex=False)
     values = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
     return values, np.isfinite(values)
+
+
+def is_numeric(cells: Any) -> bool:
+    """Whether a column holds numbers already, and no texts or truth values."""
+    kind = getattr(cells, "dtype", object)
+    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
 
 
 def choose_styles(columns: Iterable[pd.Series], candidates: Sequence[Style]) -> list[Style]:

@@ -1,35 +1,23 @@
-"""A CSV file, plain or packed, as a table of texts: encoding and separator are found out, and said.
+"""A table of texts, or of what a file knows to be numbers or dates; one of a pair of bounds; or a part of a long one.
 
-A cell stays a text until a caller asks for numbers or dates. In messages rows are counted from 1, below the header.
+A cell stays as it is until a caller asks for numbers, texts or dates. In messages rows are counted from 1, below the
+header, as they are in the file.
 """
 
-import bz2
-import csv
-import gzip
-import lzma
 import re
-import warnings
-import zipfile
 from collections.abc import Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from io import StringIO
-from os import PathLike
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.numerals import PLAIN, Floats, Style, parse
+from creinn.data.numerals import PLAIN, Floats, Style, counted, is_numeric, parse
 
 Texts = npt.NDArray[np.object_]
 
 MISSING = ("NA", "NaN", "nan")  # cells with these texts hold no value, unless others are named; empty ones never do
-_SEPARATORS = (",", ";", "\t", "|")
-_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_LOOKED_AT = 100  # lines, to find the separator
 _WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # how other programs write integers in columns with missing values
 
 
@@ -43,15 +31,25 @@ class Reading:
     thousands: str = "auto"  # sign between thousands, or "none"
     encoding: str = "auto"  # as Python names it
 
+    def style(self, own: Style) -> Style:
+        """How numbers are written: as is said here, or else in a style of their own."""
+        said = (self.decimal, self.thousands.replace("none", ""))
+        return Style(*(known if sign == "auto" else sign for sign, known in zip(said, own, strict=True)))
+
+
+AUTO = Reading()
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Named columns of texts; an empty cell is ``None``. Refusals name row and column."""
+    """Named columns; an empty cell is ``None``, or what pandas has for it. Refusals name row and column."""
 
     name: str  # where it was read from, for messages
     frame: pd.DataFrame
     reading: Reading = Reading(separator=",")  # with the separator that was found
     notes: tuple[str, ...] = ()  # on what was found out or left out in reading
+    first: int = 0  # rows that stand before it in the file
+    share: float = 1.0  # of the file that is read with it
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -62,25 +60,29 @@ class Table:
         return list(self.frame.columns)
 
     def cells(self, column: str, known: Collection[str] = ()) -> pd.Series:
-        """Cells as they are written, ``None`` where missing; ``known`` marks of missing values are values here."""
+        """Cells as written, or numbers; missing ones are ``None`` or NaN. ``known`` marks of such are values here."""
         self.check_column(column)
         cells = self.frame[column]
-        return cells.mask(cells.isin(set(self.reading.missing).difference(known)), None)
+        marks: Any = set(self.reading.missing).difference(known)
+        if is_numeric(cells):
+            values, is_number = parse(sorted(marks))
+            marks = values[is_number]
+        elif cells.dtype != object:  # truth values, dates
+            cells = cells.astype(str).astype(object).where(cells.notna(), None)
+        return cells.mask(cells.isin(marks), None) if len(marks) else cells
 
     def texts(self, column: str, known: Collection[str] = ()) -> Texts:
         """As :meth:`cells`, but a whole number is written without decimals, ``1.0`` as ``1``."""
         codes, found = pd.factorize(self.cells(column, known))
-        return np.array([*(_WHOLE.sub(r"\1", text) for text in found), None], dtype=object)[codes]
+        return np.array([*(_WHOLE.sub(r"\1", str(text)) for text in found), None], dtype=object)[codes]
 
     def numbers(self, column: str, style: Style = PLAIN) -> Floats:
         """Cells as finite numbers, NaN where missing, written in a style unless another was named in reading."""
         cells = self.cells(column)
-        said = (self.reading.decimal, self.reading.thousands.replace("none", ""))
-        chosen = [own if sign == "auto" else sign for sign, own in zip(said, style, strict=True)]
-        values, is_number = parse(cells, Style(*chosen))
+        values, is_number = parse(cells, self.reading.style(style))
         for row in np.flatnonzero(~is_number & cells.notna().to_numpy()):
             what = "finite number." if np.isinf(values[row]) else "number. What marks a missing one, name by --missing."
-            raise ValueError(f"{self.at(row, column)}: {cells.iloc[row]!r} is not a {what}")
+            raise ValueError(f"{self.at(row, column)}: {str(cells.iloc[row])!r} is not a {what}")
         return values
 
     def dates(self, column: str, form: str) -> pd.Series:
@@ -93,7 +95,7 @@ class Table:
 
     def row(self, row: int | np.integer[Any]) -> str:
         """A row by name, for messages; ``row`` is counted from 0, as in arrays."""
-        return f"row {row + 1}"
+        return f"row {self.first + row + 1}"
 
     def at(self, row: int | np.integer[Any], column: str) -> str:
         """A cell by name, for messages."""
@@ -111,6 +113,28 @@ Tables = Sequence[Table]  # one, or two: lower and upper bounds of the same rows
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
     """Times without a zone, NaT where a cell is no date of that form."""
     return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
+
+
+def clean_texts(cells: pd.Series) -> pd.Series:
+    """Texts without space around them, ``None`` if empty."""
+    cells = cells.astype(object).str.strip()
+    return cells.where(cells.notna() & (cells != ""), None)
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Refuse columns without a name, or of the same name."""
+    for position, name in enumerate(names, start=1):
+        if not name:
+            raise ValueError(f"{where}: column {position} of {len(names)} has no name in the header line.")
+        if (first := names.index(name) + 1) < position:
+            raise ValueError(f"{where}: columns {first} and {position} have the same name {name!r}. Rename one.")
+
+
+def check_rows(names: Sequence[str], rows: Sequence[int]) -> None:
+    """Refuse tables of a pair that differ in their numbers of rows."""
+    if len(set(rows)) > 1:
+        found = f"{names[0]} has {counted(rows[0], 'row')}, but {names[1]} has {rows[1]}"
+        raise ValueError(f"{found}. Each row must have both bounds.")
 
 
 def check_same_texts(tables: Tables, column: str) -> None:
@@ -134,121 +158,3 @@ def check_bounds(tables: Tables, column: str, style: Style) -> None:
         for row in np.flatnonzero(low > high):
             above = f"{low[row]:g}, above the {high[row]:g} in {upper.name}"
             raise ValueError(f"{lower.at(row, column)} is {above}. Are the tables swapped?")
-
-
-def read_table(path: str | PathLike[str], reading: Reading = Reading()) -> Table:
-    """Read a CSV file with a header line, plain or packed: ``.zip`` with one table in it, ``.gz``, ``.bz2``, ``.xz``.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is empty, no CSV, in another encoding, or has columns without a name or of the same name.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
-    text, notes = _decoded(_content(path), reading.encoding, path)
-    separator = reading.separator.replace("\\t", "\t")
-    if separator == "auto" and (separator := _separator(text)) != ",":
-        notes.append(f"{path}: cells are parted by {separator!r}")
-    if len(separator) != 1:
-        raise ValueError(f"The separator must be one sign, \\t for a tab, or auto, got {separator!r}.")
-    cells = _split(text, separator, path).apply(lambda column: column.str.strip())
-    if len(cells) == 1:
-        raise ValueError(f"{path} has a header line, but no rows below it.")
-    names = cells.iloc[0].fillna("").tolist()
-    frame = cells.iloc[1:].where(cells.notna() & (cells != ""), None).reset_index(drop=True)
-    if not names[0] and len(names) > 1 and _is_index(frame[0]):
-        notes.append(f"{path}: the first column has no name and numbers the rows, so it is left out")
-        names, frame = names[1:], frame.iloc[:, 1:]
-    for position, name in enumerate(names, start=1):
-        if not name:
-            raise ValueError(f"{path}: column {position} of {len(names)} has no name in the header line.")
-        if (first := names.index(name) + 1) < position:
-            raise ValueError(f"{path}: columns {first} and {position} have the same name {name!r}. Rename one.")
-    return Table(str(path), frame.set_axis(names, axis=1), replace(reading, separator=separator), tuple(notes))
-
-
-def is_packed_table(path: Path) -> bool:
-    """Whether it is a zip archive of a table rather than of images."""
-    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
-        return len(_packed(archive)) > 0
-    return False
-
-
-def _packed(archive: zipfile.ZipFile) -> list[str]:
-    names = (name for name in archive.namelist() if not name.startswith("__MACOSX/"))
-    return [name for name in names if name.lower().endswith((".csv", ".tsv", ".txt"))]
-
-
-def _content(path: Path) -> bytes:
-    if path.suffix.lower() == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            names = _packed(archive)
-            if len(names) != 1:
-                raise ValueError(f"{path} holds {len(names)} tables ({', '.join(names[:3])}), but one is needed.")
-            return archive.read(names[0])
-    with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
-        return file.read()
-
-
-def _decoded(content: bytes, encoding: str, path: Path) -> tuple[str, list[str]]:
-    """The text, and a note if its encoding was guessed."""
-    if encoding != "auto":
-        guesses = [encoding]
-    elif content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        guesses = ["utf-16"]
-    elif b"\0" in content[:1000]:
-        guesses = ["utf-16-le" if content[1:1000:2].count(0) > content[:1000:2].count(0) else "utf-16-be"]
-    else:
-        guesses = ["utf-8-sig", "cp1252", "latin-1"]
-    for guess in guesses:
-        try:
-            text = content.decode(guess)
-        except LookupError:
-            raise ValueError(f"There is no encoding {guess!r}; utf-8, cp1252 and utf-16 are usual ones.") from None
-        except UnicodeError as error:
-            wanted = "UTF-8 or UTF-16" if encoding == "auto" else f"{encoding}: {error}"
-            continue
-        note = f"{path} is not in UTF-8 and is read as {guess}; name another --encoding if letters are wrong"
-        return text, [] if guess in ("utf-8-sig", encoding) else [note]
-    raise ValueError(f"{path} is not a text in {wanted}. Name another --encoding, if it is a table.")
-
-
-def _separator(text: str) -> str:
-    """The sign that parts the header into most cells, and most lines into as many."""
-    lines = text[: 1000 * _LOOKED_AT].splitlines()[:_LOOKED_AT]
-
-    def cells(separator: str) -> int:
-        try:
-            counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
-        except csv.Error:
-            return 1
-        most_are_equal = counts and counts.count(counts[0]) > len(counts) / 2
-        return counts[0] if most_are_equal and sum(n > counts[0] for n in counts) < len(counts) / 10 else 1
-
-    return max(_SEPARATORS, key=cells)
-
-
-def _split(text: str, separator: str, path: Path) -> pd.DataFrame:
-    """All cells, the header's among them; of a table of one column each line is a row, blank or not."""
-    text = text.lstrip("\r\n")
-    header = next(csv.reader([StringIO(text).readline()], delimiter=separator), [])
-    if len(header) > 1:
-        text = text.rstrip("\r\n")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                StringIO(text), sep=separator, header=None, dtype=object, keep_default_na=False, skip_blank_lines=False
-            )
-    except pd.errors.EmptyDataError:
-        raise ValueError(f"{path} is empty. A header line with names of columns is needed, then rows.") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        message = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{path} is not a table with {separator!r} between cells: {message}.") from error
-
-
-def _is_index(cells: pd.Series) -> bool:
-    """Whether all are whole numbers, none of them twice: what pandas and R write unasked."""
-    values, is_number = parse(cells)
-    return bool(is_number.all() and (values == values.round()).all()) and cells.is_unique

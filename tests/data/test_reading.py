@@ -5,9 +5,11 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from creinn.data.table import Reading, is_packed_table, read_table
+from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
+from creinn.data.table import AUTO, Reading
 
 
 def write(folder: Path, text: str, name: str = "t.csv") -> Path:
@@ -158,3 +160,87 @@ def test_packed_tables(tmp_path):
     assert not is_packed_table(tmp_path / "images.zip")
     (tmp_path / "broken.zip").write_bytes(b"junk")
     assert not is_packed_table(tmp_path / "broken.zip")
+
+
+def joined(path, rows):
+    chunks = list(read_chunks(path, rows=rows))
+    assert [chunk.first for chunk in chunks] == list(range(0, sum(map(len, chunks)), rows))
+    assert chunks[-1].share == 1
+    return chunks, pd.concat([chunk.frame for chunk in chunks], ignore_index=True)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\n\nb;a\r\n1;x\r\n\r\n 2 ;"y\nz"\r\n3\r\n;\r\n\r\n\r\n',  # blank lines before, between and behind
+        "a\n1\n\n3\n\n\n",
+        ",a\n0,5\n1,6\n2,x\n",
+    ],
+)
+def test_chunks_are_the_whole(tmp_path, text, rows):
+    path = write(tmp_path, text)
+    whole = read_table(path)
+    chunks, frame = joined(path, rows)
+    pd.testing.assert_frame_equal(frame, whole.frame)
+    assert {chunk.notes for chunk in chunks} == {whole.notes}
+    assert {chunk.reading for chunk in chunks} == {whole.reading}
+
+
+def test_rows_of_chunks_are_called_as_in_the_file(tmp_path):
+    path = write(tmp_path, "a,b\n" + "1,x\n" * 6 + "one,x\n" + "1,x,y\n")
+    stream = read_chunks(path, rows=3, numbers=["a"])
+    next(stream), next(stream)
+    with pytest.raises(ValueError, match=r"u\.csv row 7, column 'a': 'one' is not a number"):
+        [table.numbers("a") for table in read_chunks(write(tmp_path, path.read_text()[:-6], "u.csv"), AUTO, 3, ["a"])]
+    with pytest.raises(ValueError, match="Expected 2 fields in line 9, saw 3"):
+        next(stream)
+
+
+def test_numbers_that_pandas_reads_are_those_of_the_texts(tmp_path):
+    cells = ["1", " 2.5 ", "", "NA", "-3e5", "+.5", "7.", "0.1"]
+    path = write(tmp_path, "a,b\n" + "".join(f"{cell},{cell}\n" for cell in cells))
+    (table,) = read_chunks(path, rows=10, numbers=["a"])
+    assert table.frame["a"].dtype == np.float64
+    np.testing.assert_allclose(table.numbers("a"), table.numbers("b"), rtol=1e-15)
+    assert table.texts("a").tolist() == ["1", "2.5", None, None, "-300000", "0.5", "7", "0.1"]
+    path = write(tmp_path, "a,b\n7,7\n7.0,7.0\n8,8\n")
+    (table,) = read_chunks(path, Reading(("7",)), 10, ["a"])  # as a mark of missing values it is a text
+    np.testing.assert_array_equal(table.numbers("a"), [np.nan, 7, 8])
+    np.testing.assert_array_equal(table.numbers("b"), [np.nan, 7, 8])
+    for cell in ("inf", "nan", "1,5", "x", "True"):
+        (table,) = read_chunks(write(tmp_path, f"a;b\n1;2\n{cell};2\n"), Reading(()), numbers=["a"])
+        with pytest.raises(ValueError, match=f"row 2, column 'a': '{cell}' is not a (finite )?number"):
+            table.numbers("a")
+
+
+def test_the_encoding_is_that_of_the_whole_file(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n" + b"1,x\n" * 300_000 + "1,größe\n".encode("cp1252"))
+    chunks, frame = joined(path, 200_000)
+    assert frame["b"].iloc[-1] == "größe"
+    assert chunks[0].notes == (
+        f"{path} is not in UTF-8 and is read as cp1252; name another --encoding if letters are wrong",
+    )
+
+
+def test_an_index_must_be_one_in_all_chunks(tmp_path):
+    with pytest.raises(ValueError, match="column 1 of 2 has no name in the header line"):
+        list(read_chunks(write(tmp_path, ",a\n0,5\n1,6\nx,6\n"), rows=2))
+
+
+@pytest.mark.parametrize("rows", [(4, 2), (4, 3), (6, 4), (4, 9)])
+def test_tables_of_a_pair_go_in_step(tmp_path, rows):
+    paths = [write(tmp_path, "a\n" + "1\n" * n, f"{n}.csv") for n in rows]
+    message = rf"{rows[0]}\.csv has {rows[0]} rows, but .*{rows[1]}\.csv has {rows[1]}\. Each row must have both bounds"
+    with pytest.raises(ValueError, match=message):
+        list(in_step(*(read_chunks(path, rows=2) for path in paths)))
+    pairs = list(in_step(*(read_chunks(paths[0], rows=2) for _ in range(2))))
+    assert [len(table) for pair in pairs for table in pair] == [2] * rows[0]
+
+
+def test_a_packed_file_that_is_cut_off_is_refused(tmp_path):
+    text = "a,b\n" + "".join(f"{i},{i**3 % 977}\n" for i in range(9000))
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-900])
+    with pytest.raises(ValueError, match=r"t\.csv\.gz cannot be unpacked: .*It is truncated or damaged"):
+        list(read_chunks(tmp_path / "t.csv.gz", rows=1000))

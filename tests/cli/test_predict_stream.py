@@ -1,0 +1,150 @@
+"""``creinn predict`` on more than is in memory at once: CSV, Parquet, pairs and folders, and what a kill leaves."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from creinn.cli import sources
+
+TEN_ROWS = ("--batch-size", "5")
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Ten rows of a table at once."""
+    monkeypatch.setattr(sources, "MOST_ROWS", 10)
+
+
+def read(path):
+    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+
+
+def check_same(one, other):
+    one, other = read(one), read(other)
+    assert list(one.columns) == list(other.columns)
+    numbers = [*one.filter(regex="^(probability|lower|upper)_"), "AU", "EU", "TU"]
+    np.testing.assert_allclose(one[numbers], other[numbers], atol=1e-5)
+    for name in one.columns.drop(numbers):
+        assert one[name].fillna("").astype(str).tolist() == other[name].fillna("").astype(str).tolist()
+
+
+def test_parts_are_the_whole_and_notes_are_said_once(run, model, wine, tmp_path, in_parts, monkeypatch):
+    frame = pd.read_csv(wine[1])
+    frame.loc[[3, 25, 26], "hue"] = None
+    frame.drop(columns="kind").assign(extra=1).to_csv(tmp_path / "t.csv", index=False, sep=";")
+    done = run("predict", model, tmp_path / "t.csv", "--out", tmp_path / "parts.csv", *TEN_ROWS)
+    assert done.code == 0, done.err
+    assert done.out.count("note: ") == 3
+    assert "cells are parted by ';'" in done.out
+    assert "column 'hue': 3 missing values, for which values of the training table are tried" in done.out
+    assert "no such column: extra" in done.out
+    assert done.err == ""  # no terminal, no bar
+    monkeypatch.setattr(sources, "MOST_ROWS", 1000)
+    run("predict", model, tmp_path / "t.csv", "--out", tmp_path / "whole.csv")
+    check_same(tmp_path / "parts.csv", tmp_path / "whole.csv")
+
+
+def test_unknown_categories_are_counted_over_all_parts(run, tmp_path, in_parts):
+    rows = [f"{i % 7},{'uv'[i % 2]},{i % 2}\n" for i in range(60)]
+    (tmp_path / "t.csv").write_text("x,k,y\n" + "".join(rows))
+    quick = ("--hidden", "8", "--epochs", "1", "--validation-fraction", "0")
+    assert run("train", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *quick).code == 0
+    rows[12], rows[47] = "1,w,0\n", "1,q,0\n"
+    (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
+    done = run("predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "p.csv", *TEN_ROWS)
+    assert "column 'k': 2 values not seen in training, first 'w' in row 13; taken for none of the 2" in done.out
+    rows[58] = "one,u,0\n"
+    (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
+    done = run("predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "q.csv", *TEN_ROWS)
+    assert done.code == 1
+    assert "n.csv row 59, column 'x': 'one' is not a number" in done.err
+    assert not list(tmp_path.glob("q.*"))  # though five parts were written
+
+
+def test_parquet_in_and_out(run, model, wine, tmp_path, in_parts):
+    frame = pd.read_csv(wine[1])
+    frame.insert(0, "key", np.arange(len(frame)) + 2**60)
+    frame.insert(1, "name", [None] * 20 + ['Łódź, "1.0"'] * (len(frame) - 20))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in ("t.csv", "t.parquet"):
+        for kind in ("csv", "parquet"):
+            out = tmp_path / f"{source}-out.{kind}"
+            done = run("predict", model, tmp_path / source, "--out", out, "--keep", "key,name", *TEN_ROWS)
+            assert done.code == 0, done.err
+            check_same(tmp_path / "t.csv-out.csv", out)
+    predicted = read(tmp_path / "t.parquet-out.parquet")
+    assert predicted.key.dtype == np.int64
+    assert predicted.key.tolist() == frame.key.tolist()
+    assert predicted.name.fillna("").tolist() == frame.name.fillna("").tolist()
+    quick = ("--hidden", "8", "--epochs", "1", "--drop", "key,name")
+    assert run("train", tmp_path / "t.parquet", "--target", "kind", "--out", tmp_path / "m", *quick).code == 0
+    assert run("evaluate", tmp_path / "m", tmp_path / "t.parquet", "--out", tmp_path / "e.json").code == 0
+
+
+def test_pairs_stream_in_step(run, interval_model, wine, tmp_path, in_parts):
+    frame = pd.read_csv(wine[1]).drop(columns="kind")
+    frame.to_csv(tmp_path / "lower.csv", index=False)
+    (frame + 0.1).to_parquet(tmp_path / "upper.parquet")
+    pair = ("--lower", tmp_path / "lower.csv", "--upper", tmp_path / "upper.parquet")
+    done = run("predict", interval_model, *pair, "--out", tmp_path / "p.csv", *TEN_ROWS)
+    assert done.code == 0, done.err
+    assert pd.read_csv(tmp_path / "p.csv").row.tolist() == list(range(1, 55))
+    frame[:-10].to_csv(tmp_path / "lower.csv", index=False)
+    done = run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", *TEN_ROWS)
+    assert "lower.csv has 44 rows, but" in done.err
+    assert "has 54. Each row must have both bounds." in done.err
+
+
+def test_folders_are_read_a_part_at_a_time(run, tmp_path):
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(0, 100, (8, 8, 3)) + 100 * (name == "b")
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "train" / name / f"{i}.png")
+    quick = ("--width", "2", "--epochs", "1", "--validation-fraction", "0")
+    assert run("train", tmp_path / "train", "--out", tmp_path / "m", *quick).code == 0
+    broken = [tmp_path / "train" / place for place in ("a/2.png", "a/3.png", "b/5.png")]  # one part, and the last file
+    for path in broken:
+        path.write_bytes(b"junk")
+    Image.new("RGB", (4, 4)).save(tmp_path / "train" / "b" / "0.png")
+    found = []
+    for size in ("2", "100"):
+        out = tmp_path / f"{size}.csv"
+        done = run("predict", tmp_path / "m", tmp_path / "train", "--out", out, "--batch-size", size)
+        assert done.code == 0, done.err
+        assert "1 image stretched to 8 x 8 pixels: 1 of 4 x 4" in done.out
+        assert "3 files (a/2.png, a/3.png, b/5.png) left out" in done.out
+        assert done.err.count("left out: ") == 3
+        found.append(pd.read_csv(out))
+    assert found[0].file.tolist() == found[1].file.tolist()
+    assert len(found[0]) == 9
+    np.testing.assert_allclose(found[0].TU, found[1].TU, atol=1e-4)
+    for path in (tmp_path / "train").rglob("*.png"):
+        path.write_bytes(b"junk")
+    done = run("predict", tmp_path / "m", tmp_path / "train", "--out", tmp_path / "p.csv", "--batch-size", "2")
+    assert done.code == 1
+    assert "no image can be read, 12 files in all" in done.err
+
+
+def test_a_kill_leaves_no_half_file_under_the_final_name(model, wine, tmp_path):
+    header, *rows = wine[1].read_text().splitlines(keepends=True)
+    (tmp_path / "t.csv").write_text(header + "".join(rows) * 2000)  # several seconds' work
+    out, unfinished = tmp_path / "p.csv", tmp_path / "p.csv.tmp"
+    out.write_text("before")
+    command = [sys.executable, "-m", "creinn", "predict", model, tmp_path / "t.csv", "--out", out, "--force"]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
+    while not (unfinished.exists() and unfinished.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert out.read_text() == "before"
+    assert not out.with_suffix(".yaml").exists()

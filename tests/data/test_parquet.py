@@ -1,0 +1,96 @@
+"""Tables in Parquet: the same as in CSV, in chunks or whole, and written chunk by chunk."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from creinn.data.encoder import TableEncoder
+from creinn.data.numerals import Style
+from creinn.data.parquet import ParquetWriter
+from creinn.data.reading import read_chunks, read_table
+from creinn.data.table import Reading
+
+ROWS = {
+    "whole": [1, 2, None, 2**53 + 1],
+    "number": [0.5, None, 1.0, -999.0],
+    "truth": [True, None, False, True],
+    "day": [datetime.date(2020, 1, 31), datetime.date(2021, 2, 3), None, datetime.date(2020, 1, 1)],
+    "text": [" a ", "", "NA", None],
+    "y": ["u", "v", "u", "v"],
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    table = pa.table({**ROWS, "kind": pa.array(["x", "y", "x", None]).dictionary_encode()})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=3)
+    return tmp_path / "t.parquet"
+
+
+def test_columns_keep_their_types(path):
+    table = read_table(path)
+    assert table.texts("whole").tolist() == ["1", "2", None, str(2**53 + 1)]
+    np.testing.assert_array_equal(table.numbers("number", Style(",", "")), [0.5, np.nan, 1, -999])
+    assert table.texts("number").tolist() == ["0.5", None, "1", "-999"]
+    assert table.texts("truth").tolist() == ["True", None, "False", "True"]
+    assert table.texts("text").tolist() == ["a", None, None, None]
+    assert table.texts("kind").tolist() == ["x", "y", "x", None]
+    assert table.dates("day", "ISO8601").dt.day.tolist()[:2] == [31, 3]
+    marked = read_table(path, Reading(("-999",)))
+    assert np.isnan(marked.numbers("number")[3])
+
+
+def test_chunks_are_the_whole_however_rows_lie_in_the_file(path):
+    whole = read_table(path).frame
+    for rows in (1, 2, 3, 100):
+        chunks = list(read_chunks(path, rows=rows))
+        assert [len(chunk) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
+        assert [chunk.first for chunk in chunks] == list(range(0, 4, rows))
+        pd.testing.assert_frame_equal(pd.concat([chunk.frame for chunk in chunks], ignore_index=True), whole)
+
+
+def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=40), "n": rng.integers(0, 9, 40), "y": rng.integers(0, 2, 40)})
+    frame["flag"] = frame.x > 0
+    frame["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(frame.n, "D")
+    frame.loc[3, "x"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    tables = [read_table(tmp_path / name) for name in ("t.csv", "t.parquet")]
+    (encoder, notes), (other, other_notes) = (TableEncoder.fit([table], "y", (), ["n"]) for table in tables)
+    assert encoder == other
+    assert len(notes) == len(other_notes)
+    for learnt in tables:
+        (x,), _ = encoder.encode([learnt])
+        np.testing.assert_allclose(x, encoder.encode(tables[:1])[0][0], rtol=1e-6)
+    assert encoder.labels(tables[:1]).tolist() == encoder.labels(tables[1:]).tolist()
+
+
+def test_what_cannot_be_read_is_refused(tmp_path, path):
+    whole = path.read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"cut\.parquet cannot be read as Parquet: .* Is it whole\?"):
+        read_table(tmp_path / "cut.parquet")
+    pq.write_table(pa.table({"a": [[1], [2]]}), tmp_path / "list.parquet")
+    with pytest.raises(ValueError, match=r"column 'a' holds list<.*>: no numbers, texts or dates"):
+        read_table(tmp_path / "list.parquet")
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "none.parquet")
+    with pytest.raises(ValueError, match=r"none\.parquet has columns, but no rows"):
+        read_table(tmp_path / "none.parquet")
+    pd.DataFrame({"a": [1, 2]}, index=["r", "s"]).to_parquet(tmp_path / "index.parquet")
+    table = read_table(tmp_path / "index.parquet")
+    assert table.columns == ["a"]
+    assert table.notes == (f"{tmp_path / 'index.parquet'}: row labels of pandas are left out",)
+
+
+def test_the_first_chunk_says_what_columns_hold(tmp_path):
+    with open(tmp_path / "t.parquet", "wb") as file, ParquetWriter(file) as writer:
+        writer.write(pd.DataFrame({"name": [None, None], "n": pd.array([1, None], "Int64")}))
+        writer.write(pd.DataFrame({"name": ["a"], "n": pd.array([3], "Int64")}))
+    found = pq.read_table(tmp_path / "t.parquet").to_pydict()
+    assert found == {"name": [None, None, "a"], "n": [1, None, 3]}
