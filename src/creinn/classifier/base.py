@@ -141,7 +141,12 @@ class Classifier(torch.nn.Module):
                 raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
             filled = without_gaps(batch) if where else batch
             self.check_network(filled)
-            return self._vacuous(self(filled), rows_not_finite(batch)) if where else self(filled)
+            prediction = self._quick(filled)
+            return self._vacuous(prediction, rows_not_finite(batch)) if where else prediction
+
+    def _quick(self, x: Inputs) -> Prediction:
+        """What the model gives, in eval mode and without gradients, by the shortest way that there is."""
+        return self(x)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
@@ -155,7 +160,7 @@ class Classifier(torch.nn.Module):
             if isinstance(part, Classifier) and hasattr(part, "network") and not part.gives_logits:
                 device = next(part.parameters()).device
                 unchanged = torch.random.fork_rng([device] if device.type == "cuda" else [])
-                with evaluating(part), torch.enable_grad(), unchanged:
+                with evaluating(part), torch.inference_mode(False), torch.enable_grad(), unchanged:
                     part._check_network(first_rows(x))
                 part.gives_logits = True
 

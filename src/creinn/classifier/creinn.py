@@ -8,12 +8,14 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
 from creinn import nn as inn
+from creinn.classifier import kept
 from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
 from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
 from creinn.classifier.inputs import as_classes, find_not_finite, labelled_batches, placed
@@ -35,6 +37,8 @@ class _Credal(Classifier):
     """What :class:`CreINN` and :class:`Ensemble` share."""
 
     prediction_type = CredalSet
+    keeps_compiled = True
+    """Whether ``predict`` keeps the compiled form of the model while its weights stay as they are, for speed."""
 
     if TYPE_CHECKING:
 
@@ -55,6 +59,22 @@ class _Credal(Classifier):
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
+
+    def train(self, mode: bool = True) -> Any:
+        """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` keeps."""
+        if mode:
+            kept.forget(self)
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        kept.forget(self)  # of ``.to`` and its kind
+        return super()._apply(*args, **kwargs)
+
+    def _quick(self, x: Inputs) -> CredalSet:
+        if self.keeps_compiled:
+            return kept.call(self, x, import_module("creinn.graph.compile").quick_form)  # stands above, as files do
+        kept.forget(self)
+        return self(x)
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)

@@ -14,9 +14,10 @@ from torch.utils.benchmark import Timer
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
+from creinn.classifier.inputs import first_rows
 from creinn.classifier.network import find_head, recording
 from creinn.credal.credal_set import CredalSet
-from creinn.graph.fold import Product, fold
+from creinn.graph.fold import FoldedNetwork, Product, fold
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 
@@ -72,8 +73,27 @@ def compile(
     return compiled
 
 
+def quick_form(model: CreINN | Ensemble, x: Inputs) -> "Compiled":
+    """The form that ``predict`` keeps, for inputs of the size of ``x``; its memory format is not measured, only likely.
+
+    Raises:
+        TypeError: If the model, or a member, is of a class of its own, which may compute something else.
+        ValueError: If a network is no graph of known layers: nothing would be gained.
+    """
+    credal = [part for part in model.modules() if isinstance(part, _Credal)]
+    if any(type(part) not in (CreINN, Ensemble) for part in credal):
+        raise TypeError("Only CreINN and Ensemble themselves have a quick form.")
+    compiled = compile(model, first_rows(x, 1), torch.channels_last)
+    folded = [part.network for part in compiled.modules() if isinstance(part, CreINN)]
+    if not all(isinstance(network, fx.GraphModule | FoldedNetwork) for network in folded):
+        raise ValueError("A network is not folded.")
+    return compiled
+
+
 class Compiled(_Credal):
     """A model with folded networks, in eval mode for good; made by :func:`compile`."""
+
+    keeps_compiled = False
 
     def __init__(self, model: CreINN | Ensemble) -> None:
         super().__init__()

@@ -1,0 +1,362 @@
+"""Predictions by a form that is kept: the same sets, and every change of the weights is seen by the next call."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import pytest
+import torch
+
+import creinn
+from creinn import CreINN, Ensemble, Interval, TrainConfig, models
+from creinn import nn as inn
+from creinn.classifier import kept
+from creinn.nn import relative
+
+X = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(40) % 3
+
+
+def trained(mode="paper", family=inn, width=16, **options):
+    torch.manual_seed(0)
+    behind = (family.Linear(width, 12), family.BatchNorm1d(12), family.ReLU(), family.Linear(12, 3))
+    network = torch.nn.Sequential(family.Linear(5, width), family.BatchNorm1d(width), family.ReLU(), *behind)
+    model = CreINN(network, mode=mode, **options)
+    model(X)  # running statistics
+    with torch.no_grad():
+        model.network[0].weight.mul_(3)
+    return model.fit_distance(X, Y) if "distance" in options else model.eval()
+
+
+def form(model):
+    return kept._KEPT[model].form if model in kept._KEPT else None
+
+
+def warm(model, x=X):
+    """The model, with its compiled form kept."""
+    for _ in range(2):
+        model.predict(x)
+    assert form(model) is not None
+    return model
+
+
+def assert_plain(model, x=X, tolerance=1e-5):
+    """Its prediction is that of the model itself."""
+    with torch.no_grad():
+        got, expected = model.predict(x), copy.deepcopy(model).eval()(x.to(next(model.parameters()).dtype))
+    assert got.lower.dtype == expected.lower.dtype
+    for bound in ("lower", "upper"):
+        torch.testing.assert_close(getattr(got, bound), getattr(expected, bound), rtol=0, atol=tolerance)
+    return got
+
+
+MODELS = {
+    **{mode: lambda mode=mode: trained(mode) for mode in ("paper", "scaled", "sound")},
+    "relative": lambda: trained(family=relative),
+    "distance": lambda: trained(distance=0.5),
+    "creinn-d": lambda: trained(family=torch.nn, distance=0.5),
+    "ensemble": lambda: Ensemble([trained(), trained(width=8)]),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sets_are_those_of_the_model_for_points_and_then_intervals(name):
+    model = warm(MODELS[name]())
+    assert_plain(model)
+    assert_plain(model, X[:1])
+    if name != "creinn-d":
+        for x in (Interval(X - 0.1, X + 0.1), Interval(X.abs(), X.abs() + 0.1)):
+            assert assert_plain(model, x).width.mean() > 1e-4
+    assert form(model) is not None
+
+
+def images(x):
+    model = CreINN(models.resnet18(3, "imagenet", width=4))
+    inn.scale_radii_(model, 0.1)
+    for _ in range(20):
+        model(x)
+    return model.eval()
+
+
+def test_images_after_intervals_and_of_another_size():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 16, 16)
+    model = images(x).double()
+    warm(model, Interval(x - 0.1, x + 0.1))
+    for other in (x, torch.randn(2, 3, 8, 8)):
+        assert assert_plain(model, other).lower.std(0).max() > 1e-4
+    assert form(model) is not None
+
+
+def by_optimizer(model, optimizer=torch.optim.Adam):
+    model.train()
+    optimizer = optimizer(model.parameters(), 0.1)
+    model.loss(model(X), Y).backward()
+    optimizer.step()
+    model.eval()
+
+
+def by_optimizer_in_eval_mode(model):
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    model.loss(model(X), Y).backward()
+    optimizer.step()
+
+
+def by_data(model):
+    model.network[0].weight.data.mul_(0.5)
+
+
+def by_data_of_a_row(model):
+    model.network[3].bias.data[1] += 1.0
+
+
+def by_other_data(model):
+    model.network[0].weight.data = 0.5 * model.network[0].weight.data
+
+
+@torch.no_grad()
+def by_writing(model):
+    model.network[0].weight_radius.mul_(2)
+
+
+def by_inference_mode(model):
+    with torch.inference_mode():
+        model.network[0].weight.mul_(2)
+
+
+def by_state(model):
+    state = {name: 0.5 * t if t.is_floating_point() else t for name, t in model.state_dict().items()}
+    model.load_state_dict(state)
+
+
+def by_a_buffer(model):
+    next(model.network[1].buffers()).add_(0.5)
+
+
+def by_mode(model):
+    for layer in model.modules():
+        if isinstance(layer, inn.BatchNorm1d):
+            layer.set_mode("scaled")
+
+
+def by_a_layer(model):
+    model.network[2] = inn.GELU()
+
+
+def by_fit(model):
+    creinn.fit(model, (X, Y), config=TrainConfig(epochs=2, batch_size=16, learning_rate=0.1, progress=False))
+
+
+CHANGES = [
+    by_optimizer,
+    by_optimizer_in_eval_mode,
+    by_data,
+    by_data_of_a_row,
+    by_other_data,
+    by_writing,
+    by_inference_mode,
+    by_state,
+    by_a_buffer,
+    by_mode,
+    by_a_layer,
+    by_fit,
+    lambda model: model.to(torch.float64),
+    lambda model: model.fit_distance(3 * X, Y),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_seen_by_the_next_call(change):
+    model = trained(distance=0.5) if "fit_distance" in change.__code__.co_names else trained()
+    before = warm(model).predict(X)
+    change(model)
+    after = assert_plain(model)
+    assert (after.lower - before.lower).abs().max() > (0 if after.lower.dtype == torch.float64 else 1e-4)
+    assert form(model) is None
+    assert_plain(warm(model))
+
+
+def test_weights_in_another_order_of_memory_are_watched_too():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 8, 8)
+    model = images(x).to(memory_format=torch.channels_last)
+    before = warm(model, x).predict(x)
+    model.network.layer1[0].conv1.weight.data.neg_()
+    assert (assert_plain(model, x).lower - before.lower).abs().max() > 1e-4
+
+
+def test_a_model_in_training_is_not_compiled():
+    model, seen = trained(), []
+    model_forms = kept._KEPT
+    for _ in range(3):
+        by_optimizer(model, torch.optim.SGD)
+        model.predict(X)
+        seen.append(model_forms[model].form)
+    assert seen == [None] * 3
+    warm(model).train()
+    assert model not in kept._KEPT
+    assert warm(model).double() not in kept._KEPT
+
+
+def test_a_stream_is_compiled_at_its_second_batch_and_sees_changes_between_batches():
+    model, forms = trained(), []
+    for prediction in model.predict_batches(X, batch_size=8):
+        forms.append(form(model) is not None)
+        with torch.no_grad():
+            torch.testing.assert_close(prediction.lower, model(X).lower[8 * len(forms) - 8 : 8 * len(forms)])
+            if len(forms) == 3:
+                by_writing(model)
+    assert forms == [False, True, True, False, True]
+
+
+def test_copies_state_and_files_know_nothing_of_it(tmp_path):
+    plain, model = trained(), warm(trained())
+    plain.predict(X)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    assert len(pickle.dumps(model)) == len(pickle.dumps(plain))
+    twin = copy.deepcopy(model)
+    assert twin not in kept._KEPT
+    by_data(twin)
+    assert_plain(twin)
+    assert form(model) is not None
+    model.save(tmp_path)
+    assert form(model) is not None
+    assert_plain(warm(creinn.load(tmp_path)))
+
+
+def test_it_goes_with_its_model():
+    model = warm(trained())
+    inside = weakref.ref(form(model))
+    del model
+    gc.collect()
+    assert inside() is None
+
+
+@torch.no_grad()
+def test_it_can_be_switched_off():
+    model = warm(trained())
+    model.keeps_compiled = False
+    for _ in range(3):
+        assert_plain(model)
+    assert model not in kept._KEPT
+
+
+def test_hooks_are_called_and_forwards_of_an_objects_own():
+    model, calls = warm(trained()), []
+    handle = model.network[0].register_forward_hook(lambda *_: calls.append(0))
+    for _ in range(3):
+        model.predict(X)
+    assert len(calls) == 3
+    handle.remove()
+    warm(model)
+    forward = model.network.forward
+    model.network.forward = lambda x: forward(2 * x)
+    assert (model.predict(X).lower - trained().predict(X).lower).abs().max() > 1e-3
+
+
+def test_classes_of_a_users_own_are_not_compiled():
+    class Twice(CreINN):
+        def forward(self, x):
+            return super().forward(2 * x)
+
+    torch.manual_seed(0)
+    model = Twice(models.mlp(5, 3)).eval()
+    for _ in range(3):
+        assert_plain(model)
+    assert form(model) is None
+
+
+def test_weights_of_inference_mode_are_not_compiled():
+    with torch.inference_mode():
+        layer = torch.nn.Linear(5, 3).eval()
+        for _ in range(3):
+            kept.call(layer, X, copy.deepcopy)
+    assert layer not in kept._KEPT
+
+
+def test_inference_mode_may_come_and_go():
+    model = trained()
+    with torch.inference_mode():
+        warm(model)
+    assert_plain(model)
+
+
+def test_what_cannot_be_compiled_is_tried_once_until_weights_change():
+    tried = []
+
+    def build(model, x):
+        tried.append(0)
+        raise ValueError("of unknown parts")
+
+    layer = torch.nn.Linear(5, 3).eval()
+    for _ in range(4):
+        torch.testing.assert_close(kept.call(layer, X, build), layer(X))
+    assert len(tried) == 1
+    layer.weight.data.mul_(2)
+    layer.bias = torch.nn.Parameter(torch.zeros(3))
+    for _ in range(4):
+        torch.testing.assert_close(kept.call(layer, X, build), layer(X))
+    assert len(tried) == 2
+
+
+def test_a_form_that_fails_gives_way_to_the_model():
+    calls = []
+
+    class Form(torch.nn.Module):
+        def forward(self, x):
+            calls.append(len(x))
+            raise RuntimeError("no")
+
+    layer = torch.nn.Linear(5, 3).eval()
+    for _ in range(4):
+        torch.testing.assert_close(kept.call(layer, X, lambda *_: Form()), layer(X))
+    assert calls == [40]
+
+
+def test_networks_of_unknown_parts_predict_as_before():
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = inn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.layer(x) if x.sum().lower > 0 else self.layer(-x)
+
+    class Ordinary(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = torch.nn.GRU(5, 4, batch_first=True), torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.rnn(x.unsqueeze(1))[0][:, 0])
+
+    torch.manual_seed(0)
+    for model in (CreINN(Own()).eval(), CreINN(Ordinary(), distance=1.0).fit_distance(X, Y)):
+        for _ in range(3):
+            assert_plain(model)
+        assert form(model) is None
+
+
+def test_errors_and_vacuous_rows_are_as_before():
+    model, plain = warm(trained()), trained()
+    plain.keeps_compiled = False
+    plain.predict(X)
+    for wrong in (torch.zeros(4, 6), torch.zeros(5), torch.zeros(2, 3, 5, 2)):
+        with pytest.raises(Exception) as expected:  # noqa: PT011 (whatever it is)
+            plain.predict(wrong)
+        with pytest.raises(type(expected.value)) as found:
+            model.predict(wrong)
+        assert str(found.value) == str(expected.value)
+    gaps = X.clone()
+    gaps[1, 2] = torch.nan
+    with pytest.raises(ValueError, match="row 1 of the inputs holds nan"):
+        model.predict(gaps)
+    sets = model.predict(gaps, missing="vacuous")
+    assert sets.lower[1].tolist() == [0.0] * 3
+    assert sets.upper[1].tolist() == [1.0] * 3
+    torch.testing.assert_close(sets.lower[2:], plain.predict(X).lower[2:])
+    huge = X.clone()
+    huge[3] = 3e38
+    assert model.predict(huge).upper[3].tolist() == plain.predict(huge).upper[3].tolist() == [1.0] * 3
+    assert form(model) is not None
