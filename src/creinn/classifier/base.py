@@ -189,10 +189,11 @@ def common_classes(members: Sequence[Classifier]) -> int:
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Put ``module`` into eval mode for a while, and each of its parts back into the mode it was in."""
-    training = {part: part.training for part in module.modules()}
-    module.eval()
+    training = [part for part in module.modules() if part.training]
+    if training:
+        module.eval()
     try:
         yield
     finally:
-        for part, mode in training.items():
-            part.training = mode
+        for part in training:
+            part.training = True

@@ -48,7 +48,7 @@ class _Credal(Classifier):
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
-        """As :meth:`Classifier.predict_batches`.
+        """As :meth:`Classifier.predict_batches`, by a compiled form while weights stay: see ``classifier/kept.py``.
 
         Raises:
             RuntimeError: If a distance was asked for, but never fitted to the training data.

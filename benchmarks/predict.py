@@ -1,0 +1,101 @@
+"""``model.predict`` beside the compiled form, the plain model and the ordinary network: quick without being asked.
+
+Prints milliseconds per call and their ratios to the compiled form's ``predict``, what the first calls cost, and how
+much memory the kept form takes; writes them with the configuration as JSON.
+
+    python -m benchmarks.predict [--cells resnet50-imagenet:1 resnet18-imagenet:32 ...] [--rounds 20] [--seconds 60]
+                                 [--threads 2] [--small] [--out results/benchmarks/predict.json]
+"""
+
+import argparse
+import itertools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.speed.architectures import FULL, SMALL, Architecture
+from benchmarks.speed.contenders import Contenders
+
+from creinn.classifier import kept
+from creinn.evaluation.timing import interleaved, ratios, seconds_of
+from creinn.files import write_bytes
+from creinn.report.provenance import provenance
+from creinn.report.tables import text_table
+
+CELLS = ("resnet50-imagenet:1", "resnet18-imagenet:1", "resnet18-imagenet:32", "resnet18-cifar:32", "mlp:1")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="NETWORK:ROWS")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which no round begins, of each cell")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--small", action="store_true", help="narrow networks, for a first look")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/predict.json"))
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    rows = []
+    for cell in options.cells:
+        name, count = cell.split(":")
+        rows.append({"cell": cell} | measure((SMALL if options.small else FULL)[name], int(count), options))
+    calls = [
+        {"cell": row["cell"], "call": name, **{f"{kind} ms": 1e3 * found[kind] for kind in ("median", "least")}}
+        | {"to compiled": found["to_compiled"]["median"], "by processor": found["to_compiled"]["processor"]}
+        for row in rows
+        for name, found in row["calls"].items()
+    ]
+    once = [{name: value for name, value in row.items() if name != "calls"} for row in rows]
+    print(text_table(calls), text_table(once), sep="\n\n")
+    command = "python -m benchmarks.predict " + shlex.join(sys.argv[1:] if arguments is None else arguments)
+    configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    result = {**provenance(command.strip()), "configuration": configuration, "load_average": os.getloadavg()}
+    write_bytes(options.out, (json.dumps({**result, "cells": rows}, indent=2) + "\n").encode())
+    return 0
+
+
+def measure(architecture: Architecture, rows: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Times of every way to predict a batch, those of the first calls, and bytes of weights and of what is kept."""
+    contenders = Contenders(architecture)
+    torch.manual_seed(0)
+    x = architecture.inputs(rows)
+    model: Any = contenders.model("creinn")
+    plain: Any = Contenders(architecture).model("creinn")
+    plain.keeps_compiled = False
+    ordinary, compiled = contenders.model("snn"), contenders.model("creinn-compiled", rows)
+    plain.predict(x)  # asks the network once what it gives
+    model.predict(x)
+    seconds = {
+        "plain call": seconds_of(lambda: plain.predict(x))[0],
+        "second call": seconds_of(lambda: model.predict(x))[0],
+    }
+    form = kept._KEPT[model].form
+    found = interleaved(
+        {
+            "ordinary network, predict": lambda: ordinary.predict(x),
+            "plain, predict": lambda: plain.predict(x),
+            "predict": lambda: model.predict(x),
+            "compiled, predict": lambda: compiled.predict(x),
+            "compiled, called": lambda: compiled(x),
+        },
+        options.rounds,
+        seconds=options.seconds,
+    )
+    reference = found["compiled, predict"]
+    calls = {name: {**vars(timing), "to_compiled": ratios(timing, reference)} for name, timing in found.items()}
+    megabytes = {"weights MB": _megabytes(model), "kept MB": _megabytes(form)}
+    return {"calls": calls, **{f"{name}, s": value for name, value in seconds.items()}, **megabytes}
+
+
+def _megabytes(model: torch.nn.Module) -> float:
+    return sum(tensor.nbytes for tensor in itertools.chain(model.parameters(), model.buffers())) / 2**20
+
+
+if __name__ == "__main__":
+    sys.exit(main())
