@@ -32,7 +32,7 @@ WITHOUT_NUMBERS = (
     *(f"report/test_{name}.py" for name in ("page", "provenance", "tables")),
     *(f"benchmarks/test_{name}.py" for name in ("memory", "speed", "study")),
     *("evaluation/test_timing.py", "training/test_config.py"),
-    *("test_allocation.py", "cli/test_main.py", "graph/test_trace.py", "test_docs.py", "test_files.py"),
+    *("training/test_allocation.py", "cli/test_main.py", "graph/test_trace.py", "test_docs.py", "test_files.py"),
 )
 """Tests that read, write or draw, but compute nothing that a processor could round in another way."""
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from benchmarks.speed import Settings, benchmark_markdown, run_benchmark
 
-from creinn.allocation import keep_freed_memory
 from creinn.cli.parsing import command_line, parse_options
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
+from creinn.training.allocation import keep_freed_memory
 from creinn.training.loop import choose_device
 
 

@@ -1,7 +1,12 @@
 """CreINN with a distance, from fit to export: sets that grow, labels that stay, ensembles, saved and exported forms."""
 
 import copy
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.func import functional_call
@@ -13,6 +18,7 @@ from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
 from creinn.classifier.distance import VACUOUS, add_radius
 from creinn.classifier.network import observe
+from creinn.classifier.sample import Sample
 from distance_cases import blobs, ordinary
 
 
@@ -232,6 +238,93 @@ def test_data_that_are_read_when_needed(tmp_path: object) -> None:
     loader = torch.utils.data.DataLoader(Rows(), batch_size=70)
     batched.fit_distance(loader, held_out=None)
     torch.testing.assert_close(batched.predict(2 * x).upper, whole.predict(2 * x).upper, rtol=1e-4, atol=1e-5)
+
+
+class Flow(torch.utils.data.IterableDataset):
+    """Rows one after the other; nobody knows how many."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        yield from zip(self.x, self.y.tolist(), strict=True)
+
+
+def forms(x: torch.Tensor, y: torch.Tensor, path: Path) -> dict[str, Any]:
+    """The same rows in every form that is read batch by batch."""
+    np.save(path, x.numpy())
+    mapped = np.load(path, mmap_mode="r")
+    batches = list(zip(x.split(70), y.split(70), strict=True))
+    return {
+        "iterable": Flow(x, y),
+        "loader": torch.utils.data.DataLoader(Flow(x, y), batch_size=64),
+        "pairs": torch.utils.data.TensorDataset(x, y),
+        "batches": batches,
+        "iterator": iter(batches),
+        "memory map": (mapped, y),
+    }
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    ("form", "network"),
+    [
+        ("iterable", "perceptron"),
+        ("iterable", "convolutions"),
+        ("loader", "sound"),
+        ("pairs", "perceptron"),
+        ("batches", "perceptron"),
+        ("iterator", "perceptron"),
+        ("memory map", "perceptron"),
+    ],
+)
+def test_streams_give_the_distance_of_tensors(held: bool, form: str, network: str, tmp_path: Path) -> None:
+    x, y = blobs(400)
+    torch.manual_seed(0)
+    if network == "convolutions":
+        x = x.view(-1, 1, 2, 2).repeat(1, 1, 3, 3)
+        model = CreINN(models.resnet8(3, in_channels=1, width=4, layers=torch.nn), distance=True)
+    elif network == "sound":
+        model = CreINN(models.mlp(4, 3, hidden=(8,), layers=inn), mode="sound", distance=True)
+    else:
+        model = ordinary()
+    model.double().train()(x.double())
+    whole, stream, new = model, copy.deepcopy(model), (x[:100] + 0.1, y[:100])
+    whole.fit_distance(x, y, held_out=new if held else None)
+    given = forms(x, y, tmp_path / "train.npy")[form]
+    apart = forms(*new, tmp_path / "new.npy")[form] if held else None
+    stream.fit_distance(*(given if isinstance(given, tuple) else (given,)), held_out=apart)
+    for name, value in whole.distance_radius.state_dict().items():
+        if not name.endswith(("directions", "means")):  # eigenvectors have either sign
+            torch.testing.assert_close(stream.distance_radius.state_dict()[name], value, rtol=1e-6, atol=1e-6)
+    expected, found = whole.predict(3 * x), stream.predict(3 * x)
+    torch.testing.assert_close(found.upper, expected.upper, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.lower, expected.lower, rtol=1e-6, atol=1e-6)
+
+
+def test_many_rows_are_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = blobs(3000)
+    whole, sampled = ordinary().double().fit_distance(x, y), ordinary().double()
+    monkeypatch.setattr("creinn.classifier.distance.Sample", partial(Sample, 1000))
+    sampled.fit_distance(Flow(x, y))
+    one, other = (model.distance_radius for model in (whole, sampled))
+    torch.testing.assert_close(other.distances[0].deviations, one.distances[0].deviations, rtol=1e-9, atol=1e-9)
+    assert other.distances[0].median.item() == pytest.approx(one.distances[0].median.item(), rel=0.1)
+    assert other.distances[0].median != one.distances[0].median
+    assert 0.5 < other.scale / one.scale < 2
+
+
+def test_a_stream_that_ends_for_good_is_refused() -> None:
+    x, y = blobs()
+
+    class Once(torch.utils.data.IterableDataset):
+        rows = zip(x, y.tolist(), strict=True)
+
+        def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+            return self.rows
+
+    with pytest.raises(ValueError, match="gave 300 rows in the first pass, but 0 in the second"):
+        ordinary().fit_distance(Once())
 
 
 def test_any_trained_model_gets_a_distance(tmp_path: object) -> None:

@@ -24,9 +24,10 @@ from creinn.classifier.distance import (
     add_radius,
     area_under_rejection,
     choose_scale,
-    ledoit_wolf,
+    fit_radius,
     one_sixth,
 )
+from creinn.classifier.moments import Products
 from creinn.classifier.network import observe
 from creinn.evaluation import auarc
 from distance_cases import blobs, ordinary
@@ -43,7 +44,10 @@ def measured(x: torch.Tensor, y: torch.Tensor, classes: int, rank: int = LARGEST
 def test_shrinkage_is_that_of_scikit_learn(rows: int, features: int, blocks: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, features)) @ rng.normal(size=(features, features))
-    covariance, share = ledoit_wolf(torch.from_numpy(x).split(-(-rows // blocks)))
+    products = Products(torch.zeros(features).double(), torch.zeros(1, features).double())
+    for block in torch.from_numpy(x).split(-(-rows // blocks)):
+        products.add(block, torch.zeros(len(block), dtype=torch.long))
+    covariance, share = products.ledoit_wolf()
     expected, expected_share = sklearn_ledoit_wolf(x, assume_centered=True)
     shrunk = (1 - share) * covariance + share * covariance.diagonal().mean() * torch.eye(features, dtype=torch.float64)
     np.testing.assert_allclose(shrunk.numpy(), expected, rtol=1e-9, atol=1e-12)
@@ -74,8 +78,8 @@ def test_distance_by_hand() -> None:
     new = torch.tensor([[0.0, 0.0], [2.0, 0.0], [10.0, 4.0]])
     torch.testing.assert_close(distance.squared(new), torch.tensor([0.0, 4.0, 16.0]))
     radius = DistanceRadius(2, 2)
-    radius.fit((x, 3 * x), y)  # the second place sees the same distances
-    radius.scale.fill_(0.5)
+    places = Interval.point(x), Interval.point(3 * x)  # the second place sees the same distances
+    fit_radius(radius, [Observed(places, places[0], y)], None, 0.5, CredalSet)
     torch.testing.assert_close(radius((new, 3 * new)), torch.tensor([0.0, 0.5, 3.5]))
     torch.testing.assert_close(radius((new, 0 * new)), torch.tensor([0.0, 0.0, 1.5]))  # relative distances 8 and 0
 
@@ -137,8 +141,7 @@ def test_a_class_without_samples_is_not_a_place_to_be_near_to() -> None:
 
 def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
     radius = DistanceRadius(1, classes).to(x.dtype)
-    radius.fit((x,), y)
-    radius.scale.fill_(1.0)
+    fit_radius(radius, [Observed((Interval.point(x),), Interval.point(x), y)], None, 1.0, CredalSet)
     return radius
 
 
@@ -230,7 +233,7 @@ def test_features_that_are_not_finite_are_refused() -> None:
         measured(1e160 * torch.randn(9, 2).double(), torch.arange(9) % 3, 3)
     x, y = blobs()
     with pytest.raises(ValueError, match="Half of the held-out data lie infinitely far away"):
-        Distance(3).fit(x, y, 1e25 * x)
+        measured(x, y, 3).set_median(1e25 * x)
     with pytest.raises(ValueError, match="there are no rows"):
         measured(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), 2)
 

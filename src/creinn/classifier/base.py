@@ -79,7 +79,10 @@ class Classifier(torch.nn.Module):
         """Look at the training data before the first epoch; of batches in the order of the rows, not of training."""
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Finish on the training data after the last step, as post-hoc methods do; ``held_out``: validation batches."""
+        """Finish on the training data after the last step, as post-hoc methods do; ``held_out``: validation batches.
+
+        Each rank of a process group is given a share of both.
+        """
 
     def after_step(self) -> None:
         """What to restore after each optimiser step, such as constraints on parameters."""

@@ -18,15 +18,16 @@ from creinn import nn as inn
 from creinn.classifier import kept
 from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
 from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
-from creinn.classifier.inputs import as_classes, find_not_finite, labelled_batches, placed
+from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
 from creinn.classifier.network import as_logits, check_network, check_places, find_head, named_stages, observe, pooled
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
-from creinn.interval import Interval, as_interval, cat
+from creinn.interval import Interval, as_interval
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.parameters import IntervalParameters, project_
 from creinn.numerics import at_least_single
+from creinn.ranks import alone
 
 Mode = Literal["paper", "scaled", "sound"]
 Loss = Literal["intersection", "bounds"]
@@ -205,9 +206,8 @@ class CreINN(_Credal):
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
         """Fit the distance, if there is one, with the validation data as those held out."""
         if self.distance_radius is not None:
-            self.fit_distance(data, held_out=held_out)
+            self._fit_distance(data, held_out, 256)
 
-    @torch.no_grad()
     def fit_distance(
         self,
         x: Inputs | Iterable[Any],
@@ -215,17 +215,22 @@ class CreINN(_Credal):
         held_out: tuple[Inputs, Tensor] | Iterable[tuple[Inputs, Tensor]] | None = None,
         batch_size: int = 256,
     ) -> "CreINN":
-        """Make the radius of the logits grow with the distance from training data, in one pass over these.
+        """Make the radius of the logits grow with the distance from training data.
 
         A model that was built without ``distance`` gets one. Returns the model, in eval mode. The scale, unless
         ``distance`` is a number, is the largest up to which predictions on ``held_out``, or else on a sixth of the
-        training data, hardly suffer: see :mod:`creinn.classifier.distance`.
+        training data, hardly suffer: see :mod:`creinn.classifier.distance`. Of either at most 20,000 rows are looked
+        at, drawn at random.
+
+        Inside a process group every rank looks at all that it is given; :func:`creinn.fit` shares the work.
+        A DataLoader or Dataset is gone over twice, in memory that does not grow with its rows. The features of tensors
+        are kept in memory instead, and so are those of an iterator, which can be gone over only once.
 
         Args:
-            x: Training inputs, or an iterable of batches ``(inputs, targets)`` such as a DataLoader.
-            y: Their classes ``(N,)``; ``None`` if ``x`` gives batches.
+            x: Training inputs, a Dataset of pairs ``(input, target)``, or batches of such, as a DataLoader gives.
+            y: Their classes ``(N,)``; ``None`` if ``x`` gives them.
             held_out: The same of data that the network was not trained on; the median distance is then over these.
-            batch_size: Rows of a tensor or interval that are taken at once.
+            batch_size: Rows that are taken at once, unless they come in batches.
 
         Raises:
             TypeError: If batches are not pairs.
@@ -234,13 +239,21 @@ class CreINN(_Credal):
         if self.distance_radius is None:
             self.distance = True
             self._add_distance()
+        with alone():
+            self._fit_distance(x if y is None else (x, y), held_out, batch_size)
+        return self
+
+    @torch.no_grad()
+    def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> None:
+        """Fit the distance to the rows of all ranks, of which this one is given a share."""
         assert self.distance_radius is not None
         self.eval()
-        train = self._observe(x if y is None else (x, y), batch_size, "the training data")
+        train = self._observe(data, batch_size, "the training data")
+        if isinstance(train, Iterator) or (is_pair(data) and not is_mapped(data)):
+            train = list(train)
         new = None if held_out is None else self._observe(held_out, batch_size, "the held-out data")
         scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
         fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
-        return self
 
     def _add_distance(self) -> None:
         if not self.distance_at:
@@ -272,22 +285,24 @@ class CreINN(_Credal):
         boxes = map(as_interval, outputs)
         return tuple(as_interval(pooled(box if self.mode == "sound" else box.center)) for box in boxes)
 
-    def _observe(self, data: Any, batch_size: int, name: str) -> Observed:
-        """Features to measure, normalised logits and classes of all rows."""
-        like = next(self.network.parameters())
-        parts: list[Observed] = []
-        for x, y in labelled_batches(data, batch_size, name):
+    def _observe(self, data: Any, batch_size: int, name: str) -> Iterable[Observed]:
+        """Features to measure, normalised logits and classes, batch by batch; to be gone over again if the data can."""
+        given = labelled_batches(data, batch_size, name)
+        return (
+            self._observed(given, name) if isinstance(given, Iterator) else Again(lambda: self._observed(given, name))
+        )
+
+    def _observed(self, batches: Labelled, name: str) -> Iterator[Observed]:
+        like, rows = next(self.network.parameters()), 0
+        for x, y in batches:
             x = placed(x, like.device, like.dtype)
-            if where := find_not_finite(x, name, first=sum(len(part.labels) for part in parts)):
+            if where := find_not_finite(x, name, first=rows):
                 raise ValueError(f"{where}. Impute or drop it first.")
             self.check_network(x)
             outputs, logits = observe(self.network, self._inputs(x), self.distance_at, self.head)
             labels = as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
-            parts.append(Observed(self._measured(outputs), self._normalised(logits), labels))
-        if not parts:
-            raise ValueError(f"{name.capitalize()} are empty: there is nothing to fit a distance to.")
-        features, logits, classes = zip(*parts, strict=True)
-        return Observed(tuple(map(cat, zip(*features, strict=True))), cat(logits), torch.cat(classes))
+            rows += len(labels)
+            yield Observed(self._measured(outputs), self._normalised(logits), labels)
 
 
 class Ensemble(_Credal):

@@ -24,9 +24,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from creinn.classifier.moments import ClassSums, Products, products_of_means
+from creinn.classifier.sample import Sample
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
+from creinn.ranks import gather
 
 Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Head: TypeAlias = Callable[[Interval], CredalSet]
@@ -38,7 +41,6 @@ ALLOWED_FALL = 0.002  # what the scale may cost in area under the accuracy-rejec
 ALLOWED_GROWTH = 0.1  # what it may add to the mean number of undominated classes: without errors the curve allows all
 LARGEST_SCALE_SEEN = 0.3  # that is chosen on data the network was trained on: it knows them too well to judge by
 _LEAST_SHRINKAGE = 1e-6
-_BLOCK = 4096  # rows that are widened at once
 
 
 class Distance(torch.nn.Module):
@@ -107,61 +109,54 @@ class Distance(torch.nn.Module):
         return torch.cat((along / self.deviations, (radius + along @ sizes.mT) / self.rest), 1)
 
     @torch.no_grad()
-    def fit(self, features: Interval | Tensor, labels: Tensor, new: Interval | Tensor | None = None) -> None:
-        """Take means and covariance from the centres of training features, the median if possible from ``new`` data.
-
-        Features of training data lie closer to their means than those of data that the network was not trained on.
+    def fit(self, features: Interval | Tensor, labels: Tensor) -> None:
+        """Take means and covariance from the centres of training features, and the median from the features.
 
         Raises:
-            ValueError: If there are no rows, a feature is NaN, infinite, or too large to be squared, or half of the
-                new data are infinitely far away.
+            ValueError: If there are no rows, or a feature is NaN, infinite, or too large to be squared.
         """
-        features, like = as_interval(features), self.median
-        self._fit_covariance(features.center, labels)
+        features, sums = as_interval(features), ClassSums(self.num_classes)
+        if len(features) == 0:
+            raise ValueError("The distance needs training data, but there are no rows.")
+        sums.add(features.center, labels)
+        products = second_pass(sums)
+        products.add(features.center, labels)
+        self.learn(sums, products)
+        self.set_median(features)
+
+    def learn(self, sums: ClassSums, products: Products) -> None:
+        """Take class means and the shrunk covariance within classes from both passes over the training features."""
+        noise, means, like = sums.mean_square * sums.resolution**2, sums.means(), self.median
+        for found in (products, products_of_means(sums)):  # within classes; over all, where nothing varies within
+            covariance, shrinkage = found.ledoit_wolf()
+            variance = covariance.diagonal().mean()
+            if variance > noise:
+                break
+        else:  # nothing varies at all
+            covariance, shrinkage, variance = torch.eye(means.shape[1]).to(means), 0.0, torch.ones_like(variance)
+        shrinkage = max(shrinkage, _LEAST_SHRINKAGE)
+        eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not every device has it; the largest come last
+        eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(means)
+        kept = min(self.rank, means.shape[1])
+        self.origin, self.deviations = sums.origin, eigenvalues[-kept:].sqrt()
+        self.directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
+        self.rest = (eigenvalues[:-kept].mean() if kept < means.shape[1] else variance).sqrt()
+        self.means = self._whiten(means)
         for name, buffer in self.named_buffers():
             setattr(self, name, buffer.to(like))
-        median = self.squared(features if new is None else new).median()
+
+    def set_median(self, features: Interval | Tensor) -> None:
+        """Take the median distance of features: of new data if possible, for those of training lie closer.
+
+        Raises:
+            ValueError: If half of them are infinitely far away.
+        """
+        median = self.squared(features).median()
         if not bool(median.isfinite()):
             raise ValueError("Half of the held-out data lie infinitely far away. Look for an overflow in the network.")
         # Where at least half of the rows are their class's mean, the expected distance of whitened features stands in.
         is_zero = median <= torch.finfo(median.dtype).eps * features.shape[1]
         self.median = torch.where(is_zero, float(features.shape[1]), median)
-
-    def _fit_covariance(self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"]) -> None:
-        """Class means and the shrunk covariance within classes, in float64 where the device has it."""
-        if len(features) == 0:
-            raise ValueError("The distance needs training data, but there are no rows.")
-        blocks = list(zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True))
-        square = torch.stack([widen(block).square().sum() for block, _ in blocks]).sum() / features.numel()
-        if not bool(square.square().isfinite()):  # fourth powers enter the shrinkage
-            raise ValueError(
-                "The features of the training data are not finite, or so large that their squares overflow. "
-                "Look for an overflow in the network."
-            )
-        origin = torch.stack([widen(block).sum(0) for block, _ in blocks]).sum(0) / len(features)
-        counts = torch.bincount(labels, minlength=self.num_classes)
-        means = origin.new_zeros(self.num_classes, features.shape[1])
-        for block, label in blocks:
-            means.index_add_(0, label, widen(block) - origin)
-        means /= counts.clamp_min(1).unsqueeze(1)
-        means[counts == 0] = means[counts.argmax()].clone()
-
-        noise = float(square) * torch.finfo(features.dtype).eps ** 2
-        for middles in (means, torch.zeros_like(means)):  # within classes; over all, where nothing varies within
-            covariance, shrinkage = ledoit_wolf(widen(block) - origin - middles[label] for block, label in blocks)
-            variance = covariance.diagonal().mean()
-            if variance > noise:
-                break
-        else:  # nothing varies at all
-            covariance, shrinkage, variance = torch.eye(len(origin)).to(means), 0.0, torch.ones_like(variance)
-        shrinkage = max(shrinkage, _LEAST_SHRINKAGE)
-        eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not every device has it; the largest come last
-        eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(means)
-        kept = min(self.rank, len(origin))
-        self.origin, self.deviations = origin, eigenvalues[-kept:].sqrt()
-        self.directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
-        self.rest = (eigenvalues[:-kept].mean() if kept < len(origin) else variance).sqrt()
-        self.means = self._whiten(means)
 
     def make_room(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
         """Before loading, take the shapes that the tensors have in ``state``, if they fit; fitting decides on them."""
@@ -178,31 +173,14 @@ class Distance(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def ledoit_wolf(residuals: Iterable[Float[Tensor, "_ features"]]) -> tuple[Float[Tensor, "features features"], float]:
-    r"""Covariance :math:`S` of centred rows, given in blocks, and the share :math:`\rho` by which to shrink it.
-
-    The estimate is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`, with the :math:`\rho` that has the least expected
-    squared error (Ledoit and Wolf, 2004, in closed form).
-
-    Example:
-        >>> covariance, share = ledoit_wolf([torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])])
-        >>> covariance.diagonal(), share  # round already: whatever the share, the estimate is the same
-        (tensor([0.5000, 0.5000]), 0.0)
-    """
-    products: Any = 0
-    fourth: Any = 0
-    rows = 0
-    for block in residuals:
-        products += block.mT @ block
-        fourth += block.square().sum(1).square().sum()
-        rows += len(block)
-    covariance = products / rows
-    squares = covariance.square().sum()
-    spread = squares - covariance.diagonal().mean() * covariance.diagonal().sum()  # squared distance to the target
-    error = (fourth / rows - squares) / rows
-    if not bool(spread > torch.finfo(spread.dtype).eps * squares):
-        return covariance, 0.0
-    return covariance, float((error / spread).clamp(0, 1))
+def second_pass(sums: ClassSums) -> Products:
+    """Where to add the products of all rows, after their sums; refuses features that fourth powers would overflow."""
+    if not bool(sums.mean_square.square().isfinite()):
+        raise ValueError(
+            "The features of the training data are not finite, or so large that their squares overflow. "
+            "Look for an overflow in the network."
+        )
+    return Products(sums.origin, sums.means())
 
 
 def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
@@ -238,11 +216,11 @@ class DistanceRadius(torch.nn.Module):
         """Whether the distances are fitted; unlike ``fitted``, known without waiting for the device."""
         return self.distances[0].median.numel() > 0
 
-    @torch.no_grad()
-    def fit(self, features: Features, labels: Tensor, new: Features | None = None) -> None:
-        """Fit the distance at each place, see :meth:`Distance.fit`; the scale stays."""
-        for place, distance in enumerate(self.distances):
-            distance.fit(features[place], labels, None if new is None else new[place])
+    def learn(self, statistics: Sequence[tuple[ClassSums, Products]], features: Features) -> None:
+        """Take what :meth:`Distance.learn` does at each place, and the medians of ``features``; the scale stays."""
+        for distance, of_place, part in zip(self.distances, statistics, features, strict=True):
+            distance.learn(*of_place)
+            distance.set_median(part)
         self.fitted.fill_(True)
 
     def excess(self, features: Features) -> Tensor:
@@ -271,21 +249,64 @@ class Observed(NamedTuple):
 
 
 def fit_radius(
-    radius: DistanceRadius, train: Observed, held_out: Observed | None, scale: float | None, head: Head
+    radius: DistanceRadius,
+    train: Iterable[Observed],
+    held_out: Iterable[Observed] | None,
+    scale: float | None,
+    head: Head,
 ) -> None:
-    """Fit ``radius`` in place: its median, and its scale unless that is given, by ``held_out`` data.
+    """Fit ``radius`` in place: its medians, and its scale unless that is given, by ``held_out`` data.
 
-    Without these the scale is chosen on a sixth of the training data, with the distance fitted to the rest of them.
+    Batches of the training data are gone over twice, those held out once, of which a :class:`Sample` is kept. Without
+    these it is of the training data, and the scale is chosen on a sixth of it, with the distance fitted to all others.
+
+    Raises:
+        ValueError: If there are no rows, or the second pass gives more or fewer than the first.
     """
-    radius.fit(train.features, train.labels, None if held_out is None else held_out.features)
+    sums = [ClassSums(distance.num_classes) for distance in radius.distances]
+    sample = Sample()
+    for batch in train:
+        for of_place, part in zip(sums, batch.features, strict=True):
+            of_place.add(part.center, batch.labels)
+        if held_out is None:
+            sample.add(batch)
+    for batch in held_out or ():
+        sample.add(batch)
+    of_ranks = gather((sums[0].counts.numel() > 0, len(sample)))
+    if not all(has_rows for has_rows, _ in of_ranks) or not any(count for _, count in of_ranks):
+        empty = "held-out" if sums[0].counts.numel() else "training"
+        raise ValueError(f"The {empty} data are empty: there is nothing to fit a distance to.")
+    for of_place in sums:
+        of_place.join_ranks()
+    new: Observed = sample.rows()
+    of_all = [(of_place, second_pass(of_place)) for of_place in sums]
+    of_rest: list[tuple[ClassSums, Products]] = []
+    if scale is None and held_out is None and len(new.labels) > 1:
+        apart = one_sixth(new.labels)
+        judged, rest = new.take(apart), new.take(~apart)
+        for of_place, part in zip(sums, judged.features, strict=True):
+            of_place = copy.deepcopy(of_place)
+            of_place.add(part.center, judged.labels, sign=-1)
+            of_rest.append((of_place, second_pass(of_place)))
+    for batch in train:
+        for (_, products), part in zip(of_all + of_rest, batch.features * (2 if of_rest else 1), strict=True):
+            products.add(part.center, batch.labels)
+    rows = of_all[0][0].rows
+    for _, products in of_all + of_rest:
+        products.join_ranks()
+        if products.rows != rows:
+            found = f"{rows} rows in the first pass, but {int(products.rows)} in the second"
+            raise ValueError(f"The training data gave {found}. Give data that can be gone over twice, or tensors.")
+    radius.learn(of_all, new.features)
     if scale is None and held_out is not None:
-        scale = choose_scale(held_out, radius.excess(held_out.features), head)
+        scale = choose_scale(new, radius.excess(new.features), head)
+    elif scale is None and not of_rest:
+        scale = choose_scale(new, radius.excess(new.features), head, LARGEST_SCALE_SEEN)
     elif scale is None:
-        apart = one_sixth(train.labels)
-        judged, rest = train.take(apart), train.take(~apart)
         trial = copy.deepcopy(radius)
-        if len(rest.labels) > 0:
-            trial.fit(rest.features, rest.labels)
+        for (_, products), part in zip(of_rest, judged.features, strict=True):
+            products.add(part.center, judged.labels, sign=-1)
+        trial.learn(of_rest, rest.features)
         scale = choose_scale(judged, trial.excess(judged.features), head, LARGEST_SCALE_SEEN)
     radius.scale.fill_(scale)
 

@@ -1,15 +1,17 @@
 """A bounded sample of a stream: batches of rows in, at most so many of these rows out.
 
-Which rows are kept depends on their numbers alone, so that several processes, each with a share of the rows, keep those
-that one process would.
+Which rows are kept depends on their numbers alone, not on the batches. Several processes, each with a share of the
+rows, end with one sample of all of them.
 """
 
 from typing import Any
 
 import numpy as np
 import torch
+import torch.utils._pytree as pytree
 
 from creinn.classifier.inputs import count_rows, joined, leaves_of, take
+from creinn.ranks import gather, rank, world
 
 LARGEST = 20_000  # rows: enough for a median, and for the areas and means that a scale is chosen by
 
@@ -29,39 +31,52 @@ class Sample:
         self._largest, self._seen = largest, 0
         self._filling: list[Any] = []  # batches, until there are enough
         self._rows: Any = None
-        self._keys = np.empty(0, np.uint64)
+        self._numbers = np.empty(0, np.uint64)  # of the rows kept
 
     def __len__(self) -> int:
         """How many rows there were."""
         return self._seen
 
     def add(self, batch: Any) -> None:
-        """Add the next rows: a tensor, an interval, or a tuple of such."""
+        """Add the next rows: a tensor, an interval, or a tuple of such; those of the first process go first."""
         count = count_rows(batch)
-        keys = _mixed(np.arange(self._seen, self._seen + count, dtype=np.uint64))
+        numbers = np.arange(self._seen, self._seen + count, dtype=np.uint64) + np.uint64(rank() << 40)
         self._seen += count
-        if room := min(self._largest - len(self._keys), count):
+        if room := min(self._largest - len(self._numbers), count):
             self._filling.append(take(batch, slice(room)))
-            self._keys = np.concatenate((self._keys, keys[:room]))
-        if len(self._keys) == self._largest and self._filling:
-            self._rows, self._filling = joined(self._filling), []
-        enter = room + np.flatnonzero(keys[room:] < self._keys.max(initial=0))
-        if len(enter) == 0:
-            return
-        both = np.concatenate((self._keys, keys[enter]))
+            self._numbers = np.concatenate((self._numbers, numbers[:room]))
+            if len(self._numbers) == self._largest:
+                self._rows, self._filling = joined(self._filling), []
+        if room < count:
+            self._replace(batch, np.arange(room, count), numbers)
+
+    def _replace(self, batch: Any, rows: Any, numbers: Any) -> None:
+        """Let those of ``rows`` in that go before some of the rows kept."""
+        keys = _mixed(self._numbers)
+        enter = rows[_mixed(numbers[rows]) < keys.max()]
+        both = np.concatenate((keys, _mixed(numbers[enter])))
         kept = np.sort(np.argpartition(both, self._largest - 1)[: self._largest])
         leave = np.setdiff1d(np.arange(self._largest), kept)
-        come = kept[kept >= self._largest]
-        self._keys[leave] = both[come]
-        new = take(batch, torch.from_numpy(enter[come - self._largest]))
-        for old, fresh in zip(leaves_of(self._rows), leaves_of(new), strict=True):
-            old[torch.from_numpy(leave).to(old.device)] = fresh
+        come = enter[kept[kept >= self._largest] - self._largest]
+        self._numbers[leave] = numbers[come]
+        for old, new in zip(leaves_of(self._rows), leaves_of(take(batch, torch.from_numpy(come))), strict=True):
+            old[torch.from_numpy(leave).to(old.device)] = new
 
     def rows(self) -> Any:
-        """The rows kept; ``None`` if there were none."""
+        """The rows kept, of all processes, in the order of their numbers; ``None`` if there were none."""
         if self._filling:
             self._rows, self._filling = joined(self._filling), []
-        return self._rows
+        numbers = np.concatenate(gather(self._numbers))
+        if world() > 1:
+            device = None if self._rows is None else leaves_of(self._rows)[0].device
+            parts = gather(pytree.tree_map(lambda part: part.cpu(), self._rows))
+            self._rows = joined([part for part in parts if part is not None])
+            self._rows = pytree.tree_map(lambda part: part.to(device), self._rows)
+        order = np.sort(np.argsort(_mixed(numbers), kind="stable")[: self._largest])
+        order = order[np.argsort(numbers[order])]
+        if len(order) == len(numbers) and (order == np.arange(len(order))).all():
+            return self._rows
+        return take(self._rows, torch.from_numpy(order))
 
 
 def _mixed(numbers: Any) -> Any:

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from creinn.allocation import keep_freed_memory
 from creinn.cli import options
 from creinn.cli.parsing import UsageError, parse_options, summary
+from creinn.training.allocation import keep_freed_memory
 
 COMMANDS: dict[str, tuple[type, str]] = {
     "demo": (options.DemoOptions, "experiment.demo"),

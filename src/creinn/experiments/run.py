@@ -19,7 +19,6 @@ import torch
 from joblib.externals.loky import get_reusable_executor
 from tqdm import tqdm
 
-from creinn.allocation import keep_freed_memory
 from creinn.classifier.methods import METHODS
 from creinn.experiments import pieces
 from creinn.experiments.definition import Experiment
@@ -30,6 +29,7 @@ from creinn.experiments.predictions import encode_image
 from creinn.experiments.store import Store
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
+from creinn.training.allocation import keep_freed_memory
 
 _COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
 """Time of a training step relative to the SNN, roughly: long trainings start first, so that they are better shared."""

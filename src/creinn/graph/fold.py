@@ -126,10 +126,7 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
 
 
 def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced) -> "FoldedLayer":
-    """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph.
-
-    The general form is left out only where the folded one is made for every input there can be.
-    """
+    """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph."""
     behind = _only_user(node, traced, IntervalBatchNorm)
     norm: Any = None if behind is None else traced.layer(behind)
     fits = norm is not None and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
@@ -139,6 +136,7 @@ def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced) -> 
     relu = _only_user(node, traced, inn.ReLU)
     _absorb(node, relu)
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else FoldedFull
+    # The general form is left out only where the folded one is made for every input there can be.
     batches_alone = norm is not None and len(norm._dims) == 1
     suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], traced))
     parts = [layer, *([] if norm is None else [norm]), *([] if relu is None else [inn.ReLU()])]

@@ -21,10 +21,7 @@ Network = TypeVar("Network", bound=torch.nn.Module)
 
 
 def _recorded(architecture: Callable[P, Network]) -> Callable[P, Network]:
-    """Let a builder take a family by name, and its network remember how it was built.
-
-    ``config`` is ``None`` where the family of layers has no name by which to find it again.
-    """
+    """Let a builder take a family by name, and its network remember how it was built, if its family has a name."""
 
     @functools.wraps(architecture)
     def build(*args: P.args, **kwargs: P.kwargs) -> Network:

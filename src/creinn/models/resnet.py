@@ -4,7 +4,8 @@
 Wherever the shape changes, the shortcut is a 1×1 convolution with batch norm; so convolutions have no bias.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,48 +16,41 @@ Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]
 
 
-class BasicBlock(torch.nn.Module):
-    """Two 3×3 convolutions, the first with the stride."""
+Convolutions = tuple[tuple[int, int, int], ...]  # outputs, kernel size and stride of each
 
-    expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int, layers: Any) -> None:
+def _basic(width: int, stride: int) -> Convolutions:
+    return (width, 3, stride), (width, 3, 1)
+
+
+def _bottleneck(width: int, stride: int, stride_on: Stride) -> Convolutions:
+    first, second = (stride, 1) if stride_on == "1x1" else (1, stride)
+    return (width, 1, first), (width, 3, second), (4 * width, 1, 1)
+
+
+class Block(torch.nn.Module):
+    """Convolutions ``conv1``, ``conv2``, ... with batch norm, ReLU between them, and a shortcut around them."""
+
+    def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
         super().__init__()
-        self.conv1 = layers.Conv2d(inputs, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = layers.BatchNorm2d(width)
+        self._count, channels, total = len(convolutions), inputs, 1
+        for index, (outputs, kernel, stride) in enumerate(convolutions, 1):
+            convolution = layers.Conv2d(channels, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+            self.add_module(f"conv{index}", convolution)
+            self.add_module(f"bn{index}", layers.BatchNorm2d(outputs))
+            channels, total = outputs, total * stride
         self.relu = layers.ReLU()
-        self.conv2 = layers.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = layers.BatchNorm2d(width)
-        self.downsample = _shortcut(inputs, width, stride, layers)
+        self.downsample = layers.Identity()
+        if channels != inputs or total != 1:
+            shortcut = layers.Conv2d(inputs, channels, 1, stride=total, bias=False)
+            self.downsample = torch.nn.Sequential(shortcut, layers.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
         """Residual sum."""
-        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        return self.relu(y + self.downsample(x))
-
-
-class Bottleneck(torch.nn.Module):
-    """1×1, 3×3 and 1×1 convolutions; the stride is on the 3×3 or on the first 1×1."""
-
-    expansion = 4
-
-    def __init__(self, inputs: int, width: int, stride: int, layers: Any, stride_on: Stride = "3x3") -> None:
-        super().__init__()
-        first, second = (stride, 1) if stride_on == "1x1" else (1, stride)
-        self.conv1 = layers.Conv2d(inputs, width, 1, stride=first, bias=False)
-        self.bn1 = layers.BatchNorm2d(width)
-        self.conv2 = layers.Conv2d(width, width, 3, stride=second, padding=1, bias=False)
-        self.bn2 = layers.BatchNorm2d(width)
-        self.conv3 = layers.Conv2d(width, 4 * width, 1, bias=False)
-        self.bn3 = layers.BatchNorm2d(4 * width)
-        self.relu = layers.ReLU()
-        self.downsample = _shortcut(inputs, 4 * width, stride, layers)
-
-    def forward(self, x: Any) -> Any:
-        """Residual sum."""
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y))
+        y = x
+        for index in range(1, self._count + 1):
+            y = getattr(self, f"bn{index}")(getattr(self, f"conv{index}")(y))
+            y = self.relu(y) if index < self._count else y
         return self.relu(y + self.downsample(x))
 
 
@@ -67,14 +61,13 @@ class ResNet(torch.nn.Module):
 
     def __init__(
         self,
-        block: type[BasicBlock] | type[Bottleneck],
+        block: Callable[[int, int], Convolutions],
         depths: Sequence[int],
         num_classes: int,
         stem: Stem,
         in_channels: int,
         width: int,
         layers: Any,
-        **block_arguments: Any,
     ) -> None:
         super().__init__()
         at_least_one(num_classes=num_classes, in_channels=in_channels, width=width)
@@ -91,8 +84,9 @@ class ResNet(torch.nn.Module):
             blocks = []
             for index in range(depth):
                 stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(block(channels, width << stage, stride, layers, **block_arguments))
-                channels = (width << stage) * block.expansion
+                convolutions = block(width << stage, stride)
+                blocks.append(Block(channels, convolutions, layers))
+                channels = convolutions[-1][0]
             self.add_module(self.stages[stage], torch.nn.Sequential(*blocks))
         self.avgpool = layers.AdaptiveAvgPool2d(1)
         self.flatten = layers.Flatten()
@@ -117,12 +111,12 @@ class ResNet(torch.nn.Module):
 
 def resnet8(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
     """ResNet-8 for small images: three stages of one basic block; arguments as in :func:`resnet50`."""
-    return ResNet(BasicBlock, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
+    return ResNet(_basic, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet14(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
     """ResNet-14 for small images: three stages of two basic blocks; arguments as in :func:`resnet50`."""
-    return ResNet(BasicBlock, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
+    return ResNet(_basic, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
@@ -132,21 +126,21 @@ def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: An
         >>> resnet20(10, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape
         torch.Size([1, 10])
     """
-    return ResNet(BasicBlock, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
+    return ResNet(_basic, (3, 3, 3), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet18(
     num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
 ) -> ResNet:
     """ResNet-18: four stages of two basic blocks; see :func:`resnet50`."""
-    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
+    return ResNet(_basic, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
 def resnet34(
     num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
 ) -> ResNet:
     """ResNet-34: four stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
-    return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
+    return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 
 def resnet50(
@@ -173,11 +167,5 @@ def resnet50(
     """
     if stride_on not in ("3x3", "1x1"):
         raise ValueError(f"Unknown stride_on {stride_on!r}; choose '3x3' or '1x1'.")
-    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers, stride_on=stride_on)
-
-
-def _shortcut(inputs: int, outputs: int, stride: int, layers: Any) -> torch.nn.Module:
-    if inputs == outputs and stride == 1:
-        return layers.Identity()
-    convolution = layers.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
-    return torch.nn.Sequential(convolution, layers.BatchNorm2d(outputs))
+    block = functools.partial(_bottleneck, stride_on=stride_on)
+    return ResNet(block, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)

@@ -95,12 +95,9 @@ class Factors:
 
 
 def moments_of(operation: Operation, factors: Factors, biases: Biases, first: Tensor, *others: Tensor) -> Tensor:
-    """Centres and radii ``(N, 2, O, ...)`` by ``factors`` of ``first``, the layer's input, and ``others``.
-
-    Under ``torch.autocast`` the input is cast to the dtype in which an operation would compute.
-    """
+    """Centres and radii ``(N, 2, O, ...)`` by ``factors`` of ``first``, the layer's input, and ``others``."""
     device = first.device.type
-    if torch.is_autocast_enabled(device):
+    if torch.is_autocast_enabled(device):  # cast it to the dtype in which an operation would compute
         first = first.to(torch.get_autocast_dtype(device))
     result: Tensor = _Moments.apply(operation, factors, *biases, first, *others)
     return result

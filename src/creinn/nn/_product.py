@@ -115,10 +115,7 @@ class OfNonnegative(Factors):
         return (_apart(gradients[0], self.groups),)
 
     def from_weights(self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor) -> Tensors:
-        """The larger of ``|W_c|`` and ``W_r`` stands in one place of the block, the smaller, signed, in the other.
-
-        Their gradients change places where the centre is the larger one.
-        """
+        """The larger of ``|W_c|``, ``W_r`` has one place in the block: where that is the centre, gradients swap."""
         (to_center, to_clipped), (to_radius, to_largest) = self._quarters(gradients[0])
         (_, clipped), _ = self._quarters(weights[0])
         outside = (center - clipped).sign()  # the sign of the centre where that is the larger one, else 0

@@ -7,9 +7,9 @@ Only the classes named in :data:`LAYERS` are known: everything else is refused b
 import inspect
 import itertools
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -134,10 +134,7 @@ def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Modu
 
 
 def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
-    """Copy what an ordinary layer has, ``requires_grad`` too, into the interval layer of the same class, in place.
-
-    A batch norm in paper mode starts anew as the sound map.
-    """
+    """Copy what an ordinary layer has, ``requires_grad`` too, into its interval layer; norms start as the sound map."""
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):
         mode = layer.mode
@@ -164,11 +161,9 @@ def _parameter_names(kind: type) -> list[str]:
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists and numbers as Python's own, so that the result can be written as JSON."""
+    """Tuples as lists and numpy's numbers as Python's own, so that the result can be written as JSON."""
     if isinstance(value, Mapping):
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, tuple | list):
         return [plain(entry) for entry in value]
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)
-    return float(value) if isinstance(value, Real) and not isinstance(value, Integral) else value
+    return value.item() if isinstance(value, np.generic) else value

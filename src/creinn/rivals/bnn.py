@@ -16,6 +16,7 @@ from torch.nn import Parameter
 
 from creinn.classifier.base import Labelled
 from creinn.classifier.network import as_logits
+from creinn.ranks import all_sum
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN, points, predict_logits
 
@@ -159,7 +160,8 @@ class BNN(SNN):
         """Count the training examples and steps, in one pass."""
         sizes = [len(points(x)) for x, _ in data]
         is_joined = len(sizes) > 1 and sizes[-1] == 1 < sizes[0]  # a last batch of a single row, in training
-        self.schedule.start(sum(sizes), (len(sizes) - is_joined) * epochs)
+        examples = int(all_sum(torch.tensor(sum(sizes), device=self.schedule.step.device)))
+        self.schedule.start(examples, (len(sizes) - is_joined) * epochs)
 
     def after_step(self) -> None:
         """Go on in the KL warm-up."""

@@ -16,6 +16,7 @@ from torch.nn.utils.fusion import fuse_linear_bn_weights
 
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
+from creinn.ranks import all_sum
 from creinn.rivals.prediction import DirichletPredictive, Predictive
 from creinn.rivals.snn import SNN, head_inputs, points
 
@@ -83,6 +84,7 @@ class LaplaceBNN(SNN):
         """Fit the posterior of the last layer to the training data, and the prior precision if it is not given."""
         self.log_likelihood.zero_()
         self.curvature.fit(self._batches(data))
+        self.log_likelihood.copy_(all_sum(self.log_likelihood))
         self.fitted.fill_(True)
         if isinstance(self.prior_precision, str):
             grid = GRID.to(self.precision)
@@ -151,7 +153,8 @@ class Kronecker(torch.nn.Module):
             outputs += (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)).sum(0)
             inputs += phi.T @ phi
             count += len(phi)
-        for name, factor in (("output", outputs), ("input", inputs / count)):
+        total = all_sum(torch.tensor(count, device=inputs.device))
+        for name, factor in (("output", all_sum(outputs)), ("input", all_sum(inputs) / total)):
             values, vectors = torch.linalg.eigh(factor)
             getattr(self, f"{name}_values").copy_(values.clamp_min(0))
             getattr(self, f"{name}_vectors").copy_(vectors)

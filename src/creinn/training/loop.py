@@ -121,12 +121,14 @@ def fit(
         bar.set_postfix(_shown(model, _means(sums)), refresh=False)
 
     def finish() -> None:
-        files.ended(interrupted)
+        from_first(lambda: files.ended(interrupted))
+        _take_first(model)  # which has the best weights
         model.eval()
         if not interrupted:
             seed_everything(derived_seed(config.seed, config.epochs + 1))
             held_out = None if val is None else val.labelled(config.batch_size)
             model.after_training(train.labelled(config.batch_size), held_out)
+            _take_first(model)
 
     with (
         training_only(model, config.train),
@@ -193,10 +195,7 @@ def fit(
             interrupted = True
         finally:
             bar.close()
-        from_first(finish)
-        if world() > 1:
-            model.load_state_dict(from_first(model.state_dict))
-            model.eval()
+        finish()
     return History(tuple(rows), interrupted)
 
 
@@ -223,6 +222,12 @@ def fit_members(
         own = replace(config, seed=seed, directory=folder)
         histories.append(fit(members[-1], train_data, val_data, own, augment))
     return members, histories
+
+
+def _take_first(model: torch.nn.Module) -> None:
+    """Give all ranks the weights and buffers of rank 0."""
+    if world() > 1:
+        model.load_state_dict(from_first(model.state_dict))
 
 
 def choose_device(name: str) -> torch.device:

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from creinn import allocation
+from creinn.training import allocation
 
 FAULTS = """
 import resource, sys, torch
-from creinn.allocation import keep_freed_memory
+from creinn.training.allocation import keep_freed_memory
 torch.set_num_threads(1)
 if sys.argv[1] == "keep":
     assert keep_freed_memory()

@@ -1,0 +1,41 @@
+"""A bounded sample: all rows while they are few, then any of them alike, whatever the batches."""
+
+import pytest
+import torch
+
+from creinn import Interval
+from creinn.classifier.sample import Sample
+
+
+def sampled(rows, largest, size):
+    sample = Sample(largest)
+    for part in torch.arange(rows).split(size):
+        sample.add((part, Interval(part.float(), part + 1.0)))
+    assert len(sample) == rows
+    return sample.rows()
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 100])
+def test_few_rows_are_kept_in_their_order(size):
+    numbers, box = sampled(40, 40, size)
+    assert numbers.tolist() == list(range(40))
+    assert torch.equal(box.upper, numbers + 1.0)
+    assert Sample().rows() is None
+
+
+def test_which_rows_are_kept_does_not_depend_on_the_batches():
+    numbers, box = sampled(1000, 60, 1000)
+    assert len(set(numbers.tolist())) == 60
+    assert numbers.tolist() == sorted(numbers.tolist())
+    assert torch.equal(box.lower, numbers.float())
+    for size in (1, 59, 61, 333):
+        assert torch.equal(sampled(1000, 60, size)[0], numbers)
+
+
+def test_any_row_is_as_likely_as_another():
+    """Of 20,000 rows 4,000: each of ten parts has 400, give or take 4 deviations of 17."""
+    numbers, _ = sampled(20_000, 4_000, 256)
+    counts = torch.bincount(numbers // 2000, minlength=10)
+    assert counts.sum() == 4000
+    assert (counts - 400).abs().max() < 68
+    assert (torch.bincount(numbers % 8, minlength=8) - 500).abs().max() < 75
