@@ -116,7 +116,7 @@ def study(name: str, data: Path, out: Path, ood: Sequence[str] = ()) -> dict[str
     setting, store = tailor(experiment(name), ood=ood), Store(out)
     sources = prepare_all(setting, data, out / "work" / "data", True)
     plan = make_plan(setting, sources.identities)
-    shop = Workshop(setting, sources, store, {})
+    shop = Workshop(setting, sources, store, "")
     train, held_out = divide(sources.train.read(), setting.training)
     images = {"train": train, "held-out": held_out, "test": sources.test.read()}
     outside = {source.name: source.read() for source in sources.ood}

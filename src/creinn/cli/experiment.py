@@ -66,7 +66,8 @@ def run(options: RunOptions) -> int:
     from creinn.files import write_bytes
 
     write_bytes(options.out / "work" / f"{options.name}.yaml", options_yaml("experiment run", options).encode())
-    how = {name: getattr(options, name) for name in ("jobs", "device", "complete", "progress")}
+    passed_on = ("jobs", "backend", "address", "threads", "device", "complete", "progress")
+    how = {name: getattr(options, name) for name in passed_on}
     outcome = run_experiment(chosen, options.data, options.out, **how)
     print(f"{chosen.name}: {counted(outcome.total, 'piece')}, {len(outcome.done)} of them done now.")
     for piece, reason in outcome.failed.items():

@@ -137,6 +137,9 @@ class RunOptions:
     data: Path
     out: Path
     jobs: int = 1
+    backend: Literal["loky", "dask", "ray"] = "loky"
+    address: str | None = None
+    threads: int | None = None
     device: str = "cpu"
     methods: tuple[str, ...] = ()
     ood: tuple[str, ...] = ()

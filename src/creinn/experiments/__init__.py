@@ -2,7 +2,7 @@
 
 In: a name and folders of data and results. Out: records, tables, a report; and the demo, an experiment on embedded
 data with a page of its own. Read ``definition``, ``catalogue``, ``plan``, ``store``, ``inputs``, ``predictions``,
-``pieces``, ``run``; then ``tables``, ``report``, ``demo``. The first two load no torch.
+``pieces``, ``cluster``, ``run``; then ``tables``, ``report``, ``demo``. The first two load no torch.
 """
 
 from creinn.experiments.catalogue import EXPERIMENTS, experiment

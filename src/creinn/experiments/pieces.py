@@ -4,12 +4,12 @@ A training that was killed goes on from its last checkpoint. Evaluation stores a
 no second inference; the numbers under ``"batch"`` are those with batch norms by the statistics of the test batch.
 """
 
+import functools
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -28,6 +28,7 @@ from creinn.experiments.store import Store, read_arrays, write_arrays, write_jso
 from creinn.files import read_tensors, write_tensors
 from creinn.graph.convert import credal
 from creinn.nn.parameters import IntervalParameters
+from creinn.report.provenance import provenance
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import Row
 from creinn.training.loop import choose_device
@@ -45,7 +46,7 @@ class Workshop:
     experiment: Experiment
     sources: Sources
     store: Store
-    origin: Mapping[str, Any]  # versions, commit, system and the like, for the records
+    command: str  # for the records
     device: str = "cpu"
     threads: int = 1  # of torch
     resumable: bool = True  # whether trainings write checkpoints
@@ -59,7 +60,7 @@ class Workshop:
             "needs": [needed.key for needed in piece.needs],
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
-        origin = {**self.origin, "device": self.device, "threads": self.threads}
+        origin = {**_origin(self.command), "device": self.device, "threads": self.threads}
         write_json(self.store.path("records", piece), {**head, **origin, **results})
 
     def build(self, training: Piece) -> Classifier:
@@ -73,7 +74,7 @@ class Workshop:
         shape |= {"width": network.width} if network.stem is None else {"width": network.width, "stem": network.stem}
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
-            architecture = partial(models.BUILDERS[network.builder], **shape)
+            architecture = functools.partial(models.BUILDERS[network.builder], **shape)
             return METHODS[training.method].build(architecture, **options)
 
     def trained(self, training: Piece) -> tuple[Any, Normalisation]:
@@ -82,6 +83,9 @@ class Workshop:
         weights, header = read_tensors(self.store.path("weights", training))
         model.load_state_dict(weights)
         return model, Normalisation(tuple(header["mean"]), tuple(header["std"]))
+
+
+_origin = functools.cache(provenance)  # of the process that does the work, which may be on another machine
 
 
 def train(shop: Workshop, piece: Piece) -> None:
@@ -171,7 +175,7 @@ def evaluate(shop: Workshop, piece: Piece) -> None:
     groups += [("ood", source.name, source.read(), None) for source in shop.sources.ood]
     ways: dict[str, Callable[[Any], Any]] = {"running": model.predict}
     if (size := piece.settings["statistics_batch"]) and predictions.batch_norms(model):
-        ways["batch"] = partial(predictions.predict_by_batch, model, batch_size=size)
+        ways["batch"] = functools.partial(predictions.predict_by_batch, model, batch_size=size)
     found: predictions.Predictions = {kind: {"test": {}, "ood": {}} for kind in ways}
     seconds, images = 0.0, 0
     for group, name, data, shift in groups:
@@ -230,7 +234,7 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
         for what, finish in _FINISHED.items():
-            calls = {method: partial(_call, model, batch, finish) for method, model in networks.items()}
+            calls = {method: functools.partial(_call, model, batch, finish) for method, model in networks.items()}
             with torch.no_grad():
                 timings = interleaved(calls, experiment.timing.rounds, device=device)
             for method, found in timings.items():
