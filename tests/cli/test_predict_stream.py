@@ -55,9 +55,10 @@ def test_unknown_categories_are_counted_over_all_parts(run, tmp_path, in_parts):
     (tmp_path / "t.csv").write_text("x,k,y\n" + "".join(rows))
     quick = ("--hidden", "8", "--epochs", "1", "--validation-fraction", "0")
     assert run("train", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *quick).code == 0
-    rows[12], rows[47] = "1,w,0\n", "1,q,0\n"
+    rows[12], rows[47] = "1.50,w,0\n", "1,q,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
-    done = run("predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "p.csv", *TEN_ROWS)
+    done = run("predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "p.csv", *TEN_ROWS, "--keep", "x")
+    assert pd.read_csv(tmp_path / "p.csv", dtype=str).x[12] == "1.50"  # as it is written
     assert "column 'k': 2 values not seen in training, first 'w' in row 13; taken for none of the 2" in done.out
     rows[58] = "one,u,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
