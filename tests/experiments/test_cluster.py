@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import joblib
 import pytest
 import torch
 from distributed import LocalCluster
@@ -117,6 +118,12 @@ def test_workers_of_several_threads_are_refused():
         workers("dask", address=cluster.scheduler_address),
     ):
         pass
+
+
+def test_a_cluster_of_one_worker_is_used():
+    with workers("dask") as crew:
+        (process,) = joblib.Parallel(crew.n_jobs)([joblib.delayed(os.getpid)()])
+    assert process != os.getpid()
 
 
 def test_pieces_that_were_recorded_elsewhere_are_missed(tiny, tiny_data, tmp_path, monkeypatch):

@@ -66,6 +66,8 @@ def _dask(jobs: int, address: str | None) -> Iterator[Crew]:
                 why = "would work on one piece alone, with the others waiting: start workers with --nthreads 1"
                 raise ValueError(f"The worker {worker} of the Dask cluster has {threads} threads, which {why}.")
         stack.enter_context(joblib.parallel_config("dask", client=client))
+        backend: Any = joblib.parallel.get_active_backend()[0]
+        backend.effective_n_jobs = lambda n_jobs: 2  # all is handed out at once; of 1 joblib would make no use of Dask
         yield Crew()
 
 
