@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from creinn.interval import Interval
-from creinn.nn.parameters import IntervalParameters
+from creinn.nn.affine import IntervalParameters
 
 
 def product_bounds(a_lo: Tensor, a_hi: Tensor, w_lo: Tensor, w_hi: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from creinn import nn as inn
 from creinn.interval import Interval, as_interval
-from creinn.nn.parameters import IntervalParameters
+from creinn.nn.affine import IntervalParameters
 from creinn.numerics import valid_radius
 
 

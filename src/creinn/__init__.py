@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from creinn.graph.convert import convert
     from creinn.interval import Interval
     from creinn.nn import relative
-    from creinn.nn.parameters import project_
+    from creinn.nn.affine import project_
     from creinn.saving import load, save
     from creinn.training.config import TrainConfig
     from creinn.training.diagnose import diagnose
@@ -29,7 +29,7 @@ _HOME = {
     "Interval": "creinn.nn.functional",  # which lets torch's functions take it
     "nn": "creinn.nn",
     "relative": "creinn.nn.relative",
-    "project_": "creinn.nn.parameters",
+    "project_": "creinn.nn.affine",
     "models": "creinn.models",
     "convert": "creinn.graph.convert",
     # credal sets, and classifiers that predict them

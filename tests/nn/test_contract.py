@@ -6,7 +6,7 @@ import torch
 import reference
 from cases import AFFINE, LAYERS, LayerCase
 from creinn.interval import Interval, stack_axis
-from creinn.nn.parameters import IntervalParameters
+from creinn.nn.affine import IntervalParameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own note on copies
 SIGNS = ["any", "nonnegative", "one-signed"]

@@ -7,8 +7,8 @@ import torch
 
 from creinn import nn as inn
 from creinn.interval import Interval
+from creinn.nn.affine import IntervalParameters, valid_radius
 from creinn.nn.families import LAYERS
-from creinn.nn.parameters import IntervalParameters, valid_radius
 
 
 @pytest.mark.parametrize(

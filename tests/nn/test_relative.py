@@ -25,7 +25,7 @@ from creinn.interval import Interval
 from creinn.nn import families as layers
 from creinn.nn import relative
 from creinn.nn._product import widened
-from creinn.nn.parameters import project_, scale_radii_
+from creinn.nn.affine import project_, scale_radii_
 from creinn.nn.relative import LARGEST, RelativeParameters, valid_relative_radius
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own note on copies

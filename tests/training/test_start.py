@@ -9,8 +9,8 @@ from creinn import nn as inn
 from creinn.classifier.creinn import CreINN
 from creinn.graph.convert import convert
 from creinn.interval import as_interval
+from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.parameters import IntervalParameters
 from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
 from creinn.training.start import start_training

@@ -24,8 +24,8 @@ from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
 from creinn.interval import Interval, as_interval
+from creinn.nn.affine import IntervalParameters, project_
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.parameters import IntervalParameters, project_
 from creinn.numerics import at_least_single
 from creinn.ranks import alone
 

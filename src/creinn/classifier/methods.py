@@ -63,7 +63,7 @@ class Method:
         create = find_class(self.classifier)
         network = architecture(layers=import_module("creinn.nn.families").family(options.pop("layers")))
         if options.get("mode") == "sound":
-            import_module("creinn.nn.parameters").scale_radii_(network, SOUND_RADII)
+            import_module("creinn.nn.affine").scale_radii_(network, SOUND_RADII)
         return create(network, **options)
 
     def ensemble(self, members: Any, **options: Any) -> Any:

@@ -27,7 +27,7 @@ from creinn.experiments.plan import VERSIONS, Piece
 from creinn.experiments.store import Store, read_arrays, write_arrays, write_json
 from creinn.files import read_tensors, write_tensors
 from creinn.graph.convert import credal
-from creinn.nn.parameters import IntervalParameters
+from creinn.nn.affine import IntervalParameters
 from creinn.report.provenance import provenance
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import Row

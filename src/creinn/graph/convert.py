@@ -14,9 +14,9 @@ from torch import Tensor, fx
 
 from creinn.classifier.creinn import CreINN
 from creinn.graph.trace import GraphError, Traced, check_module, graph_module, trace
+from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
-from creinn.nn.parameters import IntervalParameters
 from creinn.nn.relative import LARGEST, RelativeParameters
 from creinn.rivals.snn import SNN
 

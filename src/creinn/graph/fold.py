@@ -22,10 +22,9 @@ from creinn.nn import functional as functions
 from creinn.nn._operations import Biases
 from creinn.nn._product import block_bias, by_group, nonnegative_weight, on_blocks, widened
 from creinn.nn.activation import relu_
-from creinn.nn.affine import one_pixel
+from creinn.nn.affine import IntervalParameters, one_pixel
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families
-from creinn.nn.parameters import IntervalParameters
 from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
 

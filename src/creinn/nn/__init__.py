@@ -1,6 +1,6 @@
 """Interval layers with the names and arguments of ``torch.nn``: interval in, interval out; a tensor is a point.
 
-Read ``affine`` (on ``parameters``, ``_product``, ``_operations``), ``batchnorm`` (on several ranks ``_over_ranks``),
+Read ``affine`` (on ``_product``, ``_operations``), ``batchnorm`` (on several ranks ``_over_ranks``),
 ``activation``, ``weightless``; then ``functional``, torch's functions on intervals, ``relative``, layers with relative
 radii, and ``families``, which layers there are.
 """
@@ -15,7 +15,7 @@ from creinn.nn.activation import (
 )
 from creinn.nn.affine import Conv1d, Conv2d, Conv3d, Linear
 from creinn.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from creinn.nn.parameters import IntervalParameters, project_, scale_radii_
+from creinn.nn.affine import IntervalParameters, project_, scale_radii_
 from creinn.nn.weightless import (
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d,
     Dropout, Dropout1d, Dropout2d, Flatten, Identity, MaxPool1d, MaxPool2d,

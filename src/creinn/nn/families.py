@@ -15,8 +15,8 @@ from torch import Tensor
 
 from creinn import nn as inn
 from creinn.nn import relative
+from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.parameters import IntervalParameters
 
 Family = Any  # a module or other namespace with layers named as in torch.nn
 

@@ -15,7 +15,7 @@ from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.inputs import find_not_finite, floating, rows_not_finite
 from creinn.classifier.network import Call, recording
 from creinn.interval import Interval
-from creinn.nn.parameters import IntervalParameters
+from creinn.nn.affine import IntervalParameters
 from creinn.numerics import first_index
 from creinn.training.data import Batch
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
+from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.parameters import IntervalParameters
 
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
