@@ -13,9 +13,8 @@ from creinn.nn import functional
 from creinn.nn.activation import (
     ELU, GELU, SELU, Hardswish, Hardtanh, LeakyReLU, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softplus, Tanh,
 )
-from creinn.nn.affine import Conv1d, Conv2d, Conv3d, Linear
+from creinn.nn.affine import Conv1d, Conv2d, Conv3d, IntervalParameters, Linear, project_, scale_radii_
 from creinn.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from creinn.nn.affine import IntervalParameters, project_, scale_radii_
 from creinn.nn.weightless import (
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d,
     Dropout, Dropout1d, Dropout2d, Flatten, Identity, MaxPool1d, MaxPool2d,

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter, Sequential  # noqa: F401 (names of the family)
 
 from creinn.interval import Interval
-from creinn.nn import activation, affine, batchnorm, parameters, weightless
+from creinn.nn import activation, affine, batchnorm, weightless
 from creinn.nn._operations import Operation
 from creinn.nn._product import relative_affine
 
