@@ -97,7 +97,7 @@ class Conv3d(RelativeParameters, affine.Conv3d):
 
 
 def __getattr__(name: str) -> Any:
-    for home in (activation, batchnorm, weightless, parameters):
+    for home in (activation, batchnorm, weightless, affine):
         if not name.startswith("_") and hasattr(home, name):
             return getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
