@@ -150,15 +150,16 @@ def test_options_of_credal_methods(run, wine, tmp_path):
 @pytest.mark.parametrize("start", [False, True])
 def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monkeypatch, start):
     seen = []
-    fit_distance = CreINN.fit_distance
+    fit_distance = CreINN._fit_distance
 
-    def spy(self, x, y, held_out=None):
-        held_out = list(held_out) if held_out is not None else None
-        rows = [y] if held_out is None else [held_out[1]] if start else [labels for _, labels in held_out]
-        seen.append((len(y), sum(map(len, rows))))
-        return fit_distance(self, x, y, held_out)
+    def rows(data):
+        return len(data[1]) if isinstance(data, tuple) else sum(len(labels) for _, labels in data)
 
-    monkeypatch.setattr(CreINN, "fit_distance", spy)
+    def spy(self, data, held_out, batch_size):
+        seen.append((rows(data), rows(held_out)))
+        fit_distance(self, data, held_out, batch_size)
+
+    monkeypatch.setattr(CreINN, "_fit_distance", spy)
     arguments = ("--from", ordinary) if start else ("--target", "kind", *FEW)
     done = run("train", wine[0], *arguments, "--validation-fraction", "0.25", "--out", tmp_path / "m")
     assert done.code == 0, done.err

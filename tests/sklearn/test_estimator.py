@@ -392,10 +392,12 @@ def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monk
     X, _, y, _ = wine
     seen = []
 
-    def fit_distance(self, x, y, held_out):
-        seen.append((len(y), None if held_out is None else sum(len(labels) for _, labels in held_out)))
+    def rows(batches):
+        return None if batches is None else sum(len(labels) for _, labels in batches)
 
-    monkeypatch.setattr(CreINN, "fit_distance", fit_distance)
+    monkeypatch.setattr(
+        CreINN, "_fit_distance", lambda self, data, held_out, size: seen.append((rows(data), rows(held_out)))
+    )
     quick(epochs=1).fit(X, y)
     quick(epochs=1, early_stopping=True, validation_fraction=0.25).fit(X, y)
     assert seen == [(124, None), (93, 31)]
