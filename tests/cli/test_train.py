@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -155,9 +156,10 @@ def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monke
     def rows(data):
         return len(data[1]) if isinstance(data, tuple) else sum(len(labels) for _, labels in data)
 
-    def spy(self, data, held_out, batch_size):
-        seen.append((rows(data), rows(held_out)))
-        fit_distance(self, data, held_out, batch_size)
+    def spy(self, *given):
+        given = [list(part) if isinstance(part, Iterator) else part for part in given]
+        seen.append((rows(given[0]), rows(given[1])))
+        fit_distance(self, *(iter(part) if isinstance(part, list) else part for part in given))
 
     monkeypatch.setattr(CreINN, "_fit_distance", spy)
     arguments = ("--from", ordinary) if start else ("--target", "kind", *FEW)
