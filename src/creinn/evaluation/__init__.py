@@ -5,28 +5,14 @@ mask. NumPy arrays, torch tensors and lists are taken; floats and NumPy arrays a
 ``uncertainty``, ``summary`` (all numbers of a prediction), ``timing``; ``checks`` refuses.
 """
 
+# fmt: off
+# ruff: noqa: I001
 from creinn.evaluation.predictions import (
-    Reliability,
-    SetDecisions,
-    brier,
-    confusion,
-    cumulative_sets,
-    expected_calibration_error,
-    log_loss,
-    reliability,
-    set_decisions,
-    tail_for_size,
-    threshold_for_size,
-    threshold_sets,
+    Reliability, SetDecisions, brier, confusion, cumulative_sets, expected_calibration_error, log_loss, reliability,
+    set_decisions, tail_for_size, threshold_for_size, threshold_sets,
 )
 from creinn.evaluation.uncertainty import (
-    AccuracyRejection,
-    OODDetection,
-    RelativeIncrease,
-    accuracy_rejection,
-    auarc,
-    ood_detection,
-    relative_increase,
+    AccuracyRejection, OODDetection, RelativeIncrease, accuracy_rejection, auarc, ood_detection, relative_increase,
 )
 
 __all__ = [  # noqa: RUF022 (in the order of the files)
@@ -34,4 +20,4 @@ __all__ = [  # noqa: RUF022 (in the order of the files)
     "SetDecisions", "cumulative_sets", "set_decisions", "tail_for_size", "threshold_for_size", "threshold_sets",
     "AccuracyRejection", "accuracy_rejection", "auarc",
     "OODDetection", "ood_detection", "RelativeIncrease", "relative_increase",
-]  # fmt: skip
+]

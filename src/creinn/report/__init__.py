@@ -5,21 +5,15 @@ Tables need nothing more than torch brings; the rest needs plotly, and Pillow fo
 creinn[report]``), and is loaded when first asked for.
 """
 
+# ruff: noqa: I001
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from creinn.report.tables import Spread, html_table, markdown_table, text_table, with_published
 
 if TYPE_CHECKING:
-    from creinn.report.figures import (
-        confusion_map,
-        heat_map,
-        increase_chart,
-        rejection_curves,
-        reliability_chart,
-        score_histograms,
-        training_curves,
-    )
+    from creinn.report.figures import coarsen, confusion_map, heat_map, increase_chart, rejection_curves
+    from creinn.report.figures import reliability_chart, score_histograms, simplex, training_curves
     from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
 
 __all__ = [  # noqa: RUF022 (in the order of the files)
