@@ -27,7 +27,7 @@ def find(path):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_names_of_the_package_exist(page):
     for path in re.findall(r"`(creinn(?:\.\w+)+)", page.read_text()):
-        find(path)
+        assert find(path) is not None, path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

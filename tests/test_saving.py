@@ -297,6 +297,15 @@ def test_newer_formats_and_unknown_kinds_are_refused(tmp_path):
         load(tmp_path)
 
 
+def test_a_network_that_does_not_fit_keeps_its_weights(tmp_path):
+    save(CreINN(torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))), tmp_path)
+    network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 5))
+    before = network[0].weight.detach().clone()
+    with pytest.raises(ValueError, match=r"mismatch for network\.2\.weight"):
+        load(tmp_path, network=network)
+    assert torch.equal(network[0].weight, before)
+
+
 def test_weights_of_another_network_are_named(tmp_path):
     save(creinn(), tmp_path)
     network = read_config(tmp_path)["network"]

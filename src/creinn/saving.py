@@ -98,6 +98,7 @@ def load(
         ValueError: If a file is damaged, of another origin or of a newer format, or weights and network do not fit.
     """
     config, weights = _read(Path(directory))
+    before = None if network is None else copy.deepcopy(network.state_dict())
     model = _build(config, network, Path(directory) / CONFIG)
     floating = {value.dtype for value in weights.values() if value.is_floating_point()}
     if len(floating) == 1:
@@ -105,6 +106,8 @@ def load(
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
+        if network is not None and before is not None:  # torch has loaded what fits
+            network.load_state_dict(before)
         raise ValueError(f"{Path(directory) / WEIGHTS} does not belong to this network: {error}") from error
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
