@@ -34,7 +34,7 @@ def form(model):
 
 
 def warm(model, x=X):
-    """The model, with its compiled form kept."""
+    """The model, with its compiled form kept, also after a change."""
     for _ in range(2):
         model.predict(x)
     assert form(model) is not None
@@ -152,7 +152,17 @@ def by_fit(model):
     creinn.fit(model, (X, Y), config=TrainConfig(epochs=2, batch_size=16, learning_rate=0.1, progress=False))
 
 
+def by_dtype(model):
+    model.to(torch.float64)
+
+
+def by_fit_distance(model):
+    model.fit_distance(3 * X, Y)
+
+
+NEW = [by_fit, by_dtype, by_fit_distance]  # after these a model is as new
 CHANGES = [
+    *NEW,
     by_optimizer,
     by_optimizer_in_eval_mode,
     by_data,
@@ -165,20 +175,17 @@ CHANGES = [
     by_mode,
     by_an_option,
     by_a_layer,
-    by_fit,
-    lambda model: model.to(torch.float64),
-    lambda model: model.fit_distance(3 * X, Y),
 ]
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_seen_by_the_next_call(change):
-    model = trained(distance=0.5) if "fit_distance" in change.__code__.co_names else trained()
+    model = trained(distance=0.5) if change is by_fit_distance else trained()
     before = warm(model).predict(X)
     change(model)
     after = assert_plain(model)
     assert (after.lower - before.lower).abs().max() > (0 if after.lower.dtype == torch.float64 else 1e-4)
-    assert form(model) is None
+    assert (form(model) is not None) == (change in NEW)
     assert_plain(warm(model))
 
 
@@ -191,20 +198,41 @@ def test_weights_in_another_order_of_memory_are_watched_too():
     assert (assert_plain(model, x).lower - before.lower).abs().max() > 1e-4
 
 
-def test_a_model_in_training_is_not_compiled():
+def test_a_new_model_is_compiled_by_its_first_call_and_gives_the_same_bits_in_the_second(tmp_path):
+    model = trained()
+    model.save(tmp_path)
+    for new in (model, creinn.load(tmp_path), copy.deepcopy(model)):
+        first = new.predict(X)
+        compiled = form(new)
+        assert compiled is not None
+        assert torch.equal(new.predict(X).lower, first.lower)
+        assert form(new) is compiled
+
+
+def test_a_model_in_training_is_compiled_once():
     model, seen = trained(), []
-    model_forms = kept._KEPT
     for _ in range(3):
         by_optimizer(model, torch.optim.SGD)
         model.predict(X)
-        seen.append(model_forms[model].form)
-    assert seen == [None] * 3
+        seen.append(form(model) is not None)
+    assert seen == [True, False, False]
     warm(model).train()
-    assert model not in kept._KEPT
+    assert form(model) is None
+    model.predict(X)
+    assert form(model) is None
     assert warm(model).double() not in kept._KEPT
 
 
-def test_a_stream_is_compiled_at_its_second_batch_and_sees_changes_between_batches():
+def test_fit_compiles_nothing(monkeypatch):
+    model, calls = warm(trained()), []
+    monkeypatch.setattr(kept, "call", lambda model, x, build: calls.append(0))
+    config = TrainConfig(epochs=2, batch_size=16, progress=False, keep="best", patience=5)
+    creinn.fit(model, (X, Y), (X, Y), config)
+    assert calls == []
+    assert model not in kept._KEPT
+
+
+def test_a_stream_is_compiled_at_once_and_sees_changes_between_batches():
     model, forms = trained(), []
     for prediction in model.predict_batches(X, batch_size=8):
         forms.append(form(model) is not None)
@@ -212,7 +240,16 @@ def test_a_stream_is_compiled_at_its_second_batch_and_sees_changes_between_batch
             torch.testing.assert_close(prediction.lower, model(X).lower[8 * len(forms) - 8 : 8 * len(forms)])
             if len(forms) == 3:
                 by_writing(model)
-    assert forms == [False, True, True, False, True]
+    assert forms == [True, True, True, False, True]
+
+
+def test_inputs_that_do_not_fit_keep_no_model_from_being_compiled():
+    model = trained()
+    by_fit(model)
+    with pytest.raises(ValueError, match="expects 5 features"):
+        model.predict(torch.zeros(4, 6))
+    model.predict(X)
+    assert form(model) is not None
 
 
 def test_copies_state_and_files_know_nothing_of_it(tmp_path):

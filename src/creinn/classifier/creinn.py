@@ -64,7 +64,7 @@ class _Credal(Classifier):
     def train(self, mode: bool = True) -> Any:
         """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` keeps."""
         if mode:
-            kept.forget(self)
+            kept.outdate(self)
         return super().train(mode)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -247,7 +247,7 @@ class CreINN(_Credal):
     def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> None:
         """Fit the distance to the rows of all ranks, of which this one is given a share."""
         assert self.distance_radius is not None
-        self.eval()
+        kept.forget(self.eval())
         train = self._observe(data, batch_size, "the training data")
         if isinstance(train, Iterator) or (is_pair(data) and not is_mapped(data)):
             train = list(train)

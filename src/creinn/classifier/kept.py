@@ -1,8 +1,9 @@
 """The compiled form of a model, kept beside it for as long as its weights stay as they are: quick without being asked.
 
-In: a model and a batch. Out: what the model gives, up to rounding; by :func:`creinn.compile` from the second batch on
-that meets the same weights, so that a model in training is not compiled after every step. Nothing is kept in the model
-itself: copies, ``state_dict`` and saved files do not know of it.
+In: a model and a batch. Out: what the model gives, up to rounding, by :func:`creinn.compile`. A model that is met for
+the first time is compiled at once. Weights that changed since are compiled when they are met again, so that a model in
+training is not compiled after every step. Nothing is kept in the model itself: copies, ``state_dict`` and saved files
+do not know of it.
 """
 
 import itertools
@@ -22,7 +23,7 @@ Build = Callable[[Any, Any], torch.nn.Module]
 
 @dataclass
 class _Kept:
-    state: list[Any]
+    state: list[Any] | None  # None: the model was trained since
     form: Any = None  # the compiled model, if there is one
     refused: bool = False
     views: list[list[Tensor]] = field(default_factory=list)  # into the weights: numbers that change with them
@@ -45,19 +46,30 @@ def call(model: torch.nn.Module, x: Any, build: Build) -> Any:
     if kept is not None and kept.form is not None:
         with suppress(Exception):  # the model itself says what is wrong with the inputs
             return kept.form(x)
-    prediction = model(x)
+    try:
+        prediction = model(x)
+    except Exception:
+        if kept is not None and kept.form is None:
+            forget(model)  # it may have been these inputs that it could not be compiled for
+        raise
     if kept is not None and kept.form is not None:
         kept.form, kept.refused = None, True
     return prediction
 
 
 def forget(model: torch.nn.Module) -> None:
-    """Drop what is kept of a model."""
+    """Drop what is kept of a model, which is then as if it were new."""
     _KEPT.pop(model, None)
 
 
+def outdate(model: torch.nn.Module) -> None:
+    """Drop the form of a model that is trained; if there was one, the next weights must be met twice for another."""
+    if model in _KEPT:
+        _KEPT[model] = _Kept(None)
+
+
 def _look_up(model: torch.nn.Module, x: Any, build: Build) -> _Kept | None:
-    """What is kept of these weights, with a form if this is at least the second time that they are seen."""
+    """What is kept of these weights; nothing if they are others than the last time."""
     kept = _KEPT.get(model)
     try:
         state = _state(model)
@@ -68,8 +80,10 @@ def _look_up(model: torch.nn.Module, x: Any, build: Build) -> _Kept | None:
         forget(model)
         return None
     if kept is None or not is_known:
-        _KEPT[model] = _Kept(state)
-        return None
+        has_changed = kept is not None
+        kept = _KEPT[model] = _Kept(state)
+        if has_changed:
+            return None
     if kept.form is None and not kept.refused:
         kept.refused = True
         with suppress(Exception), torch.inference_mode(False), torch.no_grad():  # refused: the model is right, if slow
