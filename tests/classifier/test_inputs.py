@@ -10,6 +10,7 @@ import creinn
 from creinn import CreINN, Ensemble, Interval, models
 from creinn import nn as inn
 from creinn.classifier.inputs import batches, count_rows, first_rows, in_words, labelled_batches, placed
+from creinn.evaluation import summary
 from creinn.rivals import SNN
 
 X = torch.arange(24.0).reshape(12, 2)
@@ -44,8 +45,20 @@ class Items(torch.utils.data.Dataset):
 class Stream(torch.utils.data.IterableDataset):
     """Rows of unknown number."""
 
+    def __init__(self, rows=X):
+        self.rows = rows
+
     def __iter__(self):
-        return iter(X)
+        return iter(self.rows)
+
+
+class Named(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(X.shape[1], 3)
+
+    def forward(self, x):
+        return self.layer(x["a"] - 2 * x["b"])
 
 
 def test_datasets_are_predicted_row_by_row(tmp_path):
@@ -58,6 +71,50 @@ def test_datasets_are_predicted_row_by_row(tmp_path):
         assert [len(part) for part in model.predict_batches(form, batch_size=5)] == [5, 5, 2]
     for form in (Items(), creinn.data.Dataset("rows", Interval(X, X + 1), torch.zeros(12).long(), ("a",))):
         torch.testing.assert_close(model.predict(form, batch_size=5).lower, intervals)
+
+
+def test_labelled_data_of_every_form_give_predictions_and_their_classes(tmp_path):
+    model, y = CreINN(network()), torch.arange(12) % 3
+    expected = model.predict(X)
+    np.savez(tmp_path / "a.npz", x=X.numpy(), y=y.numpy().astype(np.int32))
+    mapped = creinn.data.open_arrays(tmp_path / "a.npz")
+    rows = torch.utils.data.TensorDataset(X, y)
+    forms = {
+        "tensors": (X, y),
+        "maps": (mapped["x"], mapped["y"]),
+        "intervals": (Interval(X, X), y),
+        "rows": rows,
+        "stream": Stream(list(rows)),
+        "loader": torch.utils.data.DataLoader(rows, 5),
+        "loader of a stream": torch.utils.data.DataLoader(Stream(list(rows)), 5),
+        "batches": iter([(X[:5], y[:5]), (X[5:], y[5:])]),
+    }
+    for name, form in forms.items():
+        prediction, labels = model.predict_labelled(form, batch_size=5)
+        torch.testing.assert_close(prediction.lower, expected.lower, msg=name)
+        assert torch.equal(labels, y), name
+    shuffled = torch.utils.data.DataLoader(rows, 5, shuffle=True, generator=torch.Generator().manual_seed(0))
+    prediction, labels = model.predict_labelled(shuffled)
+    assert labels.tolist() != y.tolist()
+    found, known = (summary.quality(*pair) for pair in ((prediction, labels), (expected, y)))
+    assert found == pytest.approx(known, abs=1e-5)
+    named = SNN(Named())
+    prediction, labels = named.predict_labelled(({"a": X, "b": X}, y), batch_size=5)
+    torch.testing.assert_close(prediction.probabilities, named.predict({"a": X, "b": X}).probabilities)
+
+
+def test_what_is_not_labelled_is_refused():
+    model = SNN(network(torch.nn))
+    with pytest.raises(TypeError, match="The data must be a pair"):
+        model.predict_labelled(X)
+    with pytest.raises(TypeError, match="The data must be a pair"):
+        model.predict_labelled([X])
+    with pytest.raises(ValueError, match="for 3 classes, but target 1 is 3"):
+        model.predict_labelled((X, torch.full((12,), 3).index_fill(0, torch.tensor([0]), 0)))
+    with pytest.raises(ValueError, match=r"must have shape \(4,\), got \(3,\)"):
+        model.predict_labelled([(X[:4], torch.zeros(3, dtype=torch.long))])
+    with pytest.raises(ValueError, match="Nothing to predict"):
+        model.predict_labelled(torch.utils.data.DataLoader(Stream([]), 4))
 
 
 def test_a_stream_reads_and_keeps_one_batch_and_leaves_modes_alone():

@@ -13,7 +13,17 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-from creinn.classifier.inputs import batches, find_not_finite, first_rows, placed, rows_not_finite, without_gaps
+from creinn.classifier.inputs import (
+    as_classes,
+    batches,
+    count_rows,
+    find_not_finite,
+    first_rows,
+    labelled_batches,
+    placed,
+    rows_not_finite,
+    without_gaps,
+)
 from creinn.classifier.network import check_network
 
 Inputs: TypeAlias = Any
@@ -126,6 +136,37 @@ class Classifier(torch.nn.Module):
         if missing not in ("refuse", "vacuous"):
             raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
         return self._predict_batches(batches(x, batch_size), missing)
+
+    def predict_labelled(self, data: Any, batch_size: int = 256, missing: Missing = "refuse") -> tuple[Any, Tensor]:
+        """Predictions of labelled rows, and their classes in the same order: what :mod:`creinn.evaluation` asks for.
+
+        Args:
+            data: A pair of inputs and classes, memory maps among them; a torch ``Dataset`` of pairs, map-style or
+                iterable; or batches of pairs such as a DataLoader gives, in whatever order. Read once.
+            batch_size: As in :meth:`predict_batches`.
+            missing: The same.
+
+        Raises:
+            TypeError: If the data are something else, or classes no integers.
+            ValueError: If there is nothing to predict, or a label is no class; or as :meth:`predict_batches` does.
+
+        Example:
+            >>> from creinn.evaluation import summary
+            >>> from creinn.rivals import SNN
+            >>> loader = torch.utils.data.DataLoader([(torch.zeros(2), 0), (torch.ones(2), 1)], batch_size=2)
+            >>> found = summary.quality(*SNN(torch.nn.Linear(2, 3)).predict_labelled(loader))
+            >>> list(found)
+            ['accuracy', 'log_loss', 'brier', 'expected_calibration_error']
+        """
+        labels: list[Tensor] = []
+
+        def inputs() -> Iterator[tuple[Inputs]]:
+            for x, y in labelled_batches(data, batch_size, "the data"):
+                labels.append(as_classes(y, self.num_classes, "the data", count_rows(x)))
+                yield (x,)
+
+        prediction = self.predict(inputs(), batch_size, missing)
+        return prediction, torch.cat([y.to(prediction.label.device) for y in labels])
 
     def _predict_batches(self, inputs: Iterable[Inputs], missing: Missing) -> Iterator[Prediction]:
         rows = 0

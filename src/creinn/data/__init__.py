@@ -1,10 +1,11 @@
 """Files in, labelled inputs out: readers of the real formats, splits, interval data, missing values.
 
-In reading order: ``dataset``; ``decoding``, ``images`` (folders), ``lazy`` (folders read when needed), ``formats``,
-``catalogue`` (data sets by name); ``transforms`` (of batches); of tables ``numerals``, ``table``, ``parquet``,
-``reading``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
+In reading order: ``dataset``; ``decoding``, ``images`` (folders), ``lazy`` (folders read when needed), ``arrays``
+(memory maps), ``formats``, ``catalogue`` (data sets by name); ``transforms`` (of batches); of tables ``numerals``,
+``table``, ``parquet``, ``reading``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
 """
 
+from creinn.data.arrays import open_arrays
 from creinn.data.catalogue import NAMES, available, load
 from creinn.data.dataset import Dataset, resize, split, subset, to_grey, to_rgb
 from creinn.data.images import image_folder
@@ -13,5 +14,5 @@ from creinn.data.transforms import RandomCropFlip, brightness, noise, normalize
 
 __all__ = [  # noqa: RUF022 (in the order of the files)
     "Dataset", "resize", "split", "subset", "to_grey", "to_rgb", "image_folder", "LazyImages",
-    "NAMES", "available", "load", "RandomCropFlip", "brightness", "noise", "normalize",
+    "open_arrays", "NAMES", "available", "load", "RandomCropFlip", "brightness", "noise", "normalize",
 ]  # fmt: skip
