@@ -1,13 +1,19 @@
 """Folders of images, single ones, and pairs of folders with lower and upper bounds, through the command line."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from creinn import load
+from creinn.cli import sources
 from creinn.cli.main import main
+from creinn.data import LazyImages, image_folder, normalize
 
 
 def write_images(folder, rng, count, size=12):
@@ -99,6 +105,73 @@ def test_models_that_do_not_know_their_size(run, model, photos, tmp_path):
     config["preprocessing"]["size"] = 12  # as with --size 12
     (model / "config.json").write_text(json.dumps(config))
     assert run("predict", model, tmp_path / "large", "--out", tmp_path / "q.csv").code == 0
+
+
+class Largest(TorchDispatchMode):
+    """The most images of 3 x 12 x 12 that were in one tensor."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.shape[-3:] == (3, 12, 12):
+                self.count = max(self.count, tensor.numel() // (3 * 12 * 12))
+        return result
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch, packed):
+    rng = np.random.default_rng(0)
+    write_images(tmp_path / "train", rng, 40)
+    photos = tmp_path / "train"
+    if packed:
+        photos = shutil.make_archive(str(photos), "zip", photos)
+    kept = []
+    monkeypatch.setattr(sources, "IMAGES", 8)
+    monkeypatch.setattr(sources, "KEPT", 5000)
+    pixels = LazyImages._pixels
+    monkeypatch.setattr(
+        LazyImages, "_pixels", lambda self, files: (kept.append(len(self._kept)), pixels(self, files))[1]
+    )
+    m = tmp_path / "m"
+    few = ("--batch-size", "8")
+    commands = (
+        ("train", photos, "--out", m, *QUICK[:3], "2", *few, "--augment", "--class-weight", "balanced"),
+        ("train", photos, "--from", m, "--out", tmp_path / "n", *few),
+        ("evaluate", m, photos, "--ood", photos, "--out", tmp_path / "e.json"),
+    )
+    with Largest() as largest:
+        for arguments in commands:
+            done = run(*arguments)
+            assert done.code == 0, done.err
+            assert ("GiB of images stay in memory; others are decoded again\n" in done.out) == (arguments[0] == "train")
+    assert 8 <= largest.count <= 9  # a single last row joins the batch before it
+    assert max(kept) == 5000 // (3 * 12 * 12)
+    assert json.loads((tmp_path / "e.json").read_text())["rows"] == 80
+
+
+def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch):
+    write_images(tmp_path / "test", np.random.default_rng(1), 8)
+    arguments = ("train", photos, *QUICK, "--augment", "--validation-fraction", "0.25")
+    done = run(*arguments, "--out", tmp_path / "lazy")
+    assert done.code == 0, done.err
+    monkeypatch.setattr(
+        LazyImages, "normalized", lambda self, mean, std: normalize(image_folder(photos).scaled(), mean, std)
+    )
+    whole = run(*arguments, "--out", tmp_path / "whole")
+    assert whole.out.replace("whole", "lazy") == done.out
+    monkeypatch.undo()
+    x = image_folder(tmp_path / "test").scaled()
+    settings = json.loads((tmp_path / "lazy" / "config.json").read_text())["preprocessing"]
+    pixels = image_folder(photos).scaled().double()
+    np.testing.assert_allclose(settings["mean"], pixels.mean((0, 2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(settings["std"], pixels.std((0, 2, 3), correction=0), rtol=1e-6)
+    one, other = (
+        load(tmp_path / name).predict(normalize(x, settings["mean"], settings["std"])) for name in ("lazy", "whole")
+    )
+    torch.testing.assert_close(one.lower, other.lower, rtol=0, atol=1e-4)
+    assert one.width.mean() > 1e-3
 
 
 def test_unreadable_and_other_files_are_named(run, model, photos, tmp_path):

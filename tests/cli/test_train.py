@@ -215,8 +215,9 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     assert last == best + 10 < 300
     model = read_model(tmp_path / "m", "cpu")
     rows = read_rows(DataOptions(data=wine[0]), model.preprocessing, model.class_names)
-    (_, trained), (x, y) = divided(rows, None, seed=0, is_new=True)
-    assert (len(y), len(trained)) == (21, 103)
+    trained, apart = divided(rows, None, seed=0, is_new=True)
+    x, y = apart.x, apart.labels
+    assert (len(y), len(trained.labels)) == (21, 103)
     sets = model.predict(x)
     sizes, covered = sets.classes("maximality").sum(1), sets.classes("maximality")[torch.arange(21), y]
     loss = -sets.intersection[torch.arange(21), y].log().mean()
@@ -250,10 +251,10 @@ def test_few_rows_are_not_held_out(run, table, tmp_path):
 def test_classes_keep_a_row_to_train_on(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
     data = Rows(torch.arange(120.0)[:, None], labels, list("abcdefg"))
-    (x, y), (x_val, y_val) = divided(data, None, seed=0, is_new=True)
-    assert sorted(torch.cat([x, x_val])[:, 0].tolist()) == list(range(120))
-    assert set(y.tolist()) == set(range(7))
-    assert y_val.tolist() == [6] * 19
+    kept, apart = divided(data, None, seed=0, is_new=True)
+    assert sorted(torch.cat([kept.x, apart.x])[:, 0].tolist()) == list(range(120))
+    assert set(kept.labels.tolist()) == set(range(7))
+    assert apart.labels.tolist() == [6] * 19
     assert "no row is held out of classes that would have none left: 1 name (a)" in capsys.readouterr().out
     singles = Rows(torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
     assert divided(singles, None, 0, is_new=True)[1] is None

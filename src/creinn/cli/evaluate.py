@@ -51,23 +51,22 @@ def evaluate(options: EvaluateOptions) -> int:
     foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
     if foreign.paths:
         check_paths(foreign, "ood-")
-    rows, prediction = ask(model, options, labelled=True)
-    assert rows.labels is not None
-    curves = summary.rejection(prediction, rows.labels)
-    sets = summary.sets(prediction, rows.labels, options.rule)
+    prediction, labels = ask(model, options, labelled=True)
+    curves = summary.rejection(prediction, labels)
+    sets = summary.sets(prediction, labels, options.rule)
     scores = {options.source: summary.uncertainties(prediction)}
     record: Record = {
         "model": str(options.model),
         "data": options.source,
-        "rows": len(rows.labels),
-        **_quality(prediction, as_numpy(rows.labels), model.class_names),
+        "rows": len(labels),
+        **_quality(prediction, as_numpy(labels), model.class_names),
         "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
         "auarc": {MEASURES[name]: curve.area for name, curve in curves.items()},
     }
     if sets is not None:
         record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
     if foreign.paths:
-        outside = ask(model, foreign, labelled=False)[1]
+        outside, _ = ask(model, foreign, labelled=False)
         scores[foreign.source] = summary.uncertainties(outside)
         found = summary.detection(prediction, outside)
         record["ood"] = {

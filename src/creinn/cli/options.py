@@ -86,6 +86,7 @@ class ModelOptions(DataOptions):
     out: Path
     force: bool = False
     rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
+    progress: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,6 @@ class PredictOptions(ModelOptions):
     """
 
     keep: tuple[str, ...] = ()
-    progress: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

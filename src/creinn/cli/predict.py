@@ -18,15 +18,14 @@ import torch
 import yaml
 from tqdm import tqdm
 
-from creinn.cli.options import DataOptions, ModelOptions, PredictOptions
+from creinn.cli.options import ModelOptions, PredictOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.sources import OPTIONS, Rows, check_paths, read_model, read_rows, stream_rows, takes_intervals
+from creinn.cli.sources import OPTIONS, Rows, check_paths, read_model, stream_rows, takes_intervals
 from creinn.credal.credal_set import CredalSet
 from creinn.data.numerals import counted
 from creinn.data.parquet import ParquetWriter, is_parquet
 from creinn.evaluation.summary import MEASURES
 from creinn.files import new_file, write_bytes, writing
-from creinn.interval import Interval
 from creinn.saving import CONFIG, WEIGHTS
 
 BETWEEN = "|"  # between the names in a set of classes
@@ -38,20 +37,11 @@ def predict(options: PredictOptions) -> int:
     """Predict by ``options`` and write a table, a part at a time; returns the exit code."""
     check_outputs("predict", options)
     model = read_model(options.model, options.device)
-    check_paths(options)
-    count, rows = 0, None
-    bar = tqdm(unit="row", unit_scale=True, disable=not (options.progress and sys.stderr.isatty()))
-    with new_table(options.out) as write, _seeded(), bar:
-        for rows in stream_rows(options, model.preprocessing, whole=False):
-            _check_takes(model, rows, options)
-            if len(rows.x):
-                prediction = rows.predict(model, rows.x, options.batch_size).to("cpu")
-                write(prediction_table(prediction, model.class_names, rows.names, options.rule))
-            count += len(rows.x)
-            bar.total = round(count / rows.share)
-            bar.update(len(rows.x))
-    assert rows is not None
-    rows.say()
+    count = 0
+    with new_table(options.out) as write:
+        for rows, prediction in _answers(model, options):
+            write(prediction_table(prediction, model.class_names, rows.names, options.rule))
+            count += len(prediction)
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
     print(f"wrote {options.out}: {counted(count, 'row')}")
     return 0
@@ -114,20 +104,32 @@ def prediction_table(
     return pd.DataFrame({**names, **columns})
 
 
-def ask(model: Any, options: DataOptions, labelled: bool) -> tuple[Rows, Any]:
-    """Rows of a user's data, and what a saved model says of them."""
+def ask(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
+    """What a saved model says of all rows of a user's data, read a part at a time; and their classes, if asked for."""
+    found = [(said, rows.labels) for rows, said in _answers(model, options, model.class_names if labelled else None)]
+    if not found:
+        raise ValueError(f"{options.source} has no row to ask the model about.")
+    predictions, labels = zip(*found, strict=True)
+    return type(predictions[0]).concatenate(predictions), torch.cat(labels) if labelled else None
+
+
+def _answers(model: Any, options: ModelOptions, classes: Sequence[str] | None = None) -> Iterator[tuple[Rows, Any]]:
+    """Rows of a user's data, a part at a time, with what a saved model says of them; at the end notes are said."""
     check_paths(options)
-    rows = read_rows(options, model.preprocessing, model.class_names if labelled else None)
-    _check_takes(model, rows, options)
+    count, rows = 0, None
+    bar = tqdm(unit="row", unit_scale=True, disable=not (options.progress and sys.stderr.isatty()))
+    with _seeded(), bar:
+        for rows in stream_rows(options, model.preprocessing, classes, whole=False):
+            if rows.is_interval and not takes_intervals(model):
+                hold = f"{options.source} hold intervals, but the model takes none"
+                raise ValueError(f"{hold}. Train one for them with --method creinn.")
+            if len(rows.x):
+                yield rows, rows.predict(model, options.batch_size).to("cpu")
+            count += len(rows.x)
+            bar.total = round(count / rows.share)
+            bar.update(len(rows.x))
+    assert rows is not None
     rows.say()
-    with _seeded():
-        return rows, rows.predict(model, rows.x, options.batch_size).to("cpu")
-
-
-def _check_takes(model: Any, rows: Rows, options: DataOptions) -> None:
-    if isinstance(rows.x, Interval) and not takes_intervals(model):
-        hold = f"{options.source} hold intervals, but the model takes none"
-        raise ValueError(f"{hold}. Train one for them with --method creinn.")
 
 
 @contextmanager

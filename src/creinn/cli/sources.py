@@ -1,7 +1,7 @@
 """What the user has: a saved model, and inputs of a network in a table, a pair of tables of bounds, or images.
 
 In: options and, after training, how the training inputs were prepared (plain JSON from the saved model). Out:
-:class:`Rows`, with tensors or intervals, labels, and what each row is called.
+:class:`Rows`, with tensors, intervals or images that are read when needed, labels, and what each row is called.
 """
 
 import sys
@@ -21,6 +21,7 @@ from creinn.data.columns import Seen
 from creinn.data.decoding import Size, by
 from creinn.data.encoder import TableEncoder, classes_of
 from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
+from creinn.data.lazy import KEPT, Colours, LazyImages
 from creinn.data.missing import Missing, predict
 from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
 from creinn.data.table import Reading, Table, check_same_texts
@@ -73,7 +74,7 @@ def check_paths(options: DataOptions, prefix: str = "") -> None:
 class Rows:
     """Inputs of a network."""
 
-    x: Inputs
+    x: Inputs  # or LazyImages
     labels: Tensor | None  # number of the class per row; None if not asked for
     classes: Sequence[str] = ()
     names: dict[str, Sequence[Any]] = field(default_factory=dict)  # what each row is called
@@ -90,15 +91,27 @@ class Rows:
         for message in self.unreadable:
             print(f"left out: {message}", file=sys.stderr)
 
-    def complete(self, x: Inputs) -> Inputs:
-        """Some of the rows, with something in place of missing cells, to train on."""
-        return x if self.missing is None or isinstance(x, Interval) else self.missing.fill(x)
+    @property
+    def is_interval(self) -> bool:
+        """Whether inputs are intervals."""
+        return isinstance(self.x, Interval) or (isinstance(self.x, LazyImages) and self.x.is_interval)
 
-    def predict(self, model: Any, x: Inputs, batch_size: int | None = None) -> Any:
-        """What a model says of some of the rows."""
+    def take(self, index: Tensor) -> "Rows":
+        """Some of the rows, by their numbers; what they are called is left out."""
+        x = self.x.take(index) if isinstance(self.x, LazyImages) else self.x[index]
+        return replace(self, x=x, labels=None if self.labels is None else self.labels[index], names={})
+
+    def to_fit(self) -> Any:
+        """Training data as :func:`creinn.fit` takes them, with something in place of missing cells."""
+        if isinstance(self.x, LazyImages):
+            return self.x
+        return self.x if self.missing is None or self.is_interval else self.missing.fill(self.x), self.labels
+
+    def predict(self, model: Any, batch_size: int | None = None) -> Any:
+        """What a model says of the rows."""
         if self.missing is None:
-            return model.predict(x, batch_size or IMAGES)
-        return predict(model, x, self.missing, batch_size or TABLE_ROWS)
+            return model.predict(self.x, batch_size or IMAGES)
+        return predict(model, self.x, self.missing, batch_size or TABLE_ROWS)
 
 
 def learn_rows(options: TrainOptions) -> Rows:
@@ -109,8 +122,8 @@ def learn_rows(options: TrainOptions) -> Rows:
     return rows
 
 
-def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str] | None) -> Rows:
-    """Read data and prepare them as the training data were; ``classes`` are ``None`` if no labels are needed."""
+def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str]) -> Rows:
+    """Read labelled data, images when they are needed, and prepare them as the training data were."""
     (rows,) = stream_rows(options, preprocessing, classes)
     return rows
 
@@ -118,7 +131,10 @@ def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str] |
 def stream_rows(
     options: DataOptions, preprocessing: Any, classes: Sequence[str] | None = None, whole: bool = True
 ) -> Iterator[Rows]:
-    """As :func:`read_rows`, ``whole`` or a part at a time; notes are on all parts so far, and a part may be empty."""
+    """As :func:`read_rows`, ``whole`` or a part at a time; notes are on all parts so far, and a part may be empty.
+
+    Without ``classes`` there are no labels; then only parts can be read.
+    """
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
         why = "The model does not say how its inputs are prepared, so it was not saved by creinn train."
@@ -195,15 +211,34 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
 
 def _learn_images(options: TrainOptions) -> Rows:
     """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
-    (rows,) = _images(options, options.size, options.channels, (), None)
+    colours = Colours(options.channels)
+    rows = _survey(options, _images(options, options.size, options.channels, (), options.batch_size), colours)
     assert rows.labels is not None
     for name, count in zip(rows.classes, torch.bincount(rows.labels, minlength=len(rows.classes)), strict=True):
         if count == 0:
             raise ValueError(f"{options.source}: no image of the class {name!r} can be read. {rows.unreadable[0]}")
-    center = rows.x.center if isinstance(rows.x, Interval) else rows.x
-    mean, std = center.mean((0, 2, 3)), center.std((0, 2, 3), correction=0)
-    scale = {"mean": mean.tolist(), "std": torch.where(std > 0, std, 1).tolist()}
-    return _normalized(rows, {"kind": "images", "channels": options.channels, **scale})
+    mean, std = colours.mean_and_std()
+    return _normalized(rows, {"kind": "images", "channels": options.channels, "mean": mean, "std": std})
+
+
+def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Rows:
+    """All images as one, to be read again when they are needed; only their ``colours`` are counted now."""
+    files: list[str] = []
+    labels: list[Tensor] = []
+    for rows in parts:
+        files += rows.names["file"]
+        if len(rows.x):
+            assert rows.labels is not None
+            labels.append(rows.labels)
+            colours.add(rows.x)
+            size = rows.x.shape[2:]
+    first, *upper = options.paths
+    pair = {"upper": upper[0]} if upper else {}
+    lazy = LazyImages(first, size=size, channels=len(colours), classes=rows.classes, files=files, keep=KEPT, **pair)
+    notes = list(rows.notes)
+    if not lazy.fits:
+        notes.append(f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory; others are decoded again")
+    return replace(rows, x=lazy, labels=torch.cat(labels), names={"file": files}, notes=notes)
 
 
 def _read_images(
@@ -216,8 +251,9 @@ def _read_images(
     if known is not None and options.size is not None and known != [options.size, options.size]:
         why = f"the model was trained on images of {by(known)} pixels and stretches all others to that"
         raise ValueError(f"--size is {options.size}, but {why}. Leave it out.")
-    count = None if whole else options.batch_size or IMAGES
-    for rows in _images(options, known or options.size, preprocessing["channels"], classes, count):
+    channels = preprocessing["channels"]
+    parts = _images(options, known or options.size, channels, classes, options.batch_size or IMAGES)
+    for rows in [_survey(options, parts, Colours(channels))] if whole else parts:
         if known is None and options.size is None:
             unknown = "the model does not say which size its training images had; these are taken as they are"
             note = f"{unknown}, {by(rows.x.shape[2:])} pixels. --size stretches them to another"
@@ -226,9 +262,12 @@ def _read_images(
 
 
 def _images(
-    options: DataOptions, size: Size, channels: int, classes: Sequence[str] | None, count: int | None
+    options: DataOptions, size: Size, channels: int, classes: Sequence[str] | None, count: int
 ) -> Iterator[Rows]:
-    """Images in [0, 1], points or intervals; ``classes`` are those expected; any if empty, no labels if ``None``."""
+    """Images in [0, 1], points or intervals, ``count`` at once.
+
+    ``classes`` are those expected; any if empty, no labels if ``None``.
+    """
     first = options.paths[0]
     with open_tree(first) as tree:
         if classes is not None and first.is_file() and is_image(first.name):
@@ -243,12 +282,13 @@ def _images(
             labels = None if classes is None else labels_of(files, order)
             notes = tree.notes + [note for side in sides for note in side.notes]
             unreadable = [text for side in sides for text in side.unreadable]
-            share = 1.0 if count is None else min(1.0, number * count / total)
+            share = min(1.0, number * count / total)
             yield Rows(x, labels, list(order), {"file": files}, notes, unreadable, share=share)
 
 
 def _normalized(rows: Rows, preprocessing: dict[str, Any]) -> Rows:
-    x = normalize(rows.x, preprocessing["mean"], preprocessing["std"])
+    scale = preprocessing["mean"], preprocessing["std"]
+    x = rows.x.normalized(*scale) if isinstance(rows.x, LazyImages) else normalize(rows.x, *scale)
     return replace(rows, x=x, preprocessing={**preprocessing, "size": list(x.shape[2:])})
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
 
 from creinn import models
-from creinn.classifier.base import Classifier, Inputs
+from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
 from creinn.cli import sources
@@ -29,7 +28,6 @@ from creinn.data.numerals import counted, listed
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
-from creinn.interval import Interval
 from creinn.ranks import alone, joined, rank
 from creinn.rivals.snn import SNN
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
@@ -45,8 +43,6 @@ NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
 ONLY_NEW_TABLES = ("drop", "categorical", "max_categories", "max_classes", "hidden")
 ONLY_NEW_IMAGES = ("size", "channels", "network", "stem", "width")
-
-Labelled = tuple[Inputs, Tensor]
 
 
 def train(options: TrainOptions) -> int:
@@ -71,14 +67,13 @@ def _train(options: TrainOptions) -> int:
     _check_directory(options.out)
     started, data = _started(options, form) if options.from_ else ([], sources.learn_rows(options))
     members = options.members or len(started) or (MEMBERS if is_ensemble(options.method) else 1)
-    if isinstance(data.x, Interval) and not (takes_intervals(started[0]) if started else method.takes_intervals):
+    if data.is_interval and not (takes_intervals(started[0]) if started else method.takes_intervals):
         able = " or ".join(f"--method {name}" for name, known in METHODS.items() if known.takes_intervals)
         raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
     _say_what(data)
     kept, apart = divided(data, options.validation_fraction, options.seed, options.from_ is None)
-    train_data = (data.complete(kept[0]), kept[1])
-    val_data = None if apart is None else (data.complete(apart[0]), apart[1])
-    if val_data is None:
+    train_data, val_data = kept.to_fit(), None if apart is None else apart.to_fit()
+    if apart is None:
         config = replace(config, patience=None, keep="last")
     if options.augment and data.preprocessing["kind"] != "images":
         raise ValueError("--augment is for images, but the data are a table.")
@@ -89,7 +84,7 @@ def _train(options: TrainOptions) -> int:
         with alone():
             for network in started:
                 if network.distance_radius is not None:
-                    network.fit_distance(*train_data, held_out=val_data)
+                    network.fit_distance(train_data, held_out=val_data, batch_size=options.batch_size)
     else:
         build = iter(started).__next__ if started else _builder(options, method, form, data)
         networks, histories = fit_members(build, members, train_data, val_data, config, augment)
@@ -107,22 +102,22 @@ def _train(options: TrainOptions) -> int:
     if apart is not None:
         scale = any(getattr(network, "distance", None) is True for network in parts(model))  # not given as a number
         chosen = ["the epoch"] * keeps_best + ["the scale of the distance"] * scale
-        _say_held_out(data.predict(model, apart[0]).to("cpu"), apart[1], chosen)
+        _say_held_out(apart.predict(model).to("cpu"), apart.labels, chosen)
     save(model, options.out, data.classes, data.preprocessing)
-    held_out = 0.0 if val_data is None else options.validation_fraction or A_SIXTH
+    held_out = 0.0 if apart is None else options.validation_fraction or A_SIXTH
     used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)
     write_bytes(options.out / sources.OPTIONS, options_yaml("train", used).encode())
     print(f"wrote {options.out}")
     return 0
 
 
-def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tuple[Labelled, Labelled | None]:
+def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tuple[Rows, Rows | None]:
     """Rows to train on, and rows held out, if any.
 
     Where no ``fraction`` is asked for it is a sixth, or nothing if those would be few or the model, not being new, may
     have seen them. A class that would have no row left is not divided. Both are said.
     """
-    x, labels = data.x, data.labels
+    labels = data.labels
     assert labels is not None
     reason = ""
     if fraction is None and not is_new:
@@ -132,7 +127,7 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
     if reason:
         print(f"note: {reason}: no accuracy is measured. --validation-fraction 0.2 holds a fifth out")
     if reason or fraction == 0:
-        return (x, labels), None
+        return data, None
     numbers = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
     drawn: Any = split(numbers, fraction or A_SIXTH, seed)[0]
     held = drawn.inputs.long()
@@ -143,9 +138,9 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
         print(f"note: no row is held out of classes that would have none left: {listed(names, 'name')}")
         held = held[~emptied[labels[held]]]
     if not len(held):
-        return (x, labels), None
+        return data, None
     kept = torch.ones(len(labels), dtype=torch.bool).index_fill(0, held, False).nonzero()[:, 0]
-    return (x[kept], labels[kept]), (x[held], labels[held])
+    return data.take(kept), data.take(held)
 
 
 def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
@@ -243,7 +238,7 @@ def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: 
 def _say_what(data: Rows) -> None:
     assert data.labels is not None
     shape = " x ".join(map(str, data.x.shape[1:]))
-    kind = "intervals" if isinstance(data.x, Interval) else "numbers"
+    kind = "intervals" if data.is_interval else "numbers"
     counts = torch.bincount(data.labels, minlength=len(data.classes)).tolist()
     shown = [f"{name} ({count})" for name, count in zip(data.classes, counts, strict=True)]
     if len(shown) > 20:
@@ -268,7 +263,7 @@ def _say_result(model: Classifier, histories: list[History], keeps_best: bool) -
             print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
 
 
-def _say_held_out(prediction: Any, y: Tensor, chosen: Sequence[str]) -> None:
+def _say_held_out(prediction: Any, y: Any, chosen: Sequence[str]) -> None:
     """How good a prediction of rows held out is, of classes ``y``; ``chosen`` is what was chosen by them."""
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = round(found["accuracy"] * len(y))

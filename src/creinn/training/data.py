@@ -30,6 +30,7 @@ from creinn.classifier.inputs import (
     take,
 )
 from creinn.data.dataset import Dataset
+from creinn.data.lazy import LazyImages
 from creinn.interval import Interval
 from creinn.numerics import first_index
 from creinn.ranks import all_sum, rank, world
@@ -102,9 +103,10 @@ class Rows:
             return None
 
     def class_counts(self) -> Tensor:
-        """Rows of each class ``(K,)``, in one pass over what is not in memory."""
-        if self._pair is not None:
-            return torch.bincount(self._pair[1].cpu(), minlength=self._num_classes)
+        """Rows of each class ``(K,)``, in one pass over what does not say them."""
+        known = self._data.labels if isinstance(self._data, LazyImages) else self._pair and self._pair[1].cpu()
+        if known is not None:
+            return torch.bincount(known, minlength=self._num_classes)
         counts = torch.zeros(self._num_classes, dtype=torch.long, device=self._like.device)
         for batch in self.in_order(1024):
             counts += torch.bincount(batch.y, minlength=self._num_classes)
@@ -152,7 +154,9 @@ class Rows:
             size = "" if steps is None else f" of length {steps}"
             return f"a stream of a {type(getattr(self._data, 'dataset', self._data)).__name__}{size}"
         if self.in_memory is None:
-            return f"{len(self._data)} rows of a {type(self._data if self._pair is None else self._pair[0]).__name__}"
+            data = self._data if self._pair is None else self._pair[0]
+            own = f", {data.digest()}" if hasattr(data, "digest") else ""
+            return f"{len(self._data)} rows of a {type(data).__name__}{own}"
         code = 0
         weights = () if self.row_weights is None else (self.row_weights,)
         for tensor in pytree.tree_leaves((*self.in_memory, *weights)):
