@@ -9,11 +9,14 @@ from creinn import nn as inn
 from creinn.classifier.creinn import CreINN
 from creinn.graph.convert import convert
 from creinn.interval import as_interval
+from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.rivals import BNN, local
+from creinn.rivals.laplace import LaplaceBNN
 from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
-from creinn.training.start import start_training
+from creinn.training.start import finding_idle, start_training
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=G)
@@ -91,7 +94,7 @@ def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
     expected = {name for name, tensor in radii.items() if tensor.numel()}
     if mode == "scaled":
         expected -= {name for name in expected if name.endswith("running_mean")}  # stays 0
-    assert moved == expected
+    assert moved == expected - ({"network.9.bias_radius"} if mode == "paper" else set())  # without effect
     assert history["loss"][-1] < history["loss"][0]
 
 
@@ -99,7 +102,8 @@ def test_training_everything_moves_the_centres():
     model = creinn()
     centres, _ = parts(model)
     fit(model, (X, Y), None, settings(train="all"))
-    assert not any(torch.equal(centres[name], now) for name, now in parts(model)[0].items())
+    stayed = {name for name, now in parts(model)[0].items() if torch.equal(centres[name], now)}
+    assert stayed == {"network.9.bias"}  # without effect
 
 
 def test_a_converted_network_keeps_its_own_predictions():
@@ -132,7 +136,8 @@ def test_requires_grad_and_norms_are_as_before_afterwards():
     assert not any(layer.center_frozen for layer in model.modules() if isinstance(layer, IntervalBatchNorm))
     now = parts(model)[1]
     stayed = {name for name in radii if torch.equal(radii[name], now[name])}
-    assert stayed == {"network.5.weight_radius", "network.6.weight"}  # what could not be trained before
+    untrained = {"network.5.weight_radius", "network.6.weight"}  # what could not be trained before
+    assert stayed == untrained | {"network.9.bias_radius"}  # without effect
 
 
 def test_an_error_in_between_leaves_the_model_as_it_was():
@@ -179,3 +184,82 @@ def test_ordinary_norms_stay_in_eval_mode():
     assert [layer.training for layer in model] == [False, False, True, True]
     start_training(model, "all")
     assert all(layer.training for layer in model)
+
+
+def ending(*layers, kind=SNN, **options):
+    torch.manual_seed(0)
+    return kind(torch.nn.Sequential(torch.nn.Flatten(), *layers), **options).double().train()
+
+
+class Beside(torch.nn.Module):
+    """Gives what its head gives, and something else, or something more."""
+
+    def __init__(self, more=False):
+        super().__init__()
+        self.fc, self.more = torch.nn.Linear(36, 3), more
+
+    def forward(self, x):
+        logits = self.fc(x.flatten(1))
+        return logits + self.fc(x.flatten(1).square()) if self.more else {"logits": logits}
+
+
+IDLE = {
+    "SNN": (lambda: ending(torch.nn.Linear(36, 3), logit_norm=True), {"network.1.bias"}),
+    "one layer": (lambda: SNN(torch.nn.Linear(36, 3), logit_norm=True).double(), {"network.bias"}),
+    "Laplace": (lambda: ending(torch.nn.Linear(36, 3), kind=LaplaceBNN, logit_norm=True), {"network.1.bias"}),
+    "distance": (lambda: ending(torch.nn.Linear(36, 3), kind=CreINN, distance=True), {"network.1.bias"}),
+    "head": (lambda: CreINN(Beside(), distance=True, head="fc").double(), {"network.fc.bias"}),
+    "paper": (lambda: creinn().double(), {"network.9.bias", "network.9.bias_radius"}),
+    "scaled": (lambda: creinn("scaled").double(), {"network.9.bias"}),
+    "sound": (lambda: creinn("sound").double(), {"network.9.bias"}),
+    "relative": (
+        lambda: ending(relative.Linear(36, 3), kind=CreINN, mode="scaled"),
+        {"network.1.bias"},
+    ),
+    "no norm": (lambda: ending(torch.nn.Linear(36, 3)), set()),
+    "dropout": (lambda: ending(torch.nn.Linear(36, 3), torch.nn.Dropout(0.5), logit_norm=True), set()),
+    "twice": (lambda: SNN(Beside(more=True), logits=3, logit_norm=True).double(), set()),
+    "in place": (lambda: ending(torch.nn.Linear(36, 3), torch.nn.ReLU(inplace=True), logit_norm=True), set()),
+    "KL": (lambda: ending(local.Linear(36, 3), kind=BNN, logit_norm=True), set()),
+}
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_biases_without_effect_are_found_and_have_no_gradient(name):
+    model, idle = IDLE[name][0](), []
+    x = X.flatten(1).double() if name == "one layer" else X.double()
+    model.train()
+    with finding_idle(model, idle):
+        prediction = model(x)
+    names = {name for name, parameter in model.named_parameters() if any(parameter is bias for bias in idle)}
+    assert names == IDLE[name][1]
+    if name == "KL":
+        return
+    model.loss(prediction, Y).backward()
+    gradients = {name: parameter.grad.abs().max() for name, parameter in model.named_parameters()}
+    assert all(gradients[name] < 1e-14 for name in names)
+    if name in ("scaled", "sound"):
+        assert gradients["network.9.bias_radius"] > 1e-6
+    if name in ("no norm", "dropout", "in place"):
+        assert gradients["network.1.bias"] > 1e-6
+
+
+@pytest.mark.parametrize("part", ["all", "radii"])
+def test_biases_without_effect_stay_as_they_are(part):
+    model = creinn()
+    with torch.no_grad():
+        model.network[9].bias.fill_(0.3)
+        model.network[9].bias_radius.fill_(0.1)
+    fit(model, (X, Y), config=settings(train=part))
+    assert model.network[9].bias.tolist() == [pytest.approx(0.3)] * 3
+    assert model.network[9].bias_radius.tolist() == [pytest.approx(0.1)] * 3
+    assert all(parameter.requires_grad for parameter in model.network[9].parameters())
+
+
+def test_a_bias_is_trained_if_the_norm_is_not():
+    model = ending(torch.nn.Linear(36, 3), kind=CreINN, distance=1.0).float()
+    before = model.network[1].bias.clone()
+    model.norm.train = lambda mode: model.norm  # stays in eval mode
+    model.norm.training = False
+    fit(model, (X, Y), config=settings(train="all"))
+    assert (model.network[1].bias - before).abs().min() > 1e-4

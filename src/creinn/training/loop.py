@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from tqdm import tqdm
 
 from creinn.classifier.base import Classifier, Prediction, evaluating
@@ -28,7 +29,14 @@ from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, Rows
 from creinn.training.diagnose import Guard, explain_failure
 from creinn.training.distributed import Pace, check_backend, norms_over_ranks, replicated, telling_lost_ranks
-from creinn.training.start import derived_seed, own_randomness, seed_everything, start_training, training_only
+from creinn.training.start import (
+    derived_seed,
+    finding_idle,
+    own_randomness,
+    seed_everything,
+    start_training,
+    training_only,
+)
 
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
 
@@ -163,16 +171,20 @@ def fit(
                 for step, batch in enumerate(train.shuffled(batch_size, seed, augment), 1):
                     if step == 1:
                         model.check_network(batch.x)
+                        idle: list[Parameter] = []
                         if rank() > 0:  # only now: a DataLoader has taken its order, which is that of all ranks
                             seed_everything(derived_seed(config.seed, epoch, rank()))
                     with norms_over_ranks():
-                        prediction, loss = network(batch)
+                        with finding_idle(model, idle) if step == 1 else nullcontext():
+                            prediction, loss = network(batch)
                         own = _sums(batch, prediction, loss)
                         total = all_sum(own)
                         if world() > 1:  # so that the mean of the ranks' gradients is that of the whole batch
                             loss = loss * (world() * own[0] / total[0]).to(loss.dtype)
                         optimizer.zero_grad()
                         scaler.scale(loss).backward()
+                    for bias in idle:  # of which rounding is all that there would be
+                        bias.grad = torch.zeros_like(bias)
                     sums += total
                     # Under a scaler infinite gradients are part of the method: it skips those steps itself.
                     watched = [] if scaler.is_enabled() else [p.grad for p in model.parameters() if p.grad is not None]

@@ -6,13 +6,22 @@ Randomness is a function of the seed, the epoch and the rank alone, so that no s
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import Parameter
 from torch.nn.modules.batchnorm import _NormBase
 
+from creinn import nn as inn
+from creinn.classifier.base import Classifier
+from creinn.classifier.creinn import CreINN
+from creinn.classifier.network import recording
+from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.rivals.laplace import LaplaceBNN
+from creinn.rivals.snn import SNN
 
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
@@ -81,3 +90,30 @@ def start_training(model: torch.nn.Module, part: str) -> None:
         for layer in model.modules():
             if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
                 layer.eval()
+
+
+@contextmanager
+def finding_idle(model: Classifier, idle: list[Parameter]) -> Iterator[None]:
+    """Add to ``idle``, after a forward pass in training, the biases that the batch norm on the logits takes away again.
+
+    These are of a linear head whose output is what the network gives. Their gradient is 0, but what is computed is
+    rounding, which Adam would scale to full steps. In paper mode radii are centred too, and that of the bias is without
+    effect as well. Models with other losses and forward passes have none.
+    """
+    norm: Any = getattr(model, "norm", None)
+    if type(model) not in (CreINN, SNN, LaplaceBNN) or not (isinstance(norm, _NormBase) and norm.training):
+        yield
+        return
+    path = getattr(model, "head", None)
+    giver = model.network.get_submodule(path) if path else model.network
+    layers = [part for part in model.network.modules() if type(part) in (torch.nn.Linear, inn.Linear, relative.Linear)]
+    with recording(dict.fromkeys((*layers, giver))) as calls:
+        yield
+    logits = [call.output for call in calls if call.module is giver]
+    heads = [call.module for call in calls if call.module in layers and any(call.output is given for given in logits)]
+    if len(logits) != 1 or len(heads) != 1 or sum(call.module is heads[0] for call in calls) != 1:
+        return  # computed otherwise, or several times
+    if getattr(logits[0], "_version", 0) > 0:
+        return  # changed in place
+    names = ("bias", "bias_radius") if getattr(norm, "mode", None) == "paper" else ("bias",)
+    idle += [bias for name in names if (bias := getattr(heads[0], name, None)) is not None and bias.requires_grad]
