@@ -4,7 +4,6 @@ Also what all commands share that ask a saved model: :func:`ask`, and :func:`che
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,11 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from tqdm import tqdm
 
 from creinn.cli.options import ModelOptions, PredictOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.sources import OPTIONS, Rows, check_paths, read_model, stream_rows, takes_intervals
+from creinn.cli.sources import OPTIONS, Rows, check_paths, counting, read_model, stream_rows, takes_intervals
 from creinn.credal.credal_set import CredalSet
 from creinn.data.numerals import counted
 from creinn.data.parquet import ParquetWriter, is_parquet
@@ -116,18 +114,14 @@ def ask(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
 def _answers(model: Any, options: ModelOptions, classes: Sequence[str] | None = None) -> Iterator[tuple[Rows, Any]]:
     """Rows of a user's data, a part at a time, with what a saved model says of them; at the end notes are said."""
     check_paths(options)
-    count, rows = 0, None
-    bar = tqdm(unit="row", unit_scale=True, disable=not (options.progress and sys.stderr.isatty()))
-    with _seeded(), bar:
-        for rows in stream_rows(options, model.preprocessing, classes, whole=False):
+    rows = None
+    with _seeded():
+        for rows in counting(stream_rows(options, model.preprocessing, classes, whole=False), options.progress):
             if rows.is_interval and not takes_intervals(model):
                 hold = f"{options.source} hold intervals, but the model takes none"
                 raise ValueError(f"{hold}. Train one for them with --method creinn.")
             if len(rows.x):
                 yield rows, rows.predict(model, options.batch_size).to("cpu")
-            count += len(rows.x)
-            bar.total = round(count / rows.share)
-            bar.update(len(rows.x))
     assert rows is not None
     rows.say()
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from creinn.classifier.base import Inputs
 from creinn.cli.options import DataOptions, PredictOptions, TrainOptions
@@ -27,12 +28,14 @@ from creinn.data.reading import in_step, is_packed_table, read_chunks, read_tabl
 from creinn.data.table import Reading, Table, check_same_texts
 from creinn.data.transforms import normalize
 from creinn.interval import Interval
+from creinn.ranks import rank
 from creinn.saving import load
 from creinn.training.loop import choose_device
 
 OPTIONS = "train.yaml"
 """File in a model directory with the options of its training."""
 IMAGES, TABLE_ROWS = 256, 4096  # that are predicted at once, if nobody says otherwise
+SOON = 0.5  # seconds that nobody needs a bar for
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a table that are in memory at once, if it is predicted in parts
 
 
@@ -147,6 +150,18 @@ def stream_rows(
     return (_read_tables if kind == "table" else _read_images)(options, preprocessing, classes, whole)
 
 
+def counting(parts: Iterator[Rows], shown: bool, what: str | None = None) -> Iterator[Rows]:
+    """The same parts, and on a terminal, if it is to be ``shown``, a bar that says how many rows are done."""
+    hidden = not (shown and rank() == 0 and sys.stderr.isatty())
+    with tqdm(desc=what, unit=" rows", unit_scale=True, delay=SOON, disable=hidden) as bar:
+        count = 0
+        for rows in parts:
+            yield rows
+            count += len(rows.x)
+            bar.total = round(count / rows.share)
+            bar.update(len(rows.x))
+
+
 def _learn_tables(options: TrainOptions) -> Rows:
     tables = [read_table(path, _reading(options, options.missing)) for path in options.paths]
     if (target := options.target) is None:
@@ -224,12 +239,9 @@ def _learn_images(options: TrainOptions) -> Rows:
 def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Rows:
     """All images as one, to be read again when they are needed; only their ``colours`` are counted now."""
     files: list[str] = []
-    labels: list[Tensor] = []
-    for rows in parts:
+    for rows in counting(parts, getattr(options, "progress", False), "looking at images"):
         files += rows.names["file"]
         if len(rows.x):
-            assert rows.labels is not None
-            labels.append(rows.labels)
             colours.add(rows.x)
             size = rows.x.shape[2:]
     first, *upper = options.paths
@@ -238,7 +250,7 @@ def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Ro
     notes = list(rows.notes)
     if not lazy.fits:
         notes.append(f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory; others are decoded again")
-    return replace(rows, x=lazy, labels=torch.cat(labels), names={"file": files}, notes=notes)
+    return replace(rows, x=lazy, labels=lazy.labels, names={"file": files}, notes=notes)
 
 
 def _read_images(

@@ -153,8 +153,8 @@ def fit(
         rows = from_first(files.resume)
         network = replicated(forward, optimizer, scaler)
         interrupted, hidden = False, rank() > 0 or not config.progress
-        in_all = None if steps is None else steps * config.epochs
-        bar = tqdm(total=in_all, initial=(steps or 0) * len(rows), disable=hidden, unit="step")
+        in_all, done = None if steps is None else steps * config.epochs, (steps or 0) * len(rows)
+        bar = tqdm(total=in_all, initial=done, disable=hidden, unit=" steps")
         try:
             for epoch in range(len(rows) + 1, config.epochs + 1):
                 if is_out_of_patience(rows, config.patience):
@@ -166,7 +166,7 @@ def fit(
                 seed_everything(seed)
                 guard, sums = Guard(optimizer, device), _no_sums(device)
                 start_training(model, config.train)
-                bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=False)
+                bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=bar.n == done)
                 before = bar.n
                 for step, batch in enumerate(train.shuffled(batch_size, seed, augment), 1):
                     if step == 1:
