@@ -1,5 +1,6 @@
 """``creinn predict`` on more than is in memory at once: CSV, Parquet, pairs and folders, and what a kill leaves."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -149,3 +150,26 @@ def test_a_kill_leaves_no_half_file_under_the_final_name(model, wine, tmp_path):
     assert process.wait() == -signal.SIGKILL
     assert out.read_text() == "before"
     assert not out.with_suffix(".yaml").exists()
+
+
+def test_tables_are_evaluated_in_parts_too(run, model, wine, tmp_path, in_parts, monkeypatch):
+    frame = pd.read_csv(wine[1])
+    frame.loc[[3, 25], "hue"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    arguments = ("evaluate", model, tmp_path / "t.csv", "--ood", wine[0])
+    done = run(*arguments, "--out", tmp_path / "parts.json", *TEN_ROWS)
+    assert done.code == 0, done.err
+    assert done.out.count("column 'hue': 2 missing values") == 1
+    frame.assign(kind=frame.kind.where(frame.index != 30, "beer")).to_csv(tmp_path / "wrong.csv", index=False)
+    wrong = run("evaluate", model, tmp_path / "wrong.csv", "--out", tmp_path / "wrong.json", *TEN_ROWS)
+    assert wrong.code == 1
+    assert "row 31" in wrong.err
+    assert "the model has no class 'beer'" in wrong.err
+    monkeypatch.setattr(sources, "MOST_ROWS", 1000)
+    assert run(*arguments, "--out", tmp_path / "whole.json").code == 0
+    parts, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("parts", "whole"))
+    assert parts["rows"] == whole["rows"] == len(frame)
+    assert parts["confusion"] == whole["confusion"]
+    for name in ("log_loss", "brier", "expected_calibration_error"):
+        assert parts[name] == pytest.approx(whole[name], abs=1e-4)
+    assert parts["ood"]["auroc"] == pytest.approx(whole["ood"]["auroc"], abs=1e-3)
