@@ -226,7 +226,7 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
 
 def _learn_images(options: TrainOptions) -> Rows:
     """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
-    colours = Colours(options.channels)
+    colours = Colours()
     rows = _survey(options, _images(options, options.size, options.channels, (), options.batch_size), colours)
     assert rows.labels is not None
     for name, count in zip(rows.classes, torch.bincount(rows.labels, minlength=len(rows.classes)), strict=True):
@@ -243,10 +243,10 @@ def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Ro
         files += rows.names["file"]
         if len(rows.x):
             colours.add(rows.x)
-            size = rows.x.shape[2:]
+            channels, *size = rows.x.shape[1:]
     first, *upper = options.paths
     pair = {"upper": upper[0]} if upper else {}
-    lazy = LazyImages(first, size=size, channels=len(colours), classes=rows.classes, files=files, keep=KEPT, **pair)
+    lazy = LazyImages(first, size=size, channels=channels, classes=rows.classes, files=files, keep=KEPT, **pair)
     notes = list(rows.notes)
     if not lazy.fits:
         notes.append(f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory; others are decoded again")
@@ -263,9 +263,9 @@ def _read_images(
     if known is not None and options.size is not None and known != [options.size, options.size]:
         why = f"the model was trained on images of {by(known)} pixels and stretches all others to that"
         raise ValueError(f"--size is {options.size}, but {why}. Leave it out.")
-    channels = preprocessing["channels"]
-    parts = _images(options, known or options.size, channels, classes, options.batch_size or IMAGES)
-    for rows in [_survey(options, parts, Colours(channels))] if whole else parts:
+    count = options.batch_size or IMAGES
+    parts = _images(options, known or options.size, preprocessing["channels"], classes, count)
+    for rows in [_survey(options, parts, Colours())] if whole else parts:
         if known is None and options.size is None:
             unknown = "the model does not say which size its training images had; these are taken as they are"
             note = f"{unknown}, {by(rows.x.shape[2:])} pixels. --size stretches them to another"

@@ -137,23 +137,20 @@ class LazyImages(Dataset[tuple[Any, int]]):
 class Colours:
     """Mean and deviation of each channel of images of bytes, which come in parts: exact, whatever their number."""
 
-    def __init__(self, channels: int) -> None:
-        self._counts = torch.zeros(channels, _LEVELS, dtype=torch.int64)
-
-    def __len__(self) -> int:
-        return len(self._counts)
+    def __init__(self) -> None:
+        self._counts = torch.zeros(1, _LEVELS, dtype=torch.int64)  # (channels, levels) when the first images came
 
     def add(self, x: Tensor | Interval) -> None:
         """Count the pixels of images in [0, 1]; of intervals their centres."""
         center = x.center if isinstance(x, Interval) else x
         levels = (center * (_LEVELS - 1)).round().long().transpose(0, 1).flatten(1)
-        self._counts += torch.stack([torch.bincount(channel, minlength=_LEVELS) for channel in levels])
+        self._counts = self._counts + torch.stack([torch.bincount(channel, minlength=_LEVELS) for channel in levels])
 
     def mean_and_std(self) -> tuple[list[float], list[float]]:
         """Both for each channel; the deviation of a channel of one colour is 1.
 
         Example:
-            >>> colours = Colours(1)
+            >>> colours = Colours()
             >>> colours.add(torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2))
             >>> colours.mean_and_std()
             ([0.5], [0.5])
