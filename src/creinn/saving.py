@@ -20,6 +20,7 @@ from torch import Tensor
 
 from creinn import __version__
 from creinn.classifier.methods import CLASSES, find_class
+from creinn.classifier.network import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import describe as architecture
 from creinn.nn.families import family_of
@@ -161,7 +162,8 @@ def _describe(model: Any) -> dict[str, Any]:
     try:
         network = architecture.describe(model.network)
         options = description["options"]
-        for path in (*(options.get("distance_at") or ()), options.get("head")) if "graph" in network else ():
+        places = [place.removesuffix(TOKENS) for place in options.get("distance_at") or () if place != HEAD]
+        for path in (*places, options.get("head")) if "graph" in network else ():
             if path is not None and family_of(model.network.get_submodule(path)) is None:
                 raise ValueError(f"its distance is measured at {path!r}, and a graph of layers has no such part.")
         return description | {"network": network}

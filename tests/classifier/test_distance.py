@@ -1,7 +1,6 @@
-"""Distance-aware radii: statistics against scikit-learn, bounds against sampled members, the choice of the scale."""
+"""Distances from classes: statistics against scikit-learn, relative ones against two Gaussians, bounds of boxes."""
 
 import copy
-import itertools
 
 import numpy as np
 import pytest
@@ -11,26 +10,10 @@ from hypothesis import strategies as st
 from sklearn.covariance import ledoit_wolf as sklearn_ledoit_wolf
 
 import reference
-from creinn import CredalSet, Interval
-from creinn.classifier.creinn import credal_set
-from creinn.classifier.distance import (
-    LARGEST_RANK,
-    LARGEST_SCALE_SEEN,
-    SCALES,
-    VACUOUS,
-    Distance,
-    DistanceRadius,
-    Observed,
-    add_radius,
-    area_under_rejection,
-    choose_scale,
-    fit_radius,
-    one_sixth,
-)
+from creinn import Interval
+from creinn.classifier.distance import LARGEST_RANK, Distance
 from creinn.classifier.moments import Products
-from creinn.classifier.network import observe
-from creinn.evaluation import auarc
-from distance_cases import blobs, ordinary
+from distance_cases import blobs
 
 
 def measured(x: torch.Tensor, y: torch.Tensor, classes: int, rank: int = LARGEST_RANK, dtype=None) -> Distance:
@@ -68,67 +51,6 @@ def test_distances_are_those_to_class_means_under_the_shared_covariance(rows: in
     torch.testing.assert_close(distance.squared(new), expected)
 
 
-def test_distance_by_hand() -> None:
-    # within classes: deviations +-1 in both axes, so the covariance is the identity; means (0, 0) and (10, 0)
-    x = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [11, 1], [11, -1], [9, 1], [9, -1]])
-    y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
-    distance = Distance(2)
-    distance.fit(x, y)
-    assert distance.median.item() == pytest.approx(2)  # every training row has 1 + 1
-    new = torch.tensor([[0.0, 0.0], [2.0, 0.0], [10.0, 4.0]])
-    torch.testing.assert_close(distance.squared(new), torch.tensor([0.0, 4.0, 16.0]))
-    radius = DistanceRadius(2, 2)
-    places = Interval.point(x), Interval.point(3 * x)  # the second place sees the same distances
-    fit_radius(radius, [Observed(places, places[0], y)], None, 0.5, CredalSet)
-    torch.testing.assert_close(radius((new, 3 * new)), torch.tensor([0.0, 0.5, 3.5]))
-    torch.testing.assert_close(radius((new, 0 * new)), torch.tensor([0.0, 0.0, 1.5]))  # relative distances 8 and 0
-
-
-def test_radii_are_added_until_nothing_is_known() -> None:
-    logits = Interval(torch.tensor([[0.0, 3.0], [0.0, 3.0]]), torch.tensor([[1.0, 3.0], [1.0, 3.0]]))
-    wide = add_radius(logits, torch.tensor([2.0, 1e9]))
-    torch.testing.assert_close(wide.lower, torch.tensor([[-2.0, 1.0], [-3 - VACUOUS, -VACUOUS]]))
-    torch.testing.assert_close(wide.upper, torch.tensor([[3.0, 5.0], [4 + VACUOUS, 6 + VACUOUS]]))
-    one = add_radius(Interval.point(torch.tensor([[-5.0], [5.0]])), torch.tensor([1e9, torch.inf]))
-    torch.testing.assert_close(one.upper, torch.tensor([[VACUOUS], [10 + VACUOUS]]))
-    scores = 30 * torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    for mode in ("paper", "sound"):
-        vacuous = credal_set(add_radius(Interval.point(scores), torch.full((200,), 1e9)), mode)
-        assert vacuous.lower.max() < 1e-6
-        assert vacuous.upper.min() > 1 - 1e-6
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "name",
-    ["more features than rows", "one row each", "an empty class", "one row", "constant", "a dead feature", "two"],
-)
-def test_poor_data_give_finite_distances(name: str, dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(12, 5, generator=generator), torch.arange(12) % 3
-    if name == "more features than rows":
-        x = torch.randn(12, 60, generator=generator)
-    elif name == "one row each":
-        x, y = x[:3], y[:3]
-    elif name == "an empty class":
-        y = 2 * (y // 2)
-    elif name == "one row":
-        x, y = x[:1], y[:1]
-    elif name == "constant":
-        x = torch.full((12, 5), 0.1)
-    elif name == "a dead feature":
-        x[:, 2] = 0
-    else:  # exactly singular, and no spread among the products: the estimated share of shrinkage is 0
-        x, y = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]), torch.tensor([1, 1])
-    x = x.to(dtype)
-    radius = fitted_to(x, y, 3)
-    assert radius.distances[0].median > 0
-    near, far = radius((x,)), radius((100 + 100 * x[:1],))
-    assert bool(torch.isfinite(near).all())
-    assert 1 < far.item() < torch.inf
-    assert near.median() <= 1
-
-
 def test_a_class_without_samples_is_not_a_place_to_be_near_to() -> None:
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     y = 2 * (torch.arange(40) % 2)
@@ -139,16 +61,43 @@ def test_a_class_without_samples_is_not_a_place_to_be_near_to() -> None:
     assert squared.item() > 50
 
 
-def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
-    radius = DistanceRadius(1, classes).to(x.dtype)
-    fit_radius(radius, [Observed((Interval.point(x),), Interval.point(x), y)], None, 1.0, CredalSet)
-    return radius
+def test_distance_by_hand() -> None:
+    # within classes: deviations +-1 in both axes, so the covariance is the identity; means (0, 0) and (10, 0)
+    x = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1], [11, 1], [11, -1], [9, 1], [9, -1]])
+    y = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    distance = measured(x, y, 2)
+    new = torch.tensor([[0.0, 0.0], [2.0, 0.0], [10.0, 4.0]])
+    squared, relative = distance(new)
+    torch.testing.assert_close(squared, torch.tensor([0.0, 4.0, 16.0]))
+    # means +-5 about their own mean add a variance of 25 along the first axis; the second one cancels
+    torch.testing.assert_close(relative, torch.tensor([0 - 25 / 26, 4 - 9 / 26, 0 - 25 / 26]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(classes=st.integers(2, 5), features=st.integers(1, 6), rank=st.integers(1, 6), seed=st.integers(0, 10**6))
+def test_relative_distances_are_less_that_under_one_gaussian(classes: int, features: int, rank: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.arange(40) % classes
+    x = rng.normal(size=(40, features)) @ rng.normal(size=(features, features)) + 3 * rng.normal(size=(classes, 1))[y]
+    distance = measured(torch.from_numpy(x), torch.from_numpy(y), classes, rank)
+    new = 4 * rng.normal(size=(20, features))
+    directions, kept = distance.directions.numpy(), distance.directions.shape[1]
+    within = directions * distance.deviations.numpy() ** 2 @ directions.T
+    if kept < features:
+        within += distance.rest.numpy() ** 2 * (np.eye(features) - directions @ directions.T)
+    means = np.stack([x[y == k].mean(0) for k in range(classes)])
+    between = (means - x.mean(0))[y].T @ (means - x.mean(0))[y] / len(y)
+    apart, whole = new[:, None] - means, new - x.mean(0)
+    nearest = np.einsum("nki,ij,nkj->nk", apart, np.linalg.inv(within), apart).min(1)
+    background = np.einsum("ni,ij,nj->n", whole, np.linalg.inv(within + between), whole)
+    scale = np.abs(nearest).max()
+    np.testing.assert_allclose(distance(torch.from_numpy(new))[1].numpy(), nearest - background, atol=1e-8 * scale)
 
 
 def test_distances_are_not_lost_far_from_the_origin() -> None:
     x, y = blobs()
-    near, far = fitted_to(x, y, 3), fitted_to(x + 3000, y, 3)
-    torch.testing.assert_close(far((x + 3000,)), near((x,)), rtol=0.01, atol=0.01)
+    far = measured(x + 3000, y, 3)(x + 3000)
+    torch.testing.assert_close(far, measured(x, y, 3)(x), rtol=0.01, atol=0.01)
 
 
 @pytest.mark.parametrize("rank", [2, LARGEST_RANK])
@@ -172,20 +121,6 @@ def test_classes_far_apart_are_not_mistaken_for_each_other(far: float, dtype: to
     found = copy.deepcopy(distance).to(dtype).squared(new)
     resolution = far * torch.finfo(dtype).eps  # of the features themselves, in deviations
     np.testing.assert_allclose(found.numpy(), expected.min(1).astype(float), rtol=1e-5 + 10 * resolution)
-
-
-def test_the_largest_radius_makes_any_logits_vacuous() -> None:
-    generator = torch.Generator().manual_seed(0)
-    for dtype, classes, mode in itertools.product((torch.float32, torch.float64), (1, 2, 5), ("paper", "sound")):
-        size = 10 ** (30 * torch.rand(400, 1, generator=generator))
-        offset = (
-            size * torch.rand(400, 1, generator=generator) * 10 ** torch.randint(0, 7, (400, 1), generator=generator)
-        )
-        logits = (size * torch.randn(400, classes, generator=generator) + (offset if classes > 1 else 0)).to(dtype)
-        for radius in (torch.inf, torch.finfo(dtype).max):
-            found = credal_set(Interval.point(logits), mode, torch.full((400,), radius, dtype=dtype))
-            assert found.lower.max() < 1e-6
-            assert found.upper.min() > 1 - 1e-6
 
 
 @pytest.mark.parametrize("rank", [1, 3, 5])
@@ -219,11 +154,11 @@ def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, 
     distance = measured(x * torch.tensor([1.0, 2.0, 5.0, 9.0]) + y[:, None], y, 3, rank)
     lower = torch.randn(5, 4, generator=generator).double()
     box = Interval(lower, lower + width * torch.rand(5, 4, generator=generator).double())
-    bound = distance.squared(box)
+    bounds = distance(box)
     for member in reference.members(box, generator, 30):
-        assert bool((distance.squared(member) <= bound + 1e-9).all())
+        assert all(bool((inner <= outer + 1e-9).all()) for inner, outer in zip(distance(member), bounds, strict=True))
     if width == 0:
-        torch.testing.assert_close(bound, distance.squared(lower))
+        torch.testing.assert_close(bounds, distance(lower))
 
 
 def test_features_that_are_not_finite_are_refused() -> None:
@@ -231,84 +166,5 @@ def test_features_that_are_not_finite_are_refused() -> None:
         measured(torch.tensor([[1.0], [torch.inf]]), torch.tensor([0, 1]), 2)
     with pytest.raises(ValueError, match="so large that their squares overflow"):
         measured(1e160 * torch.randn(9, 2).double(), torch.arange(9) % 3, 3)
-    x, y = blobs()
-    with pytest.raises(ValueError, match="Half of the held-out data lie infinitely far away"):
-        measured(x, y, 3).set_median(1e25 * x)
     with pytest.raises(ValueError, match="there are no rows"):
         measured(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), 2)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 10**6), rows=st.integers(1, 40), levels=st.integers(1, 10))
-def test_area_is_that_of_the_evaluation(seed: int, rows: int, levels: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    score = torch.randint(levels, (rows,), generator=generator) / 7
-    correct = torch.rand(rows, generator=generator) < 0.6
-    assert area_under_rejection(score, correct) == pytest.approx(auarc(score, correct))
-
-
-def test_the_scale_is_the_largest_that_costs_little() -> None:
-    x, y = blobs(200)
-    noise = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-    logits = Interval.point(2 * torch.nn.functional.one_hot(y, 3) + noise)
-    observed = Observed(Interval.point(x), logits, y)
-
-    def head(logits: Interval) -> CredalSet:
-        return credal_set(logits, "paper")
-
-    correct = logits.lower.argmax(1) == y
-    assert 0.5 < correct.float().mean() < 0.99
-    assert choose_scale(observed, torch.zeros(200), head) == SCALES[-1]  # nothing changes, whatever the scale
-    assert choose_scale(observed, torch.zeros(200), head, 1.0) == 1.0
-    harmful = torch.where(correct, 1.0, 0.0)  # the right ones look far away
-    chosen = choose_scale(observed, harmful, head)
-    assert SCALES[0] <= chosen < 1
-
-    def area(scale: float) -> float:
-        prediction = head(Interval(logits.lower - scale * harmful[:, None], logits.lower + scale * harmful[:, None]))
-        return auarc(prediction.total, prediction.label == y)
-
-    following = SCALES[SCALES.index(chosen) + 1]
-    assert area(chosen) >= area(0) - 0.002 > area(following)
-    assert choose_scale(observed, 1e4 * harmful, head) == SCALES[0]  # even the smallest costs too much
-
-
-def test_without_errors_the_number_of_classes_in_the_sets_limits_the_scale() -> None:
-    """Every row is right by 4 in its logit, and half of them look far away."""
-    y = torch.arange(60) % 3
-    logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
-    excess = (torch.arange(60) < 30).float()
-
-    def head(logits: Interval) -> CredalSet:
-        return credal_set(logits, "paper")
-
-    def classes(scale: float) -> float:
-        radius = (scale * excess)[:, None]
-        return head(Interval(logits.lower - radius, logits.lower + radius)).classes("dominance").sum(1).float().mean()
-
-    chosen = choose_scale(Observed((logits,), logits, y), excess, head)
-    assert classes(0.0) == 1
-    assert classes(chosen) <= 1.1 < classes(SCALES[SCALES.index(chosen) + 1])
-
-
-def test_a_sixth_of_each_class() -> None:
-    y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
-    mask = one_sixth(y)
-    assert torch.equal(mask, one_sixth(y))
-    assert torch.bincount(y[mask]).tolist() == [10, 5, 1]
-    assert not mask[:10].all()  # drawn, not the first ones
-
-
-def test_the_scale_is_chosen_on_held_out_data() -> None:
-    x, y = blobs()
-    model = ordinary()
-    model.fit_distance(x, y)
-    seen = model.distance_radius.scale.item()
-    assert seen <= LARGEST_SCALE_SEEN
-    model.fit_distance(x, y, held_out=blobs(seed=1))
-    assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
-    (new,), _ = observe(model.network.eval(), blobs(seed=1)[0])
-    distance = model.distance_radius.distances[0]
-    torch.testing.assert_close(distance.median, distance.squared(new).median())
-    model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))
-    assert model.distance_radius.scale.item() == pytest.approx(0.7)

@@ -353,8 +353,8 @@ def overflowing(family, **options):
         *((inn, {"mode": mode}) for mode in ("paper", "scaled", "sound")),
         (inn, {"logits": 1, "mode": "sound"}),
         (inn, {"logit_norm": False}),
-        (inn, {"distance": 1.0}),
-        (torch.nn, {"distance": 1.0}),
+        (inn, {"distance": 0.001}),
+        (torch.nn, {"distance": 0.001}),
     ],
 )
 @pytest.mark.filterwarnings("ignore:In training mode the distance is left out")
@@ -363,7 +363,7 @@ def test_a_row_that_overflows_gets_the_vacuous_set_and_leaves_others_alone(famil
     model = overflowing(family, **options)
     x = torch.tensor([[1e-30, -2e-30], [1e9, -1e9], [3e-30, 0.0]])
     if "distance" in options:
-        model.fit_distance(torch.rand(12, 2) * 1e-30, torch.arange(12) % 3)
+        model.fit_distance(torch.randn(60, 2) * 3e-30, torch.arange(60) % 3)
     for found in (model.eval(), compile(model)):
         for data in (x, Interval(x, x)) if family is inn else (x,):
             sets, alone = found(data), found(data[[0, 2]])

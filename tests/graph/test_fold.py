@@ -200,7 +200,7 @@ def test_features_are_given_on_request(layers):
     torch.manual_seed(0)
     network = randomise(models.resnet8(3, width=4, layers=layers))
     norm = randomise(inn.BatchNorm1d(3) if layers == "interval" else torch.nn.BatchNorm1d(3))
-    folded = fold(torch.nn.Sequential(network, norm), network.head)
+    folded = fold(torch.nn.Sequential(network, norm), [network.head])
     assert isinstance(folded, FoldedNetwork)
     x = torch.rand(4, 3, 8, 8).double()
     x = Interval._of_point(x) if layers == "interval" else x
@@ -232,7 +232,7 @@ def test_outputs_of_modules_are_given_on_request():
     torch.manual_seed(0)
     network = randomise(Around())
     x = Interval._of_point(torch.randn(4, 3).double())
-    (first, before), logits = (fold(network, network.head, ["first"])).outputs_and_logits(x)[0][::-1], fold(network)(x)
+    (first, before), logits = fold(network, ["first", network.head]).outputs_and_logits(x)[0], fold(network)(x)
     assert_same(first, network.first(x))
     assert_same(before, functions.relu(network.first(x)))
     assert_same(logits, network(x))
@@ -261,7 +261,7 @@ def test_what_cannot_be_given_is_refused():
     with pytest.raises(GraphError, match="0: Plain does not end in a layer, so its output is not found"):
         fold(network, at=["0"])
     with pytest.raises(GraphError, match="The head, Linear, is not a layer of the network"):
-        fold(network, inn.Linear(3, 3))
+        fold(network, [inn.Linear(3, 3)])
     layer = inn.Linear(3, 3)
     with pytest.raises(GraphError, match="0 is called 2 times in the network, not 1 times"):
         fold(torch.nn.Sequential(layer, inn.ReLU(), layer), at=["0"])

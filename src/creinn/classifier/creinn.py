@@ -1,7 +1,7 @@
 """CreINN and its ensemble: a network and a head that turns its logits into a credal set.
 
 In: a tensor or an :class:`Interval`. Out: a :class:`CredalSet`, differentiable. Sections "Credal-set interval neural
-networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.classifier.distance`.
+networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.classifier.radius`.
 """
 
 import math
@@ -17,9 +17,20 @@ from torch import Tensor
 from creinn import nn as inn
 from creinn.classifier import kept
 from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
-from creinn.classifier.distance import DistanceRadius, Observed, add_radius, fit_radius
+from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
-from creinn.classifier.network import as_logits, check_network, check_places, find_head, named_stages, observe, pooled
+from creinn.classifier.network import (
+    HEAD,
+    TOKENS,
+    as_logits,
+    check_network,
+    check_places,
+    find_head,
+    observe,
+    pooled,
+)
+from creinn.classifier.places import find_places
+from creinn.classifier.radius import DistanceRadius, add_radius
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
 from creinn.credal.probability import interval_softmax, one_logit_softmax
@@ -100,8 +111,9 @@ class CreINN(_Credal):
         distance: Inputs whose features are far from the training data get wider sets, in eval mode. ``True`` chooses
             the scale on held-out data, a number fixes it. Fitted when :func:`creinn.fit` ends, or by
             :meth:`fit_distance`. Around an ordinary network this is CreINN-D, the recommended form.
-        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, in the mean; by
-            default ``network.stages``, where that names some, as in our ResNets, or what enters the last linear layer.
+        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, the deepest last;
+            ``"<head>"`` stands for what enters the last layer. By default they are found when the network is first
+            run, see :func:`creinn.classifier.places.find_places`.
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see :func:`creinn.bounds_cross_entropy`.
         head: Path of the module of ``network`` whose output are the logits and whose input are the features, where it
             returns more than logits, or its head is not found by itself.
@@ -119,7 +131,7 @@ class CreINN(_Credal):
         (torch.Size([5, 3]), True)
         >>> x, y = torch.randn(90, 2), torch.arange(90) % 3
         >>> ordinary = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-        >>> model = CreINN(ordinary, distance=1.0).fit_distance(x, y)
+        >>> model = CreINN(ordinary, distance=0.01).fit_distance(x, y)
         >>> prediction = model.predict(torch.tensor([[0.0, 0.0], [99.0, 99.0]]))
         >>> [round(width, 2) for width in prediction.width.mean(1).tolist()]
         [0.0, 1.0]
@@ -159,8 +171,8 @@ class CreINN(_Credal):
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
         self.distance = distance
-        self.distance_at = named_stages(network) if distance_at is None else tuple(distance_at)
-        check_places(network, self.distance_at)
+        self.distance_at = None if distance_at is None else tuple(distance_at)  # found by the first rows
+        check_places(network, self.distance_at or ())
         self.distance_radius: DistanceRadius | None = None
         self._has_warned = False  # that the distance is left out
         if has_distance:
@@ -169,7 +181,7 @@ class CreINN(_Credal):
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
         options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance", "head")}
-        places = None if self.distance_radius is None else list(self.distance_at)
+        places = None if self.distance_radius is None or self.distance_at is None else list(self.distance_at)
         return {**options, "loss": self._loss, "distance_at": places}
 
     def forward(self, x: Inputs) -> CredalSet:
@@ -179,15 +191,15 @@ class CreINN(_Credal):
             TypeError: If an ordinary network gets an interval, or an interval network neither that nor a tensor.
         """
         x = self._inputs(x)
-        if self.distance_radius is None or self.training:
-            if self.distance_radius is not None and self.distance_radius.has_data and not self._has_warned:
+        radius = self.distance_radius
+        if radius is None or self.training or not radius.has_data:
+            if radius is not None and radius.has_data and not self._has_warned:
                 self._has_warned = True
                 warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=4)
             logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
             return credal_set(self._normalised(logits), self.mode, training=self.training)
-        outputs, logits = observe(self.network, x, self.distance_at, self.head)
-        radius = self.distance_radius(self._measured(outputs))
-        return credal_set(self._normalised(logits), self.mode, radius)
+        outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
+        return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
@@ -256,16 +268,20 @@ class CreINN(_Credal):
         fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
 
     def _add_distance(self) -> None:
-        if not self.distance_at:
+        if self.distance_at is None:
             find_head(self.network, self.head)  # refuses a network without one
         self.gives_logits = False  # there are features to be looked at too
-        self.distance_radius = DistanceRadius(max(1, len(self.distance_at)), self.num_classes)
+        self.distance_radius = DistanceRadius(self.num_classes)
         like = next(self.network.parameters())
         self.distance_radius.to(like.device, like.dtype)
 
     def _check_network(self, x: Inputs) -> None:
+        x = self._inputs(x)
         measures = self.distance_radius is not None
-        check_network(self.network, self._inputs(x), self.logits, self.distance_at, self.head, measures)
+        at = self.distance_at or (HEAD,) if measures else ()
+        check_network(self.network, x, self.logits, at, self.head)
+        if measures and self.distance_at is None:
+            self.distance_at = find_places(self.network, x, self.head)
 
     def _inputs(self, x: Inputs) -> Inputs:
         if self.is_interval:
@@ -282,8 +298,11 @@ class CreINN(_Credal):
 
     def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
         """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
-        boxes = map(as_interval, outputs)
-        return tuple(as_interval(pooled(box if self.mode == "sound" else box.center)) for box in boxes)
+        found = []
+        for place, output in zip(self.distance_at or (), outputs, strict=True):
+            box = as_interval(output)
+            found.append(as_interval(pooled(box if self.mode == "sound" else box.center, place.endswith(TOKENS))))
+        return tuple(found)
 
     def _observe(self, data: Any, batch_size: int, name: str) -> Iterable[Observed]:
         """Features to measure, normalised logits and classes, batch by batch; to be gone over again if the data can."""
@@ -299,7 +318,7 @@ class CreINN(_Credal):
             if where := find_not_finite(x, name, first=rows):
                 raise ValueError(f"{where}. Impute or drop it first.")
             self.check_network(x)
-            outputs, logits = observe(self.network, self._inputs(x), self.distance_at, self.head)
+            outputs, logits = observe(self.network, self._inputs(x), self.distance_at or (), self.head)
             labels = as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
             rows += len(labels)
             yield Observed(self._measured(outputs), self._normalised(logits), labels)

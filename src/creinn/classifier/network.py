@@ -1,8 +1,9 @@
-"""What a classifier asks of its network: logits, and features at its head or at places of one's choice, in one pass.
+"""What a classifier asks of its network: logits, and features at its head and at places before it, in one pass.
 
-Where the path of the head is given, its output are the logits and its input the features. A network with a method
-``features`` and a layer ``head``, as those of :mod:`creinn.models`, is called by these names. Of any other the last
-``Linear`` is the head. Modules are observed by hooks for one pass: no ``strict=True`` export, no several threads.
+A place is the path of a module, whose output is looked at, with ``:tokens`` behind it if that is ``(N, tokens, D)``; or
+``<head>``, for what enters the head. That is the module whose path is given, and whose output are then the logits; or a
+layer named ``head`` of a network with a method ``features``, as those of :mod:`creinn.models`; or the last ``Linear``.
+Modules are observed by hooks for one pass: no ``strict=True`` export, no several threads.
 """
 
 import math
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from creinn.classifier.inputs import in_words
 from creinn.interval import Interval, as_interval
+
+HEAD, TOKENS = "<head>", ":tokens"
 
 _NAME_IT = " Where a module gives the logits, name it: CreINN(network, head='path')."
 _ADVICE = (
@@ -68,24 +71,24 @@ def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Mod
 
 
 def observe(
-    network: torch.nn.Module, x: Any, at: Sequence[str] = (), head: str | None = None
+    network: torch.nn.Module, x: Any, at: Sequence[str] = (HEAD,), head: str | None = None
 ) -> tuple[tuple[Any, ...], Any]:
-    """One forward pass: outputs of the modules with the paths ``at``, and the logits.
+    """One forward pass: what there is at the places ``at``, and the logits.
 
-    Without paths, the input of the head stands for them. A network with a method ``outputs_and_logits`` answers itself.
+    A network with a method ``outputs_and_logits`` answers itself.
     """
     if hasattr(network, "outputs_and_logits"):
         return network.outputs_and_logits(x)  # type: ignore[operator]
-    if not at and head is None and _names_features(network):
-        features = network.features(x)  # type: ignore[operator]
-        return (features,), network.head(features)  # type: ignore[operator]
-    places = [network.get_submodule(path) for path in at]
-    last = [] if at and head is None else [find_head(network, head)]
-    with recording([*places, *last]) as calls:
+    last = find_head(network, head) if HEAD in at or head is not None else None
+    places = [last if place == HEAD else network.get_submodule(place.removesuffix(TOKENS)) for place in at]
+    with recording({module for module in (*places, last) if module is not None}) as calls:
         logits = network(x)
     seen = {call.module: call for call in calls}
-    outputs = tuple(seen[place].output for place in places) if at else (seen[last[0]].inputs[0],)
-    return outputs, logits if head is None else seen[last[0]].output
+    outputs = tuple(
+        seen[module].inputs[0] if place == HEAD else seen[module].output  # type: ignore[index]
+        for place, module in zip(at, places, strict=True)
+    )
+    return outputs, logits if head is None else seen[last].output  # type: ignore[index]
 
 
 def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,8 +104,10 @@ def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Te
     return calls[0].inputs[0], logits
 
 
-def pooled(output: Interval | Tensor) -> Interval | Tensor:
+def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
     r"""Features ``(N, D)`` of an output ``(N, D)`` or ``(N, C, ...)``: of the latter, mean and deviation per channel.
+
+    With ``tokens`` the output is ``(N, tokens, C)``.
 
     The standard deviation over positions moves by at most the root mean square of what the positions move by, since
     centring is a projection. So over a box with centre :math:`c` and radius :math:`r` it lies within
@@ -116,7 +121,8 @@ def pooled(output: Interval | Tensor) -> Interval | Tensor:
     """
     if output.ndim == 2:
         return output
-    maps = as_interval(output).flatten(2)
+    maps = as_interval(output)
+    maps = maps.transpose(1, 2) if tokens else maps.flatten(2)
     mean, positions = maps.mean(2), maps.shape[2]
     residuals = maps.center - mean.center.unsqueeze(2)
     deviation = torch.linalg.vector_norm(residuals, dim=2) / math.sqrt(positions)  # faster than torch.std
@@ -125,12 +131,6 @@ def pooled(output: Interval | Tensor) -> Interval | Tensor:
     slack = torch.linalg.vector_norm(maps.radius, dim=2) / math.sqrt(positions)
     lower = torch.cat((mean.lower, (deviation - slack).clamp_min(0)), 1)
     return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
-
-
-def named_stages(network: torch.nn.Module) -> tuple[str, ...]:
-    """Paths that a network gives as its ``stages``, a tuple of names; elsewhere that word may stand for layers."""
-    stages = getattr(network, "stages", ())
-    return stages if isinstance(stages, tuple) and all(isinstance(path, str) for path in stages) else ()
 
 
 def as_logits(output: Any, count: int) -> Any:
@@ -150,9 +150,8 @@ def check_network(
     logits: int,
     at: Sequence[str] = (),
     head: str | None = None,
-    measures: bool = False,
 ) -> None:
-    """Refuse a network that cannot be run on these rows, gives no logits, or no features where these are measured."""
+    """Refuse a network that cannot be run on these rows, gives no logits, or no features at the places ``at``."""
     who = f"The network {type(network).__name__}"
     try:
         output = network(x)
@@ -164,7 +163,7 @@ def check_network(
         raise ValueError(f"{who} cannot be run on inputs of {in_words(x)}: {reason}.{advice}") from error
     if head is None:
         output = as_logits(output, logits)
-    if measures or head is not None:
+    if at or head is not None:
         _check_features(network, x, at, head)
     if head is not None:
         output, who = observe(network, x, (), head)[1], f"The module {head!r}"
@@ -189,7 +188,7 @@ def check_places(network: torch.nn.Module, at: Iterable[str], what: str = "to me
     """Refuse paths that the network does not have."""
     known = [path for path, _ in network.named_modules() if path]
     for path in at:
-        if path not in known:
+        if path != HEAD and path.removesuffix(TOKENS) not in known:
             raise ValueError(
                 f"{type(network).__name__} has no module {path!r} {what}. Its modules are: {', '.join(known)}."
             )
@@ -197,27 +196,46 @@ def check_places(network: torch.nn.Module, at: Iterable[str], what: str = "to me
 
 @torch.no_grad()
 def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: str | None) -> None:
-    """Refuse a network whose features are not found by the rules of this module, by running it on ``x``."""
-    if at or head is not None:
-        _check_named(network, x, at, head)
-        return
+    """Refuse places that did not run once, or give no features, by running the network on ``x``."""
+    if HEAD in at and head is None:
+        _check_head(network, x)
+    named = {place: place.removesuffix(TOKENS) for place in (*at, *([] if head is None else [head])) if place != HEAD}
+    modules = {place: network.get_submodule(path) for place, path in named.items()}
+    with recording(set(modules.values())) as calls:
+        network(x)
+    for place, module in modules.items():
+        if (runs := [call.module for call in calls].count(module)) != 1:
+            what = "The logits are to come from" if place == head else "A distance is to be measured at"
+            raise ValueError(f"{what} {place!r}, but it ran {runs} times, not once.")
+    outputs, logits = observe(network, x, at, head)
+    for place, found in zip(at, outputs, strict=True):
+        is_array = isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == len(logits)
+        if not is_array or (place.endswith(TOKENS) and found.ndim != 3):
+            where = f"the input of {head}" if place == HEAD else place
+            raise ValueError(
+                f"A distance is to be measured at {where!r}, but its output is {in_words(found)}. It should have shape "
+                f"({len(logits)}, D) or ({len(logits)}, C, ...), and with {TOKENS!r} behind the name (N, tokens, D)."
+            )
+
+
+def _check_head(network: torch.nn.Module, x: Any) -> None:
+    """Refuse a network whose head is not found by the rules of this module."""
     name = type(network).__name__
     paths = {layer: path for path, layer in network.named_modules()}
-    with recording(layer for layer in paths if isinstance(layer, torch.nn.Linear)) as calls:
+    layer: Any = find_head(network)
+    with recording({layer, *(part for part in paths if isinstance(part, torch.nn.Linear))}) as calls:
         output = as_interval(network(x))
-    layer, ran = find_head(network), [call.module for call in calls]
-    is_named = _names_features(network)
-    if not is_named and (not ran or ran[-1] is not layer or ran.count(layer) != 1):
-        order = ", ".join(paths[part] or type(part).__name__ for part in ran) or "none"
+    ran = [call.module for call in calls]
+    if not ran or ran[-1] is not layer or ran.count(layer) != 1:
+        order = ", ".join(paths.get(part) or type(part).__name__ for part in ran) or "none"
         raise ValueError(
-            f"The last linear layer of {name} in the order of its modules, {paths[layer]!r}, should "
+            f"The last linear layer of {name} in the order of its modules, {paths.get(layer)!r}, should "
             f"run once and after all others, but the linear layers ran in the order: {order}. {_ADVICE}"
         )
-    (outputs,), logits = observe(network, x)
-    features, logits = as_interval(outputs), as_interval(logits)
+    features, logits = as_interval(calls[-1].inputs[0]), as_interval(calls[-1].output)
     bounds = ((logits.lower, output.lower), (logits.upper, output.upper))
     alike = logits.shape == output.shape and all(torch.allclose(*pair, 1e-4, 1e-5, equal_nan=True) for pair in bounds)
-    if is_named and not alike:
+    if _names_features(network) and not alike:
         raise ValueError(
             f"The output of {name} is not head(features(x)), though it has both names. "
             "Rename the method features, or make forward(x) equal to head(features(x))."
@@ -227,23 +245,6 @@ def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: s
             f"The features of {name} should have shape (N, {layer.in_features}), one row per input, "
             f"got {tuple(features.shape)}. Pool or flatten before the last linear layer."
         )
-
-
-def _check_named(network: torch.nn.Module, x: Any, at: Sequence[str], head: str | None) -> None:
-    modules = {path: network.get_submodule(path) for path in (at if head is None else (*at, head))}
-    with recording(set(modules.values())) as calls:
-        network(x)
-    for path, module in modules.items():
-        if (runs := [call.module for call in calls].count(module)) != 1:
-            what = "The logits are to come from" if path == head else "A distance is to be measured at"
-            raise ValueError(f"{what} {path!r}, but it ran {runs} times, not once.")
-    outputs, logits = observe(network, x, at, head)
-    for path, found in zip(at or [f"the input of {head}"], outputs, strict=True):
-        if not isinstance(found, Tensor | Interval) or found.ndim < 2 or len(found) != len(logits):
-            raise ValueError(
-                f"A distance is to be measured at {path!r}, but its output is {in_words(found)}. It should have shape "
-                f"({len(logits)}, D) or ({len(logits)}, C, ...)."
-            )
 
 
 def _names_features(network: torch.nn.Module) -> bool:

@@ -15,7 +15,7 @@ from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
 from creinn.classifier.inputs import first_rows
-from creinn.classifier.network import find_head, recording
+from creinn.classifier.network import HEAD, TOKENS, find_head, recording
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.fold import FoldedNetwork, Product, fold
 from creinn.graph.trace import GraphError
@@ -150,10 +150,10 @@ def _folded(member: CreINN) -> torch.nn.Module | None:
     if member.head is not None:
         return None  # the logits lie inside of the graph
     parts = [member.network, member.norm] if member.is_interval else [member.network]
-    measures = member.distance_radius is not None
-    at = [f"0.{path}" for path in member.distance_at] if measures else []
+    places = member.distance_at or () if member.distance_radius is not None else ()
+    at = [find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
     try:
-        return fold(torch.nn.Sequential(*parts), find_head(member.network) if measures and not at else None, at)
+        return fold(torch.nn.Sequential(*parts), at)
     except GraphError:
         if member.is_interval:
             raise

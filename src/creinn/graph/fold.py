@@ -53,21 +53,18 @@ class FoldedNetwork(torch.nn.Module):
         return self.graph(x)[-1]
 
 
-def fold(
-    network: torch.nn.Module, head: torch.nn.Module | None = None, at: Sequence[str] = ()
-) -> fx.GraphModule | FoldedNetwork:
+def fold(network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = ()) -> fx.GraphModule | FoldedNetwork:
     """A folded copy of ``network``, in eval mode; the network itself is left as it is.
 
-    It is a :class:`FoldedNetwork` if the input of the layer ``head`` or outputs of the modules ``at`` are wanted too.
+    It is a :class:`FoldedNetwork` if more is wanted: outputs of the modules with the paths ``at``, or inputs of layers.
 
     Raises:
-        GraphError: If the network is no graph of known layers and functions, ``head`` is no layer of it, or a module
-            of ``at`` does not end in a layer.
+        GraphError: If the network is no graph of known layers and functions, a layer of ``at`` is not in it, or a
+            module there does not end in a layer.
     """
     traced = trace(network, known_families())
     graph = traced.graph
-    wanted = [] if head is None else [_input_of(head, traced)]
-    wanted += [_output_of(path, network, graph) for path in at]
+    wanted = [_output_of(one, network, graph) if isinstance(one, str) else _input_of(one, traced) for one in at]
     if wanted:
         output = next(node for node in graph.nodes if node.op == "output")
         output.args = ((*wanted, output.args[0]),)

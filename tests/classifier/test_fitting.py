@@ -1,0 +1,120 @@
+"""Fitting radii: the choice of the scale, the rows that it is chosen on, and the units."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from creinn import CredalSet, Interval
+from creinn.classifier import fitting
+from creinn.classifier.creinn import credal_set
+from creinn.classifier.fitting import (
+    LARGEST_SCALE_SEEN,
+    SCALES,
+    Observed,
+    area_under_rejection,
+    choose_scale,
+    one_sixth,
+)
+from creinn.credal.loss import cross_entropy
+from creinn.evaluation import auarc
+from distance_cases import blobs, ordinary
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 40), levels=st.integers(1, 10))
+def test_area_is_that_of_the_evaluation(seed: int, rows: int, levels: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    score = torch.randint(levels, (rows,), generator=generator) / 7
+    correct = torch.rand(rows, generator=generator) < 0.6
+    assert area_under_rejection(score, correct) == pytest.approx(auarc(score, correct))
+
+
+def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = blobs(200)
+    noise = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    logits = Interval.point(2 * torch.nn.functional.one_hot(y, 3) + noise)
+    observed = Observed(Interval.point(x), logits, y)
+
+    def head(logits: Interval) -> CredalSet:
+        return credal_set(logits, "paper")
+
+    correct = logits.lower.argmax(1) == y
+    assert 0.5 < correct.float().mean() < 0.99
+    assert choose_scale(observed, torch.zeros(200), head) == SCALES[-1]  # nothing changes, whatever the scale
+    assert choose_scale(observed, torch.zeros(200), head, 1.0) == 1.0
+    harmful = torch.where(correct, 1.0, 0.0)  # the right ones look far away
+    chosen = choose_scale(observed, harmful, head)
+    assert SCALES[0] <= chosen < 1
+
+    def area(scale: float) -> float:
+        prediction = head(Interval(logits.lower - scale * harmful[:, None], logits.lower + scale * harmful[:, None]))
+        return auarc(prediction.total, prediction.label == y)
+
+    monkeypatch.setattr(fitting, "ALLOWED_LOSS", 1e9)
+    monkeypatch.setattr(fitting, "ALLOWED_GROWTH", (1e9, 0))
+    chosen = choose_scale(observed, harmful, head)
+    least = area(0) - max(0.001, 0.01 * (1 - area(0)))
+    assert area(chosen) >= least > area(SCALES[SCALES.index(chosen) + 1])
+    assert choose_scale(observed, 1e4 * harmful, head) == SCALES[0]  # even the smallest costs too much
+
+
+def test_without_errors_sets_and_log_loss_limit_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row is right by 4 in its logit, and half of them look far away."""
+    y = torch.arange(60) % 3
+    logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
+    excess = 10 * (torch.arange(60) < 30).float()
+
+    def head(logits: Interval) -> CredalSet:
+        return credal_set(logits, "paper")
+
+    def classes(scale: float) -> float:
+        radius = (scale * excess)[:, None]
+        return head(Interval(logits.lower - radius, logits.lower + radius)).classes("dominance").sum(1).float().mean()
+
+    def loss(scale: float) -> float:
+        radius = (scale * excess)[:, None]
+        return float(cross_entropy(head(Interval(logits.lower - radius, logits.lower + radius)), y))
+
+    observed = Observed((logits,), logits, y)
+    chosen = choose_scale(observed, excess, head)
+    assert loss(chosen) <= 1.05 * loss(0.0) < loss(SCALES[SCALES.index(chosen) + 1])
+    monkeypatch.setattr(fitting, "ALLOWED_LOSS", 1e9)
+    chosen = choose_scale(observed, excess, head)
+    assert classes(0.0) == 1
+    assert classes(chosen) <= 1.1 < classes(SCALES[SCALES.index(chosen) + 1])
+
+
+def test_errors_allow_larger_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "ALLOWED_LOSS", 1e9)
+    monkeypatch.setattr(fitting, "ALLOWED_FALL", (1.0, 0.0))
+    y, excess = torch.arange(60) % 3, torch.linspace(0, 20, 60)
+    logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
+
+    def chosen(labels: torch.Tensor) -> float:
+        return choose_scale(Observed((logits,), logits, labels), excess, lambda logits: credal_set(logits, "paper"))
+
+    assert chosen(torch.where(excess < 10, y, (y + 1) % 3)) > 1.2 * chosen(y)
+
+
+def test_a_sixth_of_each_class() -> None:
+    y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
+    mask = one_sixth(y)
+    assert torch.equal(mask, one_sixth(y))
+    assert torch.bincount(y[mask]).tolist() == [10, 5, 1]
+    assert not mask[:10].all()  # drawn, not the first ones
+
+
+def test_the_scale_is_chosen_on_held_out_data() -> None:
+    x, y = blobs()
+    model = ordinary()
+    model.fit_distance(x, y)
+    seen = model.distance_radius.scale.item()
+    assert seen <= LARGEST_SCALE_SEEN
+    model.fit_distance(x, y, held_out=blobs(seed=1))
+    assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
+    usual = model.distance_radius.usual.clone()
+    model.fit_distance(x, y, held_out=(3 * x, y))
+    assert bool((model.distance_radius.usual > usual)[0])  # units are those of the held-out data
+    model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))
+    assert model.distance_radius.scale.item() == pytest.approx(0.7)
