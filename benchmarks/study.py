@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, foreign, render, title
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
-from study_other import FILES, Files, by_members, decisions, places, read_files, speed_bars
+from study_other import FILES, Files, by_members, decisions, pretrained, read_files, speed_bars
 from study_pages import replace_blocks, report
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
@@ -104,13 +104,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def page_blocks(studies: Studies, files: Files) -> Blocks:
     """Every block of the page by name."""
-    return {"opening": [opening(studies)], "bars": [bars(studies, files)], "main": main_rows(studies)}
+    blocks = {"opening": [opening(studies)], "bars": [bars(studies, files)], "main": main_rows(studies)}
+    return blocks | {"pretrained": pretrained(files)}
 
 
 def report_blocks(studies: Studies, files: Files) -> Blocks:
     """Every table of the report by the name of its section."""
     blocks: Blocks = {data: qualities(studies, data) for data in DATA}
-    blocks |= {"places": places(files), "statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
+    blocks |= {"statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
     blocks |= {"members": by_members(files), "decisions": decisions(files), "intervals": intervals(studies)}
     return blocks | {f"{data}-cost": [cost(studies, data)] for data in DATA}
 

@@ -36,15 +36,7 @@ class Number(NamedTuple):
         return cls(mean * factor, None if std is None else std * factor, len(values))
 
 
-class Least(NamedTuple):
-    """Mean and least value over runs, shown as "mean (least)"."""
-
-    mean: float
-    least: float
-    runs: int
-
-
-Entry = Cell | Number | Least
+Entry = Cell | Number
 Rows = list[dict[str, Entry]]
 
 
@@ -80,16 +72,12 @@ def render(tables: Sequence[Table]) -> str:
 
 def shown(cell: Entry, spreads: bool) -> Cell:
     """A cell as tables take it."""
-    if isinstance(cell, Least):
-        return f"{cell.mean:.3f} ({cell.least:.3f})"
     return Spread(cell.mean, cell.std if spreads else None) if isinstance(cell, Number) else cell
 
 
 def as_json(table: Table) -> dict[str, Any]:
     """A table as plain values, numbers as they are before rounding for display."""
-    rows = [
-        {name: c._asdict() if isinstance(c, Number | Least) else c for name, c in row.items()} for row in table.rows
-    ]
+    rows = [{name: c._asdict() if isinstance(c, Number) else c for name, c in row.items()} for row in table.rows]
     return {"caption": table.caption, "rows": rows}
 
 

@@ -1,7 +1,7 @@
-"""Tables of the study that rest on other files than records of experiments: sets of classes, places, members, speed.
+"""Tables of the study that rest on other files than records: a pretrained network, sets of classes, members, speed.
 
-In: decisions.json of benchmarks/decisions.py, places.json and places-fresh.json of benchmarks/places.py, members.json
-of benchmarks/members.py, and inference.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none
+In: pretrained.json of benchmarks/pretrained.py, decisions.json of benchmarks/decisions.py, members.json of
+benchmarks/members.py, and inference.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none
 for a file that is not there.
 """
 
@@ -9,23 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study_cells import DATA, PAIRS, STUDIES, Entry, Least, Number, Rows, Table, bar, foreign, title
+from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, bar, foreign, title
 
 from creinn.classifier.methods import METHODS
 from creinn.experiments.store import read_json
 
 FILES = {
+    "pretrained": Path("results/study/pretrained.json"),
     "decisions": Path("results/study/decisions.json"),
-    "places": Path("results/study/places.json"),
-    "fresh": Path("results/study/places-fresh.json"),
     "members": Path("results/study/members.json"),
     "speed": Path("results/benchmarks/inference.json"),
 }
-KEYS = {"decisions": "rows", "places": "auroc", "fresh": "auroc", "members": "rows", "speed": "inference"}
-CAPTIONS = {
-    "places": "Foreign sets that were looked at when the place was chosen.",
-    "fresh": "Foreign sets that were not looked at before.",
-}
+KEYS = {"pretrained": "mean", "decisions": "rows", "members": "rows", "speed": "inference"}
 MOST_TIME = 1.3
 
 Files = Mapping[str, Mapping[str, Any]]
@@ -73,28 +68,14 @@ def given(values: Mapping[str, Any], name: str) -> Number | None:
     return None if values.get(name) is None else Number(**values[name])
 
 
-def places(files: Files) -> list[Table]:
-    """AUROC of the distance alone by each way to measure it, a column per pair; a table per file."""
-    tables = []
-    for kind, caption in CAPTIONS.items():
-        auroc = files.get(kind, {}).get("auroc", {})
-        found = {data: auroc.get(experiment, {}) for data, experiment in STUDIES.items()}
-        pairs = dict.fromkeys((data, ood) for data, ways in found.items() for by_set in ways.values() for ood in by_set)
-        rows: Rows = []
-        for way in dict.fromkeys(way for ways in found.values() for way in ways):
-            row: dict[str, Entry] = {"way": way}
-            for data, ood in pairs:
-                row[title(data, ood)] = least(found[data].get(way, {}).get(ood))
-            runs = [max((one["runs"] for one in ways.get(way, {}).values()), default=0) for ways in found.values()]
-            rows.append(row | {"runs": " / ".join(map(str, runs))})
-        if rows:
-            tables.append(Table(rows, caption))
-    return tables
-
-
-def least(values: Mapping[str, Any] | None) -> Least | None:
-    """A number as places.json holds it."""
-    return None if values is None else Least(values["mean"], values["least"], values["runs"])
+def pretrained(files: Files) -> list[Table]:
+    """AUROC of every score on every foreign set, and AUARC, on features of a pretrained network; a row per score."""
+    runs = len(files.get("pretrained", {}).get("splits", []))
+    rows: Rows = []
+    for score, columns in files.get("pretrained", {}).get("mean", {}).items():
+        numbers = {name: Number(found["mean"], found["std"], runs) for name, found in columns.items()}
+        rows.append({"score": score, **numbers})
+    return [Table(rows)] if rows else []
 
 
 def by_members(files: Files) -> list[Table]:

@@ -11,11 +11,6 @@ SECTIONS = {
     ),
     "cifar10": ("CIFAR-10 against SVHN", "The same on CIFAR-10."),
     "chest-xray": ("Chest X-ray", "The same on chest X-rays, two classes."),
-    "places": (
-        "Where the distance is measured",
-        "AUROC of the distance alone, by each way to measure it on the SNNs with logit norm: mean (least) over the "
-        "runs, whose number stands at the end for Fashion-MNIST / CIFAR-10 / X-ray.",
-    ),
     "statistics": (
         "Batch statistics",
         "AUROC by TU when batch norms use their running statistics, and when they use those of the test batch, which "

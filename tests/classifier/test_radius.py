@@ -101,6 +101,8 @@ def test_a_state_makes_room_for_what_was_fitted() -> None:
     assert torch.equal(empty((2 * x,)), radius((2 * x,)))
     with pytest.raises(RuntimeError, match=r"size mismatch for distances\.0\.means"):
         DistanceRadius(4).load_state_dict(radius.state_dict())
+    with pytest.raises(RuntimeError, match=r"fitted by an older version: train the model again, or call fit_distance"):
+        empty.load_state_dict({"distances.0.median": torch.ones(()), "scale": torch.ones(())})
 
 
 def test_held_out_data_that_overflow_are_refused() -> None:

@@ -179,6 +179,8 @@ class DistanceRadius(torch.nn.Module):
         for name in ("usual", "spreads"):
             if (values := state_dict.get(prefix + name)) is not None and values.ndim == 1:
                 setattr(self, name, self.scale.new_empty(len(values)))
+        if f"{own}0.median" in state_dict:
+            args[-1].append("The distance was fitted by an older version: train the model again, or call fit_distance.")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -19,6 +19,7 @@ from creinn.experiments.definition import Arm, Experiment
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of piece."""
 
+DISTANCE_VERSION = 2  # the same, of what a distance from the training data is
 STATISTICS_BATCH = 32  # images, where batch norm uses the statistics of the test batch as in the authors' code
 RADII_EPOCHS = 3  # in which radii are learnt for a network that is trained already
 Identity = tuple[str, str]  # of a set of images: its name and a digest
@@ -97,6 +98,8 @@ def _training(experiment: Experiment, data: Sequence[Identity], arm: Arm, method
         "options": experiment.options_of(method),
         "seed": seed,
     }
+    if experiment.options_of(method).get("distance"):
+        settings["distance_version"] = DISTANCE_VERSION
     needs: tuple[Piece, ...] = ()
     if start := METHODS[method].start:
         settings["radii_epochs"] = RADII_EPOCHS if METHODS[method].trains else 0
