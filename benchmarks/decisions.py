@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from creinn.classifier.methods import METHODS, base_method, find_method, is_ensemble, label
+from creinn.classifier.methods import METHODS, base_method, combination, find_method, is_ensemble, label
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.decision import RULES
 from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
@@ -85,7 +85,7 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
     reader = Reader(manifest, out / "work" / "predictions")
     rows: list[dict[str, Any]] = []
     for method in manifest["experiment"]["methods"]:
-        if not find_method(method).is_credal:
+        if not find_method(method).is_credal and combination(method) != "wrapper":
             continue
         runs = reader.runs(method)
         if not runs:
@@ -143,7 +143,7 @@ class Reader:
         if len(members) < len(found):
             return None
         running = [{key: array for key, array in arrays.items() if key.startswith("running/")} for arrays in members]
-        predictions = from_arrays(running, method.endswith("-envelope"))["running"]
+        predictions = from_arrays(running, combination(method))["running"]
         if POINTS not in predictions["test"]:
             return None
         return Run(members[0]["labels"], {POINTS: predictions["test"][POINTS], **predictions["ood"]})

@@ -247,6 +247,27 @@ def test_envelope_refuses_what_does_not_fit():
         CredalSet.envelope([random_sets(), random_sets(classes=4)])
 
 
+def test_wrapper_is_the_envelope_of_its_samples():
+    samples = torch.randn(7, 20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1)
+    wrapper, envelope = CredalSet.from_samples(samples), CredalSet.envelope([CredalSet(p, p) for p in samples])
+    torch.testing.assert_close(wrapper.lower, samples.min(0).values)
+    torch.testing.assert_close(wrapper.upper, envelope.upper)
+    assert wrapper.contains(samples).all()
+    one = CredalSet.from_samples(samples[:1])
+    torch.testing.assert_close(one.intersection, samples[0])
+    for got, expected in zip(reachable(wrapper.lower, wrapper.upper), (wrapper.lower, wrapper.upper), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_wrapper_refuses_what_are_no_samples():
+    with pytest.raises(ValueError, match=r"shape \(S, \.\.\., K\) with S >= 1, got \(3,\)"):
+        CredalSet.from_samples(torch.full((3,), 1 / 3))
+    with pytest.raises(ValueError, match=r"S >= 1, got \(0, 2, 3\)"):
+        CredalSet.from_samples(torch.zeros(0, 2, 3))
+    with pytest.raises(ValueError, match=r"lower bounds sum to 1\.5 > 1 at index \(1, 0\)"):
+        CredalSet.from_samples(torch.tensor([[[0.5, 0.5]], [[0.75, 0.75]]]))
+
+
 def test_average_and_concatenate_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="nothing to average"):
         CredalSet.average([])

@@ -69,9 +69,11 @@ def test_methods_by_name():
     assert label("fsvi-norm-ensemble", 5) == "FSVI, logit norm \u00d75"
     assert label("deep-ensemble-norm", 10) == "Deep Ensembles (10), logit norm"
     assert (base_method("creinn-d-deep"), label("creinn-d-deep", 10)) == ("creinn-d", "CreINN-D \u00d710")
+    assert (base_method("bnn-r-wrapper"), label("bnn-r-wrapper", 5)) == ("bnn-r", "BNN-R \u00d75, wrapper")
+    assert label("deep-ensemble-wrapper", 10) == "Deep Ensembles (10), wrapper"
     taking = [m for m in ("snn", "creinn-scaled-ensemble", "creinn-d") if find_method(m).takes_intervals]
     assert taking == ["creinn-scaled-ensemble"]
-    for unknown in ("mlp", "snn-ensemble", "snn-norm-ensemble", "bnn-r-envelope"):
+    for unknown in ("mlp", "snn-ensemble", "snn-norm-ensemble", "bnn-r-envelope", "snn-wrapper", "creinn-wrapper"):
         with pytest.raises(ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"):
             base_method(unknown)
 

@@ -17,6 +17,7 @@ from creinn.experiments.predictions import (
     batch_norms,
     batch_statistics,
     describe_examples,
+    from_arrays,
     measure_all,
     measure_test,
     predict_by_batch,
@@ -94,6 +95,15 @@ def sure(*probabilities):
 def binary(*bounds):
     """Credal sets over two classes; epistemic uncertainty is the width of the interval."""
     return CredalSet.binary(*torch.tensor(bounds, dtype=torch.float64).T)
+
+
+def test_wrapper_of_all_members_samples():
+    members = [{"running/test/points/samples": sure(*p).samples.numpy()} for p in ((0.1, 0.5), (0.3, 0.4))]
+    wrapped = from_arrays(members, "wrapper")["running"]["test"]["points"]
+    assert isinstance(wrapped, CredalSet)
+    np.testing.assert_allclose(wrapped.lower, [[0.1, 0.7], [0.4, 0.5]])
+    np.testing.assert_allclose(wrapped.upper, [[0.3, 0.9], [0.5, 0.6]])
+    assert isinstance(from_arrays(members)["running"]["test"]["points"], Predictive)
 
 
 def test_by_hand():

@@ -1,13 +1,16 @@
 """Every method by name, in one table that saving, commands, experiments and benchmarks read; loads without torch.
 
-``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets;
-Deep Ensembles are those of ``snn``, and ``creinn-d-deep`` has as many members as these.
+``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets,
+and ``NAME-wrapper`` the credal wrapper of a rival's samples; Deep Ensembles are those of ``snn``, and ``creinn-d-deep``
+has as many members as these.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+Combination = Literal["average", "envelope", "wrapper"]
 
 CLASSES: dict[str, str] = {
     "CreINN": "creinn.classifier.creinn",
@@ -104,7 +107,13 @@ METHODS: dict[str, Method] = {
 RIVALS = tuple(_PLAIN)
 """The methods that CreINN is measured against."""
 
-_DEEP = {"deep-ensemble": "snn", "deep-ensemble-norm": "snn-norm", "creinn-d-deep": "creinn-d"}
+_DEEP = {
+    "deep-ensemble": "snn",
+    "deep-ensemble-norm": "snn-norm",
+    "deep-ensemble-wrapper": "snn",
+    "deep-ensemble-norm-wrapper": "snn-norm",
+    "creinn-d-deep": "creinn-d",
+}
 
 
 def find_class(name: str) -> Any:
@@ -119,13 +128,14 @@ def base_method(method: str) -> str:
         >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
         ('snn', 'bnn-r', 'creinn')
     """
-    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix("-envelope")
+    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix(f"-{combination(method)}")
     found = METHODS.get(base)
     deep = found is not None and method not in METHODS and method not in _DEEP and found.kind == "snn"
-    if found is None or deep or (method.endswith("-envelope") and not found.is_credal):
+    kind = {"envelope": True, "wrapper": False}.get(combination(method))
+    if found is None or deep or kind not in (None, found.is_credal):
         raise ValueError(
             f"There is no method {method!r}. Known are {', '.join((*METHODS, *_DEEP))}; others than snn and snn-norm "
-            f"also with -ensemble behind, and those of creinn with -envelope."
+            f"also with -ensemble behind, those of creinn with -envelope, and all others with -wrapper."
         )
     return base
 
@@ -137,7 +147,13 @@ def find_method(method: str) -> Method:
 
 def is_ensemble(method: str) -> bool:
     """Whether the method combines several runs of another."""
-    return method in _DEEP or method.endswith(("-ensemble", "-envelope"))
+    return method in _DEEP or method.endswith(("-ensemble", "-envelope", "-wrapper"))
+
+
+def combination(method: str) -> Combination:
+    """What an ensemble makes of its members."""
+    _, _, last = method.rpartition("-")
+    return last if last in ("envelope", "wrapper") else "average"  # type: ignore[return-value]
 
 
 def is_deep(method: str) -> bool:
@@ -152,11 +168,12 @@ def label(method: str, size: int | None = None) -> str:
         >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10), label("creinn-d-envelope", 5)
         ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)', 'CreINN-D ×5, envelope')
     """
-    found = find_method(method)
-    if method in _DEEP and not found.is_credal:
-        count = "" if size is None else f" ({size})"
-        return f"Deep Ensembles{count}{found.label.removeprefix('SNN')}"
+    found, how = find_method(method), combination(method)
     if not is_ensemble(method):
         return found.label
-    many = f"{found.label} Ensemble" if size is None else f"{found.label} {TIMES}{size}"
-    return f"{many}, envelope" if method.endswith("-envelope") else many
+    if method in _DEEP and not found.is_credal:
+        count = "" if size is None else f" ({size})"
+        many = f"Deep Ensembles{count}{found.label.removeprefix('SNN')}"
+    else:
+        many = f"{found.label} Ensemble" if size is None else f"{found.label} {TIMES}{size}"
+    return many if how == "average" else f"{many}, {how}"

@@ -17,7 +17,7 @@ import torch
 
 from creinn import models
 from creinn.classifier.base import Classifier
-from creinn.classifier.methods import METHODS
+from creinn.classifier.methods import METHODS, combination
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import interleaved
 from creinn.experiments import inputs, predictions
@@ -203,7 +203,7 @@ def combine(shop: Workshop, piece: Piece) -> None:
     """Make an ensemble from the predictions of its members, and record its quality."""
     started = time.perf_counter()
     members = [read_arrays(shop.store.path("predictions", member)) for member in piece.needs]
-    found = predictions.from_arrays(members, piece.method.endswith("-envelope"))
+    found = predictions.from_arrays(members, combination(piece.method))
     results = {
         "members": [member.number for member in piece.needs],
         "metrics": _measure(found, torch.from_numpy(members[0]["labels"]), piece),

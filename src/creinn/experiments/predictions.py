@@ -15,6 +15,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from creinn.classifier.base import Classifier, Inputs, Prediction, evaluating
+from creinn.classifier.methods import Combination
 from creinn.credal.credal_set import CredalSet
 from creinn.data import Dataset
 from creinn.evaluation import summary
@@ -83,15 +84,17 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def from_arrays(members: Sequence[Arrays], envelope: bool = False) -> Predictions:
-    """Predictions of an ensemble from the arrays of its members: bounds averaged or enveloped, samples pooled."""
-    average = CredalSet.envelope if envelope else CredalSet.average
+def from_arrays(members: Sequence[Arrays], how: Combination = "average") -> Predictions:
+    """An ensemble from the arrays of its members: bounds averaged or enveloped; samples pooled, or wrapped."""
+    average = CredalSet.envelope if how == "envelope" else CredalSet.average
     found: Predictions = {}
     for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if "/" in key):
         keys = [f"{kind}/{group}/{name}/{part}" for part in ("lower", "upper", "samples")]
         lower, upper, samples = ([torch.from_numpy(m[key]) for m in members if key in m] for key in keys)
         sets, predictives = list(map(CredalSet, lower, upper)), list(map(Predictive, samples))
-        pooled = average(sets) if sets else Predictive.pool(predictives)
+        pooled: Prediction = average(sets) if sets else Predictive.pool(predictives)
+        if how == "wrapper":
+            pooled = CredalSet.from_samples(torch.cat(samples))
         found.setdefault(kind, {"test": {}, "ood": {}})[group][name] = pooled
     return found
 
