@@ -123,6 +123,7 @@ def test_configuration_is_readable(tmp_path):
         "loss": "intersection",
         "distance_at": None,
         "head": None,
+        "temperature": False,
     }
     assert config["classes"] == ["ham", "eggs", "spam"]
     assert config["preprocessing"] == {"mean": [0.5], "std": [0.25]}

@@ -116,7 +116,7 @@ def test_predictions_in_batches_have_the_labels_of_the_network() -> None:
 
 def test_the_radius_enters_after_the_norm_by_hand() -> None:
     x, y = blobs()
-    model = ordinary(distance=0.01).eval()
+    model = ordinary(distance=0.01, logit_norm=True).eval()
     torch.nn.init.constant_(model.norm.weight, 3.0)
     model.fit_distance(x, y)
     far = 3 * x[:5]

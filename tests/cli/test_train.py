@@ -126,8 +126,10 @@ def test_default_is_the_recommended_form(run, wine, tmp_path):
     arguments = ("train", wine[0], "--target", "kind", *FEW)
     done = run(*arguments, "--out", tmp_path / "m")
     model = load(tmp_path / "m")
-    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (False, True, "paper", True)
+    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (False, True, "paper", False)
     assert f"scale of the distance: {float(model.distance_radius.scale):.3g}\n" in done.out
+    assert f"temperature of the logits: {float(model.temperature.value):.3g}\n" in done.out
+    assert float(model.temperature.value) != 1
     assert "width" not in done.out
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
     assert (kept["method"], kept["distance"], kept["train"], kept["from"]) == ("creinn-d", True, "all", None)
@@ -226,10 +228,12 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     assert (
         f"the true class is in {covered.double().mean():.4f} of them, mean size {sizes.double().mean():.2f}" in done.out
     )
-    assert "these rows have chosen the epoch and the scale of the distance too" in done.out
+    assert "these rows have chosen the epoch, the temperature and the scale of the distance too" in done.out
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
     assert (kept["validation_fraction"], kept["patience"]) == (1 / 6, 10)
-    done = run(*arguments[:-1], "15", "--out", tmp_path / "n", "--patience", "0", "--distance", "1")
+    done = run(
+        *arguments[:-1], "15", "--out", tmp_path / "n", "--patience", "0", "--distance", "1", "--temperature", "false"
+    )
     assert "trained 1 network, epochs: 15\n" in done.out
     assert "validation accuracy" in done.out
     assert "have chosen" not in done.out

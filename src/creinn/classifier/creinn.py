@@ -4,7 +4,6 @@ In: a tensor or an :class:`Interval`. Out: a :class:`CredalSet`, differentiable.
 networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.classifier.radius`.
 """
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from creinn import nn as inn
 from creinn.classifier import kept
 from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
 from creinn.classifier.fitting import Observed, fit_radius
+from creinn.classifier.head import Mode, credal_set
 from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
 from creinn.classifier.network import (
     HEAD,
@@ -30,17 +30,15 @@ from creinn.classifier.network import (
     pooled,
 )
 from creinn.classifier.places import find_places
-from creinn.classifier.radius import DistanceRadius, add_radius
+from creinn.classifier.radius import DistanceRadius, check_distance
+from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
-from creinn.credal.probability import interval_softmax, one_logit_softmax
 from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters, project_
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.numerics import at_least_single
 from creinn.ranks import alone
 
-Mode = Literal["paper", "scaled", "sound"]
 Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
 
@@ -97,7 +95,7 @@ class _Credal(Classifier):
 class CreINN(_Credal):
     """Credal-set interval neural network.
 
-    The logits pass batch norm, then Interval SoftMax (IntSoftMax); one logit makes a binary classifier.
+    The logits pass batch norm, if there is one, then Interval SoftMax (IntSoftMax); one makes a binary classifier.
 
     Args:
         network: A module from inputs to logits ``(N, K)``, built of :mod:`creinn.nn` layers; with ``distance`` also an
@@ -107,7 +105,8 @@ class CreINN(_Credal):
             the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
             be small, see ``nn.scale_radii_``. Interval batch norms in ``network`` are switched to the mode.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
-        logit_norm: Whether to put batch norm on the logits.
+        logit_norm: Whether to put batch norm on the logits; by default on those of an interval network, as its authors
+            do. Few steps of training leave probabilities timid behind it.
         distance: Inputs whose features are far from the training data get wider sets, in eval mode. ``True`` chooses
             the scale on held-out data, a number fixes it. Fitted when :func:`creinn.fit` ends, or by
             :meth:`fit_distance`. Around an ordinary network this is CreINN-D, the recommended form.
@@ -117,6 +116,9 @@ class CreINN(_Credal):
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see :func:`creinn.bounds_cross_entropy`.
         head: Path of the module of ``network`` whose output are the logits and whose input are the features, where it
             returns more than logits, or its head is not found by itself.
+        temperature: Whether to divide the logits by the one number that has the least log loss on held-out data, found
+            where the distance is, before its scale; see :mod:`creinn.classifier.temperature`. By default so around an
+            ordinary network. Without held-out data it is 1.
 
     Raises:
         ValueError: If an option is unknown, the network has no interval layer and there is no distance either, or it
@@ -142,16 +144,17 @@ class CreINN(_Credal):
         network: torch.nn.Module,
         mode: Mode = "paper",
         logits: int | None = None,
-        logit_norm: bool = True,
+        logit_norm: bool | None = None,
         distance: float | bool | None = None,
         loss: Loss = "intersection",
         distance_at: Sequence[str] | None = None,
         head: str | None = None,
+        temperature: bool | None = None,
     ) -> None:
         super().__init__()
         _check_choice("mode", mode, Mode)
         _check_choice("loss", loss, Loss)
-        _check_distance(distance)
+        check_distance(distance)
         self.network, self.mode, self.head, self._loss = network, mode, head, loss
         self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
         has_distance = distance is not None and distance is not False
@@ -162,11 +165,12 @@ class CreINN(_Credal):
             )
         self.logits = logits if logits is not None else _count_logits(network, head)
         self.num_classes = max(self.logits, 2)
-        self.logit_norm = logit_norm
+        self.logit_norm = logit_norm = self.is_interval if logit_norm is None else logit_norm
         family: Any = inn if self.is_interval else torch.nn
         like = next(network.parameters())
         norm = family.BatchNorm1d(self.logits) if logit_norm else family.Identity()
         self.norm: torch.nn.Module = norm.to(like.device, like.dtype)
+        self.temperature = Temperature(not self.is_interval if temperature is None else temperature).to(like)
         for layer in self.modules():
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode(mode)
@@ -182,7 +186,7 @@ class CreINN(_Credal):
         """The constructor's arguments after the network, by name."""
         options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance", "head")}
         places = None if self.distance_radius is None or self.distance_at is None else list(self.distance_at)
-        return {**options, "loss": self._loss, "distance_at": places}
+        return {**options, "loss": self._loss, "distance_at": places, "temperature": self.temperature.is_on}
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set per row.
@@ -196,8 +200,7 @@ class CreINN(_Credal):
             if radius is not None and radius.has_data and not self._has_warned:
                 self._has_warned = True
                 warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=4)
-            logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
-            return credal_set(self._normalised(logits), self.mode, training=self.training)
+            return credal_set(self._logits(x), self.mode, training=self.training)
         outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
 
@@ -211,14 +214,17 @@ class CreINN(_Credal):
         project_(self)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Forget the distance: it belongs to features that are about to change."""
+        """Forget temperature and distance: they belong to logits and features that are about to change."""
+        self.temperature.forget()
         if self.distance_radius is not None:
             self._add_distance()
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit the distance, if there is one, with the validation data as those held out."""
+        """Fit temperature and distance, if there are any, with the validation data as those held out."""
         if self.distance_radius is not None:
             self._fit_distance(data, held_out, 256)
+        else:
+            self._fit_temperature(held_out, 256)
 
     def fit_distance(
         self,
@@ -229,7 +235,8 @@ class CreINN(_Credal):
     ) -> "CreINN":
         """Make the radius of the logits grow with the distance from training data.
 
-        A model that was built without ``distance`` gets one. Returns the model, in eval mode. The scale, unless
+        A model that was built without ``distance`` gets one. Returns the model, in eval mode. Of ``held_out`` data the
+        temperature is found first, where the model has one; without them it stays as it is. The scale, unless
         ``distance`` is a number, is the largest up to which predictions on ``held_out``, or else on a sixth of the
         training data, hardly suffer: see :mod:`creinn.classifier.distance`. Of either at most 20,000 rows are looked
         at, drawn at random.
@@ -259,13 +266,33 @@ class CreINN(_Credal):
     def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> None:
         """Fit the distance to the rows of all ranks, of which this one is given a share."""
         assert self.distance_radius is not None
-        kept.forget(self.eval())
+        held_out = self._fit_temperature(held_out, batch_size)
         train = self._observe(data, batch_size, "the training data")
         if isinstance(train, Iterator) or (is_pair(data) and not is_mapped(data)):
             train = list(train)
         new = None if held_out is None else self._observe(held_out, batch_size, "the held-out data")
         scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
         fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
+
+    @torch.no_grad()
+    def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
+        """Fit the temperature, if there is one, to held-out data; give these back, to be gone over again."""
+        kept.forget(self.eval())
+        if held_out is None or not self.temperature.is_on:
+            return held_out
+        held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
+        like, name = next(self.network.parameters()), "the held-out data"
+        self.temperature.forget()
+
+        def found() -> Iterator[tuple[Interval, Tensor]]:
+            for x, y in labelled_batches(held_out, batch_size, name):
+                x = placed(x, like.device, like.dtype)
+                self.check_network(x)
+                logits = self._logits(self._inputs(x))
+                yield logits, as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
+
+        self.temperature.fit(found(), lambda logits: credal_set(logits, self.mode).intersection)
+        return held_out
 
     def _add_distance(self) -> None:
         if self.distance_at is None:
@@ -293,8 +320,12 @@ class CreINN(_Credal):
             )
         return x
 
+    def _logits(self, x: Inputs) -> Interval:
+        logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
+        return self._normalised(logits)
+
     def _normalised(self, logits: Inputs) -> Interval:
-        return as_interval(self.norm(as_logits(logits, self.logits)))
+        return self.temperature(as_interval(self.norm(as_logits(logits, self.logits))))
 
     def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
         """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
@@ -346,31 +377,6 @@ class Ensemble(_Credal):
         return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
 
 
-def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False) -> CredalSet:
-    """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
-
-    Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
-    that of every logit; the label stays that of the logits. A row with a logit that is NaN or infinite gets the vacuous
-    set, but in ``training`` stays NaN, for training to stop at. Logits in half precision are made float32.
-    """
-    if radius is not None:
-        wide = credal_set(add_radius(logits, radius), mode)
-        return CredalSet._wrap(wide.lower, wide.upper, credal_set(logits, mode).label)
-    lower, upper = at_least_single(logits.lower), at_least_single(logits.upper)
-    if logits.is_point:
-        scores = torch.cat((-lower, lower), 1) if logits.shape[1] == 1 else lower
-        q = scores.sigmoid() if logits.shape[1] == 1 else scores.softmax(1)
-        bounds, label = (q, q), scores.argmax(1)
-    elif logits.shape[1] == 1:
-        bounds, label = one_logit_softmax(lower[:, 0], upper[:, 0]), None
-    else:
-        bounds, label = interval_softmax(lower, upper, "sound" if mode == "sound" else "paper"), None
-    if not training:
-        finite = (upper - lower < math.inf).all(1, keepdim=True)
-        bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
-    return CredalSet._trusted(*bounds) if label is None else CredalSet._wrap(*bounds, label)
-
-
 def _count_logits(network: torch.nn.Module, head: str | None) -> int:
     interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
     layer = interval[-1] if interval and head is None else find_head(network, head)
@@ -386,12 +392,3 @@ def _check_choice(name: str, value: Any, choices: Any) -> None:
     *others, last = (repr(choice) for choice in get_args(choices))
     if value not in get_args(choices):
         raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")
-
-
-def _check_distance(distance: Any) -> None:
-    if distance is None or isinstance(distance, bool):
-        return
-    if not isinstance(distance, int | float):
-        raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
-    if not (math.isfinite(distance) and distance >= 0):
-        raise ValueError(f"distance must be a finite number >= 0, the scale of the radii, got {distance}.")

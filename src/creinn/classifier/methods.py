@@ -100,7 +100,7 @@ METHODS: dict[str, Method] = {
     "creinn-bounds": _creinn(", bounds", {"loss": "bounds"}),
     "creinn-scaled-bounds": _creinn(", scaled norm, bounds", {"mode": "scaled", "loss": "bounds"}),
     "creinn-radii": _creinn(", frozen centres", {"mode": "scaled", "loss": "bounds"}, "snn-norm"),
-    "creinn-d": _creinn("-D", {"layers": "ordinary", "distance": True}, "snn-norm"),
+    "creinn-d": _creinn("-D", {"layers": "ordinary", "distance": True, "temperature": True}, "snn-norm"),
 }
 """Every single method by name."""
 

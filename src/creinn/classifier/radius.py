@@ -189,3 +189,13 @@ def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
     ordered = values.sort(0).values
     median, upper = ordered[(len(values) - 1) // 2], ordered[math.ceil(UPPER * (len(values) - 1))]
     return median, torch.maximum(upper - median, _LEAST_SPREAD * (1 + median.abs()))
+
+
+def check_distance(distance: Any) -> None:
+    """Refuse what is neither a truth value nor the scale of radii."""
+    if distance is None or isinstance(distance, bool):
+        return
+    if not isinstance(distance, int | float):
+        raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
+    if not (math.isfinite(distance) and distance >= 0):
+        raise ValueError(f"distance must be a finite number >= 0, the scale of the radii, got {distance}.")

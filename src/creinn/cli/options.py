@@ -60,6 +60,7 @@ class TrainOptions(DataOptions):
     combine: Literal["average", "envelope"] = "average"
     mode: Literal["paper", "scaled", "sound"] = "paper"
     loss: Literal["intersection", "bounds"] = "intersection"
+    temperature: bool | None = None
     from_: Path | None = None
     train: Literal["auto", "all", "radii", "nothing"] = "auto"
     hidden: tuple[int, ...] = (64, 64)

@@ -63,6 +63,7 @@ def _train(options: TrainOptions) -> int:
     sources.check_paths(options)
     options = _resolved(options, method)
     form = {name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal}
+    form |= {} if options.temperature is None else {"temperature": options.temperature}
     config = _train_config(options)
     _check_directory(options.out)
     started, data = _started(options, form) if options.from_ else ([], sources.learn_rows(options))
@@ -101,7 +102,8 @@ def _train(options: TrainOptions) -> int:
     _say_result(model, histories, keeps_best)
     if apart is not None:
         scale = any(getattr(network, "distance", None) is True for network in parts(model))  # not given as a number
-        chosen = ["the epoch"] * keeps_best + ["the scale of the distance"] * scale
+        chosen = ["the epoch"] * keeps_best + ["the temperature"] * any(part.temperature.is_on for part in parts(model))
+        chosen += ["the scale of the distance"] * scale
         _say_held_out(apart.predict(model).to("cpu"), apart.labels, chosen)
     save(model, options.out, data.classes, data.preprocessing)
     held_out = 0.0 if apart is None else options.validation_fraction or A_SIXTH
@@ -150,6 +152,8 @@ def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
         if name in ONLY_CREDAL and not method.is_credal:
             able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
             raise ValueError(f"--{option} is for {able}, not for {options.method}.")
+        if name == "temperature" and method.kind == "bnn-l":
+            raise ValueError("--temperature is not for bnn-l, which predicts by no softmax.")
         if name in ONLY_NEW_TABLES + ONLY_NEW_IMAGES and options.from_ is not None:
             raise ValueError(f"--{option} cannot be chosen with --from: it is that of the model to start from.")
     if options.members is not None and options.members < 1:
@@ -253,6 +257,8 @@ def _say_result(model: Classifier, histories: list[History], keeps_best: bool) -
         best = f" (best, and kept: {', '.join(str(history.best_epoch) for history in histories)})" if keeps_best else ""
         print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}{best}")
     radii = [radius for part in parts(model) if (radius := getattr(part, "distance_radius", None)) is not None]
+    if temperatures := [float(part.temperature.value) for part in parts(model) if part.temperature.is_on]:
+        print(f"temperature of the logits: {', '.join(f'{value:.3g}' for value in temperatures)}")
     if radii:
         print(f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}")
     widths = [width for history in histories if (width := history["width"][-1]) is not None]
@@ -273,4 +279,5 @@ def _say_held_out(prediction: Any, y: Any, chosen: Sequence[str]) -> None:
         covered = f"the true class is in {sets.coverage:.4f} of them"
         print(f"validation sets of classes: {covered}, mean size {sets.size:.2f}")
     if chosen:
-        print(f"note: these rows have chosen {' and '.join(chosen)} too; new ones may fare worse")
+        all_of_them = " and ".join(filter(None, (", ".join(chosen[:-1]), chosen[-1])))
+        print(f"note: these rows have chosen {all_of_them} too; new ones may fare worse")

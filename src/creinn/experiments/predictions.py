@@ -91,7 +91,7 @@ def from_arrays(members: Sequence[Arrays], how: Combination = "average") -> Pred
     for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if "/" in key):
         keys = [f"{kind}/{group}/{name}/{part}" for part in ("lower", "upper", "samples")]
         lower, upper, samples = ([torch.from_numpy(m[key]) for m in members if key in m] for key in keys)
-        sets, predictives = list(map(CredalSet, lower, upper)), list(map(Predictive, samples))
+        sets, predictives = list(map(CredalSet._wrap, lower, upper)), list(map(Predictive, samples))  # as they were
         pooled: Prediction = average(sets) if sets else Predictive.pool(predictives)
         if how == "wrapper":
             pooled = CredalSet.from_samples(torch.cat(samples))

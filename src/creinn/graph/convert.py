@@ -103,6 +103,7 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
         return CreINN(twin, logits=model.logits, logit_norm=False, **form).eval()
     made = CreINN(model.network, logits=model.logits, logit_norm=model.logit_norm, **form)
     made.norm.load_state_dict(model.norm.state_dict())
+    made.temperature.load_state_dict(model.temperature.state_dict())
     return made.eval()
 
 

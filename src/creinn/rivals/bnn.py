@@ -18,7 +18,7 @@ from creinn.classifier.base import Labelled
 from creinn.classifier.network import as_logits
 from creinn.ranks import all_sum
 from creinn.rivals.prediction import Predictive
-from creinn.rivals.snn import SNN, points, predict_logits
+from creinn.rivals.snn import SNN, points
 
 INITIAL_STD = 0.05  # of a weight, times the square root of its fan-in: 9 % of that of torch's initial means
 
@@ -123,7 +123,7 @@ class BNN(SNN):
         kl_weight: Weight of the KL divergence; 1 is the ELBO, with which networks of many more weights than examples
             underfit; less is a tempered ("cold") posterior.
         warmup: Fraction of the training steps over which the KL weight rises from zero.
-        logits, logit_norm: As for :class:`creinn.rivals.SNN`.
+        logits, logit_norm, temperature: As for :class:`creinn.rivals.SNN`.
 
     Raises:
         ValueError: If the network has no Gaussian weights, or a number is out of range.
@@ -138,8 +138,9 @@ class BNN(SNN):
         warmup: float = 0.25,
         logits: int | None = None,
         logit_norm: bool = False,
+        temperature: bool = False,
     ) -> None:
-        super().__init__(network, logits, logit_norm)
+        super().__init__(network, logits, logit_norm, temperature)
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
         if not prior_std > 0:
@@ -158,6 +159,7 @@ class BNN(SNN):
 
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Count the training examples and steps, in one pass."""
+        super().before_training(data, epochs)
         sizes = [len(points(x)) for x, _ in data]
         is_joined = len(sizes) > 1 and sizes[-1] == 1 < sizes[0]  # a last batch of a single row, in training
         examples = int(all_sum(torch.tensor(sum(sizes), device=self.schedule.step.device)))
@@ -167,10 +169,10 @@ class BNN(SNN):
         """Go on in the KL warm-up."""
         self.schedule.step.add_(1)
 
-    def forward(self, x: Tensor) -> Predictive:
-        """Predict one distribution per row in training, ``samples`` of them in eval mode."""
+    def normed_logits(self, x: Tensor) -> Tensor:
+        """One sample per row in training, ``samples`` of them in eval mode."""
         drawn = self.draw_logits(x, 1 if self.training else self.samples)
-        return predict_logits(torch.stack([self.norm(logits) for logits in drawn]))
+        return torch.stack([self.norm(logits) for logits in drawn])
 
     def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
         """``count`` samples of the logits ``(N, K)``, before their norm."""

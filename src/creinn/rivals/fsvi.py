@@ -33,7 +33,7 @@ class FSVI(BNN):
             ``None`` is for a model that is not trained any more.
         context_points: Number ``M`` of context points drawn at each step.
         prior_std: Standard deviation of the prior, under which logits are independent and of mean zero.
-        kl_weight, warmup, logits: As for :class:`creinn.rivals.BNN`.
+        kl_weight, warmup, logits, temperature: As for :class:`creinn.rivals.BNN`.
         logit_norm: Whether to put batch norm on the logits, behind the noise of the weights; its parameters are points.
 
     Raises:
@@ -51,8 +51,9 @@ class FSVI(BNN):
         warmup: float = 0.25,
         logits: int | None = None,
         logit_norm: bool = False,
+        temperature: bool = False,
     ) -> None:
-        super().__init__(network, samples, prior_std, kl_weight, warmup, logits, logit_norm)
+        super().__init__(network, samples, prior_std, kl_weight, warmup, logits, logit_norm, temperature)
         if isinstance(context, str) and context != "train":
             raise ValueError(f"Unknown context {context!r}; give 'train' or a tensor of inputs.")
         if context_points < 1:

@@ -1,13 +1,15 @@
 """The ordinary network (SNN), which the other rivals extend, and ensembles of any rival; with what rivals share."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier.base import Classifier, Inputs, Prediction, common_classes
+from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction, common_classes
 from creinn.classifier.network import as_logits
+from creinn.classifier.temperature import Temperature
 from creinn.rivals.prediction import Predictive
 
 
@@ -18,11 +20,19 @@ class SNN(Classifier):
         network: Any module from inputs to logits.
         logits: Number of logits ``K``; by default that of the network's last parameter.
         logit_norm: Whether to put batch norm on the logits, as CreINN does.
+        temperature: Whether to divide the logits by the number of least log loss on held-out data, of which training
+            must be given some; see :mod:`creinn.classifier.temperature`.
     """
 
     prediction_type: type[Prediction] = Predictive
 
-    def __init__(self, network: torch.nn.Module, logits: int | None = None, logit_norm: bool = False) -> None:
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        logits: int | None = None,
+        logit_norm: bool = False,
+        temperature: bool = False,
+    ) -> None:
         super().__init__()
         self.network = network
         *_, last = network.parameters()
@@ -31,10 +41,32 @@ class SNN(Classifier):
         self.logit_norm = logit_norm
         self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
         self.norm.to(last.device, last.dtype)
+        self.temperature = Temperature(temperature).to(last)
+
+    def options(self) -> dict[str, Any]:
+        """The constructor's arguments after the network, by name."""
+        options = super().options()
+        return {**options, "temperature": self.temperature.is_on} if "temperature" in options else options
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row."""
-        return predict_logits(self.norm(as_logits(self.network(x), self.logits)).unsqueeze(0))
+        return predict_logits(self.temperature(self.normed_logits(x)))
+
+    def normed_logits(self, x: Tensor) -> Tensor:
+        """Samples ``(S, N, K)`` of the logits, after their norm and before the temperature."""
+        return self.norm(as_logits(self.network(x), self.logits)).unsqueeze(0)
+
+    def before_training(self, data: Labelled, epochs: int) -> None:
+        """Forget the temperature: it belongs to logits that are about to change."""
+        self.temperature.forget()
+
+    @torch.no_grad()
+    def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
+        """Fit the temperature, if there is one, to the held-out data: least log loss of the mean of the samples."""
+        if held_out is not None and self.temperature.is_on:
+            self.eval()
+            found = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
+            self.temperature.fit(found, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities)
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy, averaged over the samples of the prediction."""
