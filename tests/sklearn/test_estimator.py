@@ -323,7 +323,7 @@ def test_first_prediction_is_the_weighted_frequencies(quick, wine):
     clf = quick(epochs=1).fit(X, y)
     for masses, layers in product((np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), ("ordinary", "interval")):
         model = clf._build(masses, layers).eval()
-        model.norm.weight.data.zero_()  # what is left are the shifts
+        (model.norm if model.logit_norm else model.network.head).weight.data.zero_()  # what is left are the shifts
         torch.testing.assert_close(
             model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(), torch.from_numpy(masses / masses.sum())
         )
@@ -370,7 +370,7 @@ def test_a_fit_that_fails_leaves_nothing_half_done(quick, wine):
 def test_default_is_the_recommended_form(fitted, wine):
     X, test, _, _ = wine
     assert not fitted.model_.is_interval
-    assert fitted.model_.logit_norm
+    assert not fitted.model_.logit_norm
     assert bool(fitted.model_.distance_radius.fitted)
     assert fitted.model_.distance_radius.distances[0].directions.dtype == torch.float64
     near = fitted.uncertainty(test)["epistemic"].mean()
@@ -401,6 +401,22 @@ def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monk
     quick(epochs=1).fit(X, y)
     quick(epochs=1, early_stopping=True, validation_fraction=0.25).fit(X, y)
     assert seen == [(124, None), (93, 31)]
+
+
+def test_many_rows_stop_early_and_find_a_temperature(quick):
+    rng = np.random.default_rng(0)
+    y = np.arange(360) % 3
+    X = rng.normal(size=(360, 4)) + 1.5 * np.eye(4)[y]
+    y[-2:] = 3  # too few of this class to hold some out
+    clf = quick(epochs=60, patience=3).fit(X, y)
+    assert clf.n_iter_ < 60
+    assert float(clf.model_.temperature.value) != 1
+    assert float(quick(epochs=2, temperature=False).fit(X, y).model_.temperature.value) == 1
+    held = clf._held_out(y, "ordinary", 0)
+    assert (int(held.sum()), int(held[-2:].sum())) == (60, 0)
+    for options, layers in (({"early_stopping": False}, "ordinary"), ({}, "interval")):
+        assert not quick(**options)._held_out(y, layers, 0).any()
+    assert not clf._held_out(y[:290], "ordinary", 0).any()
 
 
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
@@ -453,7 +469,9 @@ def test_few_rows_and_few_columns(quick, columns, classes):
         ({"batch_size": 1}, ValueError, "batch_size must be at least 2, got 1"),
         ({"learning_rate": "slow"}, TypeError, "learning_rate must be a number, got 'slow'"),
         ({"standardize": "no"}, TypeError, "standardize must be True or False, got 'no'"),
-        ({"early_stopping": 1}, TypeError, "early_stopping must be True or False, got 1"),
+        ({"early_stopping": 1}, TypeError, "early_stopping must be True, False or 'auto', got 1"),
+        ({"temperature": 2.0}, TypeError, "temperature must be True, False or None, got 2.0"),
+        ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\), got 1.0"),
         ({"hidden": (8, 3.7)}, TypeError, r"hidden\[1\] must be an integer, got 3.7"),
         ({"class_weight": {"barolo": np.inf}}, ValueError, "weight of class 'barolo' must be positive, got inf"),
         ({"learning_rate": -1.0}, ValueError, "learning_rate must be a positive number"),

@@ -33,9 +33,14 @@ from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
+FEWEST = 300  # rows, of which some are held out by "auto": of generated tables, smaller ones are better learnt from
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "ordinary": {"epochs": 200, "dropout": 0.1},  # chosen on generated tables, see benchmarks/tables.py
+    "interval": {"epochs": 100, "dropout": 0.0},  # as in the paper
+}
 
 _KINDS: dict[str, tuple[Any, str]] = {
-    "early_stopping": (bool | np.bool_, "True or False"),
+    "temperature": (bool | np.bool_ | None, "True, False or None"),
     "standardize": (bool | np.bool_, "True or False"),
     "validation_fraction": (Real, "a number"),
     "distance": (bool | np.bool_ | Real, "True, False or a number"),
@@ -53,18 +58,22 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         hidden: Widths of the hidden layers.
-        epochs: Passes over the training data.
+        dropout: Share of hidden units dropped in training; by default 0.1, and none of an interval network.
+        epochs: Passes over the training data; by default 200, and 100 of an interval network.
         members: Networks to train and combine.
         batch_size: Rows per step, at least two.
         learning_rate: Of Adam.
         class_weight: Weights in the loss by label; ``"balanced"`` is inverse to the class counts, ``None`` equal.
         early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
-            The scale of the distance is then chosen on these rows too.
+            Temperature and scale of the distance are then found by these rows too. ``"auto"`` does so from 300 rows on,
+            unless the network is an interval network: with fewer, those to learn from are worth more.
         validation_fraction: Share of the rows to hold out for that.
         patience: Epochs without a better loss after which to stop.
         distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
             otherwise chosen, see :meth:`creinn.CreINN.fit_distance`. ``False`` for an interval network alone. Trained
             on intervals it is an interval network either way, with ``distance`` on top.
+        temperature: Whether rows held out also decide how certain probabilities are, see :class:`creinn.CreINN`; by
+            default so, unless the network is an interval network. Without such rows nothing changes.
         mode: ``"paper"``, ``"scaled"`` or ``"sound"``, of an interval network and its head; see :class:`creinn.CreINN`.
         combine: How members make one prediction: ``"average"`` or ``"envelope"``; see :class:`creinn.Ensemble`.
         standardize: Whether to shift and scale columns to mean 0 and deviation 1.
@@ -89,15 +98,17 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     """
 
     hidden: Sequence[int] = (64, 64)
-    epochs: int = 100
+    dropout: float | None = None
+    epochs: int | None = None
     members: int = 1
     batch_size: int = 64
     learning_rate: float = 1e-3
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
+    early_stopping: bool | Literal["auto"] = "auto"
+    validation_fraction: float = 1 / 6
     patience: int = 10
     distance: bool | float = True
+    temperature: bool | None = None
     mode: Mode = "paper"
     combine: Combine = "average"
     standardize: bool = True
@@ -137,14 +148,12 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         data = [self._preparation.completed(bounds, seed), torch.from_numpy(labels.astype(np.int64))]
         if np.ptp(weights) > 0:
             data.append(torch.from_numpy(weights / weights.mean()))
-        train, val = data, None
-        if self.early_stopping:
-            share = {"test_size": self.validation_fraction, "random_state": seed}
-            kept, held = train_test_split(np.arange(len(labels)), stratify=labels, **share)
-            train, val = [part[kept] for part in data], [part[held] for part in data]
         layers = "ordinary" if len(bounds) == 1 and self._distance() is not False else "interval"
+        held = self._held_out(labels, layers, seed)
+        train, val = [part[~held] for part in data], [part[held] for part in data] if held.any() else None
         build = partial(self._build, np.bincount(labels, weights), layers)
-        members, self.histories_ = fit_members(build, self.members, train, val, self._config(seed))
+        config = self._config(seed, layers, val is not None)
+        members, self.histories_ = fit_members(build, self.members, train, val, config)
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
         self.n_iter_ = max(map(len, self.histories_))
@@ -273,12 +282,29 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         for name, (kind, what) in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be {what}, got {getattr(self, name)!r}.")
+        if self.early_stopping != "auto" and not isinstance(self.early_stopping, bool | np.bool_):
+            raise TypeError(f"early_stopping must be True, False or 'auto', got {self.early_stopping!r}.")
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
         if not np.iterable(self.hidden):
             raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
+
+    def _held_out(self, labels: Array, layers: str, seed: int) -> Any:
+        """A mask of the rows that are held out, a share of each class; by ``"auto"`` none of classes of a few rows."""
+        rows = np.arange(len(labels))
+        if self.early_stopping == "auto":
+            rows = rows[np.bincount(labels)[labels] * self.validation_fraction >= 1]
+            if layers == "interval" or len(rows) < FEWEST:
+                rows = rows[:0]
+        elif not self.early_stopping:
+            rows = rows[:0]
+        held = np.zeros(len(labels), bool)
+        if len(rows):
+            share = {"test_size": self.validation_fraction, "random_state": seed}
+            held[train_test_split(rows, stratify=labels[rows], **share)[1]] = True
+        return torch.from_numpy(held)
 
     def _weights(self, labels: Array, own: Array) -> Array:
         """Weight of each row in the loss: that of its class, times its own."""
@@ -294,11 +320,14 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _build(self, masses: Array, layers: str) -> CreINN:
         """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
         logits = 1 if len(masses) == 2 else len(masses)
-        network = partial(models.mlp, self._preparation.missing.num_features, logits, _plain(self.hidden))
-        model: CreINN = METHODS["creinn"].build(network, layers=layers, mode=self.mode, distance=self._distance())
+        dropout = _plain(self.dropout) if self.dropout is not None else DEFAULTS[layers]["dropout"]
+        features, hidden = self._preparation.missing.num_features, _plain(self.hidden)
+        network = partial(models.mlp, features, logits, hidden, dropout=dropout)
+        form = {"mode": self.mode, "distance": self._distance(), "temperature": _plain(self.temperature)}
+        model: CreINN = METHODS["creinn"].build(network, layers=layers, **form)
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
-        bias = model.norm.get_parameter("bias")
+        bias = (model.norm if model.logit_norm else model.network.head).get_parameter("bias")
         with torch.no_grad():
             bias[:logits] = torch.from_numpy(shift)
         return model
@@ -306,10 +335,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _distance(self) -> bool | float:
         return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
 
-    def _config(self, seed: int) -> TrainConfig:
+    def _config(self, seed: int, layers: str = "ordinary", stops: bool = False) -> TrainConfig:
         same = ("epochs", "batch_size", "learning_rate", "device")
         settings = {name: _plain(getattr(self, name)) for name in same}
-        if self.early_stopping:
+        settings |= {} if self.epochs is not None else {"epochs": DEFAULTS[layers]["epochs"]}
+        if stops:
             settings |= {"patience": _plain(self.patience), "keep": "best"}
         return TrainConfig(**settings, seed=seed, progress=bool(self.verbose))
 
