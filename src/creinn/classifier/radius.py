@@ -109,7 +109,7 @@ class DistanceRadius(torch.nn.Module):
         self.distances = torch.nn.ModuleList()
         self.register_buffer("usual", torch.empty(0))
         self.register_buffer("spreads", torch.empty(0))
-        self.register_buffer("sums", torch.empty(3, 2))
+        self.register_buffer("sums", torch.zeros(3, 2))
         self.register_buffer("scale", torch.zeros(()))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
