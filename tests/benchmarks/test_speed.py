@@ -49,7 +49,7 @@ def test_memory_of_networks(record):
     (cell,) = record["memory"]
     snn, creinn = cell["contenders"]["snn"], cell["contenders"]["creinn"]
     parameters = 20 * 16 + 16 * 16 + 16 * 10 + 10  # of the perceptron, without its two batch norms
-    assert snn["held_bytes"] == 4 * (parameters + 2 * 4 * 16) + 2 * 8
+    assert snn["held_bytes"] == 4 * (parameters + 2 * 4 * 16 + 1) + 2 * 8  # and a temperature
     # Kept for each row: inputs of two norms, results of two ReLUs; log-softmax, its exponential, its mean over samples.
     assert snn["saved_bytes_per_row"] == 4 * (4 * 16 + 3 * 10)
     assert creinn["saved_bytes_per_row"] > snn["saved_bytes_per_row"]

@@ -14,6 +14,7 @@ from torch import Tensor
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.inputs import find_not_finite, floating, rows_not_finite
 from creinn.classifier.network import Call, recording
+from creinn.classifier.temperature import Temperature
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
 from creinn.numerics import first_index
@@ -170,7 +171,8 @@ def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any
 
 def _layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The layers of a model: what has parameters of its own, or no parts."""
-    return [part for part in model.modules() if not list(part.children()) or list(part.parameters(recurse=False))]
+    parts = (part for part in model.modules() if not isinstance(part, Temperature))
+    return [part for part in parts if not list(part.children()) or list(part.parameters(recurse=False))]
 
 
 def _with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
