@@ -51,7 +51,7 @@ def test_a_model_is_trained_and_predicts_from_a_file(tmp_path):
         model.fit_distance(inputs, classes)
         found.append(model.predict(inputs))
     torch.testing.assert_close(found[0].lower, found[1].lower, rtol=0, atol=1e-5)
-    assert found[0].width.mean() > 1e-3
+    assert found[0].width.mean() > 1e-6
 
 
 def test_refusals(tmp_path):

@@ -43,7 +43,7 @@ def network(case: str) -> CreINN:
     else:
         made = models.resnet8(3, in_channels=1, width=2, layers=layers)
     mode = next((mode for mode in ("scaled", "sound") if mode in case), "paper")
-    model = CreINN(made, mode=mode, distance=case == "distance" or None)
+    model = CreINN(made, mode=mode, distance=case == "distance" or None, logit_norm=True)
     inn.scale_radii_(model, 0.01)
     return model
 

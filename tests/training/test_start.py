@@ -103,7 +103,7 @@ def test_training_everything_moves_the_centres():
     centres, _ = parts(model)
     fit(model, (X, Y), None, settings(train="all"))
     stayed = {name for name, now in parts(model)[0].items() if torch.equal(centres[name], now)}
-    assert stayed == {"network.9.bias"}  # without effect
+    assert stayed == {"network.9.bias", "temperature.value"}  # without effect, and without data
 
 
 def test_a_converted_network_keeps_its_own_predictions():
@@ -207,8 +207,11 @@ IDLE = {
     "SNN": (lambda: ending(torch.nn.Linear(36, 3), logit_norm=True), {"network.1.bias"}),
     "one layer": (lambda: SNN(torch.nn.Linear(36, 3), logit_norm=True).double(), {"network.bias"}),
     "Laplace": (lambda: ending(torch.nn.Linear(36, 3), kind=LaplaceBNN, logit_norm=True), {"network.1.bias"}),
-    "distance": (lambda: ending(torch.nn.Linear(36, 3), kind=CreINN, distance=True), {"network.1.bias"}),
-    "head": (lambda: CreINN(Beside(), distance=True, head="fc").double(), {"network.fc.bias"}),
+    "distance": (
+        lambda: ending(torch.nn.Linear(36, 3), kind=CreINN, distance=True, logit_norm=True),
+        {"network.1.bias"},
+    ),
+    "head": (lambda: CreINN(Beside(), distance=True, head="fc", logit_norm=True).double(), {"network.fc.bias"}),
     "paper": (lambda: creinn().double(), {"network.9.bias", "network.9.bias_radius"}),
     "scaled": (lambda: creinn("scaled").double(), {"network.9.bias"}),
     "sound": (lambda: creinn("sound").double(), {"network.9.bias"}),

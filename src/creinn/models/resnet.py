@@ -79,7 +79,7 @@ class ResNet(torch.nn.Module):
         self.relu = layers.ReLU()
         self.maxpool = layers.Identity() if stem == "cifar" else layers.MaxPool2d(3, stride=2, padding=1)
         channels = width
-        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))  # where a distance can be measured
+        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))  # paths, in the order they run
         for stage, depth in enumerate(depths):
             blocks = []
             for index in range(depth):
