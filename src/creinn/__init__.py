@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from creinn.credal.loss import bounds_cross_entropy, cross_entropy
     from creinn.graph.compile import compile
     from creinn.graph.convert import convert
+    from creinn.graph.export import export
     from creinn.interval import Interval
     from creinn.nn import relative
     from creinn.nn.affine import project_
@@ -46,6 +47,7 @@ _HOME = {
     "load": "creinn.saving",
     "diagnose": "creinn.training.diagnose",
     "compile": "creinn.graph.compile",
+    "export": "creinn.graph.export",
     # data and evaluation
     "data": "creinn.data",
     "evaluation": "creinn.evaluation",
@@ -54,7 +56,7 @@ _HOME = {
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",
     "CredalSet", "cross_entropy", "bounds_cross_entropy", "CreINN", "Ensemble", "rivals",
-    "TrainConfig", "fit", "save", "load", "diagnose", "compile",
+    "TrainConfig", "fit", "save", "load", "diagnose", "compile", "export",
     "data", "evaluation",
 ]  # fmt: skip
 

@@ -127,7 +127,7 @@ def test_help_lists_the_commands_that_are_there(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  (\w+) ", text, re.MULTILINE) == [
-        *("demo", "train", "predict", "evaluate", "experiment", "benchmark"),
+        *("demo", "train", "predict", "evaluate", "export", "experiment", "benchmark"),
     ]
     assert cli.main(["train", "--help"]) == 0
     assert "--validation-fraction" in capsys.readouterr().out

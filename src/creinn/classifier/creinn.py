@@ -63,12 +63,16 @@ class _Credal(Classifier):
         Raises:
             RuntimeError: If a distance was asked for, but never fitted to the training data.
         """
+        self.check_fitted()
+        return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
+
+    def check_fitted(self) -> None:
+        """Refuse, with a ``RuntimeError``, a distance that was asked for, but never fitted to the training data."""
         if not all(part.fitted for part in self.modules() if isinstance(part, DistanceRadius)):
             raise RuntimeError(
                 "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
-        return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def train(self, mode: bool = True) -> Any:
         """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` keeps."""

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "train": (options.TrainOptions, "train.train"),
     "predict": (options.PredictOptions, "predict.predict"),
     "evaluate": (options.EvaluateOptions, "evaluate.evaluate"),
+    "export": (options.ExportOptions, "export.export_model"),
     "experiment list": (options.ListOptions, "experiment.list_experiments"),
     "experiment run": (options.RunOptions, "experiment.run"),
     "experiment report": (options.ReportOptions, "experiment.report"),

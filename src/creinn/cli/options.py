@@ -114,6 +114,22 @@ class EvaluateOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Write a trained CreINN as one graph, inputs to bounds, label, uncertainties and set, that runs without creinn.
+
+    ONNX needs pip install "creinn[onnx]"; .pt2 is a program of torch.export. The names of the classes, and how inputs
+    are prepared, stand in the metadata of the file.
+    """
+
+    model: Path = field(metadata=POSITIONAL)
+    out: Path | None = None
+    format: Literal["onnx", "pt2"] | None = None
+    intervals: bool = False
+    size: int | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoOptions:
     """Compare CreINNs and their ensembles with ordinary networks on handwritten digits; takes one or two minutes."""
 

@@ -67,7 +67,9 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
         size = max(1, CHUNK // low.shape[-1])  # rows that fit into the cache
-        parts = (x.reshape(-1, x.shape[-1]).split(size) for x in (low, high))
+        flat = (x.reshape(-1, x.shape[-1]) for x in (low, high))
+        # a graph is for any number of rows, so it takes them at once
+        parts = ([x] if torch.compiler.is_compiling() else x.split(size) for x in flat)
         level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(*low.shape[:-1], 1)
         outside = torch.maximum(low - level, level - high)
         inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))  # some class always takes up the rest

@@ -1,0 +1,187 @@
+"""A model as one graph that runs without this library: inputs to bounds, label, uncertainties and classes left open.
+
+In: a CreINN or an Ensemble. Out: an ONNX file, or one of ``torch.export``. The graph is that of the compiled form, where
+there is one. The lower entropy is a search, which no graph holds: of up to :data:`MOST_CLASSES` classes all vertices are
+looked at instead, which gives the same; of more, AU and EU are left out, and :mod:`creinn.entropy_numpy` computes them.
+"""
+
+import copy
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram
+
+from creinn import __version__
+from creinn.classifier.base import Inputs
+from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.inputs import first_rows, joined, placed
+from creinn.credal.credal_set import CredalSet
+from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
+from creinn.files import write_bytes
+from creinn.graph.compile import compile
+from creinn.graph.trace import GraphError
+from creinn.interval import Interval
+
+FORMATS = ("onnx", "pt2")
+ABOUT = "creinn.json"  # name of the file inside of a .pt2 that says what ONNX keeps as metadata
+
+
+def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs | None = None) -> None:
+    """Write ``model`` as a graph, to be run without creinn: ONNX, or a program of ``torch.export``, by the ending.
+
+    Inputs are ``x``, or ``x_lower`` and ``x_upper``, with any number of rows, prepared as for the model and finite.
+    An ONNX graph computes in single precision. Outputs, by name, in this order:
+
+    - ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds, and the intersection probability;
+    - ``label`` ``(N,)``: the number of the predicted class;
+    - ``TU``, ``AU``, ``EU`` ``(N,)``: total, aleatoric and epistemic uncertainty, exact; of two classes the binary
+      measures, of more entropies in bits. Of more than :data:`MOST_CLASSES` there is ``TU`` alone: take ``AU`` from
+      :func:`creinn.entropy_numpy.lower_entropy`, which needs numpy alone, and ``EU = TU - AU``;
+    - ``classes`` ``(N, K)``: those that are not ruled out, by interval dominance.
+
+    Names of the classes, the preprocessing and the version are kept in the file, as JSON: in the metadata of ONNX under
+    ``class_names``, ``preprocessing`` and ``creinn``; of a ``.pt2`` in the extra file ``creinn.json``.
+
+    Args:
+        model: A trained model; it stays as it is.
+        path: File that ends in ``.onnx`` or ``.pt2``; one that is there is replaced.
+        example: Inputs as they will come, one row at least: a tensor, or an :class:`Interval` for a graph of intervals.
+            By default points, of the size that a first layer that is linear tells.
+
+    Raises:
+        TypeError: If the model is of another kind, or its inputs are no single tensor or interval.
+        ValueError: If the path has another ending, or the size of inputs must be told by an example.
+        RuntimeError: If a distance is not fitted yet.
+        ImportError: If ONNX is asked for and not installed.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> from creinn import nn as inn
+        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
+        >>> path = Path(mkdtemp(), "model.pt2")
+        >>> export(model, path)
+        >>> list(torch.export.load(path).module()(torch.zeros(5, 2)))
+        ['lower', 'upper', 'probabilities', 'label', 'TU', 'AU', 'EU', 'classes']
+    """
+    path = Path(path)
+    if not isinstance(model, CreINN | Ensemble):
+        raise TypeError(f"export takes a CreINN or an Ensemble, got {type(model).__name__}.")
+    if (ending := path.suffix.removeprefix(".").lower()) not in FORMATS:
+        raise ValueError(f"{path} ends neither in .onnx nor in .pt2, so it does not say which kind of file is meant.")
+    if ending == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
+        raise ImportError('Writing ONNX needs more packages: pip install "creinn[onnx]"')
+    model.check_fitted()
+    example = example_of(model) if example is None else example
+    if ending == "onnx" and _dtype(model) != torch.float32:
+        model = copy.deepcopy(model).float()  # onnxruntime lacks many operators of other precisions
+    program, names = _program(model, first_rows(example, 2))
+    about = {"class_names": model.class_names, "preprocessing": model.preprocessing, "creinn": __version__}
+    texts = {name: json.dumps(value) for name, value in about.items() if value is not None}
+    if ending == "onnx":
+        write_bytes(path, _onnx(program, names, texts))
+        return
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
+    write_bytes(path, file.getvalue())
+
+
+class _Graph(torch.nn.Module):
+    """A model whose inputs and outputs are tensors."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *x: Tensor) -> dict[str, Tensor]:
+        return _outputs(self.model(Interval._of_parts(*x) if len(x) == 2 else x[0]))
+
+
+def _outputs(sets: CredalSet) -> dict[str, Tensor]:
+    """What the graph gives, by name."""
+    found = {"lower": sets.lower, "upper": sets.upper, "probabilities": sets.intersection, "label": sets.label}
+    if sets.num_classes == 2:
+        found["TU"], found["AU"], found["EU"] = sets.uncertainty("interval")
+    else:
+        found["TU"] = total = sets.upper_entropy()  # type: ignore[assignment]
+        if sets.num_classes <= MOST_CLASSES:
+            found["AU"] = least = lower_entropy_by_vertices(sets.lower, sets.upper)
+            found["EU"] = (total - least).clamp_min(0)  # type: ignore[operator]
+    return {**found, "classes": sets.classes("dominance")}
+
+
+@torch.no_grad()
+def _program(model: CreINN | Ensemble, example: Inputs) -> tuple[ExportedProgram, list[str]]:
+    """The graph of a model for inputs like the example, with any number of rows, and the names of its inputs."""
+    if not isinstance(example, Tensor | Interval):
+        raise TypeError(f"export takes models of one tensor or Interval, but the example is {type(example).__name__}.")
+    example = placed(example, next(model.parameters()).device, _dtype(model))
+    example = joined([example, example]) if len(example) == 1 else example  # of one row it would be a graph of one row
+    model.check_network(example)
+    try:
+        form: torch.nn.Module = compile(model, example, torch.contiguous_format)
+    except GraphError:
+        form = copy.deepcopy(model).eval().requires_grad_(False)
+    form(example)  # what is wrong with the example is said by the model, not by the exporter
+    inputs = (example.lower, example.upper) if isinstance(example, Interval) else (example,)
+    rows = Dim("rows", min=1)
+    shapes = (tuple({0: rows} for _ in inputs),)
+    program = torch.export.export(_Graph(form), inputs, dynamic_shapes=shapes, strict=False)
+    return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
+
+
+def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
+    tiny = torch.finfo(torch.float32).tiny
+    for node in program.graph.nodes:  # ONNX's operators get their numbers in single precision, where less would be 0
+        if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
+            node.update_arg(1, tiny)
+    outputs = list(program.call_spec.out_spec.context)
+    with _quiet():
+        found: Any = torch.onnx.export(
+            program,
+            dynamo=True,
+            verbose=False,
+            input_names=names,
+            output_names=outputs,
+            dynamic_shapes=(tuple({0: "rows"} for _ in names),),
+        )
+    found.model.metadata_props.update(about)
+    return found.model_proto.SerializeToString()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what torch says of its own parts: that torchvision is not there, and what it will replace."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def _dtype(model: torch.nn.Module) -> torch.dtype:
+    return next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+
+
+def example_of(model: CreINN | Ensemble) -> Tensor:
+    """Two rows of zeros of the size that the first layer tells; a ``ValueError`` if it does not."""
+    network = next(part.network for part in model.modules() if isinstance(part, CreINN))
+    first: Any = next(layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None)
+    if not hasattr(first, "in_features"):
+        raise ValueError(
+            f"The first layer, {type(first).__name__}, does not tell the size of the inputs. Pass some: example=x[:1]."
+        )
+    return torch.zeros(2, first.in_features)
