@@ -4,9 +4,10 @@ In: the outputs ``lower`` and ``upper`` of an exported graph. Out: AU, in bits; 
 :func:`creinn.credal.entropy.lower_entropy`, by a plainer search of one set at a time. This file needs nothing else of
 the library: it may be copied to where it is wanted.
 
-Entropy is concave, so it is least at a vertex. In a box, the chord of each class's :math:`h(q) = -q \log_2 q` lies below
-it; the sum of chords is least where classes are filled in the order of their slopes, all but one entirely. That bounds
-the entropy from below, and the point itself from above. Where both differ, the box is halved at the class between.
+Entropy is concave, so it is least at a vertex. In a box, the chord of each class's :math:`h(q) = -q \log_2 q` lies
+below it; the sum of chords is least where classes are filled in the order of their slopes, all but one entirely. That
+bounds the entropy from below, and the point itself from above. Where both differ, the box is halved at the class that
+is filled in part.
 """
 
 import heapq

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from creinn.classifier.base import Inputs
+from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.cli.options import ExportOptions
 from creinn.cli.sources import read_model, takes_intervals
 from creinn.data.numerals import counted
@@ -17,13 +18,14 @@ def export_model(options: ExportOptions) -> int:
     """Export by ``options``; returns the exit code."""
     path = _path(options)
     model = read_model(options.model, "cpu")
-    if not hasattr(model, "check_fitted"):
-        raise ValueError(f"{options.model} holds no CreINN, but {type(model).__name__}, which has no sets to export.")
+    if not isinstance(model, CreINN | Ensemble):
+        raise ValueError(
+            f"{options.model} holds a model of the kind {type(model).__name__}; only a CreINN can be exported."
+        )
     export(model, path, _example(model, options))
-    print(f"wrote {path}: {counted(model.num_classes, 'class', 'classes')}, {counted(path.stat().st_size, 'byte')}")
-    kind = model.preprocessing.get("kind") if isinstance(model.preprocessing, dict) else None
-    if kind is not None:
-        print(f"note: the graph takes what the network does; its metadata say how {kind} rows become that")
+    print(f"wrote {path}: {counted(path.stat().st_size, 'byte')}")
+    if model.preprocessing is not None:
+        print("note: the graph takes what the network takes; its metadata say, under preprocessing, how to get there")
     if model.num_classes > MOST_CLASSES:
         print("note: AU and EU of so many classes are not in the graph; creinn.entropy_numpy computes them")
     return 0

@@ -1,9 +1,8 @@
 """Probability intervals to credal sets, and what follows from them; needs torch alone.
 
 In: lower and upper probabilities, or interval logits. Out: :class:`CredalSet`: predicted class, uncertainties, classes
-that cannot be ruled out. Read ``probability``, ``credal_set``, ``entropy`` (the search is in ``entropy_search``, all vertices in
-``entropy_vertices``),
-``decision``, ``loss``.
+that cannot be ruled out. Read ``probability``, ``credal_set``, ``entropy`` (its search is ``entropy_search``; exported
+graphs have ``entropy_vertices`` instead), ``decision``, ``loss``.
 """
 
 from creinn.credal.credal_set import CredalSet

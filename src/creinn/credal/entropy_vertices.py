@@ -1,4 +1,4 @@
-r"""Least entropy of a credal set by looking at all of its vertices: a fixed number of steps, for graphs that cannot search.
+r"""Least entropy of a credal set by looking at all of its vertices: for graphs, which cannot search.
 
 At a vertex all classes are at a bound but one, which takes the rest: :math:`K\,2^{K-1}` points, of which those that fit
 are vertices. The same value as :func:`creinn.credal.entropy.lower_entropy`, without a search, without gradients.
@@ -7,7 +7,7 @@ are vertices. The same value as :func:`creinn.credal.entropy.lower_entropy`, wit
 import torch
 from torch import Tensor
 
-from creinn.credal.entropy_search import _bits, _SLACK
+from creinn.credal.entropy_search import _SLACK, _bits
 from creinn.credal.probability import PerClass, PerRow, reachable
 from creinn.numerics import widen
 

@@ -1,8 +1,9 @@
 """A model as one graph that runs without this library: inputs to bounds, label, uncertainties and classes left open.
 
-In: a CreINN or an Ensemble. Out: an ONNX file, or one of ``torch.export``. The graph is that of the compiled form, where
-there is one. The lower entropy is a search, which no graph holds: of up to :data:`MOST_CLASSES` classes all vertices are
-looked at instead, which gives the same; of more, AU and EU are left out, and :mod:`creinn.entropy_numpy` computes them.
+In: a CreINN or an Ensemble. Out: an ONNX file, or one of ``torch.export``. The graph is that of the compiled form, if
+there is one. The lower entropy is found by a search, which no graph holds: of up to :data:`MOST_CLASSES` classes all
+vertices are looked at instead, which gives the same; of more, AU and EU are left out, and
+:mod:`creinn.entropy_numpy` computes them.
 """
 
 import copy

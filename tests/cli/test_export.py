@@ -1,0 +1,62 @@
+"""``creinn export``: the file is the model, by its ending or by ``--format``; refusals before any work."""
+
+import json
+
+import onnxruntime
+import pytest
+import torch
+
+from creinn import load
+
+
+def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
+    done = run("export", model, "--out", tmp_path / "wine.onnx")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"wrote {tmp_path / 'wine.onnx'}: ")
+    assert "its metadata say, under preprocessing" in done.out
+    session = onnxruntime.InferenceSession(tmp_path / "wine.onnx")
+    about, again = session.get_modelmeta().custom_metadata_map, load(model)
+    assert json.loads(about["class_names"]) == again.class_names == ["class_0", "class_1", "class_2"]
+    assert json.loads(about["preprocessing"])["kind"] == "table"
+    x = torch.randn(20, 13, generator=torch.Generator().manual_seed(0))
+    (upper,) = session.run(["upper"], {"x": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(upper), again.predict(x).upper, atol=1e-5, rtol=0)
+
+
+def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model):
+    done = run("export", interval_model, "--format", "pt2", "--intervals")
+    assert (done.code, done.err) == (0, "")
+    extra = {"creinn.json": ""}
+    program = torch.export.load(interval_model / "model.pt2", extra_files=extra).module()
+    x = torch.randn(20, 13, generator=torch.Generator().manual_seed(0))
+    again = load(interval_model)
+    torch.testing.assert_close(program(x, x)["lower"], again.predict(x).lower, atol=1e-5, rtol=0)
+    assert json.loads(extra["creinn.json"])["class_names"] == again.class_names
+    done = run("export", interval_model, "--format", "pt2")
+    assert done.code == 1
+    assert "model.pt2 is there already. Name another file, or replace it with --force." in done.err
+    assert run("export", interval_model, "--format", "pt2", "--force").code == 0
+    program = torch.export.load(interval_model / "model.pt2").module()
+    torch.testing.assert_close(program(x)["lower"], again.predict(x).lower, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "onnx", "--out", "wine.pt2"), "--format is onnx, but wine.pt2 ends in .pt2. Leave one out."),
+        (("--out", "wine.txt"), "wine.txt ends neither in .onnx nor in .pt2"),
+        (("--intervals",), "The model takes no intervals: its network is an ordinary one. Leave --intervals out."),
+    ],
+)
+def test_refusals(run, model, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    done = run("export", model, *arguments)
+    assert done.code == 1
+    assert message in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_rivals_have_no_sets(run, ordinary, tmp_path):
+    done = run("export", ordinary, "--out", tmp_path / "model.onnx")
+    assert done.code == 1
+    assert "holds a model of the kind SNN; only a CreINN can be exported." in done.err

@@ -1,0 +1,49 @@
+"""Least entropy over all vertices, as exported graphs compute it: against enumeration, the search, and by hand."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from torch import tensor
+
+import credal_cases
+import reference_credal
+from creinn.credal.entropy import lower_entropy
+from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
+
+
+def test_by_hand():
+    # vertices (0, .6, .4), (.2, .4, .4), (.2, .6, .2); the first has the least entropy
+    assert lower_entropy_by_vertices(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])).item() == pytest.approx(
+        0.97095, abs=1e-5
+    )
+    assert lower_entropy_by_vertices(torch.zeros(4), torch.ones(4)).item() == 0  # a class for certain
+
+
+@pytest.mark.parametrize("family", credal_cases.FAMILIES)
+@pytest.mark.parametrize("classes", [2, 3, 6, MOST_CLASSES])
+def test_it_is_the_least_entropy(family, classes):
+    lower, upper = credal_cases.FAMILIES[family](5, classes, 0)
+    expected = [reference_credal.lower_entropy(*row) for row in zip(lower.numpy(), upper.numpy(), strict=True)]
+    np.testing.assert_allclose(lower_entropy_by_vertices(lower, upper).numpy(), expected, rtol=0, atol=1e-11)
+
+
+@credal_cases.seeded()
+@given(credal_cases.credal_bounds())
+def test_extreme_sets(bounds):
+    expected = lower_entropy(*bounds)
+    torch.testing.assert_close(lower_entropy_by_vertices(*bounds), expected, rtol=0, atol=1e-10)
+
+
+def test_bounds_that_rounding_leaves_without_a_distribution():
+    torch.manual_seed(0)
+    points = torch.randn(200, 7).mul(5).softmax(1)  # sums of single precision, a little above and below 1
+    assert (points.double().sum(1) != 1).any()
+    found = lower_entropy_by_vertices(points, points)
+    torch.testing.assert_close(found, lower_entropy(points, points), rtol=0, atol=1e-5)
+
+
+def test_batch_axes():
+    lower, upper = credal_cases.FAMILIES["softmax"](6, 4, 0)
+    found = lower_entropy_by_vertices(lower.view(2, 3, 4), upper.view(2, 3, 4))
+    torch.testing.assert_close(found.flatten(), lower_entropy_by_vertices(lower, upper))

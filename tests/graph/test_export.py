@@ -1,0 +1,236 @@
+"""Exported graphs give what the model gives: ONNX in onnxruntime, programs of torch in torch; any number of rows."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import creinn
+from creinn import CredalSet, CreINN, Ensemble, Interval, models
+from creinn import nn as inn
+from creinn.graph import export as exporting
+from creinn.graph.export import export
+from creinn.rivals import SNN
+from distance_cases import blobs
+
+ROWS = 1000
+CLOSE = 1e-5
+EXAMPLE = Path(__file__).parents[2] / "examples" / "export.py"
+
+
+def inputs(rows: int = ROWS) -> torch.Tensor:
+    """Rows like those of training, and ever farther away."""
+    return blobs(rows, seed=1)[0] * torch.linspace(0.5, 4, rows).unsqueeze(1)
+
+
+def interval_model(logits: int = 3, mode: str = "paper", seed: int = 0, radius: float = 0.3) -> CreINN:
+    torch.manual_seed(seed)
+    network = models.mlp(4, logits, hidden=(8,))
+    inn.scale_radii_(network, radius)
+    model = CreINN(network, mode=mode)
+    model(blobs()[0])  # running statistics of the norms
+    return model.eval()
+
+
+def distance_model(logits: int = 3) -> CreINN:
+    torch.manual_seed(0)
+    x, y = blobs(classes=max(logits, 2))
+    network = models.mlp(4, logits, hidden=(8,), layers=torch.nn)
+    return CreINN(network, distance=0.05).fit_distance(x, y)
+
+
+def wine_model() -> CreINN:
+    """That of the example."""
+    model, _ = runpy.run_path(str(EXAMPLE))["train"]()
+    return model
+
+
+MODELS = {
+    "CreINN": interval_model,
+    "CreINN-D": wine_model,
+    "ensemble": lambda: Ensemble([interval_model(1, "sound", radius=0.05), distance_model(1)], combine="envelope"),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, tuple[Any, Path]]:
+    """Each model, and the file it is exported to."""
+    made = {}
+    for name, build in MODELS.items():
+        made[name] = model, path = build(), tmp_path_factory.mktemp(name) / "model.onnx"
+        export(model, path)
+    return made
+
+
+@pytest.fixture(params=MODELS)
+def exported(request, files):
+    """A model, its graph in onnxruntime, and inputs: like those of training, and ever farther away."""
+    model, path = files[request.param]
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    x = inputs()
+    if request.param == "CreINN-D":
+        x = torch.randn(ROWS, 13, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.2, 2, ROWS)[:, None]
+    return model, session, x
+
+
+def run(session, *x: torch.Tensor) -> dict[str, torch.Tensor]:
+    names = [output.name for output in session.get_outputs()]
+    given = {entry.name: part.numpy() for entry, part in zip(session.get_inputs(), x, strict=True)}
+    return {name: torch.from_numpy(value) for name, value in zip(names, session.run(names, given), strict=True)}
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: CredalSet) -> None:
+    """Numbers to 1e-5; labels and sets wherever these do not hang on less than that."""
+    wanted = {"lower": expected.lower, "upper": expected.upper, "probabilities": expected.intersection}
+    wanted |= {"TU": expected.total, "AU": expected.aleatoric, "EU": expected.epistemic}
+    for name, value in wanted.items():
+        if name in found:
+            torch.testing.assert_close(found[name], value, atol=CLOSE, rtol=0, msg=lambda text, n=name: f"{n}: {text}")
+    best, second = expected.intersection.topk(2).values.unbind(1)
+    clear = best - second > CLOSE
+    assert clear.float().mean() > 0.3
+    assert torch.equal(found["label"][clear], expected.label[clear])
+    clear = (expected.lower.amax(1, keepdim=True) - expected.upper).abs() > CLOSE
+    assert clear.float().mean() > 0.3
+    assert torch.equal(found["classes"][clear], expected.classes("dominance")[clear])
+
+
+@torch.no_grad()
+def test_onnxruntime_gives_what_torch_gives(exported):
+    model, session, x = exported
+    expected = model(x)
+    width = expected.width.amax(1)
+    assert width.max() > 0.5 > 0.2 > width.min()  # sets of every kind
+    assert 1.0 < expected.classes("dominance").float().sum(1).mean() < model.num_classes
+    found = run(session, x)
+    assert list(found) == ["lower", "upper", "probabilities", "label", "TU", "AU", "EU", "classes"]
+    assert_same(found, expected)
+
+
+@torch.no_grad()
+def test_the_number_of_rows_is_free(exported):
+    model, session, x = exported
+    for rows in (1, 7):
+        assert_same(run(session, x[:rows]), model(x[:rows]))
+    assert [*session.get_inputs()[0].shape] == ["rows", x.shape[1]]
+
+
+@torch.no_grad()
+def test_rows_far_away(exported):
+    model, session, x = exported
+    found, expected = run(session, 1e6 * x), model(1e6 * x)
+    for name in ("lower", "upper"):
+        torch.testing.assert_close(found[name], getattr(expected, name), atol=CLOSE, rtol=0)
+    assert all(bool(value.float().isfinite().all()) for value in found.values())
+
+
+def test_metadata_say_what_classes_and_inputs_are(files):
+    about = onnxruntime.InferenceSession(files["CreINN-D"][1]).get_modelmeta().custom_metadata_map
+    assert json.loads(about["class_names"]) == ["class_0", "class_1", "class_2"]
+    assert json.loads(about["preprocessing"]) == files["CreINN-D"][0].preprocessing
+    assert json.loads(about["creinn"]) == creinn.__version__
+    assert "class_names" not in onnxruntime.InferenceSession(files["CreINN"][1]).get_modelmeta().custom_metadata_map
+
+
+def test_the_example_runs_without_torch(files):
+    """Its second part is a process of its own, which refuses to have torch."""
+    model, path = files["CreINN-D"]
+    scale = model.preprocessing["mean"], model.preprocessing["scale"]
+    np.save(path.with_name("wines.npy"), np.array([scale[0], np.add(*scale)], dtype=np.float32))
+    done = subprocess.run([sys.executable, EXAMPLE, path.parent], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *_, last = done.stdout.splitlines()
+    assert "[0.00, 1.00]" in last
+    assert last.endswith("class_0, class_1, class_2")
+
+
+def reload(model, path: Path, example=None):
+    export(model, path, example)
+    return torch.export.load(path).module()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("logits", "dtype"), [(1, torch.float64), (4, torch.float32)])
+def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
+    modes = ("paper", "scaled", "sound")
+    model = Ensemble([interval_model(logits, mode, seed) for seed, mode in enumerate(modes)]).to(dtype)
+    x = inputs(50).to(dtype)
+    assert_same(reload(model, tmp_path / "model.pt2")(x), model(x))
+
+
+@torch.no_grad()
+def test_intervals_have_two_inputs(tmp_path):
+    model, x = interval_model(mode="sound"), Interval(inputs(50) - 0.1, inputs(50) + 0.2)
+    assert_same(reload(model, tmp_path / "model.pt2", x[:1])(x.lower, x.upper), model(x))
+    with pytest.raises(TypeError, match="ordinary network, which takes tensors, but got Interval"):
+        export(distance_model(), tmp_path / "none.pt2", x)
+
+
+@torch.no_grad()
+def test_many_classes_leave_the_search_to_numpy(tmp_path):
+    from creinn.entropy_numpy import lower_entropy
+
+    model, x = interval_model(12), inputs(50)
+    found, expected = reload(model, tmp_path / "model.pt2")(x), model(x)
+    assert list(found) == ["lower", "upper", "probabilities", "label", "TU", "classes"]
+    assert_same(found, expected)
+    least, gap = lower_entropy(found["lower"].numpy(), found["upper"].numpy())
+    np.testing.assert_allclose(least, expected.aleatoric.numpy(), atol=CLOSE)
+    np.testing.assert_allclose(found["TU"].numpy() - least, expected.epistemic.numpy(), atol=2 * CLOSE)
+    assert not gap.any()
+
+
+class Own(torch.nn.Module):
+    """No graph of known layers: it asks how many columns there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = inn.Linear(4, 8), inn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(torch.nn.functional.relu(self.first(x)) if x.shape[1] == 4 else x)
+
+
+@torch.no_grad()
+def test_networks_that_cannot_be_compiled_are_exported_as_they_are(tmp_path):
+    torch.manual_seed(0)
+    model = CreINN(Own())
+    model(blobs()[0])
+    program = reload(model, tmp_path / "model.pt2")
+    assert model.training  # as before
+    assert_same(program(inputs(50)), model.eval()(inputs(50)))
+
+
+@torch.no_grad()
+def test_images(tmp_path):
+    torch.manual_seed(0)
+    network = models.resnet8(3, width=4)
+    inn.scale_radii_(network, 0.01)
+    model, x = CreINN(network), torch.rand(20, 3, 16, 16)
+    model(x)
+    with pytest.raises(ValueError, match=r"The first layer, Conv2d, does not tell the size .* example=x\[:1\]"):
+        export(model, tmp_path / "model.pt2")
+    assert_same(reload(model, tmp_path / "model.pt2", x[:1])(x), model.eval()(x))
+
+
+def test_refusals(tmp_path, monkeypatch):
+    with pytest.raises(TypeError, match="takes a CreINN or an Ensemble, got SNN"):
+        export(SNN(models.mlp(4, 3, layers=torch.nn)), tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match=r"model\.tflite ends neither in \.onnx nor in \.pt2"):
+        export(interval_model(), tmp_path / "model.tflite")
+    unfitted = CreINN(models.mlp(4, 3, layers=torch.nn), distance=True)
+    with pytest.raises(RuntimeError, match="The distance is not fitted"):
+        export(unfitted, tmp_path / "model.onnx")
+    with pytest.raises(TypeError, match="one tensor or Interval, but the example is dict"):
+        export(interval_model(), tmp_path / "model.pt2", {"x": torch.zeros(1, 4)})
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r'pip install "creinn\[onnx\]"'):
+        export(interval_model(), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
