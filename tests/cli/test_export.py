@@ -1,12 +1,17 @@
 """``creinn export``: the file is the model, by its ending or by ``--format``; refusals before any work."""
 
 import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import onnxruntime
 import pytest
 import torch
 
 from creinn import load
+from creinn.cli.export import _example
+from creinn.cli.options import ExportOptions
 
 
 def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
@@ -23,7 +28,8 @@ def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
     torch.testing.assert_close(torch.from_numpy(upper), again.predict(x).upper, atol=1e-5, rtol=0)
 
 
-def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model):
+def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model, tmp_path):
+    interval_model = shutil.copytree(interval_model, tmp_path / "model")
     done = run("export", interval_model, "--format", "pt2", "--intervals")
     assert (done.code, done.err) == (0, "")
     extra = {"creinn.json": ""}
@@ -60,3 +66,14 @@ def test_rivals_have_no_sets(run, ordinary, tmp_path):
     done = run("export", ordinary, "--out", tmp_path / "model.onnx")
     assert done.code == 1
     assert "holds a model of the kind SNN; only a CreINN can be exported." in done.err
+
+
+def test_images_have_the_size_of_training():
+    def shape(known, **given):
+        model = SimpleNamespace(preprocessing={"kind": "images", "channels": 3, "size": known})
+        return tuple(_example(model, ExportOptions(model=Path("model"), **given)).shape)
+
+    assert shape([8, 6]) == (1, 3, 8, 6)
+    assert shape(8) == shape(None, size=8) == (1, 3, 8, 8)  # models of older versions
+    with pytest.raises(ValueError, match="does not say which size its training images had: give it, --size"):
+        shape(None)
