@@ -168,7 +168,7 @@ def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
 @torch.no_grad()
 def test_intervals_have_two_inputs(tmp_path):
     model, x = interval_model(mode="sound"), Interval(inputs(50) - 0.1, inputs(50) + 0.2)
-    assert_same(reload(model, tmp_path / "model.pt2", x[:1])(x.lower, x.upper), model(x))
+    assert_same(reload(model, tmp_path / "model.pt2", Interval.point(inputs(1)))(x.lower, x.upper), model(x))
     with pytest.raises(TypeError, match="ordinary network, which takes tensors, but got Interval"):
         export(distance_model(), tmp_path / "none.pt2", x)
 

@@ -133,7 +133,8 @@ def _program(model: CreINN | Ensemble, example: Inputs) -> tuple[ExportedProgram
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
     form(example)  # what is wrong with the example is said by the model, not by the exporter
-    inputs = (example.lower, example.upper) if isinstance(example, Interval) else (example,)
+    # two inputs, also where both bounds of the example are one tensor
+    inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
     program = torch.export.export(_Graph(form), inputs, dynamic_shapes=shapes, strict=False)
