@@ -57,13 +57,10 @@ def run(folder: Path) -> None:
     outputs = [output.name for output in session.get_outputs()]
     found = dict(zip(outputs, session.run(outputs, {"x": (rows - mean) / scale}), strict=True))
     for row in range(len(rows)):
-        bounds = zip(found["lower"][row], found["upper"][row], strict=True)
-        print(
-            names[found["label"][row]],
-            " ".join(f"[{low:.2f}, {high:.2f}]" for low, high in bounds),
-            f"AU {found['AU'][row]:.2f} EU {found['EU'][row]:.2f} bits; not ruled out:",
-            ", ".join(names[found["classes"][row]]),
-        )
+        pairs = zip(found["lower"][row], found["upper"][row], strict=True)
+        bounds = " ".join(f"[{low:.2f}, {high:.2f}]" for low, high in pairs)
+        measures = f"AU {found['AU'][row]:.2f} EU {found['EU'][row]:.2f} bits"
+        print(names[found["label"][row]], bounds, measures, "not ruled out:", ", ".join(names[found["classes"][row]]))
     assert "torch" not in sys.modules
 
 
