@@ -14,7 +14,8 @@ from creinn.classifier.fitting import (
     Observed,
     area_under_rejection,
     choose_scale,
-    one_sixth,
+    share,
+    unseen_excess,
 )
 from creinn.credal.loss import cross_entropy
 from creinn.evaluation import auarc
@@ -99,10 +100,25 @@ def test_errors_allow_larger_sets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_sixth_of_each_class() -> None:
     y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
-    mask = one_sixth(y)
-    assert torch.equal(mask, one_sixth(y))
+    mask = share(y, 6)
+    assert torch.equal(mask, share(y, 6))
     assert torch.bincount(y[mask]).tolist() == [10, 5, 1]
     assert not mask[:10].all()  # drawn, not the first ones
+
+
+def test_the_scale_is_chosen_in_units_of_other_rows() -> None:
+    x, y = blobs()
+    model = ordinary().fit_distance(x, y)
+    observed = next(iter(model._observe(blobs(20, seed=1), 256, "the rows")))
+    radius, found = model.distance_radius, unseen_excess(model.distance_radius, observed)
+    one = share(observed.labels, 2)
+    assert int(one.sum()) == 10
+    radius.standardise(observed.take(one).features)
+    torch.testing.assert_close(found[~one], radius.excess(observed.take(~one).features))
+    radius.standardise(observed.features)
+    assert found.mean() > radius.excess(observed.features).mean()  # few rows look usual in units of their own
+    single = observed.take(torch.arange(20) == 0)
+    assert unseen_excess(radius, single).shape == (1,)
 
 
 def test_the_scale_is_chosen_on_held_out_data() -> None:

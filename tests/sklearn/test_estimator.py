@@ -337,7 +337,7 @@ def test_early_stopping_stops_and_keeps_the_best(quick, wine):
     assert history.best_epoch == len(history) - 3
     until_best = clone(clf).set_params(epochs=history.best_epoch).fit(X, y)
     np.testing.assert_allclose(clf.predict_proba(X), until_best.predict_proba(X), atol=1e-6)
-    assert quick(epochs=5).fit(X, y).histories_[0]["val_loss"] == [None] * 5
+    assert quick(epochs=5, early_stopping=False).fit(X, y).histories_[0]["val_loss"] == [None] * 5
 
 
 @pytest.mark.filterwarnings("ignore:There is one row of each class")
@@ -399,8 +399,36 @@ def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monk
         CreINN, "_fit_distance", lambda self, data, held_out, size: seen.append((rows(data), rows(held_out)))
     )
     quick(epochs=1).fit(X, y)
+    quick(epochs=1, early_stopping=False).fit(X, y)
     quick(epochs=1, early_stopping=True, validation_fraction=0.25).fit(X, y)
-    assert seen == [(124, None), (93, 31)]
+    assert seen == [(103, 21), (124, None), (124, None), (93, 31)]  # the first learns from all rows anew
+
+
+def test_few_rows_are_all_learnt_from_with_what_those_held_out_found(quick, wine, monkeypatch):
+    X, _, y, _ = wine
+    seen = []
+    learn_all = CreINNClassifier._learn_all
+
+    def spy(self, build, data, config, number, first, history):
+        model = learn_all(self, build, data, config, number, first, history)
+        seen.append((first, model, len(data[1]), history.best_epoch))
+        return model
+
+    monkeypatch.setattr(CreINNClassifier, "_learn_all", spy)
+    clf = quick(epochs=30, patience=2, members=2).fit(X, y)
+    for (first, model, rows, _), member in zip(seen, clf.model_.members, strict=True):
+        assert (member is model, rows) == (True, 124)
+        for part in ("usual", "scale"):
+            torch.testing.assert_close(
+                getattr(model.distance_radius, part), getattr(first.distance_radius, part), check_dtype=False
+            )
+        assert float(model.temperature.value) == pytest.approx(float(first.temperature.value)) != 1
+        assert not torch.equal(model.network.head.weight.float(), first.network.head.weight)
+    weights = [member.network.head.weight for member in clf.model_.members]
+    assert not torch.equal(*weights)
+    for options in ({"early_stopping": True}, {"early_stopping": False}):
+        quick(epochs=1, **options).fit(X, y)
+    assert len(seen) == 2
 
 
 def test_many_rows_stop_early_and_find_a_temperature(quick):
@@ -416,7 +444,7 @@ def test_many_rows_stop_early_and_find_a_temperature(quick):
     assert (int(held.sum()), int(held[-2:].sum())) == (60, 0)
     for options, layers in (({"early_stopping": False}, "ordinary"), ({}, "interval")):
         assert not quick(**options)._held_out(y, layers, 0).any()
-    assert not clf._held_out(y[:290], "ordinary", 0).any()
+    assert not clf._held_out(y[:59], "ordinary", 0).any()
 
 
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])

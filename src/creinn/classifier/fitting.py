@@ -81,7 +81,7 @@ def fit_radius(
     of_all: Statistics = [(of_view, second_pass(of_view)) for of_view in sums]
     of_rest: Statistics = []
     if held_out is None and len(new.labels) >= _FEWEST:
-        new = new.take(one_sixth(new.labels))
+        new = new.take(share(new.labels, 6))
         for of_view, view in zip(sums, views(new.features), strict=True):
             of_view = copy.deepcopy(of_view)
             of_view.add(view.center, new.labels, sign=-1)
@@ -99,14 +99,30 @@ def fit_radius(
     for (_, products), view in zip(of_rest, views(new.features), strict=False):
         products.add(view.center, new.labels, sign=-1)
     radius.learn(of_rest or of_all)
-    radius.standardise(new.features)
     if scale is None:
         largest = LARGEST_SCALE_SEEN if held_out is None else math.inf
-        scale = choose_scale(new, radius.excess(new.features), head, largest)
+        scale = choose_scale(new, unseen_excess(radius, new), head, largest)
+    radius.standardise(new.features)
     if of_rest:
         radius.learn(of_all)
     radius.scale.fill_(scale)
     radius.fitted.fill_(True)
+
+
+def unseen_excess(radius: DistanceRadius, observed: Observed) -> Float[Tensor, " rows"]:
+    """The excess of each row in units of others: those of half of the rows for the other half, and the reverse.
+
+    Few rows do not know the units well: in their own all of them look usual, and new ones do not.
+    """
+    if len(observed.labels) < 2:
+        radius.standardise(observed.features)
+        return radius.excess(observed.features)
+    one = share(observed.labels, 2)
+    excess = radius.scale.new_empty(len(one))
+    for half in (one, ~one):
+        radius.standardise(observed.take(~half).features)
+        excess[half] = radius.excess(observed.take(half).features)
+    return excess
 
 
 def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head, largest: float = math.inf) -> float:
@@ -153,8 +169,8 @@ def area_under_rejection(score: Float[Tensor, " rows"], correct: Bool[Tensor, " 
     return float((hits.repeat_interleave(size).cumsum(0) / kept).mean())
 
 
-def one_sixth(labels: Int[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
-    """A mask that takes a sixth of each class at random, the same whenever it is called."""
+def share(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
+    """A mask that takes one of so many parts of each class at random, the same whenever it is called."""
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
-    return torch.zeros_like(labels, dtype=torch.bool).index_fill_(0, by_class[::6], True)
+    return torch.zeros_like(labels, dtype=torch.bool).index_fill_(0, by_class[::parts], True)

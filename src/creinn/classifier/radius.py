@@ -147,6 +147,11 @@ class DistanceRadius(torch.nn.Module):
         excess = F.softplus(both.nan_to_num(nan=_LARGEST).clamp_max(_LARGEST)) ** POWER
         return torch.where(both < _LARGEST, excess, torch.finfo(excess.dtype).max)  # NaN too
 
+    def take_units(self, other: "DistanceRadius") -> None:
+        """Take units and scale of a radius whose network was not trained on the rows that they were found by."""
+        for name in ("usual", "spreads", "sums", "scale"):
+            setattr(self, name, getattr(other, name).clone())
+
     def forward(self, features: Features) -> Tensor:
         """Radii ``(N,)``."""
         if not self.has_data:

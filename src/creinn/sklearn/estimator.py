@@ -7,7 +7,7 @@ type.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from os import PathLike
@@ -31,9 +31,11 @@ from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import Array, Preparation, as_numbers
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
+from creinn.training.start import derived_seed
 
 Rule = Literal["dominance", "maximality", "e-admissibility"]
-FEWEST = 300  # rows, of which some are held out by "auto": of generated tables, smaller ones are better learnt from
+FEWEST = 60  # rows, of which "auto" holds some out: of fewer they say little
+FEW = 1000  # rows that are worth being learnt from once more, together with those held out
 DEFAULTS: dict[str, dict[str, Any]] = {
     "ordinary": {"epochs": 200, "dropout": 0.1},  # chosen on generated tables, see benchmarks/tables.py
     "interval": {"epochs": 100, "dropout": 0.0},  # as in the paper
@@ -65,8 +67,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: Of Adam.
         class_weight: Weights in the loss by label; ``"balanced"`` is inverse to the class counts, ``None`` equal.
         early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
-            Temperature and scale of the distance are then found by these rows too. ``"auto"`` does so from 300 rows on,
-            unless the network is an interval network: with fewer, those to learn from are worth more.
+            Temperature and scale of the distance are then found by these rows too. ``"auto"`` does so from 60 rows on,
+            unless the network is an interval network; of fewer than 1000 all are then learnt from anew, for as many
+            epochs as were best, with temperature, units and scale of the distance as they were found.
         validation_fraction: Share of the rows to hold out for that.
         patience: Epochs without a better loss after which to stop.
         distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
@@ -156,6 +159,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         members, self.histories_ = fit_members(build, self.members, train, val, config)
         if self.histories_[-1].interrupted:
             raise KeyboardInterrupt
+        if val is not None and self.early_stopping == "auto" and len(labels) < FEW:
+            firsts = enumerate(zip(members, self.histories_, strict=True))
+            members = [self._learn_all(build, data, config, number, *first) for number, first in firsts]
         self.n_iter_ = max(map(len, self.histories_))
         model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
         self.model_ = model.to("cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64).eval()
@@ -305,6 +311,21 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             share = {"test_size": self.validation_fraction, "random_state": seed}
             held[train_test_split(rows, stratify=labels[rows], **share)[1]] = True
         return torch.from_numpy(held)
+
+    def _learn_all(
+        self, build: Any, data: Any, config: TrainConfig, number: int, first: CreINN, history: History
+    ) -> CreINN:
+        """A network that learns from all rows, as long as was best for the ``first``; with what those held out say."""
+        seed = derived_seed(config.seed, number)
+        config = replace(config, epochs=history.best_epoch or 1, patience=None, keep="last", seed=seed)
+        (model,), (again,) = fit_members(build, 1, data, None, config)
+        if again.interrupted:
+            raise KeyboardInterrupt
+        model.temperature.load_state_dict(first.temperature.state_dict())
+        assert model.distance_radius is not None
+        assert first.distance_radius is not None
+        model.distance_radius.take_units(first.distance_radius)
+        return model
 
     def _weights(self, labels: Array, own: Array) -> Array:
         """Weight of each row in the loss: that of its class, times its own."""
