@@ -1,8 +1,8 @@
 """Tables of the study that rest on other files than records: a pretrained network, sets of classes, members, speed.
 
 In: pretrained.json of benchmarks/pretrained.py, decisions.json of benchmarks/decisions.py, members.json of
-benchmarks/members.py, and inference.json of `creinn benchmark`, each only if it is there. Out: tables and rows; none
-for a file that is not there.
+benchmarks/members.py, and distance.json of benchmarks/speed, each only if it is there. Out: tables and rows; none for a
+file that is not there.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ FILES = {
     "pretrained": Path("results/study/pretrained.json"),
     "decisions": Path("results/study/decisions.json"),
     "members": Path("results/study/members.json"),
-    "speed": Path("results/benchmarks/inference.json"),
+    "speed": Path("results/benchmarks/distance.json"),
 }
 KEYS = {"pretrained": "mean", "decisions": "rows", "members": "rows", "speed": "inference"}
 MOST_TIME = 1.3
