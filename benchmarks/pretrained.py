@@ -67,11 +67,11 @@ def images(name: str, data: Path) -> tuple[Any, Any]:
     return found.inputs[chosen], found.labels[chosen]
 
 
-def prepared(batch: Tensor) -> Tensor:
+def prepared(batch: Tensor, size: int = SIZE) -> Tensor:
     """Colours, the size, and the range that the network was trained on."""
     batch = batch.float().expand(-1, 3, -1, -1)
-    if batch.shape[-1] != SIZE:
-        batch = F.interpolate(batch, size=(SIZE, SIZE), mode="bilinear", align_corners=False)
+    if batch.shape[-1] != size:
+        batch = F.interpolate(batch, size=(size, size), mode="bilinear", align_corners=False)
     return ((batch - 127) / 128).contiguous(memory_format=torch.channels_last)
 
 
