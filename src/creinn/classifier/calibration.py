@@ -65,7 +65,7 @@ class Calibration(torch.nn.Module):
         labels: Any,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "dominance",
+        score: str = "upper",
         random: bool = False,
     ) -> None:
         """Take the scores of predictions, of rows that the model has not seen; see :meth:`Calibrated.calibrate`."""
@@ -108,7 +108,7 @@ class Calibrated(Classifier):
         y: Any = None,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "dominance",
+        score: str = "upper",
         random: bool = False,
         temperature: bool = False,
         batch_size: int = 256,
@@ -128,8 +128,8 @@ class Calibrated(Classifier):
             by: ``"class"``: so often in each class; or the number of each row's group ``(N,)``, from 0 on: in each
                 group, which ``s.classes("conformal", groups=...)`` must then be told. A group of too few rows gets all
                 classes, and a warning.
-            score: ``"dominance"``, of the intervals; ``"lac"``, ``"aps"`` or ``"raps"``, of the intersection
-                probability.
+            score: ``"upper"`` or ``"dominance"``, of the intervals; ``"lac"``, ``"aps"`` or ``"raps"``, of the
+                intersection probability.
             random: Whether chance decides on ties, so that coverage is not more than asked for.
             temperature: Whether to find that anew, by one half of the rows, of tensors; the other half calibrates.
             batch_size: Rows that are predicted at once, unless they come in batches.

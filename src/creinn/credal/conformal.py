@@ -8,7 +8,7 @@ drawn independently from one distribution (Vovk, Gammerman and Shafer, 2005). It
 rows, not for each kind of row; with one quantile per class or group it holds in each of these. **On data of another
 distribution nothing is guaranteed.**
 
-Scores act on the last axis. The first is that of interval dominance, with a margin: at 0 it keeps the same classes.
+Scores act on the last axis. The first two see the intervals: of points they are the third, and the margin to the best.
 """
 
 import math
@@ -27,8 +27,13 @@ By = Literal["class", "groups"]
 PENALTY, FREE = 0.01, 5  # of RAPS: what each class costs, in order of probability, beyond so many
 
 
+def upper_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
+    """One less the upper probability: :func:`lac_score` of the member of the set that likes the class most."""
+    return 1 - upper
+
+
 def dominance_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
-    r"""How far another class dominates y: :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
+    r"""How far another class dominates y, :math:`\max_{k \ne y} \underline q_k - \overline q_y`; at 0, interval dominance.
 
     Wide intervals have low scores, for nothing dominates. That k is not y matters only for negative quantiles, where
     the coverage asked for is less than the accuracy: those rows are then left without a class that are least certain.
@@ -68,6 +73,7 @@ def raps_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: 
 
 
 SCORES: dict[str, Callable[..., Tensor]] = {
+    "upper": upper_score,
     "dominance": dominance_score,
     "lac": lac_score,
     "aps": aps_score,
@@ -114,7 +120,7 @@ class Conformal:
 
     scores: Tensor
     groups: Tensor
-    score: str = "dominance"
+    score: str = "upper"
     by: By | None = None
     coverage: float = 0.95
     random: bool = False
