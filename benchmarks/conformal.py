@@ -4,8 +4,8 @@ A third of the rows trains a `CreINNClassifier` with its defaults; the others ar
 by and one to test on, 40 times for each of five trainings. Written are, for each table:
 
 - coverage asked and found at 80, 90, 95 and 99 %, by each score: the mean over the 200 splits, what it must be in
-  theory, ceil((n + 1) c) / (n + 1), with the deviation of such a mean, and the share of splits inside the band that holds 95 %
-  of them (the number covered is beta-binomial);
+  theory, ceil((n + 1) c) / (n + 1), with the deviation of such a mean, and the share of splits inside the band that
+  holds 95 % of them (the number covered is beta-binomial);
 - coverage in each class at 90 %, with one quantile for all and with one for each class;
 - sizes at 95 %, beside LAC, APS and RAPS on the same network without a distance, on the test rows and on foreign ones,
   whose columns are moved by three deviations each, up or down at random.

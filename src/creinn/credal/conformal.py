@@ -33,7 +33,7 @@ def upper_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part:
 
 
 def dominance_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
-    r"""How far another class dominates y, :math:`\max_{k \ne y} \underline q_k - \overline q_y`; at 0, interval dominance.
+    r"""How far another class dominates y, :math:`\max_{k \ne y} \underline q_k - \overline q_y`; above 0 it does.
 
     Wide intervals have low scores, for nothing dominates. That k is not y matters only for negative quantiles, where
     the coverage asked for is less than the accuracy: those rows are then left without a class that are least certain.
