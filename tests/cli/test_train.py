@@ -431,3 +431,47 @@ def test_torchrun_trains_on_two_processes(run, wine, tmp_path):
     assert done.stdout == one.out.replace(str(tmp_path / "one"), str(tmp_path / "two"))  # said once
     first, second = (load(tmp_path / name).state_dict() for name in ("one", "two"))
     torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-4)
+
+
+def test_sets_with_a_guarantee(run, tmp_path):
+    rng = np.random.default_rng(0)
+    codes = np.arange(900) % 3
+    columns = rng.normal(size=(900, 3)) + 1.2 * np.eye(3)[codes]
+    frame = pd.DataFrame(columns, columns=list("abc")).assign(kind=np.array(["x", "y", "z"])[codes])
+    frame.loc[::9, "a"] = np.nan
+    for name, part in (("train", frame[:600]), ("test", frame[600:])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+    options = ("--target", "kind", "--out", tmp_path / "m", "--coverage", "0.9", *FEW)
+    done = run("train", tmp_path / "train.csv", *options)
+    assert done.code == 0, done.err
+    assert "calibrated by 100 rows, for a coverage of 0.9: sets have " in done.out
+    assert "guaranteed on data like these, not on others" in done.out
+    conformal = load(tmp_path / "m").calibration.conformal
+    assert (len(conformal.scores), conformal.coverage, conformal.by) == (100, 0.9, None)
+    done = run("predict", tmp_path / "m", tmp_path / "test.csv", "--out", tmp_path / "p.csv")
+    found = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
+    truth = frame.kind[600:].tolist()
+    covered = [label in said.split("|") for label, said in zip(truth, found["conformal_set"], strict=True)]
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.08)
+    report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
+    done = run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--ood", tmp_path / "train.csv", *report)
+    assert done.code == 0, done.err
+    record = json.loads((tmp_path / "e.json").read_text())["conformal"]
+    assert record["coverage"] == pytest.approx(np.mean(covered))
+    assert (record["asked"], record["calibration_rows"], record["rows"]) == (0.9, 100, 300)
+    assert record["low"] < record["coverage"] < record["high"]
+    assert sum(share["rows"] for share in record["by_size"].values()) == 300
+    assert list(record["by_class"]) == ["x", "y", "z"]
+    assert [point["asked"] for point in record["curve"]] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
+    assert f"hold the true class in {record['coverage']:.4f} of the" in " ".join(done.out.split())
+    page = (tmp_path / "r.html").read_text()
+    assert "Sets with a guarantee" in page
+    assert "coverage asked for" in page
+
+
+def test_too_few_rows_for_a_coverage_are_refused_before_training(run, wine, tmp_path):
+    done = run("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--coverage", "0.99")
+    assert done.code != 0
+    assert "--coverage 0.99 needs at least 99 rows for the calibration, but a sixth of 124 rows is 21" in done.err
+    done = run("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--coverage", "0.9", "--method", "snn")
+    assert "--coverage is for creinn-d and creinn, not for snn" in done.err

@@ -71,7 +71,9 @@ def test_classes_by_rule():
     assert s.classes("dominance").tolist() == [True, True, True]
     assert s.classes("maximality").tolist() == [True, True, True]
     assert s.classes("e-admissibility").tolist() == [True, True, False]
-    with pytest.raises(ValueError, match="one of 'dominance', 'maximality', 'e-admissibility'; found 'all'"):
+    with pytest.raises(
+        ValueError, match="one of 'dominance', 'maximality', 'e-admissibility', 'conformal'; found 'all'"
+    ):
         s.classes("all")
 
 

@@ -528,3 +528,33 @@ def test_numpy_numbers_are_taken(quick, wine):
     clf = quick(epochs=np.int64(1), **options).fit(pd.DataFrame(X), y)
     assert quick(epochs=1, distance=np.False_).fit(X, y).model_.is_interval
     assert clf.predict_proba(pd.DataFrame(X)).shape == (len(X), 3)
+
+
+# Sets with a guarantee.
+
+
+def test_calibrated_sets_hold_the_true_class_as_often_as_asked(quick, tmp_path):
+    rng = np.random.default_rng(0)
+    names = np.array(["ham", "eggs", "spam"])
+    codes = np.arange(600) % 3
+    X = rng.normal(size=(600, 4)) + 1.2 * np.eye(4)[codes]
+    X[::7, 0] = np.nan
+    clf = quick(epochs=15).fit(X[:200], names[codes[:200]])
+    with pytest.raises(ValueError, match="carry no calibration"):
+        clf.predict_set(X, coverage=0.9)
+    assert clf.calibrate(X[200:400], names[codes[200:400]], coverage=0.8) is clf
+    order = np.searchsorted(clf.classes_, names[codes])
+    for asked in (0.8, 0.95):
+        sets = clf.predict_set(X[400:], coverage=asked)
+        assert sets[np.arange(200), order[400:]].mean() == pytest.approx(asked, abs=0.08)
+    np.testing.assert_array_equal(clf.predict_set(X[400:], "conformal"), clf.predict_set(X[400:], coverage=0.8))
+    clf.save(tmp_path)
+    loaded = CreINNClassifier.load(tmp_path)
+    np.testing.assert_array_equal(loaded.predict_set(X, coverage=0.9), clf.predict_set(X, coverage=0.9))
+    clf.calibrate(X[200:400], np.eye(3)[order[200:400]] * 0.7 + 0.1)
+    assert clf.credal_set(X).widened().contains(np.eye(3)[order] * 0.7 + 0.1).double().mean() > 0.9
+    clf.calibrate(X[200:400], names[codes[200:400]], by=np.arange(200) % 2)
+    assert clf.predict_set(X, groups=np.arange(600) % 2).shape == (600, 3)
+    with pytest.raises(ValueError, match="The label 'toast' was not met in the fit"):
+        clf.calibrate(X[:2], ["ham", "toast"])
+    assert clf.fit(X[:200], codes[:200]).model_.calibration.conformal is None

@@ -3,6 +3,6 @@
 In: a network, inputs. Out: credal sets. Read in this order: ``base`` (what every classifier shares; ``predict`` runs
 its batches) with ``inputs`` (where these come from) and ``network`` (logits and features), ``creinn`` with ``head`` and
 ``temperature``; ``radius`` (how sets grow away from the data) with ``places``, ``distance``, ``fitting``, ``moments``
-and ``sample``; ``kept`` (compiled forms while weights stay); ``methods`` is the table of all methods and loads without
-torch.
+and ``sample``; ``calibration`` (sets with a guarantee); ``kept`` (compiled forms while weights stay); ``methods``, the
+table of all methods, which loads without torch.
 """

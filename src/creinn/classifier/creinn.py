@@ -15,7 +15,8 @@ from torch import Tensor
 
 from creinn import nn as inn
 from creinn.classifier import kept
-from creinn.classifier.base import Classifier, Inputs, Labelled, Missing, common_classes
+from creinn.classifier.base import Inputs, Labelled, Missing, common_classes
+from creinn.classifier.calibration import Calibrated
 from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.head import Mode, credal_set
 from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
@@ -43,7 +44,7 @@ Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
 
 
-class _Credal(Classifier):
+class _Credal(Calibrated):
     """What :class:`CreINN` and :class:`Ensemble` share."""
 
     prediction_type = CredalSet
@@ -218,7 +219,8 @@ class CreINN(_Credal):
         project_(self)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Forget temperature and distance: they belong to logits and features that are about to change."""
+        """Forget calibration, temperature and distance: they belong to a network that is about to change."""
+        self.calibration.forget()
         self.temperature.forget()
         if self.distance_radius is not None:
             self._add_distance()
@@ -282,6 +284,7 @@ class CreINN(_Credal):
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
         """Fit the temperature, if there is one, to held-out data; give these back, to be gone over again."""
         kept.forget(self.eval())
+        self.calibration.forget()
         if held_out is None or not self.temperature.is_on:
             return held_out
         held_out = list(held_out) if isinstance(held_out, Iterator) else held_out

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from creinn.cli.coverage import coverage_parts, coverage_record, coverage_text, gives_classes
 from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
 from creinn.cli.predict import ask, check_outputs
@@ -65,6 +66,8 @@ def evaluate(options: EvaluateOptions) -> int:
     }
     if sets is not None:
         record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
+    if sets is not None and gives_classes(prediction):
+        record["conformal"] = coverage_record(prediction, labels, model.class_names)
     if foreign.paths:
         outside, _ = ask(model, foreign, labelled=False)
         scores[foreign.source] = summary.uncertainties(outside)
@@ -76,6 +79,8 @@ def evaluate(options: EvaluateOptions) -> int:
             "auroc": {MEASURES[name]: result.auroc for name, result in found.items()},
             "auprc": {MEASURES[name]: result.auprc for name, result in found.items()},
         }
+        if "conformal" in record:
+            record["conformal"]["mean_size_ood"] = summary.set_size(outside, "conformal")
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record["provenance"] = {**provenance(command_line("evaluate", options)), "date": now}
     print(terminal_text(record))
@@ -96,7 +101,9 @@ def terminal_text(record: Record) -> str:
     said += _present(text, "probabilities")
     table = text_table(_uncertainty_rows(record), digits=4)
     areas = "\n".join(_present(text, "uncertainty", "auarc", "ood"))
-    return "\n\n".join([_heading(record), "\n".join(said), table, areas, _classes_text(record, text["recall"])])
+    guarantee = [coverage_text(record["conformal"], text)] if "conformal" in record else []
+    classes = _classes_text(record, text["recall"])
+    return "\n\n".join([_heading(record), "\n".join(said), *guarantee, table, areas, classes])
 
 
 def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
@@ -135,8 +142,10 @@ def _write_page(path: Path, record: Record, curves: Mapping[str, Any], scores: M
     histograms = report.score_histograms(by_measure, f"uncertainty ({record['unit']})")
     areas = [html_table(_uncertainty_rows(record), digits=4), *_present(text, "uncertainty", "auarc", "ood")]
     rejection = report.rejection_curves({record["model"]: by_name})
+    guarantee = coverage_parts(record["conformal"], text) if "conformal" in record else []
     sections = [
         report.Section("Numbers", [numbers, *_present(text, "probabilities")]),
+        *([report.Section("Sets with a guarantee", guarantee)] if guarantee else []),
         report.Section("Classes", [classes, text["confusion"], text["recall"]]),
         report.Section("Calibration", [report.reliability_chart(bins), text["calibration"]]),
         report.Section("Accuracy when the least certain are rejected", [rejection, text["rejection"]]),

@@ -73,6 +73,7 @@ class TrainOptions(DataOptions):
     milestones: tuple[int, ...] = ()
     class_weight: Literal["balanced", "none"] = "none"
     validation_fraction: float | None = None
+    coverage: float | None = None
     patience: int | None = None
     seed: int = 0
     checkpoints: Path | None = None
@@ -95,8 +96,9 @@ class PredictOptions(ModelOptions):
     """Predict a CSV or Parquet table, a pair of tables of bounds, or a folder of images with a trained model.
 
     The result has one row per input: the class, the probability of every class with its lower and upper bound, the
-    aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of classes that are not ruled out. Models that
-    are no CreINN have no bounds and no set.
+    aleatoric, epistemic and total uncertainty (AU, EU, TU), and the set of classes that are not ruled out; of a model
+    that was trained with coverage also conformal_set, which holds the true class that often on data like those it was
+    trained on. Models that are no CreINN have no bounds and no sets.
     """
 
     keep: tuple[str, ...] = ()

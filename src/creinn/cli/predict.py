@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 import yaml
 
+from creinn.cli.coverage import gives_classes
 from creinn.cli.options import ModelOptions, PredictOptions
 from creinn.cli.parsing import options_yaml
 from creinn.cli.sources import OPTIONS, Rows, check_paths, counting, read_model, stream_rows, takes_intervals
@@ -83,7 +84,8 @@ def prediction_table(
     """Predictions as columns, after those of ``names``, which say which row is which and are called otherwise.
 
     They are ``label``; ``probability_c``, of a credal set the intersection probability, and ``lower_c`` and ``upper_c``
-    for every class ``c``; ``AU``, ``EU``, ``TU``; and ``set``. Only credal sets have bounds and a set.
+    for every class ``c``; ``AU``, ``EU``, ``TU``; ``set``; and of a calibrated model ``conformal_set``, which may be
+    empty. Only credal sets have bounds and sets.
     """
     named = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": named[prediction.label.numpy()]}
@@ -93,9 +95,11 @@ def prediction_table(
     for k, name in enumerate(classes):
         columns |= {f"{bound}_{name}": values[:, k].numpy() for bound, values in bounds.items()}
     columns |= {short: getattr(prediction, name).numpy() for name, short in MEASURES.items()}
-    if is_credal:
-        found, rows = np.unique(prediction.classes(rule).numpy(), axis=0, return_inverse=True)
-        columns["set"] = np.array([BETWEEN.join(named[row]) for row in found], dtype=object)[rows.ravel()]
+    rules = {"set": rule} if is_credal else {}
+    rules |= {"conformal_set": "conformal"} if is_credal and gives_classes(prediction) else {}
+    for column, by in rules.items():
+        found, rows = np.unique(prediction.classes(by).numpy(), axis=0, return_inverse=True)
+        columns[column] = np.array([BETWEEN.join(named[row]) for row in found], dtype=object)[rows.ravel()]
     for name in names:
         if name in columns:
             raise ValueError(f"The column {name!r} cannot be kept: the predictions have a column of that name.")

@@ -19,6 +19,7 @@ from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
 from creinn.cli import sources
+from creinn.cli.coverage import calibrate, set_apart
 from creinn.cli.options import MethodName, TrainOptions
 from creinn.cli.parsing import options_yaml
 from creinn.cli.sources import Rows, parts, takes_intervals
@@ -40,7 +41,7 @@ PATIENCE = 10
 A_SIXTH = 1 / 6  # is held out
 FEWEST = 10  # on fewer rows accuracy says little, and when to stop would be chance
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
-ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_")
+ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_", "coverage")
 ONLY_NEW_TABLES = ("drop", "categorical", "max_categories", "max_classes", "hidden")
 ONLY_NEW_IMAGES = ("size", "channels", "network", "stem", "width")
 
@@ -72,6 +73,9 @@ def _train(options: TrainOptions) -> int:
         able = " or ".join(f"--method {name}" for name, known in METHODS.items() if known.takes_intervals)
         raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
     _say_what(data)
+    spare = None
+    if options.coverage is not None:
+        data, spare = set_apart(data, options.coverage, options.seed)
     kept, apart = divided(data, options.validation_fraction, options.seed, options.from_ is None)
     train_data, val_data = kept.to_fit(), None if apart is None else apart.to_fit()
     if apart is None:
@@ -105,6 +109,9 @@ def _train(options: TrainOptions) -> int:
         chosen = ["the epoch"] * keeps_best + ["the temperature"] * any(part.temperature.is_on for part in parts(model))
         chosen += ["the scale of the distance"] * scale
         _say_held_out(apart.predict(model).to("cpu"), apart.labels, chosen)
+    if spare is not None:
+        assert options.coverage is not None
+        calibrate(model, spare, options.coverage)
     save(model, options.out, data.classes, data.preprocessing)
     held_out = 0.0 if apart is None else options.validation_fraction or A_SIXTH
     used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from creinn.credal import entropy, probability
+from creinn.credal.conformal import Conformal
 from creinn.credal.decision import RULES
 from creinn.credal.entropy import Uncertain, Uncertainty, lower_entropy, upper_entropy
 from creinn.credal.probability import reachable
@@ -50,6 +51,7 @@ class CredalSet(Uncertain):
         bounds = probability.probability_intervals(torch.as_tensor(lower), torch.as_tensor(upper))
         self._lower, self._upper = reachable(*bounds, check=False)
         self._label: Tensor | None = None
+        self._conformal: Conformal | None = None
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
@@ -57,10 +59,10 @@ class CredalSet(Uncertain):
         return cls._wrap(*reachable(at_least_single(lower), at_least_single(upper), check=False))
 
     @classmethod
-    def _wrap(cls, lower: Any, upper: Any, label: Any = None) -> "CredalSet":
+    def _wrap(cls, lower: Any, upper: Any, label: Any = None, conformal: Conformal | None = None) -> "CredalSet":
         """From reachable bounds, or what torch puts in their place in trees; a label, if given, replaces theirs."""
         new = cls.__new__(cls)
-        new._lower, new._upper, new._label = lower, upper, label
+        new._lower, new._upper, new._label, new._conformal = lower, upper, label, conformal
         return new
 
     @classmethod
@@ -126,7 +128,8 @@ class CredalSet(Uncertain):
         if sets[0].lower.ndim < 2:
             raise ValueError("concatenate needs batches, found single sets. Add a batch axis: s[None].")
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
-        return cls._wrap(torch.cat(lower), torch.cat(upper), label)
+        conformal = sets[0]._conformal if all(s._conformal is not None for s in sets) else None
+        return cls._wrap(torch.cat(lower), torch.cat(upper), label, conformal)
 
     @property
     def lower(self) -> Tensor:
@@ -199,14 +202,49 @@ class CredalSet(Uncertain):
         """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
         return lower_entropy(self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap)
 
-    def classes(self, rule: str) -> Tensor:
+    def classes(self, rule: str, coverage: float | None = None, groups: Any = None) -> Tensor:
         """Classes not ruled out by ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
 
-        Raises a ValueError for another name; the rules are those of :mod:`creinn.credal.decision`.
+        The rules are those of :mod:`creinn.credal.decision`. Sets that a calibrated model predicts have another one,
+        ``"conformal"``: on data like those of the calibration they hold the true class with the probability asked for,
+        there or here as ``coverage``; see :mod:`creinn.credal.conformal`. On other data nothing is guaranteed. They may
+        be empty. ``groups`` (...) are those of the rows, if the calibration was by groups.
+
+        Raises:
+            ValueError: For another name; or for ``"conformal"``, if the model was not calibrated.
         """
+        if rule == "conformal":
+            return self._calibrated.classes(self.lower, self.upper, self.intersection, coverage, groups)
         if rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(map(repr, RULES))}; found {rule!r}.")
+            raise ValueError(f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}; found {rule!r}.")
+        if coverage is not None or groups is not None:
+            raise ValueError(f"coverage and groups are for the rule 'conformal', not for {rule!r}.")
         return RULES[rule](self.lower, self.upper)
+
+    def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
+        """Sets that hold the true distribution with the probability asked for, of a model calibrated by distributions.
+
+        Every bound moves outwards by the same; arguments and what is not guaranteed are as in :meth:`classes`.
+        """
+        return type(self)._wrap(*self._calibrated.widened(self.lower, self.upper, coverage, groups), self._label)
+
+    @property
+    def conformal(self) -> Conformal | None:
+        """The calibration of the model that has predicted these sets, if it is calibrated."""
+        return self._conformal
+
+    @property
+    def _calibrated(self) -> Conformal:
+        if self._conformal is None:
+            raise ValueError(
+                "These sets carry no calibration: call model.calibrate(x, y) with rows that the model has not seen, "
+                "then model.predict. Averages and envelopes of sets lose it."
+            )
+        return self._conformal
+
+    def with_conformal(self, conformal: Conformal | None) -> "CredalSet":
+        """The same sets, with a calibration."""
+        return type(self)._wrap(self.lower, self.upper, self._label, conformal)
 
     def vertices(self) -> Tensor:
         """All extreme points of one set, (vertices, K), in lexicographic order; widths of rounding count as 0.
@@ -261,15 +299,16 @@ class CredalSet(Uncertain):
         lower, upper = self.lower.to(*args, **kwargs), self.upper.to(*args, **kwargs)
         if lower.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"A credal set holds float32 or float64, it cannot be made {lower.dtype}.")
-        return type(self)._wrap(lower, upper, None if self._label is None else self._label.to(lower.device))
+        label = None if self._label is None else self._label.to(lower.device)
+        return type(self)._wrap(lower, upper, label, self._conformal)
 
     def detach(self) -> "CredalSet":
         """The same sets, cut from the autograd graph."""
-        return type(self)._wrap(self.lower.detach(), self.upper.detach(), self._label)
+        return type(self)._wrap(self.lower.detach(), self.upper.detach(), self._label, self._conformal)
 
     def with_label(self, label: Tensor) -> "CredalSet":
         """The same sets, for which another class is predicted."""
-        return type(self)._wrap(self.lower, self.upper, label)
+        return type(self)._wrap(self.lower, self.upper, label, self._conformal)
 
     def __len__(self) -> int:
         if self.lower.ndim == 1:
@@ -282,7 +321,7 @@ class CredalSet(Uncertain):
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
         bounds = self.lower[(*key, slice(None))], self.upper[(*key, slice(None))]
-        return type(self)._wrap(*bounds, None if self._label is None else self._label[key])
+        return type(self)._wrap(*bounds, None if self._label is None else self._label[key], self._conformal)
 
     def __repr__(self) -> str:
         if self.lower.ndim == 1 and self.num_classes <= 10:

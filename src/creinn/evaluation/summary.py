@@ -11,6 +11,7 @@ import numpy as np
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
+from creinn.evaluation.coverage import SetCoverage, set_coverage
 from creinn.evaluation.predictions import SetDecisions, brier, expected_calibration_error, log_loss, set_decisions
 from creinn.evaluation.uncertainty import AccuracyRejection, OODDetection, RelativeIncrease
 
@@ -64,6 +65,11 @@ def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
     """Coverage, size and accuracy of the sets of classes by a rule; ``None`` if they are no credal sets."""
     return set_decisions(prediction.classes(rule), labels) if isinstance(prediction, CredalSet) else None
+
+
+def coverage(prediction: CredalSet, labels: Any, asked: float | None = None) -> SetCoverage:
+    """How often conformal sets of a calibrated model hold the true class, for the coverage ``asked``, or its own."""
+    return set_coverage(prediction.classes("conformal", asked), labels)
 
 
 def set_size(prediction: Any, rule: str) -> float | None:

@@ -103,6 +103,7 @@ class Compiled(_Credal):
                 instead[id(member.network)] = folded
                 instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
         self.model: CreINN | Ensemble = copy.deepcopy(model, instead)
+        self.calibration = self.model.calibration
         for member in self.model.modules():
             if isinstance(member, CreINN):
                 member.gives_logits = True  # what is folded cannot be looked at as a network

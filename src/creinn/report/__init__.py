@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from creinn.report.tables import Spread, html_table, markdown_table, text_table, with_published
 
 if TYPE_CHECKING:
-    from creinn.report.figures import coarsen, confusion_map, heat_map, increase_chart, rejection_curves
+    from creinn.report.figures import coarsen, confusion_map, coverage_chart, heat_map, increase_chart, rejection_curves
     from creinn.report.figures import reliability_chart, score_histograms, simplex, training_curves
     from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
 
 __all__ = [  # noqa: RUF022 (in the order of the files)
     "Spread", "html_table", "markdown_table", "text_table", "with_published",
     "Section", "Side", "image_grid", "interval_bars", "write_page",
-    "confusion_map", "heat_map", "increase_chart", "rejection_curves", "reliability_chart", "score_histograms",
-    "training_curves", "coarsen", "simplex",
+    "confusion_map", "coverage_chart", "heat_map", "increase_chart", "rejection_curves", "reliability_chart",
+    "score_histograms", "training_curves", "coarsen", "simplex",
 ]  # fmt: skip
 
 

@@ -160,6 +160,28 @@ def reliability_chart(found: Reliability) -> Side:
     return Side([right, share])
 
 
+def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
+    """Coverage found against coverage asked for, with its binomial interval; and the mean size of the sets.
+
+    Each point of the curve has ``asked``, ``coverage``, ``low``, ``high`` and ``mean_size``.
+
+    Raises:
+        ValueError: If there are no points.
+    """
+    require(curve, "the curve")
+    asked, found, low, high, size = (
+        np.array([point[name] for point in curve]) for name in ("asked", "coverage", "low", "high", "mean_size")
+    )
+    x_axis = {"title_text": "coverage asked for", "tickformat": ".0%"}
+    right = figure("coverage found", xaxis=x_axis, yaxis={"tickformat": ".0%"})
+    whiskers = {"array": high - found, "arrayminus": found - low, "symmetric": False, "thickness": 1, "color": FAINT}
+    right.add_trace(_line("found", asked, found, color(0), "found %{y:.4f}", error_y=whiskers))
+    right.add_trace(_explanation("dashed: as asked for", [asked.min(), 1.0]))
+    sizes = figure("mean size of the sets", xaxis=x_axis, yaxis={"rangemode": "tozero"})
+    sizes.add_trace(_line("classes", asked, size, color(1), "%{y:.3f} classes"))
+    return Side([right, sizes])
+
+
 def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius") -> Figure:
     """A matrix in colours, for example the radii of a linear layer ``(outputs, inputs)``; the first row is on top.
 

@@ -33,7 +33,7 @@ from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 from creinn.training.start import derived_seed
 
-Rule = Literal["dominance", "maximality", "e-admissibility"]
+Rule = Literal["dominance", "maximality", "e-admissibility", "conformal"]
 FEWEST = 60  # rows, of which "auto" holds some out: of fewer they say little
 FEW = 1000  # rows that are worth being learnt from once more, together with those held out
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -187,9 +187,32 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         prediction = self.credal_set(X)
         return torch.stack((prediction.lower, prediction.upper), -1).numpy()
 
-    def predict_set(self, X: Any, rule: Rule = "maximality") -> Array:
-        """Whether each class is not ruled out, boolean ``(n, K)``; see :meth:`creinn.CredalSet.classes`."""
-        return self.credal_set(X).classes(rule).numpy()
+    def predict_set(
+        self, X: Any, rule: Rule = "maximality", coverage: float | None = None, groups: Any = None
+    ) -> Array:
+        """Whether each class is not ruled out, boolean ``(n, K)``; see :meth:`creinn.CredalSet.classes`.
+
+        With ``coverage``, or by the rule ``"conformal"``, sets hold the true class so often, if :meth:`calibrate` was
+        called before, on data like those of the calibration; ``groups`` if it was by groups.
+        """
+        rule = rule if coverage is None and groups is None else "conformal"
+        return self.credal_set(X).classes(rule, coverage, groups).numpy()
+
+    def calibrate(
+        self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, score: str = "upper", random: bool = False
+    ) -> "CreINNClassifier":
+        """Give the sets of classes a guarantee, by rows that the estimator was not fitted on.
+
+        Labels ``y`` are those of ``classes_``, or distributions ``(n, K)`` over them; all else is as in
+        :meth:`creinn.CreINN.calibrate`. Raises a ValueError for too few rows, or a label that the fit has not met.
+        """
+        labels = np.asarray(y)
+        if labels.ndim == 1:
+            if not (known := np.isin(labels, self.classes_)).all():
+                raise ValueError(f"The label {labels[~known].tolist()[0]!r} was not met in the fit.")
+            labels = np.searchsorted(self.classes_, labels)
+        self.model_.calibration.fit(self.credal_set(X), labels, coverage, by, score, random)
+        return self
 
     def uncertainty(self, X: Any) -> dict[str, Array]:
         """Uncertainties ``(n,)`` by name: ``total``, ``aleatoric`` and ``epistemic``."""

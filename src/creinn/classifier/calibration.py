@@ -1,0 +1,224 @@
+"""Conformal calibration of a credal model: rows that it has not seen in, sets with a guarantee in what it predicts.
+
+The mathematics is in :mod:`creinn.credal.conformal`; here is what a model keeps of it, saved with its weights.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.classifier.base import Classifier, Inputs, Missing
+from creinn.classifier.inputs import as_classes, labelled_batches, take
+from creinn.credal.conformal import (
+    DISTRIBUTION,
+    SCORES,
+    By,
+    Conformal,
+    check_coverage,
+    check_groups,
+    conformal_rank,
+    distribution_score,
+    rows_needed,
+)
+from creinn.credal.credal_set import CredalSet
+from creinn.numerics import first_index
+
+_SCORES = (*SCORES, DISTRIBUTION)
+_BY: tuple[By | None, ...] = (None, "class", "groups")
+_UNIT = 10**9  # coverage is kept as a whole number of these parts
+_SUM_TOLERANCE = 1e-3  # of distributions: votes are divided, and rounded
+
+
+class Calibration(torch.nn.Module):
+    """What a model keeps: empty until :meth:`fit`. Whole numbers only, so that a cast of the model leaves it alone."""
+
+    bits: Tensor  # (n,): scores in float64, taken as int64
+    groups: Tensor  # (n,)
+    setting: Tensor  # (4,): coverage, number of the score, of what it is by, and whether to draw
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("bits", "groups", "setting"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.long))
+
+    @property
+    def conformal(self) -> Conformal | None:
+        """For the sets that the model predicts; ``None`` if it is not calibrated."""
+        if not len(self.setting):
+            return None
+        coverage, score, by, random = self.setting.tolist()
+        scores = self.bits.cpu().view(torch.float64)
+        return Conformal(scores, self.groups.cpu(), _SCORES[score], _BY[by], coverage / _UNIT, bool(random))
+
+    def forget(self) -> None:
+        """Be empty again: predictions are about to change."""
+        for name in ("bits", "groups", "setting"):
+            setattr(self, name, getattr(self, name).new_empty(0))
+
+    @torch.no_grad()
+    def fit(
+        self,
+        prediction: CredalSet,
+        labels: Any,
+        coverage: float = 0.95,
+        by: Any = None,
+        score: str = "upper",
+        random: bool = False,
+    ) -> None:
+        """Take the scores of predictions, of rows that the model has not seen; see :meth:`Calibrated.calibrate`."""
+        labels = torch.as_tensor(labels)
+        if labels.is_floating_point():
+            found = distribution_score(prediction.lower, prediction.upper, _as_distributions(labels, prediction))
+            score = DISTRIBUTION
+        else:
+            if score not in SCORES:
+                raise ValueError(f"score must be one of {', '.join(map(repr, SCORES))}; found {score!r}.")
+            labels = as_classes(labels, prediction.num_classes, "the calibration data", len(prediction))
+            part = torch.rand(len(prediction), 1, device=prediction.lower.device) if random else 1.0
+            of_classes = SCORES[score](prediction.lower, prediction.upper, prediction.intersection, part)
+            found = of_classes.gather(1, labels.to(of_classes.device).unsqueeze(1)).squeeze(1)
+        groups = _as_groups(by, labels, score)
+        check_enough(groups, check_coverage(coverage), by is not None)
+        kind = _BY.index("class" if isinstance(by, str) else None if by is None else "groups")
+        device = self.setting.device
+        self.bits = found.cpu().double().view(torch.long).to(device)
+        self.groups = groups.to(device)
+        self.setting = torch.tensor([round(coverage * _UNIT), _SCORES.index(score), kind, int(random)], device=device)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in ("bits", "groups", "setting"):  # models of before there was one have none of them
+            values = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))
+            setattr(self, name, torch.empty_like(values, device=self.setting.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class Calibrated(Classifier):
+    """A classifier whose credal sets carry its calibration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calibration = Calibration()
+
+    def calibrate(
+        self,
+        x: Inputs | Iterable[Any],
+        y: Any = None,
+        coverage: float = 0.95,
+        by: Any = None,
+        score: str = "upper",
+        random: bool = False,
+        temperature: bool = False,
+        batch_size: int = 256,
+        missing: Missing = "refuse",
+    ) -> Any:
+        """Give the sets that the model predicts from now on a rule ``s.classes("conformal")`` with a guarantee.
+
+        On data like the calibration rows the set holds the true class with probability ``coverage`` at least (split
+        conformal prediction, see :mod:`creinn.credal.conformal`). **Under shift there is no guarantee**: sets of a
+        CreINN-D still grow far from the training data, but nobody says by how much they should. Training forgets it.
+
+        Args:
+            x: Inputs that nothing was trained on and nothing chosen by; or a Dataset or DataLoader of pairs.
+            y: Their classes ``(N,)``; ``None`` if ``x`` gives them. Distributions ``(N, K)``, as of several annotators,
+                make ``s.widened()``, credal sets that hold the true distribution with that probability.
+            coverage: Share of sets that shall hold the truth; ``classes("conformal", coverage=...)`` asks for another.
+            by: ``"class"``: so often in each class; or the number of each row's group ``(N,)``, from 0 on: in each
+                group, which ``s.classes("conformal", groups=...)`` must then be told. A group of too few rows gets all
+                classes, and a warning.
+            score: ``"upper"`` or ``"dominance"``, of the intervals; ``"lac"``, ``"aps"`` or ``"raps"``, of the
+                intersection probability.
+            random: Whether chance decides on ties, so that coverage is not more than asked for.
+            temperature: Whether to find that anew, by one half of the rows, of tensors; the other half calibrates.
+            batch_size: Rows that are predicted at once, unless they come in batches.
+            missing: As in :meth:`predict`.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: If there are too few rows for the coverage, or an argument is not as it must be.
+            TypeError: If data are of another kind.
+
+        Example:
+            >>> from creinn import CreINN, models
+            >>> _ = torch.manual_seed(0)
+            >>> x, y = torch.randn(300, 2), torch.arange(300) % 3
+            >>> model = CreINN(models.mlp(2, 3)).eval().calibrate(x, y, coverage=0.9)
+            >>> model.predict(x).classes("conformal").double()[torch.arange(300), y].mean().item() >= 0.9
+            True
+        """
+        if temperature:
+            x, y, by = self._warmed(x, y, by, batch_size)
+        labels: list[Tensor] = []
+
+        def inputs() -> Iterator[tuple[Inputs]]:
+            for batch, found in labelled_batches(x if y is None else (x, y), batch_size, "the calibration data"):
+                labels.append(torch.as_tensor(found))
+                yield (batch,)
+
+        prediction: Any = self.predict(inputs(), batch_size, missing)
+        self.calibration.fit(prediction, torch.cat(labels), coverage, by, score, random)
+        return self
+
+    def _warmed(self, x: Any, y: Any, by: Any, batch_size: int) -> tuple[Any, Any, Any]:
+        """Fit temperatures by half of the rows; the others."""
+        if y is None or torch.as_tensor(y).is_floating_point():
+            raise TypeError("temperature=True needs inputs and classes as tensors, calibrate(x, y, temperature=True).")
+        y = torch.as_tensor(y)
+        first, rest = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).tensor_split(2)
+        for part in getattr(self, "members", [self]):
+            part.temperature.is_on = True
+            part._fit_temperature((take(x, first), y[first]), batch_size)
+        is_grouped = by is not None and not isinstance(by, str)
+        return take(x, rest), y[rest], torch.as_tensor(by)[rest] if is_grouped else by
+
+    def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
+        prediction: Any = super()._predict_batch(batch, missing, first)
+        return prediction.with_conformal(self.calibration.conformal)
+
+
+def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
+    """Refuse too few rows for a coverage; warn of groups, or classes, that have too few."""
+    needed = rows_needed(coverage)
+    if not has_groups and conformal_rank(len(groups), coverage) > len(groups):
+        raise ValueError(
+            f"A coverage of {coverage:g} needs at least {needed} calibration rows, but there are {len(groups)}. Give "
+            "more, or ask for less."
+        )
+    counts = torch.bincount(groups).tolist() if has_groups else []
+    if few := [group for group, count in enumerate(counts) if conformal_rank(count, coverage) > count]:
+        shown = ", ".join(f"{group} ({counts[group]})" for group in few[:10]) + (", ..." if len(few) > 10 else "")
+        warnings.warn(
+            f"A coverage of {coverage:g} needs at least {needed} calibration rows in each group, so that these, with "
+            f"their numbers of rows, get all classes: {shown}.",
+            stacklevel=4,
+        )
+
+
+def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
+    rows = len(labels)
+    if by is None:
+        return torch.zeros(rows, dtype=torch.long)
+    if not isinstance(by, str):
+        return check_groups(by, torch.Size([rows]))
+    if by != "class":
+        raise ValueError(f"by must be 'class', or the number of each row's group, found {by!r}.")
+    if score == DISTRIBUTION:
+        raise ValueError("by='class' needs classes, but the labels are distributions.")
+    return labels.cpu().long()
+
+
+def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
+    if labels.shape != prediction.shape:
+        found = f"{tuple(labels.shape)}, where {tuple(prediction.shape)} were predicted"
+        raise ValueError(f"Labels are classes (N,), or distributions (N, K), but have shape {found}.")
+    bad = ~((labels >= 0).all(1) & ((labels.sum(1) - 1).abs() <= _SUM_TOLERANCE))
+    if bool(bad.any()):
+        (row,) = first_index(bad)
+        raise ValueError(
+            f"The label of row {row} is no distribution: {labels[row].tolist()}. Divide votes by their sum."
+        )
+    return labels.to(prediction.lower)

@@ -1,0 +1,105 @@
+"""Sets of classes with a guarantee, as commands have them: rows set apart in training, and how often they hold after.
+
+``creinn train --coverage`` sets rows apart and calibrates by them; ``creinn evaluate`` asks how often sets hold the
+true class, in a part of its record, and shows that.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from creinn.cli.sources import Rows
+from creinn.credal.conformal import DISTRIBUTION, check_coverage, rows_needed
+from creinn.credal.credal_set import CredalSet
+from creinn.data.numerals import counted
+from creinn.evaluation import summary
+from creinn.evaluation.coverage import LEVELS
+from creinn.report.tables import html_table, text_table
+
+Record = dict[str, Any]
+
+SHARE = 1 / 6  # of the rows, to calibrate by
+
+
+def set_apart(data: Rows, coverage: float, seed: int) -> tuple[Rows, Rows]:
+    """Rows for all else, and a sixth of all, drawn at random, for the calibration alone; refuses too few.
+
+    How columns become numbers was learnt from all of them, without labels.
+    """
+    assert data.labels is not None
+    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
+    count = round(len(order) * SHARE)
+    if count < (needed := rows_needed(check_coverage(coverage))):
+        raise ValueError(
+            f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a sixth of "
+            f"{counted(len(order), 'row')} is {count}. Give more data, or ask for less."
+        )
+    return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
+
+
+def calibrate(model: Any, rows: Rows, coverage: float) -> None:
+    """Calibrate by rows that were set apart, and say what sets of classes they get."""
+    prediction = rows.predict(model).to("cpu")
+    model.calibration.fit(prediction, rows.labels, coverage)
+    sets = prediction.with_conformal(model.calibration.conformal).classes("conformal")
+    size = float(sets.sum(1).double().mean())
+    rows_said = counted(len(sets), "row")
+    print(f"calibrated by {rows_said}, for a coverage of {coverage:g}: sets have {size:.2f} classes there")
+    print("note: the coverage is guaranteed on data like these, not on others")
+
+
+def gives_classes(prediction: CredalSet) -> bool:
+    """Whether a calibration, if there is one, gives sets of classes and asks for no groups."""
+    found = prediction.conformal
+    return found is not None and found.score != DISTRIBUTION and found.by != "groups"
+
+
+def coverage_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
+    """How often conformal sets hold the true class: as asked for in training, in parts, and for other coverages."""
+    conformal = prediction.conformal
+    assert conformal is not None
+    found = summary.coverage(prediction, labels)
+    levels = sorted({*LEVELS, conformal.coverage})
+    curve = [(asked, summary.coverage(prediction, labels, asked)) for asked in levels]
+    return {
+        "asked": conformal.coverage,
+        "score": conformal.score,
+        "by": conformal.by,
+        "calibration_rows": len(conformal.scores),
+        **found.all._asdict(),
+        "mean_size": found.size,
+        "empty": found.empty,
+        "full": found.full,
+        "by_size": {str(size): share._asdict() for size, share in found.by_size.items()},
+        "by_class": {classes[number]: share._asdict() for number, share in found.by_class.items()},
+        "curve": [{"asked": asked, **of.all._asdict(), "mean_size": of.size} for asked, of in curve],
+    }
+
+
+def coverage_text(record: Record, text: Mapping[str, str]) -> str:
+    """The record as lines of text."""
+    return "\n".join((text["conformal"], text_table(_rows(record), digits=4), text["conformal_shift"]))
+
+
+def coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
+    """The record as parts of a page: a picture, and tables of the coverages asked for, of sizes and of classes."""
+    from creinn.report.figures import coverage_chart
+
+    parts = {name: _shares(record[f"by_{name}"], name) for name in ("size", "class")}
+    tables = [html_table(rows, digits=4) for rows in (_rows(record), *parts.values())]
+    return [text["conformal"], coverage_chart(record["curve"]), *tables, text["conformal_shift"]]
+
+
+def _rows(record: Record) -> list[Record]:
+    """A row per coverage asked for."""
+    names = {"asked": "asked", "found": "coverage", "from": "low", "to": "high", "set size": "mean_size"}
+    return [{name: row[key] for name, key in names.items()} for row in record["curve"]]
+
+
+def _shares(shares: Mapping[str, Record], name: str) -> list[Record]:
+    """A row per size of sets, or per class."""
+    return [
+        {name: key, "rows": share["rows"], "coverage": share["coverage"], "from": share["low"], "to": share["high"]}
+        for key, share in shares.items()
+    ]

@@ -1,0 +1,190 @@
+"""Calibration of a model: any form of data, what it keeps, saves and forgets, and what it refuses."""
+
+import warnings
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
+from creinn import compile as compiled
+from creinn.credal.conformal import SCORES, conformal_rank
+from distance_cases import blobs, ordinary
+
+
+@pytest.fixture(scope="module")
+def trained():
+    model = ordinary()
+    fit(model, blobs(), None, TrainConfig(epochs=20, progress=False))
+    return model.eval()
+
+
+@pytest.fixture
+def model(trained, tmp_path):
+    trained.save(tmp_path / "fresh")
+    return load(tmp_path / "fresh")
+
+
+def coverage(model, x, y, **options):
+    sets = model.predict(x).classes("conformal", **options)
+    return sets[torch.arange(len(y)), y].double().mean().item()
+
+
+@pytest.mark.parametrize("score", list(SCORES))
+def test_the_calibration_rows_are_covered_as_ranked(model, score):
+    x, y = blobs(200, seed=5)
+    assert model.calibrate(x, y, coverage=0.9, score=score) is model
+    for asked, found in ((0.9, coverage(model, x, y)), (0.6, coverage(model, x, y, coverage=0.6))):
+        exact = conformal_rank(200, asked) / 200
+        assert found >= exact - 1e-9
+        assert found == pytest.approx(exact, abs=0.011) or score in ("aps", "raps")  # sums of 1 are ties
+
+
+@pytest.mark.parametrize("form", ["loader", "dataset", "iterator", "arrays"])
+def test_data_of_any_form(model, form):
+    x, y = blobs(200, seed=5)
+    expected = model.calibrate(x, y).calibration.conformal.scores
+    data = TensorDataset(x, y)
+    loader = DataLoader(data, 32)
+    given = {"loader": (loader,), "dataset": (data,), "iterator": (iter(loader),), "arrays": (x.numpy(), y.numpy())}
+    found = model.calibrate(*given[form]).calibration.conformal.scores
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_new_rows_are_covered_on_average():
+    found = []
+    for seed in range(8):
+        model = ordinary(seed=seed)
+        fit(model, blobs(150, seed=seed), None, TrainConfig(epochs=5, progress=False))
+        model.calibrate(*blobs(200, seed=100 + seed), coverage=0.9)
+        found.append(coverage(model, *blobs(400, seed=200 + seed)))
+    assert sum(found) / 8 == pytest.approx(0.9, abs=0.03)
+
+
+def test_each_class_is_covered(model):
+    x, y = blobs(1800, seed=5)
+    y = torch.where((torch.arange(1800) % 18 == 0) & (y == 0), 2, y)  # a part of one class looks like another
+    for by, holds in ((None, False), ("class", True)):
+        model.calibrate(x[:900], y[:900], coverage=0.95, by=by)
+        sets = model.predict(x[900:]).classes("conformal")
+        covered = sets[torch.arange(900), y[900:]].double()
+        assert (min(covered[y[900:] == k].mean() for k in range(3)) > 0.92) == holds
+
+
+def test_groups(model):
+    x, y = blobs(300, seed=5)
+    groups = torch.arange(300) % 2
+    y = torch.where(groups == 1, (y + 1) % 3, y)  # every label of the second group is wrong
+    model.calibrate(x, y, coverage=0.9, by=groups)
+    size = model.predict(x).classes("conformal", groups=groups).sum(1).double()
+    assert size[groups == 1].mean() > size[groups == 0].mean() + 0.5
+
+
+def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
+    x, y = blobs(60, seed=5)
+    with pytest.raises(ValueError, match=r"coverage of 0\.99 needs at least 99 calibration rows, but there are 60"):
+        model.calibrate(x, y, coverage=0.99)
+    assert model.calibration.conformal is None
+    rare = torch.where(torch.arange(60) < 5, 2, y % 2)
+    with pytest.warns(UserWarning, match=r"at least 9 calibration rows in each group, so that these.*: 2 \(5\)\."):
+        model.calibrate(x, rare, coverage=0.9, by="class")
+    assert model.predict(x).classes("conformal")[:, 2].all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coverage": 1.5}, r"above 0 and below 1, got 1\.5"),
+        ({"by": "label"}, "by must be 'class', or the number of each row's group, found 'label'"),
+        ({"score": "margin"}, "score must be one of 'upper', 'dominance', 'lac', 'aps', 'raps'; found 'margin'"),
+        ({"by": [0, 1]}, r"of shape \(60,\), one for each row"),
+        ({"y": torch.zeros(60, 2)}, r"have shape \(60, 2\), where \(60, 3\) were predicted"),
+        ({"y": torch.full((60, 3), 0.5)}, r"row 0 is no distribution: \[0\.5, 0\.5, 0\.5\]\. Divide votes"),
+        ({"y": torch.full((60, 3), 1 / 3), "by": "class"}, "by='class' needs classes"),
+        ({"y": torch.full((60,), 7)}, "lie in 0 .. 2 for 3 classes, but target 0 is 7"),
+    ],
+)
+def test_refusals(model, options, message):
+    x, y = blobs(60, seed=5)
+    with pytest.raises(ValueError, match=message):
+        model.calibrate(x, **{"y": y, **options})
+
+
+def test_distributions_as_labels(model):
+    x, _ = blobs(400, seed=6)
+    torch.manual_seed(1)
+    truth = model.predict(x).intersection * 0.7 + 0.1
+    votes = torch.distributions.Multinomial(5, truth).sample().double() / 5
+    model.calibrate(DataLoader(TensorDataset(x[:200], votes[:200]), 50), coverage=0.9)
+    prediction = model.predict(x[200:])
+    wide = prediction.widened()
+    inside = wide.contains(votes[200:]).double().mean().item()
+    assert inside == pytest.approx(0.9, abs=0.08)
+    assert prediction.contains(votes[200:]).double().mean() < 0.5
+    assert wide.width.mean() > prediction.width.mean()
+
+
+@pytest.mark.parametrize("by", [None, "class"])
+def test_saved_loaded_cast_and_compiled(model, by, tmp_path):
+    x, y = blobs(200, seed=5)
+    model.calibrate(x, y, coverage=0.9, by=by, score="lac", random=True)
+    model.save(tmp_path / "m")
+    expected = model.calibration.conformal
+    for other in (load(tmp_path / "m"), compiled(model, x), load(tmp_path / "m").double(), model.to(torch.bfloat16)):
+        found = other.calibration.conformal
+        assert torch.equal(found.scores, expected.scores)
+        assert torch.equal(found.groups, expected.groups)
+        settings = (found.score, found.by, found.coverage, found.random)
+        assert settings == ("lac", by, 0.9, True)
+    assert torch.equal(compiled(load(tmp_path / "m"), x).predict(x).conformal.scores, expected.scores)
+
+
+def test_weights_of_before_there_was_one_are_loaded(model):
+    x, y = blobs(200, seed=5)
+    state = {name: value for name, value in model.state_dict().items() if "calibration" not in name}
+    model.calibrate(x, y)
+    model.load_state_dict(state)
+    assert model.calibration.conformal is None
+
+
+def test_ensembles_and_interval_networks():
+    x, y = blobs(200, seed=5)
+    torch.manual_seed(0)
+    members = [CreINN(models.mlp(4, 3, hidden=(8,))).eval() for _ in range(2)]
+    ensemble = Ensemble(members).calibrate(x, y, coverage=0.8)
+    assert coverage(ensemble, x, y) == pytest.approx(0.805, abs=0.01)
+    assert members[0].predict(x).conformal is None
+
+
+def test_training_and_a_new_distance_forget_it(model):
+    x, y = blobs(200, seed=5)
+    model.calibrate(x, y)
+    model.fit_distance(*blobs())
+    assert model.calibration.conformal is None
+    model.calibrate(x, y)
+    fit(model, blobs(), None, TrainConfig(epochs=1, progress=False))
+    assert model.predict(x).conformal is None
+
+
+def test_the_temperature_is_found_anew_only_if_asked(model):
+    x, y = blobs(200, seed=5)
+    before = float(model.temperature.value)
+    model.calibrate(x, y)
+    assert float(model.temperature.value) == before
+    model.calibrate(x, y, temperature=True, by=torch.arange(200) % 2)
+    assert float(model.temperature.value) != before
+    assert len(model.calibration.conformal.scores) == 100
+    with pytest.raises(TypeError, match="temperature=True needs inputs and classes as tensors"):
+        model.calibrate(DataLoader(TensorDataset(x, y), 50), temperature=True)
+
+
+def test_predictions_are_as_before(model):
+    x, y = blobs(200, seed=5)
+    before = model.predict(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.calibrate(x, y)
+    torch.testing.assert_close(model.predict(x).lower, before.lower)
+    assert model.predict(x[:1] * torch.nan, missing="vacuous").classes("conformal").all()
+    far = model.predict(50 * x).classes("conformal").double().sum(1).mean()
+    assert far > 2.9 > model.predict(x).classes("conformal").double().sum(1).mean()  # no guarantee there, but they grow
