@@ -1,8 +1,8 @@
 """Networks that people would use: EfficientNet-Lite0 fine-tuned on CIFAR-10, five times, and what becomes of them.
 
 Each network sees 45,000 images once (96 px, flips), as in ordinary transfer learning; 5,000 are held out. One of them
-with a distance is a CreINN-D, five make Deep Ensembles, their credal wrapper and CreINN-D ×5. Features are kept on disk.
-Every step goes on where it was stopped.
+with a distance is a CreINN-D, five make Deep Ensembles, their credal wrapper and CreINN-D ×5. Features are kept on
+disk; every step goes on where it was stopped.
 
     pip install "creinn[pretrained]"
     python -m benchmarks.finetuned --data DIR [--work DIR] [--members 5]
