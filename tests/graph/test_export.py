@@ -52,8 +52,12 @@ def wine_model() -> CreINN:
     return model
 
 
+def calibrated_model() -> CreINN:
+    return interval_model().calibrate(inputs(300), torch.arange(300) % 3, coverage=0.6, score="raps")
+
+
 MODELS = {
-    "CreINN": interval_model,
+    "CreINN": calibrated_model,
     "CreINN-D": wine_model,
     "ensemble": lambda: Ensemble([interval_model(1, "sound", radius=0.05), distance_model(1)], combine="envelope"),
 }
@@ -100,17 +104,20 @@ def assert_same(found: dict[str, torch.Tensor], expected: CredalSet) -> None:
     clear = (expected.lower.amax(1, keepdim=True) - expected.upper).abs() > CLOSE
     assert clear.float().mean() > 0.3
     assert torch.equal(found["classes"][clear], expected.classes("dominance")[clear])
+    if "conformal" in found:
+        assert (found["conformal"] != expected.classes("conformal")).float().mean() < 0.01  # scores near the quantile
 
 
 @torch.no_grad()
 def test_onnxruntime_gives_what_torch_gives(exported):
     model, session, x = exported
-    expected = model(x)
+    expected = model(x).with_conformal(model.calibration.conformal)
     width = expected.width.amax(1)
     assert width.max() > 0.5 > 0.2 > width.min()  # sets of every kind
     assert 1.0 < expected.classes("dominance").float().sum(1).mean() < model.num_classes
     found = run(session, x)
-    assert list(found) == ["lower", "upper", "probabilities", "label", "TU", "AU", "EU", "classes"]
+    names = ["lower", "upper", "probabilities", "label", "TU", "AU", "EU", "classes"]
+    assert list(found) == names + ["conformal"] * (model.calibration.conformal is not None)
     assert_same(found, expected)
 
 
@@ -118,7 +125,7 @@ def test_onnxruntime_gives_what_torch_gives(exported):
 def test_the_number_of_rows_is_free(exported):
     model, session, x = exported
     for rows in (1, 7):
-        assert_same(run(session, x[:rows]), model(x[:rows]))
+        assert_same(run(session, x[:rows]), model.predict(x[:rows]))
     assert [*session.get_inputs()[0].shape] == ["rows", x.shape[1]]
 
 
@@ -163,6 +170,32 @@ def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
     model = Ensemble([interval_model(logits, mode, seed) for seed, mode in enumerate(modes)]).to(dtype)
     x = inputs(50).to(dtype)
     assert_same(reload(model, tmp_path / "model.pt2")(x), model(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("score", "by"), [("upper", "class"), ("distribution", None)])
+def test_calibrations_are_in_the_graph(tmp_path, score, by):
+    model, x, y = interval_model(), inputs(300), torch.arange(300) % 3
+    if score == "distribution":
+        model.calibrate(x, torch.nn.functional.one_hot(y).float() * 0.7 + 0.1, coverage=0.6)
+    else:
+        model.calibrate(x, y, coverage=0.6, by=by, score=score)
+    found, expected = reload(model, tmp_path / "model.pt2")(x), model.predict(x)
+    if score == "distribution":
+        torch.testing.assert_close(found["widened_upper"], expected.widened().upper, atol=CLOSE, rtol=0)
+        torch.testing.assert_close(found["widened_lower"], expected.widened().lower, atol=CLOSE, rtol=0)
+        assert (found["widened_upper"] - found["upper"]).max() > 0.05
+    else:
+        assert 0.5 < found["conformal"].float().sum(1).mean() < 3
+        assert (found["conformal"] != expected.classes("conformal")).float().mean() < 0.01
+
+
+def test_calibrations_that_draw_or_have_groups_are_left_out():
+    x, y = inputs(300), torch.arange(300) % 3
+    for options, said in (({"random": True}, "it draws"), ({"by": torch.arange(300) % 2}, "by groups")):
+        model = interval_model().calibrate(x, y, coverage=0.6, **options)
+        with pytest.warns(UserWarning, match=said):
+            assert exporting._kept_calibration(model) is None
 
 
 @torch.no_grad()

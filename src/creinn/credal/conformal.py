@@ -61,15 +61,17 @@ def aps_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: T
         >>> aps_score(p, p, p), aps_score(p, p, p, 0.0)
         (tensor([0.5000, 1.0000, 0.8750]), tensor([0.0000, 0.8750, 0.5000]))
     """
-    ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    ordered, order = probabilities.topk(probabilities.shape[-1], -1)  # which ONNX has, unlike a stable sort
     before = F.pad(ordered.cumsum(-1)[..., :-1], (1, 0))
-    return (before + part * ordered).gather(-1, order.argsort(-1))
+    return torch.empty_like(ordered).scatter(-1, order, before + part * ordered)
 
 
 def raps_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
     """:func:`aps_score`, and :data:`PENALTY` for each class beyond :data:`FREE` (Angelopoulos et al., 2021)."""
-    rank = probabilities.sort(dim=-1, descending=True, stable=True).indices.argsort(-1) + 1
-    return aps_score(lower, upper, probabilities, part) + PENALTY * (rank - FREE).clamp_min(0)
+    order = probabilities.topk(probabilities.shape[-1], -1).indices
+    paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(0).to(probabilities)
+    penalty = torch.empty_like(probabilities).scatter(-1, order, paid.expand_as(order))
+    return aps_score(lower, upper, probabilities, part) + penalty
 
 
 SCORES: dict[str, Callable[..., Tensor]] = {
@@ -160,8 +162,7 @@ class Conformal:
         """
         if self.score != DISTRIBUTION:
             raise ValueError("The calibration was by classes, not by distributions: ask for s.classes('conformal').")
-        margin = self._of_rows(coverage, groups, lower.shape)[0].clamp_min(0).to(lower)
-        return reachable((lower - margin).clamp_min(0), (upper + margin).clamp_max(1), check=False)
+        return widen(lower, upper, self._of_rows(coverage, groups, lower.shape)[0])
 
     @property
     def _draws_part(self) -> bool:
@@ -177,6 +178,12 @@ class Conformal:
         found = self.quantiles(coverage, max(int(groups.max()), int(self.groups.max())) + 1)
         quantile, share = (part[groups].unsqueeze(-1) for part in found)
         return quantile, share
+
+
+def widen(lower: PerClass, upper: PerClass, margin: Tensor) -> tuple[PerClass, PerClass]:
+    """Reachable bounds, each moved outwards by a margin, if that is positive."""
+    margin = margin.clamp_min(0).to(lower)
+    return reachable((lower - margin).clamp_min(0), (upper + margin).clamp_max(1), check=False)
 
 
 def check_coverage(coverage: float) -> float:

@@ -26,6 +26,7 @@ from creinn import __version__
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.inputs import first_rows, joined, placed
+from creinn.credal.conformal import DISTRIBUTION, SCORES, Conformal, widen
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
 from creinn.files import write_bytes
@@ -48,7 +49,10 @@ def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs 
     - ``TU``, ``AU``, ``EU`` ``(N,)``: total, aleatoric and epistemic uncertainty, exact; of two classes the binary
       measures, of more entropies in bits. Of more than :data:`MOST_CLASSES` there is ``TU`` alone: take ``AU`` from
       :func:`creinn.entropy_numpy.lower_entropy`, which needs numpy alone, and ``EU = TU - AU``;
-    - ``classes`` ``(N, K)``: those that are not ruled out, by interval dominance.
+    - ``classes`` ``(N, K)``: those that are not ruled out, by interval dominance;
+    - of a calibrated model, ``conformal`` ``(N, K)``: the classes that hold the true one with the coverage asked for in
+      ``calibrate``; of one calibrated by distributions ``widened_lower`` and ``widened_upper`` ``(N, K)``. Calibrations
+      by groups, or that draw, are left out with a warning.
 
     Names of the classes, the preprocessing and the version are kept in the file, as JSON: in the metadata of ONNX under
     ``class_names``, ``preprocessing`` and ``creinn``; of a ``.pt2`` in the extra file ``creinn.json``.
@@ -85,7 +89,8 @@ def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs 
     example = example_of(model) if example is None else example
     if ending == "onnx" and _dtype(model) != torch.float32:
         model = copy.deepcopy(model).float()  # onnxruntime lacks many operators of other precisions
-    program, names = _program(model, first_rows(example, 2))
+    conformal = _kept_calibration(model)
+    program, names = _program(model, first_rows(example, 2), conformal)
     about = {"class_names": model.class_names, "preprocessing": model.preprocessing, "creinn": __version__}
     texts = {name: json.dumps(value) for name, value in about.items() if value is not None}
     if ending == "onnx":
@@ -99,12 +104,34 @@ def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs 
 class _Graph(torch.nn.Module):
     """A model whose inputs and outputs are tensors."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    quantiles: Tensor | None  # of the calibration, one or one for each class
+
+    def __init__(self, model: torch.nn.Module, score: str | None, quantiles: Tensor | None) -> None:
         super().__init__()
         self.model = model
+        self.score = score
+        self.register_buffer("quantiles", quantiles)
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
-        return _outputs(self.model(Interval._of_parts(*x) if len(x) == 2 else x[0]))
+        sets = self.model(Interval._of_parts(*x) if len(x) == 2 else x[0])
+        found = _outputs(sets)
+        if self.quantiles is None or self.score is None:
+            return found
+        if self.score == DISTRIBUTION:
+            found["widened_lower"], found["widened_upper"] = widen(sets.lower, sets.upper, self.quantiles)
+        else:
+            found["conformal"] = SCORES[self.score](sets.lower, sets.upper, sets.intersection) <= self.quantiles
+        return found
+
+
+def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
+    """The calibration that the graph can hold."""
+    conformal = model.calibration.conformal
+    if conformal is None or not (conformal.random or conformal.by == "groups"):
+        return conformal
+    reason = "it draws" if conformal.random else "it is by groups, and the graph is told of none"
+    warnings.warn(f"The calibration is not in the graph, for {reason}.", stacklevel=3)
+    return None
 
 
 def _outputs(sets: CredalSet) -> dict[str, Tensor]:
@@ -121,7 +148,9 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _program(model: CreINN | Ensemble, example: Inputs) -> tuple[ExportedProgram, list[str]]:
+def _program(
+    model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
+) -> tuple[ExportedProgram, list[str]]:
     """The graph of a model for inputs like the example, with any number of rows, and the names of its inputs."""
     if not isinstance(example, Tensor | Interval):
         raise TypeError(f"export takes models of one tensor or Interval, but the example is {type(example).__name__}.")
@@ -132,12 +161,14 @@ def _program(model: CreINN | Ensemble, example: Inputs) -> tuple[ExportedProgram
         form: torch.nn.Module = compile(model, example, torch.contiguous_format)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
-    form(example)  # what is wrong with the example is said by the model, not by the exporter
+    classes = form(example).num_classes  # what is wrong with the example is said by the model, not by the exporter
     # two inputs, also where both bounds of the example are one tensor
     inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
+    quantiles = conformal and conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
+    graph = _Graph(form, conformal and conformal.score, quantiles)
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
-    program = torch.export.export(_Graph(form), inputs, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
     return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
 
 
