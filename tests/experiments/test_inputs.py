@@ -50,6 +50,14 @@ def test_shuffled_images_keep_their_labels(tiny_data, tmp_path):
     assert pairs(plain) == pairs(mixed)
 
 
+def test_some_classes_are_numbered_anew(tiny_data, tmp_path):
+    everything = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
+    some = prepare(replace(FASHION, classes=(7, 2)), tiny_data, tmp_path, complete=False).read()
+    assert some.classes == (everything.classes[2], everything.classes[7])
+    for number, before in enumerate((2, 7)):
+        assert torch.equal(some.inputs[some.labels == number], everything.inputs[everything.labels == before])
+
+
 def test_an_incomplete_copy_is_refused_unless_allowed(tiny_data, tmp_path):
     with pytest.raises(ValueError, match="not a whole copy of fashion-mnist"):
         prepare(FASHION, tiny_data, tmp_path)

@@ -25,6 +25,7 @@ class Images:
     split: Literal["train", "test"] = "test"
     size: int | None = None  # side in pixels; None leaves it
     channels: int | None = None  # 1 for grey, 3 for RGB; None leaves them
+    classes: tuple[int, ...] | None = None  # which are taken, and numbered anew in their order; None takes all
     count: int | None = None  # how many are drawn, each class in proportion; None takes all
     seed: int = 0  # of the draw
     shuffled: bool = False  # whether to shuffle, by the same seed, images that come sorted by class

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
     else:
         shape = {"size": images.size, "channels": images.channels}
         found = data.load(images.name, directory, images.split, complete=complete, **shape)
+    if images.classes is not None:
+        found = _only(found, images.classes)
     if images.count is not None:
         found = data.subset(found, images.count, images.seed)
     if images.shuffled:
@@ -93,6 +95,14 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
     if not path.is_file():
         write_arrays(path, {"images": pixels, "labels": labels, "classes": np.array(found.classes)})
     return Prepared(images.name, digest, path, tuple(pixels.shape))
+
+
+def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
+    """The images of some classes, which are numbered anew."""
+    chosen = torch.tensor(sorted(classes))
+    kept = found.take(torch.isin(found.labels, chosen).nonzero().squeeze(1))
+    names = tuple(found.classes[number] for number in chosen.tolist())
+    return replace(kept, labels=torch.searchsorted(chosen, kept.labels), classes=names)
 
 
 def _embedded(images: Images) -> Dataset:
