@@ -2,8 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+# uv does not read pip's find-links: hand them over (empty is fine).
+FIND_LINKS = $${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}
+INSTALL = UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/uv pip install --quiet
 
-.PHONY: demo test quick portability lint types benchmark clean
+.PHONY: demo test quick portability lint types benchmark dist matrix clean
 
 demo: $(STAMP)
 	$(BIN)/creinn demo
@@ -38,15 +41,25 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/entropy.py
 	$(BIN)/python -m benchmarks.speed
 
+# Wheel and source, and the wheel tried in an empty environment outside of this folder: nothing may come from here.
+dist: $(STAMP)
+	rm -rf dist build/try
+	$(BIN)/uv build --quiet --out-dir dist
+	$(PYTHON) -m venv build/try
+	$(INSTALL) --python build/try/bin/python --constraint constraints.txt "$$(ls dist/*.whl)[report]"
+	cd build/try && bin/creinn demo --out demo
+
+# Python 3.10 to 3.13, the newest dependencies and the lowest that are declared; gigabytes, and an hour.
+matrix: $(STAMP)
+	UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/python tools/matrix.py
+
 clean:
-	rm -rf .venv
+	rm -rf .venv build dist
 
 # The torch pin is in constraints.txt; tools/check_torch.py fails if a CUDA build or torchvision got in all the same.
-# uv does not read pip's find-links: hand it over (empty is fine).
 $(STAMP): pyproject.toml requirements-dev.txt constraints.txt tools/check_torch.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	UV_FIND_LINKS="$${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}" \
-	  $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --requirement requirements-dev.txt
+	$(INSTALL) --compile-bytecode --python $(BIN)/python --requirement requirements-dev.txt
 	$(BIN)/python tools/check_torch.py
 	touch $(STAMP)
