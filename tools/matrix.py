@@ -1,8 +1,8 @@
 """Try the package on other Pythons, with the newest dependencies and with the lowest that it declares.
 
 Each environment is made by uv in a folder of its own, gets the package with its extras, and runs the tests of the
-mathematics, of the estimator and of the command line; `--tests` names others. What was installed and found is written as
-JSON after each environment, so that an interrupted run goes on. An interpreter that is not there, or packages that
+mathematics, of the estimator and of the command line; `--tests` names others. What was installed and found is written
+as JSON after each environment; rows of other environments stay. An interpreter that is not there, or packages that
 cannot be installed, are written down too. On Linux, PyPI's torch is a CUDA build of several gigabytes.
 
     make matrix                               # or: python tools/matrix.py --python 3.12 --resolution highest
@@ -70,6 +70,7 @@ def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tes
 
 
 def main() -> None:
+    """Try all that is asked for, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", nargs="+", default=list(PYTHONS))
     parser.add_argument("--resolution", nargs="+", choices=RESOLUTIONS, default=list(RESOLUTIONS))
