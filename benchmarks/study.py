@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, foreign, render, title
+from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, counted, foreign, render, title
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
-from study_other import FILES, Files, by_members, decisions, pretrained, read_files, speed_bars
+from study_other import FILES, Files, by_members, decisions, read_files, speed_bars
 from study_pages import replace_blocks, report
+from study_second import NEAR, SCRATCH, conformal, converted, finetuned, lungs, near, pretrained, quality, scratch
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
 from creinn.experiments.predictions import GRID, POINTS
@@ -28,7 +29,6 @@ from creinn.experiments.store import write_json
 from creinn.experiments.tables import Record, Study, lookup, quality_table, read_studies, sets_of
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
-from creinn.report.tables import Cell, Spread
 
 OPENING = {
     "snn-norm": "SNN, logit norm (by entropy, TU)",
@@ -50,7 +50,7 @@ INTERVALS = {
     "interval-cifar10-small": "Trained on the first interval of each kind; the shift of test images becomes stronger "
     "from row to row, their intervals not always wider.",
 }
-USED = {*STUDIES.values(), *INTERVALS}
+USED = {*STUDIES.values(), *INTERVALS, *NEAR, SCRATCH}
 LEAST_EU = {("fashion-mnist", "mnist"): 0.94, ("fashion-mnist", "cifar10"): 0.98, ("cifar10", "svhn"): 0.83}
 MOST_BELOW = 0.005
 LAST_REJECTION = 0.95
@@ -105,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def page_blocks(studies: Studies, files: Files) -> Blocks:
     """Every block of the page by name."""
     blocks = {"opening": [opening(studies)], "bars": [bars(studies, files)], "main": main_rows(studies)}
-    return blocks | {"pretrained": pretrained(files)}
+    blocks |= {"pretrained": pretrained(files), "finetuned": finetuned(files), "conformal": conformal(files)}
+    return blocks | {"near": near(studies), "scratch": scratch(studies), "converted": converted(files)}
 
 
 def report_blocks(studies: Studies, files: Files) -> Blocks:
@@ -113,6 +114,7 @@ def report_blocks(studies: Studies, files: Files) -> Blocks:
     blocks: Blocks = {data: qualities(studies, data) for data in DATA}
     blocks |= {"statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
     blocks |= {"members": by_members(files), "decisions": decisions(files), "intervals": intervals(studies)}
+    blocks |= {"lungs": lungs(files), "quality": quality(files)}
     return blocks | {f"{data}-cost": [cost(studies, data)] for data in DATA}
 
 
@@ -351,14 +353,6 @@ def difference(studies: Studies, data: str, own: str, other: str, path: Sequence
 def name_of(studies: Studies, data: str, method: str) -> str:
     """A method as tables name it."""
     return studies[STUDIES[data]].label(method) if STUDIES[data] in studies else method
-
-
-def counted(rows: Sequence[Mapping[str, Cell]]) -> Rows:
-    """Rows in which each number knows its runs."""
-    return [
-        {name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, Spread) else cell for name, cell in row.items()}
-        for row in rows
-    ]
 
 
 def members(record: Record) -> int:

@@ -5,7 +5,7 @@ In: means over runs, and names of data sets as experiments have them. Out: rows 
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from creinn.experiments.tables import digits
@@ -79,6 +79,14 @@ def as_json(table: Table) -> dict[str, Any]:
     """A table as plain values, numbers as they are before rounding for display."""
     rows = [{name: c._asdict() if isinstance(c, Number) else c for name, c in row.items()} for row in table.rows]
     return {"caption": table.caption, "rows": rows}
+
+
+def counted(rows: Sequence[Mapping[str, Cell]]) -> Rows:
+    """Rows in which each number knows its runs."""
+    return [
+        {name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, Spread) else cell for name, cell in row.items()}
+        for row in rows
+    ]
 
 
 def title(data: str, ood: str) -> str:

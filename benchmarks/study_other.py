@@ -1,8 +1,7 @@
-"""Tables of the study that rest on other files than records: a pretrained network, sets of classes, members, speed.
+"""Tables of the study that rest on other files than records: sets of classes, members, speed; and reading all of these.
 
-In: pretrained.json of benchmarks/pretrained.py, decisions.json of benchmarks/decisions.py, members.json of
-benchmarks/members.py, and distance.json of benchmarks/speed, each only if it is there. Out: tables and rows; none for a
-file that is not there.
+In: decisions.json of benchmarks/decisions.py, members.json of benchmarks/members.py, and distance.json of
+benchmarks/speed, each only if it is there. Out: tables and rows; none for a file that is not there.
 """
 
 from collections.abc import Mapping
@@ -16,11 +15,20 @@ from creinn.experiments.store import read_json
 
 FILES = {
     "pretrained": Path("results/study/pretrained.json"),
+    "finetuned": Path("results/study/finetuned.json"),
+    "converted": Path("results/study/converted.json"),
     "decisions": Path("results/study/decisions.json"),
     "members": Path("results/study/members.json"),
     "speed": Path("results/benchmarks/distance.json"),
 }
-KEYS = {"pretrained": "mean", "decisions": "rows", "members": "rows", "speed": "inference"}
+KEYS = {
+    "pretrained": "mean",
+    "finetuned": "mean",
+    "converted": "rows",
+    "decisions": "rows",
+    "members": "rows",
+    "speed": "inference",
+}
 MOST_TIME = 1.3
 
 Files = Mapping[str, Mapping[str, Any]]
@@ -66,16 +74,6 @@ def decisions(files: Files) -> list[Table]:
 def given(values: Mapping[str, Any], name: str) -> Number | None:
     """A number as decisions.json holds it."""
     return None if values.get(name) is None else Number(**values[name])
-
-
-def pretrained(files: Files) -> list[Table]:
-    """AUROC of every score on every foreign set, and AUARC, on features of a pretrained network; a row per score."""
-    runs = len(files.get("pretrained", {}).get("splits", []))
-    rows: Rows = []
-    for score, columns in files.get("pretrained", {}).get("mean", {}).items():
-        numbers = {name: Number(found["mean"], found["std"], runs) for name, found in columns.items()}
-        rows.append({"score": score, **numbers})
-    return [Table(rows)] if rows else []
 
 
 def by_members(files: Files) -> list[Table]:

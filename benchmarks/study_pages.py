@@ -33,6 +33,15 @@ SECTIONS = {
         "Interval inputs",
         "Mean uncertainty in bits of the paper's form on interval images of CIFAR-10.",
     ),
+    "lungs": (
+        "X-rays on a pretrained network",
+        "AUROC against other sets and AUARC by each score: two classes on features of the frozen network, five draws "
+        "of the images held out.",
+    ),
+    "quality": (
+        "Probabilities on a pretrained network",
+        "Of credal sets, those of the intersection probability.",
+    ),
     "fashion-mnist-cost": (
         "Cost on Fashion-MNIST",
         "Parameters are trained numbers; a CreINN-D also keeps class means and covariances, which are computed in one "

@@ -15,7 +15,7 @@ from creinn.report.tables import MISSING
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "study.py"
 OOD = {"study-fashion-mnist": ["mnist", "cifar10"], "study-cifar10-svhn": ["svhn"], "study-chest-xray": ["cifar10"]}
-FILES = ("pretrained", "decisions", "members", "speed")
+FILES = ("pretrained", "finetuned", "converted", "decisions", "members", "speed")
 METHODS = ("snn-norm", "creinn-d", "deep-ensemble-norm", "creinn-d-ensemble")
 
 
@@ -263,6 +263,30 @@ def test_a_pretrained_network_has_a_row_per_score(study, results):
     assert "| entropy | 0.900 ± 0.010 | 0.970 ± 0.002 |" in page
     assert summary["tables"]["pretrained"][0]["rows"][0]["SVHN"] == {"mean": 0.9, "std": 0.01, "runs": 5}
     assert summary["pretrained"]["commit"] == "add"
+
+
+def test_fine_tuned_networks_alone_and_together(study, results):
+    mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
+    together = {"members": 5, "auroc": {"Deep Ensembles, EU": {"SVHN": 0.95}}, "auarc": {"Deep Ensembles, EU": 0.99}}
+    sizes = {"coverage": {"test": 0.94}, "size": {"test": 1.1, "SVHN": 8.0}}
+    names = ("distance, upper", "distance, dominance", "ordinary, lac", "ordinary, aps", "ordinary, raps")
+    other = {"coverage": {"test": 0.96}, "size": {"test": 1.3, "SVHN": 9.0}}
+    runs = [{"conformal": dict.fromkeys(names, of)} for of in (sizes, other)]
+    write_json(results.parent / "finetuned.json", {"mean": mean, "runs": runs, "ensembles": together})
+    page, _, _ = run(study, results, ("finetuned", "conformal"))
+    assert "| entropy | 0.900 ± 0.010 | 0.970 ± 0.002 |" in page
+    assert "| Deep Ensembles, EU | 0.950 | 0.990 |" in page
+    assert "| network, LAC | 0.950 | 1.200 | 8.500 |" in page
+
+
+def test_a_converted_network_has_a_row_per_form_and_statistics(study, results):
+    uncertainties = {"aleatoric": 0.1, "epistemic": 0.6, "total": 0.7}
+    found = {"accuracy": 0.8, "width": 0.05, "auarc": {**uncertainties, "total": 0.9}, "auroc": uncertainties}
+    row = {"radii": "relative", "trained": "radii", "running": found, "batch": {**found, "accuracy": 0.75}}
+    write_json(results.parent / "converted.json", {"rows": [row]})
+    page, _, _ = run(study, results, ("converted",))
+    assert "| relative | radii | running | 0.800 | 0.900 | 0.050 | 0.600 | 0.700 |" in page
+    assert "| relative | radii | batch | 0.750 |" in page
 
 
 def test_a_file_of_another_kind_is_refused(study, results, capsys):

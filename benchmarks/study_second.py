@@ -1,0 +1,140 @@
+"""Tables of the study's second part: a pretrained network, frozen, fine-tuned and converted, and data that are near.
+
+In: pretrained.json, finetuned.json and converted.json of the benchmarks of these names, each only if it is there, and
+recorded experiments. Out: tables; none for a file that is not there.
+"""
+
+from collections.abc import Mapping
+from statistics import mean
+from typing import Any
+
+from study_cells import Entry, Number, Rows, Table, counted
+
+from creinn.experiments.tables import Study, quality_table
+
+QUALITY = {
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+    "expected_calibration_error": "calibration error",
+}
+SETS = {
+    "distance, upper": "CreINN-D, `upper`",
+    "distance, dominance": "CreINN-D, `dominance`",
+    "ordinary, lac": "network, LAC",
+    "ordinary, aps": "network, APS",
+    "ordinary, raps": "network, RAPS",
+}
+NEAR = {"near-fashion-mnist": "Fashion-MNIST", "near-cifar10": "CIFAR-10"}
+SCRATCH = "cifar10-svhn-resnet20"
+
+Files = Mapping[str, Mapping[str, Any]]
+
+
+def pretrained(files: Files) -> list[Table]:
+    """AUROC of every score on every foreign set, and AUARC, on features of a pretrained network; a row per score."""
+    return scores(files.get("pretrained", {}), "mean", "splits")
+
+
+def lungs(files: Files) -> list[Table]:
+    """The same for X-rays."""
+    return scores(files.get("pretrained", {}), "lungs_mean", "lungs_splits")
+
+
+def finetuned(files: Files) -> list[Table]:
+    """The same for fine-tuned networks, one by one; and for ensembles of them, of which there is one each."""
+    found = files.get("finetuned", {})
+    tables = scores(found, "mean", "runs", "One network; means over five.")
+    together = found.get("ensembles", {})
+    rows: Rows = []
+    for score, columns in together.get("auroc", {}).items():
+        rows.append({"score": score, **columns, "AUARC": together["auarc"][score]})
+    return [*tables, Table(rows, f"{together['members']} networks together.")] if rows else tables
+
+
+def quality(files: Files) -> list[Table]:
+    """Accuracy, log loss, Brier score and calibration error of every method; a table per kind of network."""
+    tables = []
+    kinds = (
+        ("pretrained", "quality", "splits", "CIFAR-10 on the frozen network, eight classes."),
+        ("pretrained", "lungs_quality", "lungs_splits", "X-rays on the frozen network."),
+        ("finetuned", "quality", "runs", "CIFAR-10, fine-tuned networks, one by one."),
+    )
+    for name, key, runs, caption in kinds:
+        found = files.get(name, {})
+        rows: Rows = [
+            {"model": method, **numbers(columns, len(found[runs]), QUALITY)}
+            for method, columns in found.get(key, {}).items()
+        ]
+        tables += [Table(rows, caption, places=4)] if rows else []
+    together = files.get("finetuned", {}).get("ensembles", {}).get("quality", {})
+    rows = [{"model": m, **{QUALITY[k]: value for k, value in of.items()}} for m, of in together.items()]
+    return [*tables, Table(rows, "CIFAR-10, fine-tuned networks together.", places=4)] if rows else tables
+
+
+def conformal(files: Files) -> list[Table]:
+    """Coverage and mean sizes of conformal sets at 95 %; a table per kind of network."""
+    tables = []
+    kinds = (("pretrained", "splits", "Frozen, five splits."), ("finetuned", "runs", "Fine-tuned, five networks."))
+    for name, runs, caption in kinds:
+        found = [run["conformal"] for run in files.get(name, {}).get(runs, []) if "conformal" in run]
+        rows: Rows = []
+        for key, label in SETS.items() if found else ():
+            row: dict[str, Entry] = {"sets": label, "coverage": mean(run[key]["coverage"]["test"] for run in found)}
+            for data in found[0][key]["size"]:
+                row[f"size, {data}"] = mean(run[key]["size"][data] for run in found)
+            rows.append(row)
+        tables += [Table(rows, caption, places=3)] if rows else []
+    return tables
+
+
+def converted(files: Files) -> list[Table]:
+    """A fine-tuned network as an interval network; a row per form and kind of statistics."""
+    rows: Rows = []
+    for form in files.get("converted", {}).get("rows", []):
+        for kind in ("running", "batch"):
+            found = form[kind]
+            row: dict[str, Entry] = {"radii": form["radii"], "trained": form["trained"], "statistics": kind}
+            row |= {"accuracy": found["accuracy"], "AUARC TU": found["auarc"]["total"], "mean width": found["width"]}
+            rows.append(
+                row | {f"AUROC {s}, SVHN": found["auroc"][k] for k, s in (("epistemic", "EU"), ("total", "TU"))}
+            )
+    return [Table(rows, places=3)] if rows else []
+
+
+def near(studies: Mapping[str, Study]) -> list[Table]:
+    """Small networks against classes that they have not learnt; a table per data set."""
+    tables = []
+    for name, data in NEAR.items():
+        if name in studies:
+            ood = studies[name].settings["ood"][0]["name"]
+            rows = counted(quality_table(studies[name], ood=ood))
+            tables.append(Table(rows, f"{data}, two classes left out."))
+    return [table for table in tables if table.rows]
+
+
+def scratch(studies: Mapping[str, Study]) -> list[Table]:
+    """ResNet-20 on all of CIFAR-10: quality, and accuracy by epoch."""
+    study = studies.get(SCRATCH)
+    if study is None:
+        return []
+    rows: Rows = []
+    for method in study.methods:
+        for training in study.trainings(method):
+            for line in training.get("history", []):
+                columns = {"epoch": line["epoch"], "training loss": line["loss"], "validation loss": line["val_loss"]}
+                rows.append({"model": study.label(method), **columns, "validation accuracy": line["val_accuracy"]})
+    tables = [Table(counted(quality_table(study, ood="svhn"))), Table(rows, "Learning curves.")]
+    return [table for table in tables if table.rows]
+
+
+def scores(found: Mapping[str, Any], key: str, runs: str, caption: str = "") -> list[Table]:
+    """Means and deviations of AUROC by foreign set, and of AUARC; a row per score."""
+    count = len(found.get(runs, []))
+    rows: Rows = [{"score": score, **numbers(columns, count)} for score, columns in found.get(key, {}).items()]
+    return [Table(rows, caption)] if rows else []
+
+
+def numbers(columns: Mapping[str, Any], runs: int, names: Mapping[str, str] | None = None) -> dict[str, Entry]:
+    """Means and deviations as they are written in files, under other names if there are any."""
+    return {(names or {}).get(key, key): Number(of["mean"], of["std"], runs) for key, of in columns.items()}
