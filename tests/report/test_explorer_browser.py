@@ -21,7 +21,7 @@ pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 FLAGS = (
     *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
@@ -377,3 +377,18 @@ def test_names_are_text(page):
     assert page.driver.find_elements(By.CSS_SELECTOR, ".explorer b") == []
     assert page.texts("[data-part=intervals] th") == CLASSES
     assert page.texts("[data-part=cells] td")[1] == "<i>red</i>"
+
+
+def test_rows_are_made_when_they_are_needed(browser, tmp_path):
+    names = [f"row {i}" for i in range(250)]
+    many = Samples("x", credal_sets(250, 0.3, 7, classes=3), names, 250)
+    page = browser.open(write_page(tmp_path / "r.html", "Title", [Section("A", [explore([many], list("abc"))])]))
+    page.sort("name")
+    assert page.names == names[:100]
+    page.run("document.querySelector('.samples').scrollTo(0, 1e6)")
+    WebDriverWait(page.driver, 10).until(lambda _: len(page.names) == 200)
+    page.run("document.querySelector('[data-part=rows] button').focus()")
+    page.press(Keys.END)
+    assert page.driver.switch_to.active_element.text == names[-1]
+    assert page.names == names
+    assert page.errors() == []

@@ -73,8 +73,14 @@ function opener(sample) {
   return [sample.button];
 }
 
+function row(sample) {
+  const cells = Object.entries(COLUMNS).map(([key, { cell }]) => make("td", { className: `column-${key}` }, ...cell(sample)));
+  return make("tr", { onclick: () => show(sample) }, ...cells);
+}
+
 const sorted = { key: "TU", sign: -1 };
-let view = [];
+const BATCH = 100;  // rows that are made at once; more when one scrolls or goes there
+let view = [], current = null;
 for (const [key, { title, hint, first }] of Object.entries(COLUMNS)) {
   const button = make("button", { type: "button", title: `sort by ${hint || title}` }, title);
   button.onclick = () => {
@@ -83,16 +89,13 @@ for (const [key, { title, hint, first }] of Object.entries(COLUMNS)) {
   };
   part("head").append(make("th", { scope: "col", className: `column-${key}` }, button));
 }
-for (const sample of samples) {
-  const cells = Object.entries(COLUMNS).map(([key, { cell }]) => make("td", { className: `column-${key}` }, ...cell(sample)));
-  sample.row = make("tr", { onclick: () => show(sample) }, ...cells);
-}
 
 function list() {
   const { by } = COLUMNS[sorted.key];
   const order = (a, b) => sorted.sign * (by(a) - by(b)) || a.number - b.number;
   view = samples.filter((sample) => filters.every(({ passes }) => passes(sample))).sort(order);
-  part("rows").replaceChildren(...view.map(({ row }) => row));
+  part("rows").replaceChildren();
+  fill(BATCH);
   Object.keys(COLUMNS).forEach((key, at) => {
     const direction = sorted.sign > 0 ? "ascending" : "descending";
     part("head").children[at].ariaSort = key === sorted.key ? direction : "none";
@@ -104,12 +107,25 @@ function list() {
   if (view.length) reachable(view[0]);
 }
 
+function fill(count) {
+  const rows = part("rows");
+  rows.append(...view.slice(rows.children.length, count).map((sample) => (sample.row ??= row(sample))));
+}
+part("scroll").onscroll = ({ target }) => {
+  if (target.scrollTop + 2 * target.clientHeight > target.scrollHeight) fill(part("rows").children.length + BATCH);
+};
+
 // One row can be reached by tab, the others from it by the arrow keys.
 function reachable(sample) {
-  for (const { button } of samples) button.tabIndex = -1;
-  sample.button.tabIndex = 0;
+  if (current) current.button.tabIndex = -1;
+  current = sample;
+  current.button.tabIndex = 0;
 }
-const focus = (sample) => { reachable(sample); sample.button.focus(); };
+const focus = (sample) => {
+  fill(view.indexOf(sample) + 1);
+  reachable(sample);
+  sample.button.focus();
+};
 
 part("filters").onchange = list;
 part("reset").onclick = () => {
