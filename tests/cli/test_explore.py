@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from creinn import Interval, load
+from creinn import CreINN, Interval, load
 from creinn.cli import sources
 from creinn.data import image_folder, normalize
 from creinn.report import explorer
@@ -120,7 +120,7 @@ def test_measured_intervals_are_scaled(explored, interval_model, wine, tmp_path)
         assert_step(step, model.predict(Interval(center - radius, center + radius)), 2e-4)
 
 
-def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_path):
+def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     for name, level in (("bright", 220), ("dark", 20)):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -129,15 +129,18 @@ def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
     quick = ("--width", 2, "--epochs", 1, "--method", "creinn", "--validation-fraction", 0)
     assert run("train", tmp_path / "photos", "--out", tmp_path / "m", *quick).code == 0
+    asked, predict = [], CreINN.predict
+    monkeypatch.setattr(CreINN, "predict", lambda model, x, *rest: asked.append(x) or predict(model, x, *rest))
     (group,) = explored(tmp_path / "m", tmp_path / "photos")
     assert group["names"][:2] == ["bright/0.png", "bright/1.png"]
     images = image_folder(tmp_path / "photos", size=8).inputs
     for uri, image in zip(group["images"], images, strict=True):
         shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))))
         np.testing.assert_array_equal(shown, image.permute(1, 2, 0))
-    model, x = load(tmp_path / "m"), images.float() / 255
-    about = model.preprocessing
-    for step in group["steps"]:
-        radius = float(step["said"].split()[0]) / 2
-        wide = normalize(Interval((x - radius).clamp(0, 1), (x + radius).clamp(0, 1)), about["mean"], about["std"])
-        assert_step(step, model.predict(wide), 2e-4)
+    x, about = images.float() / 255, load(tmp_path / "m").preprocessing
+    assert [step["said"].split()[0] for step in group["steps"]] == ["0", "0.02", "0.05", "0.1", "0.2"]
+    for width, found in zip((0.02, 0.05, 0.1, 0.2), asked[-4:], strict=True):
+        pixels = Interval((x - width / 2).clamp(0, 1), (x + width / 2).clamp(0, 1))
+        expected = normalize(pixels, about["mean"], about["std"])
+        torch.testing.assert_close(found.lower, expected.lower)
+        torch.testing.assert_close(found.upper, expected.upper)
