@@ -6,7 +6,7 @@ STAMP := .venv/.ready
 FIND_LINKS = $${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}
 INSTALL = UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/uv pip install --quiet
 
-.PHONY: demo test quick portability lint types benchmark dist matrix clean
+.PHONY: demo test quick portability browser lint types benchmark dist matrix clean
 
 demo: $(STAMP)
 	$(BIN)/creinn demo
@@ -28,6 +28,16 @@ portability: $(STAMP)
 	  echo "$$setting"; env $$setting $(BIN)/python -m pytest -n 2 -m numeric $(TESTS) || failed="$$failed $$setting"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "FAILED under:$$failed"; exit 1; fi; echo "passed under all: $(SETTINGS)"
+
+# Chromium and its driver, for the tests of pages; they are skipped where it is not. Only root can install it.
+browser:
+	@if command -v chromedriver >/dev/null && { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null; then \
+	  echo "Chromium and chromedriver are there."; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update --quiet && DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends chromium chromium-driver fonts-dejavu-core; \
+	else \
+	  echo "Install Chromium and chromedriver; on Debian: sudo apt-get install chromium chromium-driver" >&2; exit 1; \
+	fi
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

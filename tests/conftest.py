@@ -29,7 +29,7 @@ WITHOUT_NUMBERS = (
     *(f"cli/test_{name}.py" for name in ("benchmark", "parsing")),
     *(f"data/test_{name}.py" for name in ("catalogue", "formats", "images", "table")),
     *(f"experiments/test_{name}.py" for name in ("command", "definition", "inputs", "plan", "store")),
-    *(f"report/test_{name}.py" for name in ("page", "provenance", "tables")),
+    *(f"report/test_{name}.py" for name in ("explorer_browser", "page", "provenance", "tables")),
     *(f"benchmarks/test_{name}.py" for name in ("memory", "speed", "study")),
     *("evaluation/test_timing.py", "training/test_config.py"),
     *("training/test_allocation.py", "cli/test_main.py", "graph/test_trace.py", "test_docs.py", "test_files.py"),

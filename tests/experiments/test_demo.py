@@ -17,6 +17,7 @@ from creinn.experiments import Images, tailor
 from creinn.experiments.inputs import prepare, prepare_all
 from creinn.experiments.plan import make_plan
 from creinn.experiments.predictions import measure_all
+from explorer_cases import record_of
 
 pytest.importorskip("plotly")
 pytest.importorskip("PIL")
@@ -195,6 +196,13 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
     assert [page.count(f"<h2>{heading}</h2>") for heading in HEADINGS] == [1] * len(HEADINGS)
     assert page.count("Plotly.newPlot(") - _script().count("Plotly.newPlot(") == 3 + 5 + 6 + 4 + 3 + 1
     assert page.count('<img src="data:image/png;base64,') == page.count("<img ") == 4 + 6 * 4
+    groups = record_of(page)["groups"]
+    assert [(group["data"], group["outside"]) for group in groups] == [(g, g != demo.TEST) for g in demo.GROUPS]
+    assert groups[0]["truth"] == result.data[demo.TEST].labels.tolist()
+    for group in groups:
+        found = result.predictions["CreINN-D ensemble"][group["data"]]
+        np.testing.assert_allclose(group["steps"][0]["EU"], found.epistemic, atol=1e-5)
+        assert len(group["images"]) == len(found)
 
 
 def test_no_image_is_both_most_and_least_certain():
@@ -210,6 +218,7 @@ HEADINGS = (
     "Images unlike those of the training",
     "Credal sets in the simplex",
     "Most and least certain images",
+    "Explore predictions",
     "Training and learned radii",
     "How this was made",
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from creinn.cli.coverage import coverage_parts, coverage_record, coverage_text, gives_classes
 from creinn.cli.options import EvaluateOptions
@@ -53,6 +54,7 @@ def evaluate(options: EvaluateOptions) -> int:
     if foreign.paths:
         check_paths(foreign, "ood-")
     prediction, labels = ask(model, options, labelled=True)
+    asked = [(options, prediction, labels)]
     curves = summary.rejection(prediction, labels)
     sets = summary.sets(prediction, labels, options.rule)
     scores = {options.source: summary.uncertainties(prediction)}
@@ -70,6 +72,7 @@ def evaluate(options: EvaluateOptions) -> int:
         record["conformal"] = coverage_record(prediction, labels, model.class_names)
     if foreign.paths:
         outside, _ = ask(model, foreign, labelled=False)
+        asked.append((foreign, outside, None))
         scores[foreign.source] = summary.uncertainties(outside)
         found = summary.detection(prediction, outside)
         record["ood"] = {
@@ -89,7 +92,7 @@ def evaluate(options: EvaluateOptions) -> int:
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        _write_page(options.report, record, curves, scores)
+        _write_page(options.report, record, curves, scores, _explorer(model, asked, record, options.rule))
         print(f"wrote {options.report}")
     return 0
 
@@ -127,7 +130,20 @@ def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
     return {"rejection": curve.rejection[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
 
 
-def _write_page(path: Path, record: Record, curves: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
+def _explorer(model: Any, asked: Sequence[tuple[Any, Any, Any]], record: Record, rule: str) -> Markup:
+    """Some of the rows, to be explored; ``asked`` has options, prediction and labels of these and of foreign data."""
+    from creinn.cli.explore import explored
+    from creinn.report.explorer import explore, room
+
+    most = room(len(model.class_names), len(asked))
+    known = [None] if len(asked) == 1 else [False, True]  # without other data, nothing is said on their distribution
+    samples = [one for of, outside in zip(asked, known, strict=True) for one in explored(model, *of, most, outside)]
+    return explore(samples, record["classes"], record["unit"], rule)
+
+
+def _write_page(
+    path: Path, record: Record, curves: Mapping[str, Any], scores: Mapping[str, Any], explorer: Markup
+) -> None:
     """Numbers, what they mean, and pictures; curves are by uncertainty, scores of all rows by data and uncertainty."""
     from creinn import report
 
@@ -150,6 +166,7 @@ def _write_page(path: Path, record: Record, curves: Mapping[str, Any], scores: M
         report.Section("Calibration", [report.reliability_chart(bins), text["calibration"]]),
         report.Section("Accuracy when the least certain are rejected", [rejection, text["rejection"]]),
         report.Section("Uncertainty", [*areas, histograms]),
+        report.Section("Explore predictions", [explorer]),
         report.Section("How this was made", [html_table(provenance_rows(origin))]),
     ]
     report.write_page(path, f"Evaluation of {record['model']}", sections, lead=_heading(record) + ".")

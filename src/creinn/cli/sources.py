@@ -86,6 +86,7 @@ class Rows:
     missing: Missing | None = None  # what stands for missing cells, which are NaN in x
     preprocessing: dict[str, Any] = field(default_factory=dict)  # how to prepare further rows alike
     share: float = 1.0  # of the data that is read with these
+    tables: Sequence[Table] = ()  # as they are written, if they are rows of a table or of two
 
     def say(self) -> None:
         """Print the notes, and on stderr each file that was left out."""
@@ -200,9 +201,8 @@ def _read_tables(
             first.check_column(column)
             check_same_texts(tables, column)
             names[column] = first.frame[column].array
-        yield Rows(
-            _inputs(features, missing), labels, classes or (), names, notes, (), missing, used, share=first.share
-        )
+        x = _inputs(features, missing)
+        yield Rows(x, labels, classes or (), names, notes, (), missing, used, first.share, tables)
 
 
 def _reading(options: DataOptions, marks: tuple[str, ...]) -> Reading:

@@ -28,6 +28,7 @@ from creinn.experiments.predictions import POINTS, from_arrays
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Record, Store, read_arrays
 from creinn.files import read_tensors
+from creinn.report.explorer import Samples, choose_samples, explore, room
 from creinn.report.figures import coarsen, heat_map, rejection_curves, score_histograms, simplex, training_curves
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.provenance import provenance_rows
@@ -210,6 +211,7 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
         Section("Images unlike those of the training", detection),
         Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
         Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
+        Section("Explore predictions", [text["explorer"], _explorer(result)]),
         Section("Training and learned radii", training + radii),
         Section("How this was made", [html_table(provenance_rows(origin)), text["origin"]]),
     ]
@@ -243,6 +245,16 @@ def _gallery(result: DemoResult) -> list[Markup]:
             bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in chosen]
             rows.append(_images(result, model, group, chosen, f"{group.capitalize()}, {what} certain", bars))
     return rows
+
+
+def _explorer(result: DemoResult) -> Markup:
+    samples = []
+    for group, found in result.predictions["CreINN-D ensemble"].items():
+        data, chosen = result.data[group], torch.from_numpy(choose_samples(found.total, room(KNOWN, len(GROUPS))))
+        labels = data.labels[chosen] if group == TEST else None
+        names = [f"{group} {number + 1}" for number in chosen.tolist()]
+        samples.append(Samples(group, found[chosen], names, len(data), labels, group != TEST, data.inputs[chosen]))
+    return explore(samples, result.data[TEST].classes, rule=RULE)
 
 
 def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -143,8 +143,11 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> M
     return render("bars.html", rows=list(zip(names, *bounds, strict=True)))
 
 
-def data_uri(image: Any) -> str:
-    """An image as a ``data:`` address that holds a PNG; takes and refuses what :func:`image_grid` does."""
+def data_uri(image: Any, most: int | None = None) -> str:
+    """An image as a ``data:`` address that holds a PNG; takes and refuses what :func:`image_grid` does.
+
+    One that is higher or wider than ``most`` pixels is shrunk to these, and is a WebP.
+    """
     try:
         from PIL import Image
     except ImportError as error:
@@ -162,6 +165,11 @@ def data_uri(image: Any) -> str:
             found = f"run from {pixels.min():g} to {pixels.max():g}. Undo the normalisation first"
             raise ValueError(f"Pixels must be bytes or numbers in [0, 1], but {found}.")
         pixels = (pixels * 255).round().astype(np.uint8)
-    png = io.BytesIO()
-    Image.fromarray(pixels if pixels.ndim == 2 else pixels.transpose(1, 2, 0)).save(png, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode("ascii")
+    picture = Image.fromarray(pixels if pixels.ndim == 2 else pixels.transpose(1, 2, 0))
+    kind, options = "png", dict[str, Any](optimize=True)
+    if most is not None and max(picture.size) > most:
+        picture.thumbnail((most, most))
+        kind, options = "webp", {"quality": 80}
+    written = io.BytesIO()
+    picture.save(written, kind, **options)
+    return f"data:image/{kind};base64," + base64.b64encode(written.getvalue()).decode("ascii")

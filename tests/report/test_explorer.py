@@ -1,0 +1,160 @@
+"""The explorer: a page carries what was predicted, rounded outwards, says what is shown, and escapes every name."""
+
+import base64
+import io
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from creinn.credal.credal_set import CredalSet
+from creinn.report.explorer import SCALE, Samples, choose_samples, explore
+from creinn.rivals import Predictive
+from explorer_cases import CELLS, CLASSES, image_samples, record_of, table_samples
+
+
+def test_the_page_carries_the_predictions():
+    samples = table_samples()
+    record = record_of(explore([samples, image_samples()], CLASSES))
+    group = record["groups"][0]
+    assert (record["classes"], record["unit"], record["scale"], record["credal"]) == (CLASSES, "bits", SCALE, True)
+    assert (group["data"], group["outside"], group["own"]) == ("test.csv", False, 0)
+    assert group["names"] == samples.names
+    assert group["truth"] == samples.labels.tolist()
+    assert group["cells"] == CELLS
+    assert [step["said"] for step in group["steps"]] == list(samples.widths)
+    for step, prediction in zip(group["steps"], samples.widths.values(), strict=True):
+        lower, upper = prediction.lower.numpy(), prediction.upper.numpy()
+        low, high = np.array(step["lower"]) / SCALE, np.array(step["upper"]) / SCALE
+        assert ((low <= lower + 1e-12) & (upper <= high + 1e-12)).all()
+        assert max((lower - low).max(), (high - upper).max()) < 1 / SCALE
+        np.testing.assert_allclose(np.array(step["middle"]) / SCALE, prediction.intersection, atol=0.51 / SCALE)
+        assert step["label"] == prediction.label.tolist()
+        # a class is kept unless the lower probability of another one exceeds its upper probability
+        kept = [[j for j in range(5) if up[j] >= max(lo) - 1e-12] for lo, up in zip(lower, upper, strict=True)]
+        assert step["kept"] == kept
+        for name in ("aleatoric", "epistemic", "total"):
+            np.testing.assert_allclose(step[f"{name[0].upper()}U"], getattr(prediction, name), atol=1e-6)
+
+
+def test_set_by_hand():
+    own = CredalSet(torch.tensor([[0.375, 0.25, 0.1015625]]), torch.tensor([[0.625, 0.5, 0.1953125]]))
+    (step,) = record_of(explore([Samples("x", own, ["1"], 1)], ["a", "b", "c"]))["groups"][0]["steps"]
+    assert (step["lower"], step["upper"]) == ([[37_500, 25_000, 10_156]], [[62_500, 50_000, 19_532]])
+    assert (step["label"], step["kept"]) == ([0], [[0, 1]])
+
+
+def test_the_rule_decides_which_classes_are_left():
+    lower, upper = torch.tensor([[0.2, 0.2, 0.2]]), torch.tensor([[0.6, 0.6, 0.31]])
+    samples = [Samples("x", CredalSet(lower, upper), ["1"], 1)]
+    for rule, kept in (("maximality", [[0, 1, 2]]), ("e-admissibility", [[0, 1]])):
+        text = explore(samples, ["a", "b", "c"], rule=rule)
+        assert record_of(text)["groups"][0]["steps"][0]["kept"] == kept
+        assert f"not ruled out ({rule})" in text
+
+
+def test_distributions_are_shown_as_such():
+    p = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
+    text = explore([Samples("x", Predictive(p[None]), ["1", "2"], 2)], ["a", "b", "c"])
+    (step,) = record_of(text)["groups"][0]["steps"]
+    assert record_of(text)["credal"] is False
+    assert step["kept"] == [[1], [0]]
+    np.testing.assert_allclose(np.array(step["lower"]) / SCALE, p, atol=1.01 / SCALE)
+    assert "This model predicts one distribution for each sample" in text
+
+
+class Tags(HTMLParser):
+    """Names of all elements, in order, and all text outside of scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.text = [], ""
+        self.feed(str(text))
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+
+    def handle_data(self, data):
+        self.text += data if self.names[-1] != "script" else ""
+
+
+def test_names_cannot_break_out():
+    bad = "</script><b>\"'&<!--"
+    samples = table_samples()
+    plain = replace(samples, data="test", names=["x"] * 30, cells=[["x", "x"]] * 30)
+    names = {"data": bad, "names": [bad] * 30, "columns": [bad, bad], "cells": [[bad, bad]] * 30}
+    text = explore([replace(samples, **names)], [bad] * 5)
+    found, record = Tags(text), record_of(text)
+    assert found.names == Tags(explore([plain], list("abcde"))).names
+    assert f"rows of {bad}:" in " ".join(found.text.split())
+    assert text.count("</script>") == 2
+    assert record["classes"] == [bad] * 5
+    assert (record["groups"][0]["names"], record["groups"][0]["cells"]) == ([bad] * 30, [[bad, bad]] * 30)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.5]), min_size=1, max_size=60), st.integers(1, 70), st.integers(0, 3))
+def test_half_of_the_chosen_have_the_greatest_scores(scores, most, seed):
+    chosen = choose_samples(scores, most, seed)
+    assert len(chosen) == min(most, len(scores))
+    assert (np.diff(chosen) > 0).all()
+    assert set(chosen) <= set(range(len(scores)))
+    if most < len(scores):
+        top = sorted(scores, reverse=True)[: most // 2]
+        assert sorted(np.array(scores)[chosen], reverse=True)[: most // 2] == top
+    np.testing.assert_array_equal(chosen, choose_samples(scores, most, seed))
+
+
+def test_the_others_are_drawn_from_all():
+    drawn = {i for seed in range(40) for i in choose_samples(range(20), 4, seed)}
+    assert drawn == set(range(20))
+
+
+def test_the_page_says_what_is_shown():
+    half = replace(table_samples(), data="a.csv", rows=95)
+    said = " ".join(explore([half, half, image_samples()], CLASSES).split())
+    assert "Shown are 60 of 95 rows of a.csv: 30 of the greatest total uncertainty, and others drawn at random." in said
+    assert "rows of photographs" not in said  # all of them are there
+
+
+def test_small_images_are_as_they_were_and_large_ones_are_shrunk():
+    small, large = np.arange(192, dtype=np.uint8).reshape(3, 8, 8), np.full((3, 200, 100), 7, np.uint8)
+    samples = Samples("x", table_samples().prediction[:2], ["s", "l"], 2, images=[small, large])
+    text = explore([samples], CLASSES)
+    first, second = record_of(text)["groups"][0]["images"]
+    assert "shrunk to 96 pixels" in text
+    assert "shrunk" not in explore([image_samples()], CLASSES)
+    kinds, pixels = [], []
+    for uri in (first, second):
+        head, content = uri.split(",")
+        kinds.append(head)
+        pixels.append(np.asarray(Image.open(io.BytesIO(base64.b64decode(content)))))
+    assert kinds == ["data:image/png;base64", "data:image/webp;base64"]
+    np.testing.assert_array_equal(pixels[0], small.transpose(1, 2, 0))
+    assert pixels[1].shape == (96, 48, 3)
+    assert abs(pixels[1].astype(int) - 7).max() <= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"names": ["a"]}, "test.csv: there are 1 names of samples, but prediction has 30"),
+        ({"labels": [0, 1]}, "there are 30 names of samples, but labels has 2"),
+        ({"cells": CELLS[:3]}, "there are 30 names of samples, but cells has 3"),
+        ({"widths": {"1": table_samples().prediction}}, "the prediction is not among those of other widths"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        explore([replace(table_samples(), **change)], CLASSES)
+
+
+def test_too_few_names_of_classes_and_no_samples_are_refused():
+    with pytest.raises(ValueError, match="predictions have 5 classes, but 2 have a name"):
+        explore([table_samples()], ["a", "b"])
+    with pytest.raises(ValueError, match="samples is empty"):
+        explore([], CLASSES)
