@@ -117,8 +117,10 @@ def test_the_others_are_drawn_from_all():
 def test_the_page_says_what_is_shown():
     half = replace(table_samples(), data="a.csv", rows=95)
     said = " ".join(explore([half, half, image_samples()], CLASSES).split())
-    assert "Shown are 60 of 95 rows of a.csv: 30 of the greatest total uncertainty, and others drawn at random." in said
-    assert "rows of photographs" not in said  # all of them are there
+    assert "Shown are 60 of 95 rows of a.csv: one half have the greatest total uncertainty of all" in said
+    assert "Shown are" not in explore([image_samples()], CLASSES)  # all of them are there
+    both = " ".join(explore([half, replace(half, data="b")], CLASSES).split())
+    assert "Shown are 30 of 95 rows of a.csv, 30 of 95 rows of b: one half" in both
 
 
 def test_small_images_are_as_they_were_and_large_ones_are_shrunk():

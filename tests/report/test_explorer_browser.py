@@ -199,10 +199,10 @@ def test_intervals_and_what_is_lacking(page):
         rival = max((k for k in range(5) if k != label), key=upper.__getitem__)
         lead, said = upper[rival] - lower[label], page.part("decision").text
         if kept.count(True) == 1:
-            assert f"Only {CLASSES[label]} is left: it leads every other class by {-lead:.3f} or more" in said
+            assert f"Only “{CLASSES[label]}” is left: it leads every other class by {-lead:.3f} or more" in said
         else:
-            assert f"3 classes are left: {', '.join(np.array(CLASSES)[kept])}." in said
-            assert f"{upper[rival]:.3f}, the upper one of {CLASSES[rival]}: {lead:.3f} is lacking." in said
+            assert f"3 classes are left: {', '.join(f'“{name}”' for name in np.array(CLASSES)[kept])}." in said
+            assert f"{upper[rival]:.3f}, the upper one of “{CLASSES[rival]}”: {lead:.3f} is lacking." in said
         page.part("close").click()
 
 
@@ -240,7 +240,8 @@ def test_the_keyboard_is_enough(page):
     assert page.driver.switch_to.active_element.accessible_name == "Previous sample"
     page.press(Keys.ESCAPE)
     assert not page.part("dialog").is_displayed()
-    assert page.driver.switch_to.active_element.text == order[2]  # where one was
+    where_one_was = WebDriverWait(page.driver, 10)
+    where_one_was.until(lambda driver: driver.switch_to.active_element.text == order[2])
     page.press(Keys.END)
     assert page.driver.switch_to.active_element.text == order[-1]
     page.press(*[Keys.ARROW_UP] * 14)

@@ -252,7 +252,7 @@ def _explorer(result: DemoResult) -> Markup:
     for group, found in result.predictions["CreINN-D ensemble"].items():
         data, chosen = result.data[group], torch.from_numpy(choose_samples(found.total, room(KNOWN, len(GROUPS))))
         labels = data.labels[chosen] if group == TEST else None
-        names = [f"{group} {number + 1}" for number in chosen.tolist()]
+        names = [f"image {number + 1}" for number in chosen.tolist()]
         samples.append(Samples(group, found[chosen], names, len(data), labels, group != TEST, data.inputs[chosen]))
     return explore(samples, result.data[TEST].classes, rule=RULE)
 

@@ -189,15 +189,15 @@ function tell() {
 function decision({ label, kept, lower, upper, AU, EU, TU }) {
   const rivals = [...data.classes.keys()].filter((k) => k !== label);
   const nearest = rivals.reduce((a, b) => (upper[b] > upper[a] ? b : a));
-  const lack = upper[nearest] - lower[label], name = named(label);
+  const quoted = (k) => `“${named(k)}”`, lack = upper[nearest] - lower[label], name = quoted(label);
   const numbers = `Predicted: ${name}. AU ${three(AU)}, EU ${three(EU)}, TU ${three(TU)}. `;
   if (!data.credal) return numbers;
   if (kept.length === 1 && lack < 0)
     return `${numbers}Only ${name} is left: it leads every other class by ${three(-lack)} or more in all distributions of the set.`;
   if (kept.length === 1) return `${numbers}Only ${name} is left.`;
   const rise = `the lower probability of ${name}, ${three(lower[label])}, would have to exceed ${three(upper[nearest])}`;
-  return `${numbers}${kept.length} classes are left: ${kept.map(named).join(", ")}. `
-    + `To decide for ${name}, ${rise}, the upper one of ${named(nearest)}: ${three(Math.max(0, lack))} is lacking.`;
+  return `${numbers}${kept.length} classes are left: ${kept.map(quoted).join(", ")}. `
+    + `To decide for ${name}, ${rise}, the upper one of ${quoted(nearest)}: ${three(Math.max(0, lack))} is lacking.`;
 }
 
 function interval({ label, kept, lower, upper, middle }, k) {
