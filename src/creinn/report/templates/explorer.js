@@ -222,7 +222,8 @@ function interval({ label, kept, lower, upper, middle }, k) {
 const corners = part("corners") ? [0, 1, 2].map((rank) => {
   const ordinal = ["most probable", "2nd most probable", "3rd most probable"][rank];
   const others = rank === 2 && data.classes.length > 3 ? [make("option", { value: "rest" }, "any other class")] : [];
-  const options = [...others, make("option", { value: "#" }, ordinal), ...data.classes.map((name, k) => make("option", { value: k }, name))];
+  const classes = data.classes.map((name, k) => make("option", { value: k }, name));
+  const options = [...others, make("option", { value: "#" }, ordinal), ...classes];
   const select = make("select", { ariaLabel: `corner ${rank + 1}` }, ...options);
   part("corners").append(make("label", {}, ["top", "left", "right"][rank], select));
   return select;
@@ -250,7 +251,8 @@ function drawn({ lower, upper, middle }) {
       + `as it looks from there, exactly, with nothing left out or renormalised; ${diamond}.`;
   if (most < 1e-9) return "The model gives these three classes no probability at all, so that nothing can be drawn.";
   return `Given that the class is one of these three: the shaded polygon holds every distribution in ${all}, divided by what it `
-    + `gives to the three together, which is from ${three(least)} to ${three(most)}; exactly these. ${diamond[0].toUpperCase()}${diamond.slice(1)}, divided alike.`;
+    + `gives to the three together, which is from ${three(least)} to ${three(most)}; exactly these; `
+    + `${diamond}, divided alike.`;
 }
 
 const move = (by) => {
