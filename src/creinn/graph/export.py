@@ -164,8 +164,10 @@ def _program(
     classes = form(example).num_classes  # what is wrong with the example is said by the model, not by the exporter
     # two inputs, also where both bounds of the example are one tensor
     inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
-    quantiles = conformal and conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
-    graph = _Graph(form, conformal and conformal.score, quantiles)
+    graph = _Graph(form, None, None)
+    if conformal is not None:
+        quantiles, _ = conformal.quantiles(count=classes if conformal.by else 1)
+        graph = _Graph(form, conformal.score, quantiles.to(_dtype(model)))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
     program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
