@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+DOCS := .venv/.docs
 # uv does not read pip's find-links: hand them over (empty is fine).
 FIND_LINKS = $${PIP_FIND_LINKS:-$$($(PYTHON) -m pip config get global.find-links 2>/dev/null || true)}
 INSTALL = UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/uv pip install --quiet
 
-.PHONY: demo test quick portability browser lint types benchmark dist matrix clean
+.PHONY: demo test quick portability browser lint types benchmark docs linkcheck dist matrix clean
 
 demo: $(STAMP)
 	$(BIN)/creinn demo
@@ -51,6 +52,15 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/entropy.py
 	$(BIN)/python -m benchmarks.speed
 
+# The site, with every example run; opens from disk. Warnings are errors, and so are links that lead nowhere.
+docs: $(DOCS)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
+	$(BIN)/python tools/check_site.py docs/_build/html
+
+# Links to other sites, which need a network.
+linkcheck: $(DOCS)
+	$(BIN)/sphinx-build --quiet --fail-on-warning -D plot_gallery=0 -b linkcheck docs docs/_build/linkcheck
+
 # Wheel and source, and the wheel tried in an empty environment outside of this folder: nothing may come from here.
 dist: $(STAMP)
 	rm -rf dist build/try
@@ -64,7 +74,7 @@ matrix: $(STAMP)
 	UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/python tools/matrix.py
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv build dist docs/_build docs/gallery docs/results
 
 # The torch pin is in constraints.txt; tools/check_torch.py fails if a CUDA build or torchvision got in all the same.
 $(STAMP): pyproject.toml requirements-dev.txt constraints.txt tools/check_torch.py
@@ -73,3 +83,7 @@ $(STAMP): pyproject.toml requirements-dev.txt constraints.txt tools/check_torch.
 	$(INSTALL) --compile-bytecode --python $(BIN)/python --requirement requirements-dev.txt
 	$(BIN)/python tools/check_torch.py
 	touch $(STAMP)
+
+$(DOCS): $(STAMP)
+	$(INSTALL) --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable .[docs]
+	touch $(DOCS)

@@ -52,7 +52,7 @@ SECTIONS = {
 }
 OPENING = """# The study: all tables
 
-Written by `python benchmarks/study.py` from the records in [results/experiments](../experiments); the page that says
+Written by `python benchmarks/study.py` from the records in `results/experiments`; the page that says
 what they mean is [docs/study.md](../../docs/study.md)."""
 
 

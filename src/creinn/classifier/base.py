@@ -217,7 +217,7 @@ class Classifier(torch.nn.Module):
         return {name: getattr(self, name) for name in names}
 
     def save(self, directory: str | PathLike[str], classes: Sequence[str | int] | None = None, **about: Any) -> None:
-        """Write the model to a directory that :func:`creinn.load` reads; see :func:`creinn.saving.save`."""
+        """Write the model to a directory that :func:`creinn.load` reads; see :func:`creinn.save`."""
         import_module("creinn.saving").save(self, directory, classes, **about)  # files stand above models, not below
 
 

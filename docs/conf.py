@@ -1,0 +1,111 @@
+"""How the site is built: our Markdown, the docstrings and the examples, for a reader without a network."""
+
+import importlib.util
+import logging
+import os
+import re
+import sys
+import warnings
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.ext.napoleon.docstring import GoogleDocstring
+
+import creinn
+from creinn.cli.main import COMMANDS, main
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE))
+os.environ["COLUMNS"] = "100"  # of the help of commands
+
+project = "creinn"
+copyright = "the creinn authors. Apache-2.0"
+version = release = creinn.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["_build"]
+suppress_warnings = ["config.cache"]  # the key that orders the gallery is a function
+html_theme = "furo"
+html_title = "creinn"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+myst_fence_as_directive = ["mermaid"]
+
+autodoc_default_options = {"members": True}
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 160
+# A docstring of an attribute is a sentence; napoleon would take what stands before a colon for its type.
+GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
+# Every reference to a name of ours must lead somewhere; those to torch's cannot, without a network.
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r"(?!creinn\.).*")]
+
+ORDER = (
+    "credal_sets", "table", "images", "interval_data", "own_forward",
+    "convert_radii", "pretrained", "decisions", "rivals", "export",
+)  # fmt: skip
+NEEDS = {"pretrained": "efficientnet_lite_pytorch", "export": "onnxruntime"}
+RUN = [name for name in ORDER if name not in NEEDS or importlib.util.find_spec(NEEDS[name])]  # others are shown only
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": rf"/({'|'.join(map(re.escape, RUN))})\.py$",
+    "within_subsection_order": lambda name: ORDER.index(name.removesuffix(".py")),
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "notebook_extensions": set(),
+    "default_thumb_file": str(HERE / "figures" / "credal-set.svg"),
+    "min_reported_time": 3600,
+    "write_computation_times": False,
+}
+warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+logging.getLogger("onnx_ir").setLevel(logging.WARNING)
+
+
+html_math_renderer = "mathml"
+
+
+def math(translator: Any, node: Any) -> None:
+    """Write an equation as MathML, which browsers draw by themselves, without a script."""
+    text = re.sub(r"\\(textstyle|Big)\b", "", node.astext()).replace(r"\dots", r"\ldots")  # what docutils knows
+    translator.body.append(tex2mathml(text.strip(), as_block=node.tagname == "math_block"))
+    raise SkipNode
+
+
+def copy_tables(app: Any) -> None:
+    """Tables under ``results/`` are pages of the site, too."""
+    for path in (HERE.parent / "results").rglob("*.md"):
+        page = HERE / path.relative_to(HERE.parent)
+        text = "---\norphan: true\n---\n" + path.read_text(encoding="utf-8").replace("](../../docs/", "](../../")
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+
+
+def change_source(app: Any, name: str, source: list[str]) -> None:
+    """Links to tables and examples lead to their pages; that of the command line gets the help of all commands."""
+    source[0] = re.sub(r"\]\(\.\./(results/[^)#]*\.md)", r"](\1", source[0])
+    source[0] = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](gallery/\1.rst)", source[0])
+    if name == "reference/cli":
+        for command in COMMANDS:
+            with redirect_stdout(StringIO()) as text, suppress(SystemExit):
+                main([*command.split(), "--help"])
+            source[0] += f"\n## {command}\n\n```text\n{text.getvalue()}```\n"
+
+
+def setup(app: Any) -> None:
+    """Add what stands above, and flowcharts."""
+    from diagram import Mermaid
+
+    app.add_directive("mermaid", Mermaid)
+    app.add_html_math_renderer("mathml", (math, None), (math, None))
+    app.connect("builder-inited", copy_tables)
+    app.connect("source-read", change_source)
