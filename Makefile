@@ -54,12 +54,12 @@ benchmark: $(STAMP)
 
 # The site, with every example run; opens from disk. Warnings are errors, and so are links that lead nowhere.
 docs: $(DOCS)
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
-	$(BIN)/python tools/check_site.py docs/_build/html
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	$(BIN)/python tools/check_site.py build/docs
 
 # Links to other sites, which need a network.
 linkcheck: $(DOCS)
-	$(BIN)/sphinx-build --quiet --fail-on-warning -D plot_gallery=0 -b linkcheck docs docs/_build/linkcheck
+	$(BIN)/sphinx-build --quiet --fail-on-warning -D plot_gallery=0 -b linkcheck docs build/linkcheck
 
 # Wheel and source, and the wheel tried in an empty environment outside of this folder: nothing may come from here.
 dist: $(STAMP)
@@ -74,7 +74,7 @@ matrix: $(STAMP)
 	UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/python tools/matrix.py
 
 clean:
-	rm -rf .venv build dist docs/_build docs/gallery docs/results
+	rm -rf .venv build dist docs/gallery docs/results
 
 # The torch pin is in constraints.txt; tools/check_torch.py fails if a CUDA build or torchvision got in all the same.
 $(STAMP): pyproject.toml requirements-dev.txt constraints.txt tools/check_torch.py

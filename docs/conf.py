@@ -26,13 +26,13 @@ project = "creinn"
 copyright = "the creinn authors. Apache-2.0"
 version = release = creinn.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["_build"]
 suppress_warnings = ["config.cache"]  # the key that orders the gallery is a function
 html_theme = "furo"
 html_title = "creinn"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_math_renderer = "mathml"
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -68,9 +68,6 @@ sphinx_gallery_conf = {
 }
 warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 logging.getLogger("onnx_ir").setLevel(logging.WARNING)
-
-
-html_math_renderer = "mathml"
 
 
 def math(translator: Any, node: Any) -> None:
