@@ -12,10 +12,21 @@ import creinn
 from creinn import nn
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "reference").glob("*.md"),
+    ]
+)
 REFERENCE = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
 PACKAGES = ("models", "credal", "rivals", "training", "data", "evaluation", "experiments", "report", "sklearn")
 DEMO = json.loads((ROOT / "results" / "demo" / "results.json").read_text())
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
 
 
 def find(path):
@@ -32,13 +43,13 @@ def find(path):
     raise ModuleNotFoundError(path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_names_of_the_package_exist(page):
     for path in re.findall(r"`(creinn(?:\.\w+)+)", page.read_text()):
         assert find(path) is not None, path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target

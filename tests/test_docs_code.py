@@ -17,7 +17,14 @@ from creinn.cli.main import COMMANDS, main
 from creinn.cli.parsing import parse_options
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "reference").glob("*.md"),
+    ]
+)
 PIECE = re.compile(r"<!-- (?P<note>.*?) ?-->|^(?P<fence>```+)(?P<language>\S*)\n(?P<code>.*?)^(?P=fence)$", re.S | re.M)
 SHELL = ("", "bash", "sh")
 OPTIONAL = (
@@ -103,7 +110,7 @@ def check_command(words: list[str]) -> None:
         assert words[0] in ("git", "cd", "dask", "srun") or words[0].startswith("node0="), words
 
 
-@pytest.mark.parametrize("page", with_code(PAGES, "python", *SHELL), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", with_code(PAGES, "python", *SHELL), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "page"}
