@@ -54,7 +54,7 @@ benchmark: $(STAMP)
 
 # The site, with every example run; opens from disk. Warnings are errors, and so are links that lead nowhere.
 docs: $(DOCS)
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -d build/doctrees docs build/docs
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -d build/doctrees docs build/docs
 	$(BIN)/python tools/check_site.py build/docs
 
 # Links to other sites, which need a network.

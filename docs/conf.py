@@ -67,7 +67,8 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
 }
 warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
-logging.getLogger("onnx_ir").setLevel(logging.WARNING)
+for name in ("onnx_ir", "onnxscript"):
+    logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def math(translator: Any, node: Any) -> None:
