@@ -97,8 +97,10 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
         ValueError: If the network has no interval twin, or is an interval network of another mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
-    if is_interval and form["mode"] != model.mode:
-        raise ValueError(f"The model to start from was trained in mode {model.mode!r}: give --mode {model.mode}.")
+    mode = getattr(model, "mode", None)
+    mode = "sound" if mode == "rigorous" else mode  # in which it was trained
+    if is_interval and form["mode"] != mode:
+        raise ValueError(f"The model to start from was trained in mode {mode!r}: give --mode {mode}.")
     if needs_radii and not is_interval:
         ordinary = torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
         twin = convert(ordinary.eval(), mode=form["mode"])
