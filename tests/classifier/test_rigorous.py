@@ -1,7 +1,9 @@
 """Mode "rigorous": exact members of small networks lie inside, also where mode "sound" loses them to rounding."""
 
+import math
 import warnings
 
+import flint
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 import creinn
 from creinn import CreINN, Ensemble, Interval, models
 from creinn import nn as inn
+from creinn.rounding import outwards
+from reference_exact import BITS, draw_member, exact, misses, run
 from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of
 
 
@@ -31,6 +35,27 @@ def test_sound_mode_misses_members_that_rigorous_mode_holds():
     assert count_misses(model, x, 0, forms_of(model)).missed == [0, 0]
     model.mode = "sound"
     assert min(count_misses(model, x, 0, forms_of(model)).missed) > 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_wide_radii_are_rounded_outwards_too(compiled):
+    # members with the least and the largest weights of the last layer attain the bounds of its logits
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(inn.Linear(6, 8), inn.ReLU(), inn.Linear(8, 40))
+    model = CreINN(network, mode="sound", logit_norm=False).eval()
+    inn.scale_radii_(network[0], 1e-30)
+    x, rng, missed = torch.randn(10, 6), np.random.default_rng(0), {}
+    for mode in ("sound", "rigorous"):
+        model.mode = mode
+        form = creinn.compile(model, x).model if compiled else model
+        with torch.no_grad(), outwards(mode == "rigorous"):
+            logits = form._logits(model._inputs(x))
+            lower, upper = logits.lower, logits.upper
+        with flint.ctx.workprec(BITS):
+            members = [run(network, exact(x), draw_member(network, kind, rng)) for kind in ("lower", "upper")]
+        missed[mode] = sum(misses(balls, lower, upper, -math.inf, math.inf) for balls in members)
+    assert missed["sound"] > 100
+    assert missed["rigorous"] == 0
 
 
 def hidden_signal() -> CreINN:

@@ -300,18 +300,27 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     """``input + other`` and maybe its ReLU; of two intervals of one shape, by centre and radius. Also on sizes."""
+    if is_outwards() and isinstance(input, Interval) and isinstance(other, Interval):
+        return _sum_outwards(input, other, relu)
     if isinstance(input, Interval) and isinstance(other, Interval) and not (input.is_point or other.is_point):
         a, b = input.moments, other.moments
         if a.shape == b.shape and a.ndim > 2:
-            total, nonnegative = a + b, input.nonnegative and other.nonnegative
-            if is_outwards():
-                center, radius = total.unbind(1)
-                spread(center, radius, out=radius)
-                if nonnegative and not relu:
-                    torch.maximum(center, radius, out=center)
-            return finish(total, False, relu, nonnegative)
+            return finish(a + b, False, relu, input.nonnegative and other.nonnegative)
     total = functions.add(input, other)
     return functions.relu(total) if relu else total
+
+
+def _sum_outwards(a: Interval, b: Interval, relu: bool) -> Interval:
+    """As :func:`sum_moments`, rounded outwards."""
+    if a.is_point or b.is_point or a.shape != b.shape or a.ndim < 2:
+        total = a + b
+        return functions.relu(total) if relu else total
+    moments, nonnegative = a.moments + b.moments, a.nonnegative and b.nonnegative
+    center, radius = moments.unbind(1)
+    spread(center, radius, out=radius)
+    if nonnegative and not relu:
+        torch.maximum(center, radius, out=center)
+    return finish(moments, False, relu, nonnegative)
 
 
 def _normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:
