@@ -62,8 +62,8 @@ class CreINN(_Credal):
             ``"scaled"``: norms keep the order of radii; ``"sound"``: norms and softmax keep containment. In eval mode
             the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
             be small, see ``nn.scale_radii_``; ``"rigorous"``: the same in floating point, whatever the order of sums,
-            see :mod:`creinn.rounding`; not for training, which is in ``"sound"``, nor with a distance, whose radius
-            has no such bounds. ``model.mode = ...`` sets it later. Interval batch norms are switched to the mode.
+            see :mod:`creinn.rounding`; without gradients, for training is in ``"sound"``, and without a distance, whose
+            radius has no such bounds. ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits; by default on those of an interval network, as its authors
             do. Few steps of training leave probabilities timid behind it.
@@ -179,6 +179,7 @@ class CreINN(_Credal):
         outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
 
+    @torch.no_grad()
     def _rigorous(self, x: Interval) -> CredalSet:
         if self.training:
             raise ValueError("Mode 'rigorous' is for prediction: train in mode 'sound', or call model.eval() first.")
