@@ -125,7 +125,7 @@ def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:
 
 @torch.no_grad()
 def width_of(name: str, rows: int) -> dict[str, Any]:
-    """Mean widths of sets where radii are next to nothing, so that rounding alone makes them, of networks as they start.
+    """Mean widths of sets that rounding alone makes, for radii are next to nothing; of networks as they start.
 
     Batch norms have seen a few batches.
     """

@@ -123,7 +123,7 @@ def _floor(dtype: torch.dtype) -> float:
 def rows(
     center: Tensor, radius: Tensor, biases: tuple[Any, Any], dtype: torch.dtype, sign: Any = 1.0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Weights ``(O, ...)`` of centre and radius, float64, made rigorous: in ``dtype``, with their biases ``(O,)``.
+    """Weights ``(O, ...)`` of centre and radius made rigorous: in ``dtype``, with their biases ``(O,)``.
 
     The radius's are to be multiplied by magnitudes, or by what has everywhere the ``sign``, 1 or -1, of the column.
 
@@ -136,7 +136,7 @@ def rows(
     g, zeros = growth(center[0].numel(), dtype), center.new_zeros(len(center))
     b, d = (zeros if t is None else t.to(center.dtype) for t in biases)
     w, v = center.to(dtype), (radius + sign * (g * (center.abs() + radius.abs()) + _floor(dtype))).to(dtype)
-    weights = (w.abs().double() + v.abs().double()).flatten(1).sum(1)
+    weights = (w.abs() + v.abs()).flatten(1).sum(1)
     d = d + g * (b.abs() + d) + 8 * _floor(dtype) + 4 * _tiny(dtype) * weights
     return w, v, b.to(dtype), d.to(dtype)
 

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import flint
 import numpy as np
@@ -140,6 +141,19 @@ def test_mode_is_set_on_a_trained_model_saved_and_loaded(tmp_path):
     torch.testing.assert_close(Ensemble([model, loaded], "envelope")(x).lower, model(x).lower)
     model.mode = "paper"
     assert {norm.mode for norm in model.modules() if isinstance(norm, inn.BatchNorm2d)} == {"paper"}
+
+
+@pytest.mark.parametrize("count", [3, 7])
+def test_averages_of_rigorous_members_contain_the_real_average(count):
+    members, x = (
+        [model_of("perceptron", "usual", seed) for seed in range(count)],
+        inputs_of("perceptron", "usual", 50, 0),
+    )
+    sets, found = [member(x) for member in members], Ensemble(members)(x)
+    for name, is_inside in (("lower", Fraction.__le__), ("upper", Fraction.__ge__)):
+        bounds = zip(*(getattr(s, name).flatten().tolist() for s in sets), strict=True)
+        for value, ends in zip(getattr(found, name).flatten().tolist(), bounds, strict=True):
+            assert is_inside(Fraction(value), sum(map(Fraction, ends)) / count)
 
 
 def test_a_converted_network_is_enclosed():

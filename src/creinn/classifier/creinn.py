@@ -39,7 +39,7 @@ from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters, project_
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.ranks import alone
-from creinn.rounding import check_arithmetic, outwards
+from creinn.rounding import apart, check_arithmetic, outwards
 
 Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
@@ -349,7 +349,8 @@ class Ensemble(_Credal):
     Args:
         members: CreINNs with the same number of classes.
         combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN); or ``"envelope"``, the
-            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty.
+            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty. If all
+            members are in mode ``"rigorous"``, so is the result.
     """
 
     def __init__(self, members: Sequence[CreINN], combine: Combine = "average") -> None:
@@ -362,7 +363,13 @@ class Ensemble(_Credal):
     def forward(self, x: Inputs) -> CredalSet:
         """Predict the combined credal set per row."""
         sets = [member(x) for member in self.members]
-        return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
+        if self.combine == "envelope":
+            return CredalSet.envelope(sets)
+        if any(getattr(member, "mode", None) != "rigorous" for member in self.members):
+            return CredalSet.average(sets)
+        lower, upper = torch.stack([s.lower for s in sets]).mean(0), torch.stack([s.upper for s in sets]).mean(0)
+        lower, upper = apart(lower, upper, True, count=len(sets))
+        return CredalSet._wrap(lower, upper.clamp_max(1))
 
 
 def _check_choice(name: str, value: Any, choices: Any) -> None:

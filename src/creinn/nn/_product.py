@@ -41,7 +41,7 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if is_outwards():
-        return _outwards(operation, x, center.detach().double(), radius.detach().clamp_min(0).double(), biases)
+        return _outwards(operation, x, _at_least(center, x), _at_least(radius, x).clamp_min(0), biases)
     if x.is_point:
         return Interval._of_moments(moments_of(operation, OfPoints(), biases, x.lower, center, radius))
     if x.nonnegative:
@@ -58,8 +58,8 @@ def relative_affine(
 ) -> Interval:
     r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
     if is_outwards():
-        wide = weight.detach().double()
-        weight, magnitudes, *biases = rows(wide, wide.abs(), biases, x.dtype)  # type: ignore[assignment]
+        weight = _at_least(weight, x)
+        weight, magnitudes, *biases = rows(weight, weight.abs(), biases, x.dtype)  # type: ignore[assignment]
         center, radius = widened(x, relative, weight[0].numel())
         moments = summed(operation, center, weight, biases[0]), summed(operation, radius, magnitudes, biases[1])
         return Interval._of_moments(torch.stack(moments, 1))
@@ -71,7 +71,7 @@ def relative_affine(
 
 
 def _outwards(operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases) -> Interval:
-    """As :func:`interval_affine`, of weights in float64, with the rigour of :func:`creinn.rounding.rows`."""
+    """As :func:`interval_affine`, with the rigour of :func:`creinn.rounding.rows`; radii are ``>= 0``."""
     groups = operation.groups
     if x.is_point:
         w, v, b, d = rows(center, radius, biases, x.dtype)
@@ -87,6 +87,11 @@ def _outwards(operation: Operation, x: Interval, center: Tensor, radius: Tensor,
     _, of_radius, _, more = rows(torch.zeros_like(center), center.abs() + radius, (None, None), x.dtype)
     reach = summed(operation, x.center.abs(), v, d) + summed(operation, x.radius, of_radius, more)
     return _intersection(one, Interval._of_moments(torch.stack((summed(operation, x.center, w, b), reach), 1)))
+
+
+def _at_least(weight: Tensor, x: Interval) -> Tensor:
+    """Weights in the precision of the inputs, or a higher one."""
+    return weight.detach().to(torch.promote_types(weight.dtype, x.dtype))
 
 
 def _intersection(one: Interval, two: Interval) -> Interval:
