@@ -136,7 +136,7 @@ def test_softmax_gradients(mode):
 def test_softmax_refuses_one_class_and_unknown_modes():
     with pytest.raises(ValueError, match=r"at least 2 classes, found logits of shape \(5, 1\).*interval_sigmoid"):
         interval_softmax(torch.zeros(5, 1), torch.zeros(5, 1))
-    with pytest.raises(ValueError, match="mode must be 'paper' or 'sound', found 'tight'"):
+    with pytest.raises(ValueError, match="mode must be 'paper', 'sound' or 'rigorous', found 'tight'"):
         interval_softmax(torch.zeros(3), torch.zeros(3), mode="tight")
 
 

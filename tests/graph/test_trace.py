@@ -198,7 +198,7 @@ def test_bad_radii(radius: float) -> None:
 
 
 def test_other_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="Unknown mode 'exact'; choose 'paper', 'scaled' or 'sound'"):
+    with pytest.raises(ValueError, match="Unknown mode 'exact'; choose 'paper', 'scaled', 'sound' or 'rigorous'"):
         convert(nn.Linear(2, 2), mode="exact")
     with pytest.raises(TypeError, match=r"Expected a torch\.nn\.Module, got str"):
         convert("resnet18")

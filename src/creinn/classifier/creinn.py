@@ -7,16 +7,15 @@ networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from creinn import nn as inn
 from creinn.classifier import kept
-from creinn.classifier.base import Inputs, Labelled, Missing, common_classes
-from creinn.classifier.calibration import Calibrated
+from creinn.classifier.base import Inputs, Labelled, common_classes
+from creinn.classifier.credal import _Credal
 from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.head import Mode, credal_set
 from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
@@ -26,6 +25,7 @@ from creinn.classifier.network import (
     as_logits,
     check_network,
     check_places,
+    count_logits,
     find_head,
     observe,
     pooled,
@@ -39,62 +39,15 @@ from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters, project_
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.ranks import alone
+from creinn.rounding import apart, check_arithmetic, outwards
 
 Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
 
-
-class _Credal(Calibrated):
-    """What :class:`CreINN` and :class:`Ensemble` share."""
-
-    prediction_type = CredalSet
-    keeps_compiled = True
-    """Whether ``predict`` keeps the compiled form of the model while its weights stay as they are, for speed."""
-
-    if TYPE_CHECKING:
-
-        def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> CredalSet:
-            """As :meth:`Classifier.predict`."""
-
-    def predict_batches(
-        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
-    ) -> Iterator[CredalSet]:
-        """As :meth:`Classifier.predict_batches`, by a compiled form while weights stay: see ``classifier/kept.py``.
-
-        Raises:
-            RuntimeError: If a distance was asked for, but never fitted to the training data.
-        """
-        self.check_fitted()
-        return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
-
-    def check_fitted(self) -> None:
-        """Refuse, with a ``RuntimeError``, a distance that was asked for, but never fitted to the training data."""
-        if not all(part.fitted for part in self.modules() if isinstance(part, DistanceRadius)):
-            raise RuntimeError(
-                "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
-                "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
-            )
-
-    def train(self, mode: bool = True) -> Any:
-        """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` keeps."""
-        if mode:
-            kept.outdate(self)
-        return super().train(mode)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        kept.forget(self)  # of ``.to`` and its kind
-        return super()._apply(*args, **kwargs)
-
-    def _quick(self, x: Inputs) -> CredalSet:
-        if self.keeps_compiled:
-            return kept.call(self, x, import_module("creinn.graph.compile").quick_form)  # stands above, as files do
-        kept.forget(self)
-        return self(x)
-
-    def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
-        lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)
-        upper = torch.where(rows.unsqueeze(1), 1.0, prediction.upper)
-        return CredalSet._wrap(lower, upper, torch.where(rows, 0, prediction.label))
+_NO_DISTANCE = (
+    "A distance has no bounds that hold in floating point: its radius is computed in ordinary arithmetic. "
+    "Choose mode 'sound', or leave the distance out."
+)
 
 
 class CreINN(_Credal):
@@ -108,7 +61,9 @@ class CreINN(_Credal):
         mode: ``"paper"``: Interval Batch Normalization and softmax of the paper, heuristics for containment;
             ``"scaled"``: norms keep the order of radii; ``"sound"``: norms and softmax keep containment. In eval mode
             the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
-            be small, see ``nn.scale_radii_``. Interval batch norms in ``network`` are switched to the mode.
+            be small, see ``nn.scale_radii_``; ``"rigorous"``: the same in floating point, whatever the order of sums,
+            see :mod:`creinn.rounding`; without gradients, for training is in ``"sound"``, and without a distance, whose
+            radius has no such bounds. ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits; by default on those of an interval network, as its authors
             do. Few steps of training leave probabilities timid behind it.
@@ -157,10 +112,10 @@ class CreINN(_Credal):
         temperature: bool | None = None,
     ) -> None:
         super().__init__()
-        _check_choice("mode", mode, Mode)
         _check_choice("loss", loss, Loss)
         check_distance(distance)
-        self.network, self.mode, self.head, self._loss = network, mode, head, loss
+        self.distance_radius: DistanceRadius | None = None
+        self.network, self.head, self._loss = network, head, loss
         self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
@@ -168,7 +123,7 @@ class CreINN(_Credal):
                 "The network has no interval layer, so its credal sets would be single points. Build it from "
                 "creinn.nn, make an interval twin of it with creinn.convert(network), or pass distance=True."
             )
-        self.logits = logits if logits is not None else _count_logits(network, head)
+        self.logits = logits if logits is not None else count_logits(network, head)
         self.num_classes = max(self.logits, 2)
         self.logit_norm = logit_norm = self.is_interval if logit_norm is None else logit_norm
         family: Any = inn if self.is_interval else torch.nn
@@ -176,16 +131,28 @@ class CreINN(_Credal):
         norm = family.BatchNorm1d(self.logits) if logit_norm else family.Identity()
         self.norm: torch.nn.Module = norm.to(like.device, like.dtype)
         self.temperature = Temperature(not self.is_interval if temperature is None else temperature).to(like)
-        for layer in self.modules():
-            if isinstance(layer, IntervalBatchNorm):
-                layer.set_mode(mode)
+        self.mode = mode
         self.distance = distance
         self.distance_at = None if distance_at is None else tuple(distance_at)  # found by the first rows
         check_places(network, self.distance_at or ())
-        self.distance_radius: DistanceRadius | None = None
         self._has_warned = False  # that the distance is left out
         if has_distance:
             self._add_distance()
+
+    @property
+    def mode(self) -> Mode:
+        """How bounds are computed; to set it switches the interval batch norms too."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        _check_choice("mode", mode, Mode)
+        if mode == "rigorous" and self.distance_radius is not None:
+            raise ValueError(_NO_DISTANCE)
+        for layer in self.modules():
+            if isinstance(layer, IntervalBatchNorm):
+                layer.set_mode("sound" if mode == "rigorous" else mode)
+        self._mode = mode
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
@@ -198,8 +165,11 @@ class CreINN(_Credal):
 
         Raises:
             TypeError: If an ordinary network gets an interval, or an interval network neither that nor a tensor.
+            ValueError: If a rigorous model is in training, or its dtype or device has no known arithmetic.
         """
         x = self._inputs(x)
+        if self.mode == "rigorous":
+            return self._rigorous(x)
         radius = self.distance_radius
         if radius is None or self.training or not radius.has_data:
             if radius is not None and radius.has_data and not self._has_warned:
@@ -208,6 +178,15 @@ class CreINN(_Credal):
             return credal_set(self._logits(x), self.mode, training=self.training)
         outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
+
+    @torch.no_grad()
+    def _rigorous(self, x: Interval) -> CredalSet:
+        if self.training:
+            raise ValueError("Mode 'rigorous' is for prediction: train in mode 'sound', or call model.eval() first.")
+        check_arithmetic(x.lower)
+        fresh = x if x.is_point else Interval._of_parts(x.lower, x.upper, x.nonnegative)  # no centre from elsewhere
+        with outwards():
+            return credal_set(self._logits(fresh), self.mode)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
@@ -262,8 +241,8 @@ class CreINN(_Credal):
             ValueError: If there are no data, a label is not a class, or the network has no features.
         """
         if self.distance_radius is None:
-            self.distance = True
             self._add_distance()
+            self.distance = True
         with alone():
             self._fit_distance(x if y is None else (x, y), held_out, batch_size)
         return self
@@ -302,6 +281,8 @@ class CreINN(_Credal):
         return held_out
 
     def _add_distance(self) -> None:
+        if self.mode == "rigorous":
+            raise ValueError(_NO_DISTANCE)
         if self.distance_at is None:
             find_head(self.network, self.head)  # refuses a network without one
         self.gives_logits = False  # there are features to be looked at too
@@ -368,7 +349,8 @@ class Ensemble(_Credal):
     Args:
         members: CreINNs with the same number of classes.
         combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN); or ``"envelope"``, the
-            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty.
+            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty. If all
+            members are in mode ``"rigorous"``, so is the result.
     """
 
     def __init__(self, members: Sequence[CreINN], combine: Combine = "average") -> None:
@@ -381,18 +363,13 @@ class Ensemble(_Credal):
     def forward(self, x: Inputs) -> CredalSet:
         """Predict the combined credal set per row."""
         sets = [member(x) for member in self.members]
-        return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
-
-
-def _count_logits(network: torch.nn.Module, head: str | None) -> int:
-    interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
-    layer = interval[-1] if interval and head is None else find_head(network, head)
-    if isinstance(layer, IntervalParameters):
-        return layer.weight.shape[0]
-    count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
-    if count is None:
-        raise ValueError(f"The head {head!r} does not say how many logits it gives; pass their number, logits=...")
-    return int(count)
+        if self.combine == "envelope":
+            return CredalSet.envelope(sets)
+        if any(getattr(member, "mode", None) != "rigorous" for member in self.members):
+            return CredalSet.average(sets)
+        lower, upper = torch.stack([s.lower for s in sets]).mean(0), torch.stack([s.upper for s in sets]).mean(0)
+        lower, upper = apart(lower, upper, True, count=len(sets))
+        return CredalSet._wrap(lower, upper.clamp_max(1))
 
 
 def _check_choice(name: str, value: Any, choices: Any) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from creinn.classifier.inputs import in_words
 from creinn.interval import Interval, as_interval
+from creinn.nn.affine import IntervalParameters
 
 HEAD, TOKENS = "<head>", ":tokens"
 
@@ -68,6 +69,23 @@ def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Mod
     if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
         raise ValueError(f"{type(network).__name__} has no linear layer, so there are no features before it. {_ADVICE}")
     return layer
+
+
+def count_logits(network: torch.nn.Module, head: str | None = None) -> int:
+    """How many logits the last interval layer gives, or the head; refuses, with a ``ValueError``, one that is silent.
+
+    Example:
+        >>> count_logits(torch.nn.Linear(8, 3))
+        3
+    """
+    interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
+    layer = interval[-1] if interval and head is None else find_head(network, head)
+    if isinstance(layer, IntervalParameters):
+        return layer.weight.shape[0]
+    count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
+    if count is None:
+        raise ValueError(f"The head {head!r} does not say how many logits it gives; pass their number, logits=...")
+    return int(count)
 
 
 def observe(

@@ -20,6 +20,7 @@ from creinn.credal.credal_set import CredalSet
 from creinn.graph.fold import FoldedNetwork, Product, fold
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
+from creinn.rounding import outwards
 
 
 def compile(
@@ -43,7 +44,8 @@ def compile(
 
     Raises:
         TypeError: If the model is of another kind.
-        ValueError: If the memory format is another one, or an interval network cannot be traced (``GraphError``).
+        ValueError: If the memory format is another one, an interval network cannot be traced (``GraphError``), or
+            ``torch_compile`` is asked for in mode ``"rigorous"``.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -59,6 +61,8 @@ def compile(
         raise ValueError(
             f"Unknown memory format {memory_format!r}; choose torch.contiguous_format, torch.channels_last or 'auto'."
         )
+    if torch_compile and any(part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)):
+        raise ValueError("torch.compile may compute in another way than the bounds of mode 'rigorous' are proved for.")
     compiled = Compiled(model)
     if example is not None:
         compiled.prepare(example)
@@ -154,7 +158,8 @@ def _folded(member: CreINN) -> torch.nn.Module | None:
     places = member.distance_at or () if member.distance_radius is not None else ()
     at = [find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
     try:
-        return fold(torch.nn.Sequential(*parts), at)
+        with outwards(member.mode == "rigorous"):
+            return fold(torch.nn.Sequential(*parts), at)
     except GraphError:
         if member.is_interval:
             raise

@@ -65,7 +65,8 @@ def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs 
 
     Raises:
         TypeError: If the model is of another kind, or its inputs are no single tensor or interval.
-        ValueError: If the path has another ending, or the size of inputs must be told by an example.
+        ValueError: If the path has another ending, the size of inputs must be told by an example, or the mode is
+            ``"rigorous"``.
         RuntimeError: If a distance is not fitted yet.
         ImportError: If ONNX is asked for and not installed.
 
@@ -85,6 +86,8 @@ def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs 
         raise ValueError(f"{path} ends neither in .onnx nor in .pt2, so it does not say which kind of file is meant.")
     if ending == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
         raise ImportError('Writing ONNX needs more packages: pip install "creinn[onnx]"')
+    if any(part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)):
+        raise ValueError("Who runs a graph may compute in any way, so it is not rigorous: export with mode = 'sound'.")
     model.check_fitted()
     example = example_of(model) if example is None else example
     if ending == "onnx" and _dtype(model) != torch.float32:

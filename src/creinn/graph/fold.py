@@ -27,6 +27,8 @@ from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families
 from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
+from creinn.rounding import is_outwards, rows, spread, summed
+from creinn.rounding import relu_ as outward_relu_
 
 Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
 
@@ -211,6 +213,8 @@ class FoldedFull(FoldedLayer):
         self.groups: int = getattr(layer, "groups", 1)
         block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
         (center, radius), biases = _normed(block.chunk(2), layer._biases(), maps)
+        if is_outwards():
+            center, radius, *biases = rows(center, radius, biases, layer.weight.dtype)  # type: ignore[assignment]
         self.block = _ordinary(layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2)
 
     def _takes(self, x: Interval) -> bool:
@@ -225,7 +229,7 @@ class FoldedFull(FoldedLayer):
         center, radius = (t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1))
         shifts = (None, None) if bias is None else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
         operation = F.linear if isinstance(layer, torch.nn.Linear) else layer._conv_forward
-        products = (operation(x.lower, center, shifts[0]), operation(x.lower.abs(), radius, shifts[1]))
+        products = (summed(operation, x.lower, center, shifts[0]), summed(operation, x.lower.abs(), radius, shifts[1]))
         return torch.cat(products, 1).unflatten(1, (2, -1))
 
 
@@ -238,12 +242,15 @@ class FoldedRelative(FoldedLayer):
         assert isinstance(layer, RelativeParameters)
         weight = widen(layer.weight)
         weights, biases = _normed((weight, weight.abs()), layer._biases(), maps)
+        if is_outwards():
+            *weights, b, d = rows(weights[0], weights[1], biases, layer.weight.dtype)
+            biases = b, d
         self.center, self.radius = (_ordinary(layer, w, b) for w, b in zip(weights, biases, strict=True))
         relative = valid_relative_radius(layer.relative_radius).clone()
         self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
 
     def _product(self, x: Interval) -> Tensor:
-        center, radius = widened(x, self.relative_radius)
+        center, radius = widened(x, self.relative_radius, self.center.layer.weight[0].numel())
         return torch.cat((self.center(center), self.radius(radius)), 1).unflatten(1, (2, -1))
 
 
@@ -265,9 +272,9 @@ class Product(torch.nn.Module):
         layer, sizes = self.layer, tuple(x.shape[2:])
         window = one_pixel(layer, sizes) if self._pointwise or (self._is_conv and sizes == self.sizes) else None
         if window is None:
-            return layer(x)
+            return summed(layer._conv_forward if self._is_conv else F.linear, x, layer.weight, layer.bias)
         weight = layer.weight.flatten(1) if self._pointwise else self.cropped
-        y = F.linear(x[(..., *window[1])].flatten(1), weight, layer.bias)
+        y = summed(F.linear, x[(..., *window[1])].flatten(1), weight, layer.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
 
     def prepare(self, sizes: tuple[int, ...]) -> None:
@@ -287,17 +294,33 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
     """
     if magnitude:
         moments.select(1, 1).abs_()
-    return Interval._of_moments(relu_(moments) if relu else moments, nonnegative or relu)
+    apply_relu_ = outward_relu_ if is_outwards() else relu_
+    return Interval._of_moments(apply_relu_(moments) if relu else moments, nonnegative or relu)
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     """``input + other`` and maybe its ReLU; of two intervals of one shape, by centre and radius. Also on sizes."""
+    if is_outwards() and isinstance(input, Interval) and isinstance(other, Interval):
+        return _sum_outwards(input, other, relu)
     if isinstance(input, Interval) and isinstance(other, Interval) and not (input.is_point or other.is_point):
         a, b = input.moments, other.moments
         if a.shape == b.shape and a.ndim > 2:
             return finish(a + b, False, relu, input.nonnegative and other.nonnegative)
     total = functions.add(input, other)
     return functions.relu(total) if relu else total
+
+
+def _sum_outwards(a: Interval, b: Interval, relu: bool) -> Interval:
+    """As :func:`sum_moments`, rounded outwards."""
+    if a.is_point or b.is_point or a.shape != b.shape or a.ndim < 2:
+        total = a + b
+        return functions.relu(total) if relu else total
+    moments, nonnegative = a.moments + b.moments, a.nonnegative and b.nonnegative
+    center, radius = moments.unbind(1)
+    spread(center, radius, out=radius)
+    if nonnegative and not relu:
+        torch.maximum(center, radius, out=center)
+    return finish(moments, False, relu, nonnegative)
 
 
 def _normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:

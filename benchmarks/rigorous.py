@@ -1,0 +1,146 @@
+"""Mode "rigorous" against exact members of small networks, and its cost beside mode "sound".
+
+Members, at corners of the weight intervals and inside, are evaluated in ball arithmetic of 400 bits (python-flint). A
+probability or logit counts as missed if it is not proved to lie within the bounds. The networks have linear layers,
+convolutions with stride, groups and padding, batch norm, residual sums, pooling and every activation; their weights and
+inputs are usual, without radii, cancelling, tiny, subnormal, huge or mixed. Sound mode is counted on the same members.
+Prints both and the times of the compiled forms, as ratios within one run; writes them as JSON.
+
+    python -m benchmarks.rigorous [--outputs 1000000] [--rows 40] [--seconds 20] [--threads 1]
+                                  [--out results/benchmarks/rigorous.json]
+"""
+
+import argparse
+import copy
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the oracle
+
+from benchmarks.speed.architectures import FULL
+
+import creinn
+from creinn import CreINN, models
+from creinn import nn as inn
+from creinn.evaluation.timing import interleaved, ratios
+from creinn.files import write_bytes
+from creinn.report.provenance import provenance
+from creinn.report.tables import text_table
+from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+WIDTHS = (0.0, 1e-6, 1e-2)  # of inputs, relative
+WIDE = ("mlp", "resnet8", "resnet20")
+TIMED = (("mlp", 1), ("mlp", 256), ("resnet20", 32), ("resnet18-cifar", 8))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, time, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--outputs", type=int, default=1_000_000, help="probabilities of members, at least")
+    parser.add_argument("--rows", type=int, default=40, help="inputs of each network")
+    parser.add_argument("--seconds", type=float, default=20.0, help="after which no round of times begins")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/rigorous.json"))
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    times = [timed(name, rows, options.seconds) for name, rows in TIMED]
+    print(text_table([{k: v for k, v in row.items() if not isinstance(v, dict)} for row in times]), flush=True)
+    widths = [width_of(name, options.rows) for name in WIDE]
+    print(text_table(widths), flush=True)
+    counts = list(counted(options.outputs, options.rows))
+    totals = {name: sum(row[name] for row in counts) for name in counts[0] if isinstance(counts[0][name], int)}
+    by_kind = [_total(counts, "kind", kind) for kind in KINDS]
+    print(text_table(by_kind), totals, sep="\n\n")
+    command = "python -m benchmarks.rigorous " + shlex.join(sys.argv[1:] if arguments is None else arguments)
+    configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    result = {**provenance(command.strip()), "configuration": configuration, "load_average": os.getloadavg()}
+    by_network = [_total(counts, "network", name) for name in NETWORKS]
+    found = {"totals": totals, "by_kind": by_kind, "by_network": by_network, "times": times, "widths": widths}
+    write_bytes(options.out, (json.dumps({**result, **found}, indent=2) + "\n").encode())
+    return int(totals["missed"] + totals["missed, compiled"] + totals["logits missed"] > 0)
+
+
+def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
+    """Counts of one network, kind of weights, dtype and width of inputs after the other, until there are enough."""
+    done, seed = 0, 0
+    while done < outputs:
+        for name in NETWORKS:
+            for kind in KINDS:
+                dtype = "float64" if (seed + len(name)) % 3 == 0 else "float32"
+                model, width = model_of(name, kind, seed, DTYPES[dtype]), WIDTHS[seed % 3]
+                x = inputs_of(name, kind, rows, seed, DTYPES[dtype], width)
+                sound = copy.deepcopy(model)
+                sound.mode = "sound"
+                forms = (*forms_of(model), sound, creinn.compile(sound))
+                found = count_misses(model, x, seed, forms)
+                done, seed = done + found.probabilities, seed + 1
+                yield {
+                    "network": name, "kind": kind, "dtype": dtype, "width": width, "probabilities": found.probabilities,
+                    "logits": found.logits, "missed": found.missed[0], "missed, compiled": found.missed[1],
+                    "logits missed": found.logits_missed, "sound missed": found.missed[2],
+                    "sound missed, compiled": found.missed[3], "rows": 2 * len(x),
+                    "vacuous rows": sum(found.vacuous[:2]),
+                    "narrow rows": sum(int((w < 1e-2).sum()) for w in found.widths[:2]),
+                }  # fmt: skip
+        print(f"{done} probabilities", flush=True)
+
+
+def _total(counts: Sequence[dict[str, Any]], by: str, value: str) -> dict[str, Any]:
+    rows = [row for row in counts if row[by] == value]
+    return {by: value} | {name: sum(row[name] for row in rows) for name in rows[0] if isinstance(rows[0][name], int)}
+
+
+def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:
+    """Times of the compiled forms in turns, and of the plain ones."""
+    torch.manual_seed(0)
+    network = models.resnet20(10) if name == "resnet20" else FULL[name].build(inn)
+    x = torch.rand(rows, *(FULL[name].shape if name in FULL else (3, 32, 32)))
+    sound = CreINN(inn.scale_radii_(network, 1e-6), mode="sound").eval()
+    rigorous = copy.deepcopy(sound)
+    rigorous.mode = "rigorous"
+    plain: dict[str, Any] = {"sound": sound, "rigorous": rigorous}
+    compiled = {f"{key}, compiled": creinn.compile(form, x, torch.channels_last) for key, form in plain.items()}
+    with torch.no_grad():
+        found = interleaved({key: (lambda form=form: form(x)) for key, form in compiled.items()}, 300, seconds=seconds)
+        found |= interleaved({key: (lambda form=form: form(x)) for key, form in plain.items()}, 20, seconds=seconds / 4)
+    quick = ratios(found["rigorous, compiled"], found["sound, compiled"])
+    slow = ratios(found["rigorous"], found["sound"])
+    return {
+        "network": name, "rows": rows,
+        "compiled, least": quick["least"], "compiled, processor": quick["processor"],
+        "plain, processor": slow["processor"],
+        "seconds": {key: asdict(timing) for key, timing in found.items()},
+        "ratios": {"compiled": quick, "plain": slow},
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def width_of(name: str, rows: int) -> dict[str, Any]:
+    """Mean widths of sets that rounding alone makes, for radii are next to nothing; of networks as they start.
+
+    Batch norms have seen a few batches.
+    """
+    torch.manual_seed(0)
+    network = models.mlp(784, 10, hidden=(512, 512)) if name == "mlp" else models.BUILDERS[name](num_classes=10)
+    shape = (784,) if name == "mlp" else (3, 32, 32)
+    for _ in range(20):
+        network(torch.rand(16, *shape))
+    model = CreINN(inn.scale_radii_(network, 1e-16), mode="rigorous").eval()
+    x, found = torch.rand(rows, *shape), {"network": name}
+    for dtype in DTYPES.values():
+        found[str(dtype).removeprefix("torch.")] = float(model.to(dtype)(x.to(dtype)).width.mean())
+    model.mode = "sound"
+    return found | {"sound, float64": float(model(x.double()).width.mean())}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
