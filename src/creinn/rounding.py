@@ -28,8 +28,11 @@ for; each :math:`w_i` by less than tiny, which *F* in :math:`v_i` pays for.
 hundred times what their authors promise; of those of the form :math:`x\,h(x)`, by 2⁻⁴⁴ of :math:`|x|` too.
 **Overflow** leaves infinity or NaN, which every step keeps: such rows get the vacuous set.
 
-What is taken for granted: IEEE arithmetic rounded to nearest, and products that are sums of products. Winograd's and
-Fourier's convolutions are not; :func:`summed` keeps away from them.
+What is guaranteed: the probabilities, in real numbers, of every network with weights within centre ± radius, and of
+every input within its bounds, lie within those of the credal set. Centres, radii, statistics, temperature and inputs
+are as stored, and exact. What is taken for granted: IEEE arithmetic rounded to nearest, the errors of functions above,
+and products that are sums of products. Winograd's and Fourier's convolutions are not; :func:`summed` keeps away from
+them.
 """
 
 import math

@@ -12,6 +12,7 @@ import torch
 import creinn
 from creinn import CreINN, Ensemble, Interval, models
 from creinn import nn as inn
+from creinn.graph.fold import FoldedFull, FoldedLayer
 from creinn.rounding import outwards
 from reference_exact import BITS, draw_member, exact, misses, run
 from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of
@@ -57,6 +58,12 @@ def test_wide_radii_are_rounded_outwards_too(compiled):
         missed[mode] = sum(misses(balls, lower, upper, -math.inf, math.inf) for balls in members)
     assert missed["sound"] > 100
     assert missed["rigorous"] == 0
+
+
+def test_compiled_layers_are_those_that_are_proved():
+    model = CreINN(models.resnet8(num_classes=3, width=4), mode="rigorous").eval()
+    kinds = {type(part) for part in creinn.compile(model).modules() if isinstance(part, FoldedLayer)}
+    assert kinds == {FoldedFull}  # a layer of another kind may round in other ways
 
 
 def hidden_signal() -> CreINN:
