@@ -77,7 +77,7 @@ clean:
 	rm -rf .venv build dist docs/gallery docs/results
 
 # The torch pin is in constraints.txt; tools/check_torch.py fails if a CUDA build or torchvision got in all the same.
-$(STAMP): pyproject.toml requirements-dev.txt constraints.txt tools/check_torch.py
+$(STAMP): pyproject.toml setup.py $(wildcard src/creinn/native/*.cpp src/creinn/native/*.inc) requirements-dev.txt constraints.txt tools/check_torch.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(INSTALL) --compile-bytecode --python $(BIN)/python --requirement requirements-dev.txt

@@ -1,0 +1,47 @@
+"""Where the library in C++ is, and how it is called.
+
+Torch is loaded before it: the library takes its threads from the OpenMP that torch uses.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+
+import torch  # noqa: F401 (its OpenMP)
+
+_SIZES = (
+    *("images", "channels", "height", "width", "outputs", "groups", "out_height", "out_width"),
+    *("kernel_y", "kernel_x", "stride_y", "stride_x", "padding_y", "padding_x", "dilation_y", "dilation_x"),
+    *("step", "magnitude", "relu"),
+)
+_ADDRESSES = ("inputs", "weights", "norm", "residual", "results")
+LEVELS = ("portable", "AVX2", "AVX-512")
+
+
+class Layer(ctypes.Structure):
+    """The arguments of the product, as in ``product.cpp``."""
+
+    _fields_ = [*((name, ctypes.c_long) for name in _SIZES), *((name, ctypes.c_void_p) for name in _ADDRESSES)]
+
+
+def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
+    """The library in ``folder``, or none and why."""
+    if os.environ.get("CREINN_NATIVE") == "0":
+        return None, "CREINN_NATIVE=0 in the environment switches the native product off."
+    path = next(folder.glob("_product*.so"), None)
+    if path is None:
+        return None, (
+            f"The native product was not built: there is no _product*.so in {folder}. Install creinn again where a C++ "
+            "compiler (g++) is; pip's --verbose shows what it says."
+        )
+    try:
+        library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
+        library.creinn_best_level.restype = ctypes.c_int
+        library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]
+    except (OSError, AttributeError) as error:
+        return None, f"The native product was built but cannot be loaded: {error}"
+    return library, ""
+
+
+LIBRARY, reason = load(Path(__file__).parent)
+available = LIBRARY is not None

@@ -1,0 +1,139 @@
+// The product of intervals >= 0 with interval weights (sim_full_o_lower_upper), for linear layers and convolutions:
+// two multiplications for each weight and pixel, one for each bound. A plain C interface; knows nothing of torch.
+//
+// In: both bounds of the inputs (images, 2, channels, height, width), weights as creinn.native packs them. Out: both
+// bounds of the results, after a norm in inference form, a residual and a ReLU. tile.inc computes, this file shares
+// the work among threads and chooses the instructions.
+
+#include <cstdlib>
+
+static constexpr long DEPTH = 72;      // the most inputs that are multiplied at once: they stay in the first cache
+static constexpr long AHEAD = 8;       // channels whose place in memory is fetched before its time
+static constexpr long OUTPUTS = 256;   // the most outputs of one task: their sums stay in the second cache
+
+struct Layer {
+    long images, channels, height, width, outputs, groups, out_height, out_width;  // channels, outputs: of a group
+    long kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
+    long step, magnitude, relu;  // step: inputs that are multiplied at once
+    const float *inputs, *weights, *norm, *residual;  // norm: for each output scale, shift, radius' scale, its shift
+    float* results;
+};
+
+struct Run { long to, count, from; };  // pixels that follow one another in a row of the image, or zeros (from < 0)
+
+// Where a tap of the kernel meets the image: the pixels from `first` to `first + used`, and zeros up to `pixels`.
+static int find_runs(const Layer& l, long tap, long first, long used, long pixels, Run* runs) {
+    const long image = 2 * l.groups * l.channels * l.height * l.width;
+    int found = 0;
+    const auto add = [&](long to, long count, long from) { if (count > 0) runs[found++] = {to, count, from}; };
+    for (long done = 0, count; done < used; done += count) {
+        const long row = (first + done) / l.out_width, x = (first + done) % l.out_width;
+        count = l.out_width - x < used - done ? l.out_width - x : used - done;
+        const long y = row % l.out_height * l.stride_y - l.padding_y + tap / l.kernel_x * l.dilation_y;
+        const long left = x * l.stride_x - l.padding_x + tap % l.kernel_x * l.dilation_x;
+        long begin = left < 0 ? (-left + l.stride_x - 1) / l.stride_x : 0;
+        long end = left < l.width ? (l.width - left + l.stride_x - 1) / l.stride_x : 0;
+        end = end < count ? end : count;
+        if (y < 0 || y >= l.height || begin >= end) begin = end = count;
+        add(done, begin, -1);
+        add(done + begin, end - begin, row / l.out_height * image + y * l.width + left + begin * l.stride_x);
+        add(done + end, count - end, -1);
+    }
+    add(used, pixels - used, -1);
+    return found;
+}
+
+// What a kind of processor does with `used` pixels in so many vectors, and the width and the number of these.
+struct Level {
+    void (*tile)(int vectors, const Layer&, long group, long output, long outputs, long first, long used, float* work);
+    long width, most;
+};
+
+namespace portable {
+#define WIDTH 4
+#define MOST 7
+#define ROWS 1
+#include "tile.inc"
+}
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace avx2 {
+#define WIDTH 8
+#define MOST 7
+#define ROWS 1
+#include "tile.inc"
+}
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
+namespace avx512 {
+#define WIDTH 16
+#define MOST 4
+#define ROWS 3
+#include "tile.inc"
+}
+#pragma GCC pop_options
+#endif
+
+static const Level* LEVELS[] = {
+    &portable::LEVEL,
+#if defined(__x86_64__)
+    &avx2::LEVEL, &avx512::LEVEL,
+#endif
+};
+
+// This thread's memory: inputs of one step, and the sums of a task.
+static float* workspace() {
+    constexpr size_t SIZE = 4 * 2 * 64 * (DEPTH + 1 + OUTPUTS);  // no tile is wider than 64 pixels
+    struct Memory {
+        float* at = (float*)aligned_alloc(64, SIZE);
+        ~Memory() { free(at); }
+    };
+    static thread_local Memory memory;
+    return memory.at;
+}
+
+extern "C" {
+
+// The best level that this processor has: 0 portable, 1 AVX2, 2 AVX-512.
+int creinn_best_level() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw"))
+        return 2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
+#endif
+    return 0;
+}
+
+// All results of a layer, by so many threads. Returns 0, or 1 if there is not enough memory.
+int creinn_product(const Layer* given, int threads, int number) {
+    Layer l = *given;
+    const Level& level = *LEVELS[number];
+    if (l.step > DEPTH) return 1;
+    if (l.kernel_y * l.kernel_x == 1 && l.stride_y * l.stride_x == 1 && !l.padding_y && !l.padding_x) {
+        l.out_width = l.width *= l.height;  // rows of pixels do not matter
+        l.out_height = l.height = 1;
+    }
+    const long pixels = l.images * l.out_height * l.out_width, vectors = (pixels + level.width - 1) / level.width;
+    const long tiles = (vectors + level.most - 1) / level.most;
+    long parts = (l.outputs + OUTPUTS - 1) / OUTPUTS;  // of the outputs of a group
+    while (tiles * l.groups * parts < 4 * threads && tiles * l.groups * parts % threads && parts < l.outputs) parts++;
+    bool failed = false;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (long task = 0; task < tiles * l.groups * parts; task++) {
+        const long part = task % parts, tile = task / parts % tiles, group = task / parts / tiles;
+        const long output = l.outputs * part / parts, outputs = l.outputs * (part + 1) / parts - output;
+        const long first = vectors * tile / tiles, count = vectors * (tile + 1) / tiles - first;
+        const long begin = first * level.width, end = begin + count * level.width;
+        float* work = workspace();
+        if (!work) failed = true;
+        else level.tile((int)count, l, group, output, outputs, begin, (end < pixels ? end : pixels) - begin, work);
+    }
+    return failed;
+}
+
+}  // extern "C"

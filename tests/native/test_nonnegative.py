@@ -1,0 +1,174 @@
+"""The product in C++ against interval layers in float64, on every kind of instructions that this processor has."""
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from creinn import native
+from creinn import nn as inn
+from creinn.interval import Interval
+from creinn.native import nonnegative
+from creinn.native.library import LEVELS, LIBRARY
+
+pytestmark = pytest.mark.skipif(not native.available, reason=native.reason)
+
+BEST = LIBRARY.creinn_best_level() if LIBRARY else -1
+
+
+def level_or_skip(level):
+    return pytest.param(level, marks=pytest.mark.skipif(level > BEST, reason=f"this processor has no {LEVELS[level]}"))
+
+
+every_level = pytest.mark.parametrize("level", [level_or_skip(level) for level in range(len(LEVELS))], ids=LEVELS)
+
+
+def drawn(shape, outputs, window, kinds="mixed"):
+    """Inputs with zeros and points among them; weights of both signs, points, zeros of both signs."""
+    images, channels, *image = shape
+    x = torch.rand(images, 2, channels, *image).sort(1).values * (torch.rand(images, 1, channels, *image) < 0.8)
+    center = torch.randn(outputs, channels // window.groups, *window.kernel)
+    radius = torch.rand_like(center) * (torch.rand_like(center) < 0.6)
+    if kinds == "points":
+        radius.zero_()
+    center[torch.rand_like(center) < 0.1] = 0.0
+    lower, upper = center - radius, center + radius
+    lower[(lower == 0) & (torch.rand_like(lower) < 0.5)] = -0.0
+    return x, lower, upper
+
+
+def expected(x, lower, upper, window, norm, residual, magnitude, relu):
+    """By the eager layer, in float64."""
+    with torch.device("meta"):
+        layer = inn.Conv2d(
+            *(x.shape[2], len(lower), window.kernel, window.stride, window.padding, window.dilation, window.groups),
+            bias=False,
+        )
+    layer.weight = torch.nn.Parameter((lower.double() + upper.double()) / 2)
+    layer.weight_radius = torch.nn.Parameter((upper.double() - lower.double()) / 2)
+    y = layer(Interval(*x.double().unbind(1)))
+    by, plus, width_by, width_plus = norm.double().T[:, None, :, None, None]
+    center = by * (y.lower + y.upper) + plus
+    width = width_by * (y.upper - y.lower) + width_plus
+    width = width.abs() if magnitude else width.clamp_min(0)
+    bounds = torch.stack((center - width, center + width), 1) + (0 if residual is None else residual.double())
+    return bounds.clamp_min(0) if relu else bounds
+
+
+def assert_right(x, lower, upper, window, level, magnitude=False, relu=False, with_residual=False):
+    outputs = len(lower)
+    norm = torch.randn(outputs, 4)
+    rows, columns = window.size(tuple(x.shape[3:]))
+    residual = torch.randn(len(x), 2, outputs, rows, columns) if with_residual else None
+    packed = native.pack(lower, upper, window.groups)
+    y = native.product(x, packed, norm, window, residual, magnitude, relu, level)
+    wanted = expected(x, lower, upper, window, norm, residual, magnitude, relu)
+    assert y.shape == wanted.shape
+    torch.testing.assert_close(y.double(), wanted, rtol=1e-5, atol=1e-4)
+
+
+sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+few = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@torch.no_grad()
+@settings(max_examples=100)
+@given(
+    st.data(),
+    st.integers(1, 3),  # images
+    st.integers(1, 3),  # groups
+    st.integers(1, 4),  # channels of a group
+    st.integers(1, 9),  # outputs of a group
+    sizes,
+    st.sampled_from(["mixed", "points"]),
+)
+def test_every_kind_of_convolution(data, images, groups, channels, outputs, image, kinds):
+    kernel, stride, dilation = (data.draw(few) for _ in range(3))
+    padding = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    window = native.Window(kernel, stride, padding, dilation, groups)
+    assume(min(window.size(image)) > 0)
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    x, lower, upper = drawn((images, groups * channels, *image), groups * outputs, window, kinds)
+    magnitude, relu, residual = (data.draw(st.booleans()) for _ in range(3))
+    assert_right(x, lower, upper, window, data.draw(st.integers(0, BEST)), magnitude, relu, residual)
+
+
+LARGE = {
+    "many steps, 3 x 3": ((2, 30, 11, 13), 20, native.Window((3, 3), padding=(1, 1))),
+    "many tiles, 1 x 1": ((3, 5, 20, 19), 7, native.Window()),
+    "stride 2": ((2, 12, 23, 25), 9, native.Window((3, 3), (2, 2), (1, 1))),
+    "more outputs than a task has": ((1, 8, 3, 3), 600, native.Window()),
+    "linear": ((65, 150, 1, 1), 33, native.Window()),
+    "one row": ((1, 300, 1, 1), 5, native.Window()),
+    "depthwise": ((2, 24, 15, 9), 24, native.Window((3, 3), padding=(1, 1), groups=24)),
+}
+
+
+@every_level
+@pytest.mark.parametrize("name", LARGE)
+@torch.no_grad()
+def test_more_than_one_step_tile_and_task(name, level):
+    torch.manual_seed(0)
+    shape, outputs, window = LARGE[name]
+    assert_right(*drawn(shape, outputs, window), window, level, relu=True, with_residual=True)
+
+
+@every_level
+@torch.no_grad()
+def test_threads_share_the_work(level):
+    torch.manual_seed(0)
+    window = native.Window((3, 3), padding=(1, 1))
+    case = drawn((3, 6, 7, 9), 40, window)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert_right(*case, window, level)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@every_level
+def test_points_of_points_have_no_width(level):
+    torch.manual_seed(0)
+    window = native.Window((3, 3), padding=(1, 1))
+    x, weight = torch.rand(2, 1, 40, 5, 5).expand(2, 2, 40, 5, 5), torch.randn(6, 40, 3, 3)
+    norm = torch.tensor([0.5, 0.0, 0.5, 0.0]).repeat(6, 1)
+    lower, upper = native.product(x, native.pack(weight, weight), norm, window, level=level).unbind(1)
+    assert (upper - lower).abs().max() == 0
+
+
+@every_level
+def test_what_has_overflowed_does_not_become_a_number_again(level):
+    x = torch.full((1, 2, 1, 3, 3), 1e30)
+    weight = torch.tensor([[-1e30], [1e30], [torch.nan]])
+    norm = torch.tensor([0.5, 0.0, 0.5, 0.0]).repeat(3, 1)
+    y = native.product(x, native.pack(weight, weight), norm, native.Window(), relu=True, level=level)
+    assert not bool(torch.isfinite(y).any())
+
+
+def test_bounds_by_hand():
+    # [1, 2] * [0.5, 1.5] + [0, 3] * [-1.5, -0.5] = [0.5 - 4.5, 3 - 0], times 2, and its ReLU
+    x = torch.tensor([1.0, 0.0, 2.0, 3.0]).view(1, 2, 2, 1, 1)
+    packed = native.pack(torch.tensor([[0.5, -1.5]]), torch.tensor([[1.5, -0.5]]))
+    y = native.product(x, packed, torch.tensor([[1.0, 0.0, 1.0, 0.0]]), native.Window())
+    assert y.flatten().tolist() == [-8.0, 6.0]
+    y = native.product(x, packed, torch.tensor([[1.0, 0.0, 1.0, 0.0]]), native.Window(), relu=True)
+    assert y.flatten().abs().tolist() == [0.0, 6.0]
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((4, 3), 1), ((6, 50, 3, 3), 2), ((5, 1, 2, 3), 5), ((3, 71, 1), 1)])
+def test_weights_are_unpacked_as_they_were(shape, groups):
+    lower, upper = torch.randn(shape), torch.randn(shape)
+    found = native.unpack(native.pack(lower, upper, groups), lower.shape, groups)
+    torch.testing.assert_close(found, (lower, upper), rtol=0, atol=0)
+
+
+def test_no_step_is_longer_than_the_library_has_room_for():
+    assert max(map(nonnegative._step, range(1, 5000))) <= 72
+
+
+@pytest.mark.skipif(len(LEVELS) - 1 == BEST, reason="this processor has all levels")
+def test_a_level_that_the_processor_lacks_is_refused():
+    x, w = torch.ones(1, 2, 1, 1, 1), torch.ones(1, 1)
+    with pytest.raises(RuntimeError, match=f"has no AVX-512; its best level is {LEVELS[BEST]}"):
+        native.product(x, native.pack(w, w), torch.ones(1, 4), native.Window(), level=len(LEVELS) - 1)
