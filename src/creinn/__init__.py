@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from creinn import data, evaluation, models, nn, rivals
+    from creinn import data, evaluation, models, native, nn, rivals
     from creinn.classifier.creinn import CreINN, Ensemble
     from creinn.credal.credal_set import CredalSet
     from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -48,6 +48,7 @@ _HOME = {
     "diagnose": "creinn.training.diagnose",
     "compile": "creinn.graph.compile",
     "export": "creinn.graph.export",
+    "native": "creinn.native",
     # data and evaluation
     "data": "creinn.data",
     "evaluation": "creinn.evaluation",
@@ -56,7 +57,7 @@ _HOME = {
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",
     "CredalSet", "cross_entropy", "bounds_cross_entropy", "CreINN", "Ensemble", "rivals",
-    "TrainConfig", "fit", "save", "load", "diagnose", "compile", "export",
+    "TrainConfig", "fit", "save", "load", "diagnose", "compile", "export", "native",
     "data", "evaluation",
 ]  # fmt: skip
 

@@ -17,7 +17,8 @@ from creinn.classifier.creinn import CreINN, Ensemble, _Credal
 from creinn.classifier.inputs import first_rows
 from creinn.classifier.network import HEAD, TOKENS, find_head, recording
 from creinn.credal.credal_set import CredalSet
-from creinn.graph.fold import FoldedNetwork, Product, fold
+from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, fold
+from creinn.graph.native import NativeFull, join_sums
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 from creinn.rounding import outwards
@@ -28,11 +29,12 @@ def compile(
     example: Inputs | None = None,
     memory_format: torch.memory_format | Literal["auto"] = "auto",
     torch_compile: bool = False,
+    native: bool = True,
 ) -> "Compiled":
     """The inference form of a trained model; the model itself stays as it is, and trainable.
 
-    Bounds agree with the model's in eval mode up to rounding. Gradients do not pass. The result can be moved, cast and
-    exported with ``torch.export``, not trained and not saved.
+    Bounds agree with the model's in eval mode up to rounding. Gradients do not pass. The result can be moved and cast,
+    and with ``native=False`` exported with ``torch.export``; not trained and not saved.
 
     Args:
         model: A trained CreINN, or an ensemble of them.
@@ -41,6 +43,8 @@ def compile(
         memory_format: Layout of images and of the weights of two-dimensional convolutions: ``torch.contiguous_format``
             or ``torch.channels_last``; ``"auto"`` takes the faster one on ``example``, the first if there is none.
         torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler.
+        native: Whether the library of :mod:`creinn.native` may compute, where it is there and was faster in a short
+            measurement at the first call; never with ``torch_compile``.
 
     Raises:
         TypeError: If the model is of another kind.
@@ -63,7 +67,7 @@ def compile(
         )
     if torch_compile and any(part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)):
         raise ValueError("torch.compile may compute in another way than the bounds of mode 'rigorous' are proved for.")
-    compiled = Compiled(model)
+    compiled = Compiled(model, native and not torch_compile)
     if example is not None:
         compiled.prepare(example)
     if memory_format != "auto":
@@ -99,11 +103,11 @@ class Compiled(_Credal):
 
     keeps_compiled = False
 
-    def __init__(self, model: CreINN | Ensemble) -> None:
+    def __init__(self, model: CreINN | Ensemble, native: bool = True) -> None:
         super().__init__()
         instead: dict[int, torch.nn.Module] = {}  # what the copy of the model has in the place of its parts
         for member in model.modules():
-            if isinstance(member, CreINN) and (folded := _folded(member)) is not None:
+            if isinstance(member, CreINN) and (folded := _folded(member, native)) is not None:
                 instead[id(member.network)] = folded
                 instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
         self.model: CreINN | Ensemble = copy.deepcopy(model, instead)
@@ -150,7 +154,7 @@ class Compiled(_Credal):
         raise TypeError("A compiled model cannot be saved. Save the model it came from, and compile it after loading.")
 
 
-def _folded(member: CreINN) -> torch.nn.Module | None:
+def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
     """The network of a CreINN, folded, an interval one with its norm; nothing for an ordinary one that cannot be."""
     if member.head is not None:
         return None  # the logits lie inside of the graph
@@ -158,12 +162,15 @@ def _folded(member: CreINN) -> torch.nn.Module | None:
     places = member.distance_at or () if member.distance_radius is not None else ()
     at = [find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
     try:
-        with outwards(member.mode == "rigorous"):
-            return fold(torch.nn.Sequential(*parts), at)
+        with outwards(member.mode == "rigorous"):  # the library's bounds are not proved for that
+            full = NativeFull if native and member.mode != "rigorous" else FoldedFull
+            folded = fold(torch.nn.Sequential(*parts), at, full)
     except GraphError:
         if member.is_interval:
             raise
         return None
+    join_sums(folded.graph if isinstance(folded, FoldedNetwork) else folded)
+    return folded
 
 
 def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:

@@ -161,7 +161,7 @@ def _program(
     example = joined([example, example]) if len(example) == 1 else example  # of one row it would be a graph of one row
     model.check_network(example)
     try:
-        form: torch.nn.Module = compile(model, example, torch.contiguous_format)
+        form: torch.nn.Module = compile(model, example, torch.contiguous_format, native=False)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
     classes = form(example).num_classes  # what is wrong with the example is said by the model, not by the exporter

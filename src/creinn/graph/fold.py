@@ -8,7 +8,7 @@ tensor. A sum and its ReLU are one function; ordinary convolutions have their ba
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -55,10 +55,13 @@ class FoldedNetwork(torch.nn.Module):
         return self.graph(x)[-1]
 
 
-def fold(network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = ()) -> fx.GraphModule | FoldedNetwork:
+def fold(
+    network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = (), full: "type[FoldedFull] | None" = None
+) -> fx.GraphModule | FoldedNetwork:
     """A folded copy of ``network``, in eval mode; the network itself is left as it is.
 
     It is a :class:`FoldedNetwork` if more is wanted: outputs of the modules with the paths ``at``, or inputs of layers.
+    Layers with full radii become layers of the class ``full``, by default :class:`FoldedFull`.
 
     Raises:
         GraphError: If the network is no graph of known layers and functions, a layer of ``at`` is not in it, or a
@@ -76,7 +79,7 @@ def fold(network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = ()) -> 
     for node in graph.nodes:
         layer: Any = traced.layer(node)
         if isinstance(layer, IntervalParameters):
-            _put(node, traced, _fold_interval(node, layer, traced))
+            _put(node, traced, _fold_interval(node, layer, traced, full or FoldedFull))
         elif isinstance(layer, torch.nn.modules.conv._ConvNd) and family_of(layer) == "ordinary":
             _put(node, traced, _fold_ordinary(node, layer, traced))
         elif node.target is functions.add:
@@ -123,7 +126,7 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
     return Product(fused)
 
 
-def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced) -> "FoldedLayer":
+def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced, full: "type[FoldedFull]") -> "FoldedLayer":
     """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph."""
     behind = _only_user(node, traced, IntervalBatchNorm)
     norm: Any = None if behind is None else traced.layer(behind)
@@ -133,7 +136,8 @@ def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced) -> 
     _absorb(node, behind)
     relu = _only_user(node, traced, inn.ReLU)
     _absorb(node, relu)
-    kind = FoldedRelative if isinstance(layer, RelativeParameters) else FoldedFull
+    full = (full.on_inputs or full) if node.all_input_nodes[0].op == "placeholder" else full
+    kind = FoldedRelative if isinstance(layer, RelativeParameters) else full
     # The general form is left out only where the folded one is made for every input there can be.
     batches_alone = norm is not None and len(norm._dims) == 1
     suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], traced))
@@ -209,6 +213,8 @@ class FoldedLayer(torch.nn.Module):
 class FoldedFull(FoldedLayer):
     """Full radii: one block product for intervals known to be ``>= 0``, two products for points."""
 
+    on_inputs: "ClassVar[type[FoldedFull] | None]" = None  # the class of layers on the network's inputs, if another
+
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
         block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
@@ -223,14 +229,17 @@ class FoldedFull(FoldedLayer):
     def _product(self, x: Interval) -> Tensor:
         if not x.is_point:
             return on_blocks(self.block, x.moments, self.groups)
+        return torch.cat(self._of_points(x.lower), 1).unflatten(1, (2, -1))
+
+    def _of_points(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Centre and radius."""
         layer = self.block.layer
         weight, bias = layer.weight, layer.bias
         columns = weight[:, : weight.shape[1] // 2]  # those of the input's centre
         center, radius = (t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1))
         shifts = (None, None) if bias is None else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
         operation = F.linear if isinstance(layer, torch.nn.Linear) else layer._conv_forward
-        products = (summed(operation, x.lower, center, shifts[0]), summed(operation, x.lower.abs(), radius, shifts[1]))
-        return torch.cat(products, 1).unflatten(1, (2, -1))
+        return summed(operation, x, center, shifts[0]), summed(operation, x.abs(), radius, shifts[1])
 
 
 class FoldedRelative(FoldedLayer):
@@ -299,10 +308,14 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
-    """``input + other`` and maybe its ReLU; of two intervals of one shape, by centre and radius. Also on sizes."""
+    """``input + other`` and maybe its ReLU; of two intervals of one shape, as they are at hand. Also on sizes."""
     if is_outwards() and isinstance(input, Interval) and isinstance(other, Interval):
         return _sum_outwards(input, other, relu)
     if isinstance(input, Interval) and isinstance(other, Interval) and not (input.is_point or other.is_point):
+        if input.shape == other.shape and not (input.has_moments or other.has_moments):
+            bounds = input.bounds + other.bounds
+            nonnegative = relu or (input.nonnegative and other.nonnegative)
+            return Interval._of_bounds(F.leaky_relu_(bounds, 0.0) if relu else bounds, nonnegative)
         a, b = input.moments, other.moments
         if a.shape == b.shape and a.ndim > 2:
             return finish(a + b, False, relu, input.nonnegative and other.nonnegative)

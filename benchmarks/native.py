@@ -1,0 +1,140 @@
+"""The native product beside torch's products and the ordinary network, whose batch norms are folded too.
+
+Prints milliseconds per call and their ratios to the folded ordinary network, bytes of weights, and for the native form
+the share of each kind of layer; writes them with the configuration as JSON, after every cell.
+
+    python -m benchmarks.native [--cells resnet50-imagenet:224:1 resnet18-cifar:32:32 ...] [--rounds 15] [--seconds 10]
+                                [--threads 2] [--small] [--out results/benchmarks/native.json]
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.speed.architectures import FULL, SMALL, Architecture
+from benchmarks.speed.contenders import FOLDED, Contenders
+from benchmarks.speed.memory import held_bytes, peak_bytes
+
+from creinn import compile, native
+from creinn.evaluation.timing import interleaved, ratios
+from creinn.files import write_bytes
+from creinn.graph.native import NativeFull
+from creinn.native.library import LEVELS, LIBRARY
+from creinn.report.provenance import provenance
+from creinn.report.tables import text_table
+from creinn.training.allocation import keep_freed_memory
+
+SIZES = {"imagenet": 224, "cifar": 32}
+CELLS = tuple(
+    f"{network}-{stem}:{size}:{rows}"
+    for rows in (1, 32, 128)
+    for network in ("resnet18", "resnet50")
+    for stem, size in SIZES.items()
+)
+BAR = 2.6
+_PREPARED_WITH = 8  # rows at most
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="NETWORK:SIZE:ROWS")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=10.0, help="after which no round but the third begins")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--small", action="store_true", help="narrow networks, for a first look")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/native.json"))
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    command = "python -m benchmarks.native " + shlex.join(sys.argv[1:] if arguments is None else arguments)
+    configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    level = LEVELS[LIBRARY.creinn_best_level()] if LIBRARY else native.reason
+    origin = {**provenance(command.strip()), "configuration": configuration, "level": level, "bar": BAR}
+    cells: list[dict[str, Any]] = []
+    for cell in options.cells:
+        name, size, rows = cell.split(":")
+        network = (SMALL if options.small else FULL)[name]
+        shaped = dataclasses.replace(network, shape=(3, int(size), int(size)))
+        cells.append({"cell": cell, "load_average": os.getloadavg()} | measure(shaped, int(rows), options))
+        print(table(cells[-1]), flush=True)
+        write_bytes(options.out, (json.dumps({**origin, "cells": cells}, indent=2) + "\n").encode())
+    return 0
+
+
+@torch.no_grad()
+def measure(architecture: Architecture, rows: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Times of the forms of one network, what they hold, and where the native one spends its time."""
+    contenders = Contenders(architecture)
+    torch.manual_seed(0)
+    x = architecture.inputs(rows)
+    model: Any = contenders.model("creinn")
+    started = time.perf_counter()
+    forms = {"native": compile(model, x[:_PREPARED_WITH])}
+    forms["native"](x)
+    first = time.perf_counter() - started
+    forms["torch"] = compile(model, x[:_PREPARED_WITH], native=False)
+    calls = {name: (lambda form=form: form(x)) for name, form in forms.items()}
+    calls |= {name: contenders.call(name, x) for name in (FOLDED, f"{FOLDED}-channels-last")}
+    found = interleaved(calls, options.rounds, seconds=options.seconds)
+    few = x[:_PREPARED_WITH]
+    return {
+        "calls": {name: {**vars(timing), "ratio": ratios(timing, found[FOLDED])} for name, timing in found.items()},
+        "compiled and called once, s": first,
+        "held MB": {name: held_bytes(form) / 2**20 for name, form in forms.items()},
+        "most alive in a call of few rows, MB": {
+            name: peak_bytes(lambda form=form: form(few)) / 2**20 for name, form in forms.items()
+        },
+        "layers by torch": sum(part.block is not None for part in natives(forms["native"])),
+        "shares": shares(forms["native"], x),
+    }
+
+
+def natives(form: torch.nn.Module) -> list[NativeFull]:
+    """Layers that the library may compute."""
+    return [part for part in form.modules() if isinstance(part, NativeFull) and part.pairs is not None]
+
+
+def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
+    """Of one call's time, by kind of layer."""
+    spent: Counter[str] = Counter()
+    started: list[float] = []
+    hooks = []
+    for layer in natives(form):
+        window = layer.window
+        assert window is not None
+        kind = f"{window.kernel[0]} x {window.kernel[1]}" + (", strided" if window.stride != (1, 1) else "")
+        hooks.append(layer.register_forward_pre_hook(lambda *_: started.append(time.perf_counter())))
+        hooks.append(
+            layer.register_forward_hook(
+                lambda *_, kind=kind: spent.update({kind: time.perf_counter() - started.pop()})  # type: ignore[dict-item]
+            )
+        )
+    begin = time.perf_counter()
+    form(x)
+    whole = time.perf_counter() - begin
+    for hook in hooks:
+        hook.remove()
+    return {kind: seconds / whole for kind, seconds in spent.items()} | {"other": 1 - sum(spent.values()) / whole}
+
+
+def table(cell: dict[str, Any]) -> str:
+    """Milliseconds and ratios of one cell."""
+    rows = [
+        {"cell": cell["cell"], "form": name, "ms": 1e3 * found["median"]} | found["ratio"]
+        for name, found in cell["calls"].items()
+    ]
+    return text_table(rows, digits=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Folded layers by the library in C++ (:mod:`creinn.native`), where it is there and faster.
+
+In: a layer with full radii; a folded graph. Out: a layer that takes intervals ``>= 0`` by two products instead of four,
+and a graph whose sums and their ReLUs are part of such layers. Between these layers intervals are bounds, not centre
+and radius. What the library is not made for, and what torch does faster, goes on as in :class:`FoldedFull`.
+"""
+
+import copy
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from creinn import native
+from creinn.graph.fold import FoldedFull, Maps, sum_moments
+from creinn.interval import Interval
+from creinn.nn.affine import IntervalParameters
+from creinn.numerics import valid_radius, widen
+
+NARROW = 1e-3  # radii of so small a part of their weights lose digits as differences of bounds
+MARGIN = 0.9  # of the library's time: torch must be as quick as this to be preferred
+_ROUNDS = 3
+_ENOUGH = 448  # pixels: with more of them the times of both only grow
+
+_IS_QUICKER: dict[Any, bool] = {}  # by kind of layer, size of its images and number of threads
+_LOCK = threading.RLock()
+
+
+class OnInputs(FoldedFull):
+    """Full radii on the inputs of a network, points as a rule: behind their ReLU bounds, as the library wants them."""
+
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
+        self._is_wide = native.available and not is_narrow(layer)
+        super()._fold(layer, maps)
+
+    def forward(self, x: Interval) -> Interval:
+        """Map a batch of intervals."""
+        if not (x.is_point and self.relu and self._is_wide and self._takes(x) and _is_ours(x.lower)):
+            return super().forward(x)
+        center, radius = self._of_points(x.lower)
+        if self.magnitude:
+            radius.abs_()
+        bounds = center.new_empty(len(center), 2, *center.shape[1:])
+        if center.ndim == 4 and center.is_contiguous(memory_format=torch.channels_last):  # pooling is faster so
+            bounds = bounds.view(len(center), 2, *center.shape[2:], center.shape[1]).permute(0, 1, 4, 2, 3)
+        torch.sub(center, radius, out=bounds[:, 0])
+        torch.add(center, radius, out=bounds[:, 1])
+        return Interval._of_bounds(F.leaky_relu_(bounds, 0.0), True)
+
+
+class NativeFull(FoldedFull):
+    """Full radii: the library's product for intervals known to be ``>= 0``, torch's where that is faster or needed.
+
+    Packed weights are half as large as the block weight. That is dropped when the library computes for the first time,
+    and made anew of the packed ones if it is needed after all; then it stays.
+    """
+
+    on_inputs = OnInputs
+    pairs: Tensor | None
+    norm: Tensor
+
+    def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
+        self.window = window_of(layer)
+        self.register_buffer("pairs", None)
+        super()._fold(layer, maps)
+        if self.window is None or is_narrow(layer) or not _is_ours(layer.weight):
+            return
+        center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
+        scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
+        biases = [torch.zeros_like(s) if b is None else b * s for b, s in zip(layer._biases(), scale, strict=True)]
+        shift = shift + torch.stack(biases)
+        self.register_buffer("norm", torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1).float())
+        self.pairs = native.pack((center - radius).float(), (center + radius).float(), self.groups)
+        self._origin = (copy.deepcopy(layer).to("meta"),)  # the layer without its weights; in a tuple, so no part
+        self._keeps_block = False
+
+    def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
+        """Map a batch of intervals; then maybe add a residual, and maybe ReLU."""
+        if not self._fits(x):
+            return self._by_torch(x, residual, relu)
+        if residual is not None and not self._can_be_added(residual, x):
+            return sum_moments(self(x), residual, relu)
+        if not self._is_quicker(x, residual, relu):
+            return self._by_torch(x, residual, relu)
+        self._drop_block()
+        return self._by_library(x, residual, relu)
+
+    def _by_torch(self, x: Interval, residual: Any, relu: bool) -> Interval:
+        y = super().forward(x)
+        return y if residual is None else sum_moments(y, residual, relu)
+
+    def _by_library(self, x: Interval, residual: Interval | None, relu: bool) -> Interval:
+        assert self.pairs is not None
+        assert self.window is not None
+        relu = relu or self.relu
+        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # rows and columns, or one of them
+        shape = (*bounds.shape[:3], *missing, *bounds.shape[3:])
+        others = None if residual is None else residual.bounds.reshape(self._shape(x))
+        y = native.product(bounds.reshape(shape), self.pairs, self.norm, self.window, others, self.magnitude, relu)
+        return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
+
+    def _shape(self, x: Interval) -> tuple[int, ...]:
+        """Of the results in images of two dimensions."""
+        assert self.window is not None
+        height, width = (1, 1, *x.shape[2:])[-2:]
+        return len(x), 2, len(self.norm), *self.window.size((height, width))
+
+    def _fits(self, x: Interval) -> bool:
+        if self.pairs is None or x.is_point or not x.nonnegative or x.ndim != self._ndim:
+            return False
+        return x._any.numel() > 0 and _is_ours(x._any) and _is_ours(self.pairs)
+
+    def _can_be_added(self, residual: Any, x: Interval) -> bool:
+        if not isinstance(residual, Interval) or residual.is_point or not _is_ours(residual._any):
+            return False
+        return residual.ndim == x.ndim and (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:]) == self._shape(x)
+
+    # The choice, by measurement.
+
+    def _is_quicker(self, x: Interval, residual: Interval | None, relu: bool) -> bool:
+        assert self.pairs is not None
+        pixels = x.shape[2:].numel()
+        rows = min(len(x), -(-_ENOUGH // pixels))
+        sizes = (len(self.norm), len(self.pairs), self.window, x.shape[2:], rows)
+        key = (*sizes, residual is None, torch.get_num_threads())
+        if key not in _IS_QUICKER:
+            with _LOCK:
+                if key not in _IS_QUICKER:
+                    _IS_QUICKER[key] = self._measured(_first(x, rows), residual and _first(residual, rows), relu)
+        return _IS_QUICKER[key]
+
+    def _measured(self, x: Interval, residual: Interval | None, relu: bool) -> bool:
+        """Whether the library is faster, or about as fast."""
+        kept = self._keeps_block
+        if self.block is not None and not kept:
+            self.block.prepare(tuple(x.shape[2:]))
+        with torch.no_grad():
+            forms = self._by_library, self._by_torch
+            rounds = [[_seconds(form, x, residual, relu) for form in forms] for _ in range(_ROUNDS)]
+        self._keeps_block = kept
+        by_library, by_torch = map(min, *rounds)
+        return MARGIN * by_library <= by_torch
+
+    # The block weight, where it is needed.
+
+    def _drop_block(self) -> None:
+        if self.block is not None:
+            with _LOCK:
+                if not self._keeps_block:
+                    self.block = None  # type: ignore[assignment]
+
+    def _product(self, x: Interval) -> Tensor:
+        if torch.compiler.is_compiling() and self.block is None:
+            raise RuntimeError(
+                "The library of creinn.native computes this layer, which a graph cannot hold. Compile the model with "
+                "native=False, and export that."
+            )
+        if self.pairs is not None and not torch.compiler.is_compiling():
+            with _LOCK, torch.inference_mode(False), torch.no_grad():
+                self._keeps_block = True
+                if self.block is None:
+                    self._make_block(x)
+        return super()._product(x)
+
+    def _make_block(self, x: Interval) -> None:
+        """From the packed weights, laid out as the input is."""
+        assert self.pairs is not None
+        layer: Any = copy.deepcopy(self._origin[0])
+        lower, upper = native.unpack(self.pairs, layer.weight.shape, self.groups)
+        layer.weight, layer.weight_radius = (torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2))
+        layer.bias = layer.bias_radius = None
+        norm = self.norm.T
+        super()._fold(layer, (2 * norm[::2], norm[1::2]))
+        first = x.lower if x.is_point else x.moments.flatten(1, 2)
+        if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
+            self.block.layer.weight.data = self.block.layer.weight.contiguous(memory_format=torch.channels_last)
+        self.block.prepare(tuple(x.shape[2:]))
+
+
+def is_narrow(layer: IntervalParameters) -> bool:
+    """Whether bounds would lose too many digits of the radii."""
+    return bool(valid_radius(layer.weight_radius).sum() < NARROW * layer.weight.abs().sum())
+
+
+def window_of(layer: Any) -> native.Window | None:
+    """What a linear layer, or a convolution in one or two dimensions with zeros on both sides, is to the library."""
+    if isinstance(layer, torch.nn.Linear):
+        return native.Window()
+    sides = layer._reversed_padding_repeated_twice
+    if len(layer.kernel_size) > 2 or layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:
+        return None
+
+    def pair(values: Any, missing: int) -> native.nonnegative.Pair:
+        first, second = (missing, *values)[-2:]
+        return first, second
+
+    kernel, stride, dilation = (pair(values, 1) for values in (layer.kernel_size, layer.stride, layer.dilation))
+    return native.Window(kernel, stride, pair(sides[::2][::-1], 0), dilation, layer.groups)
+
+
+def join_sums(folded: fx.GraphModule) -> None:
+    """Let layers of the library add the residual and do the ReLU of a sum that is all their result is used for."""
+    for node in folded.graph.nodes:
+        if node.target is not sum_moments:
+            continue
+        for layer, other in (node.args, node.args[::-1]):
+            if not (isinstance(layer, fx.Node) and layer.op == "call_module" and len(layer.users) == 1) or layer.kwargs:
+                continue
+            module = folded.get_submodule(str(layer.target))
+            if isinstance(module, NativeFull) and module.pairs is not None and not module.relu and layer is not other:
+                node.op, node.target = "call_module", layer.target
+                node.args, node.kwargs = layer.args, {"residual": other, "relu": node.kwargs["relu"]}
+                folded.graph.erase_node(layer)
+                break
+    folded.recompile()
+
+
+def _is_ours(tensor: Tensor) -> bool:
+    """Whether the library takes it: numbers in memory, not those of a graph that is being recorded."""
+    is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    return native.available and is_plain and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+
+
+def _first(x: Interval, rows: int) -> Interval:
+    """The first rows, in both packed forms."""
+    bounds = x.bounds[:rows]
+    part = Interval._of_bounds(bounds.contiguous(), x.nonnegative)
+    part._moments = x.moments[:rows] if x.has_moments else part.moments
+    return part
+
+
+def _seconds(call: Callable[..., Any], *arguments: Any) -> float:
+    start = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - start

@@ -1,0 +1,245 @@
+"""Layers and networks by the library in C++ against those they were made of, and the choice between it and torch."""
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from creinn import CreINN, native
+from creinn import nn as inn
+from creinn.graph import native as forms
+from creinn.graph.compile import compile
+from creinn.graph.fold import FoldedFull, fold, sum_moments
+from creinn.graph.native import NativeFull, join_sums
+from creinn.interval import Interval
+from creinn.models import resnet8
+from creinn.nn import functional as functions
+
+needs_library = pytest.mark.skipif(not native.available, reason=native.reason)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def by_library(monkeypatch):
+    """As if the library were faster everywhere."""
+    monkeypatch.setattr(NativeFull, "_is_quicker", lambda *arguments: True)
+
+
+def randomise(network):
+    """Weights and statistics that nothing is neutral in."""
+    for layer in network.modules():
+        for parameter in layer.parameters(recurse=False):
+            torch.nn.init.normal_(parameter, std=0.3)
+        if getattr(layer, "running_var", None) is not None:
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+    return inn.project_(network).eval()
+
+
+def inputs(*shape):
+    x, w = torch.randn(shape), torch.rand(shape)
+    return [Interval._of_point(x), Interval(x - w, x + w), Interval(x.abs(), x.abs() + w)]
+
+
+def assert_same(got, expected, tolerance=1e-4):
+    assert got.shape == expected.shape
+    for a, b in ((got.lower, expected.lower), (got.upper, expected.upper)):
+        torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance)
+
+
+def natives(network):
+    return [layer for layer in network.modules() if isinstance(layer, NativeFull)]
+
+
+SEQUENCES = {
+    "linear": (inn.Linear(3, 4), inn.BatchNorm1d(4), inn.ReLU(), (5, 3)),
+    "no bias": (inn.Linear(3, 4, bias=False), inn.BatchNorm1d(4, mode="sound"), (5, 3)),
+    "no norm": (inn.Conv1d(3, 4, 3, padding=1, stride=2), inn.ReLU(), (5, 3, 7)),
+    "groups": (inn.Conv2d(4, 6, 3, groups=2), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 5, 6)),
+    "same": (inn.Conv2d(4, 6, (3, 5), padding="same"), inn.BatchNorm2d(6, mode="sound"), (3, 4, 5, 6)),
+    "one pixel": (inn.Conv2d(4, 6, 3, padding=1), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 1, 1)),
+    "dilated": (inn.Conv2d(4, 6, 3, padding=2, dilation=2, bias=False), (3, 4, 5, 6)),
+    "tokens": (inn.Linear(3, 4), inn.ReLU(), (5, 4, 3)),
+}
+STAYING = {
+    "circular": (inn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), inn.BatchNorm2d(6), (3, 4, 5, 6)),
+    "volume": (inn.Conv3d(2, 3, 2, stride=2), inn.ReLU(), (2, 2, 5, 6, 4)),
+    "one side longer": (inn.Conv2d(4, 6, 2, padding="same"), (3, 4, 5, 6)),
+}
+
+
+@needs_library
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("name", [*SEQUENCES, *STAYING])
+@torch.no_grad()
+def test_layers_are_right_on_every_kind_of_input(name, by_library):
+    *layers, shape = copy.deepcopy((SEQUENCES | STAYING)[name])
+    network = randomise(torch.nn.Sequential(inn.ReLU(), *layers))
+    folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
+    assert [layer.pairs is None for layer in natives(folded)] == [name in STAYING]
+    for x in inputs(*shape):
+        assert_same(folded(x), exact(x.to(torch.float64)))
+
+
+class Residual(torch.nn.Module):
+    """Sums in every place: of a layer and what it had, of two layers, with a number, and without a ReLU."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = inn.Conv2d(3, 6, 3, padding=1)
+        self.first, self.second, self.third = (inn.Conv2d(6, 6, 3, padding=1) for _ in range(3))
+        self.norm = inn.BatchNorm2d(6)
+
+    def forward(self, x):
+        x = functions.relu(self.stem(x))
+        y = functions.relu(self.norm(self.first(x)) + x)
+        z = functions.relu(self.second(y) + self.third(x))
+        return self.third(z) + y + 0.5
+
+
+@needs_library
+@torch.no_grad()
+def test_sums_are_part_of_layers(by_library):
+    network = randomise(Residual())
+    folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
+    join_sums(folded)
+    sums = [node for node in folded.graph.nodes if node.target is sum_moments]
+    joined = [node for node in folded.graph.nodes if "residual" in node.kwargs]
+    assert (len(sums), len(joined)) == (1, 3)
+    for x in inputs(2, 3, 7, 5):
+        assert_same(folded(x), exact(x.to(torch.float64)), 1e-3)
+
+
+@needs_library
+@torch.no_grad()
+def test_a_residual_that_is_broadcast_is_added_all_the_same(by_library):
+    layer = randomise(torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 1)))
+    folded = natives(fold(layer, full=NativeFull))[0]
+    x, shift = inputs(2, 3, 5, 5)[2], Interval(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1, 1))
+    wanted = functions.relu(layer.double()(x.to(torch.float64)) + shift.to(torch.float64))
+    assert_same(folded(x, shift, relu=True), wanted)
+
+
+@pytest.mark.parametrize("mode", ["paper", "sound"])
+@pytest.mark.parametrize("choice", [pytest.param(True, marks=needs_library), False])
+@torch.no_grad()
+def test_compiled_networks_are_the_same_whatever_computes(mode, choice, monkeypatch):
+    monkeypatch.setattr(NativeFull, "_is_quicker", lambda *arguments: choice)
+    model = CreINN(resnet8(4, width=4), mode=mode)
+    model.train()(torch.randn(16, 3, 16, 16))
+    inn.scale_radii_(model, 0.1)
+    x, exact = torch.randn(3, 3, 16, 16), copy.deepcopy(model.eval()).double()
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        compiled = compile(model, x, memory_format)
+        for batch in (x, Interval(x - 0.01, x + 0.01)):
+            got, wanted = compiled(batch), exact(batch.to(torch.float64))
+            torch.testing.assert_close(got.lower.double(), wanted.lower, rtol=0, atol=1e-4)
+            torch.testing.assert_close(got.upper.double(), wanted.upper, rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
+def test_without_the_library_the_compiled_form_is_torch_alone(monkeypatch):
+    monkeypatch.setattr(native, "available", False)
+    model, x = CreINN(resnet8(3, width=2)).eval(), torch.randn(2, 3, 8, 8)
+    compiled = compile(model, x)
+    assert all(layer.pairs is None for layer in natives(compiled))
+    torch.testing.assert_close(compiled(x).lower, model(x).lower, rtol=0, atol=1e-5)
+    assert not natives(compile(model, x, native=False))
+
+
+@needs_library
+@torch.no_grad()
+def test_the_faster_one_is_chosen_once_for_each_kind_of_layer_and_image(monkeypatch):
+    network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3))
+    layer, x = natives(fold(network.eval(), full=NativeFull))[0], inputs(2, 3, 6, 6)[2]
+    measured, times = [], {"_by_torch": 1.0}
+
+    def seconds(call, *arguments):
+        measured.append(call.__name__)
+        call(*arguments)
+        return times[call.__name__]
+
+    monkeypatch.setattr(forms, "_seconds", seconds)
+    for times["_by_library"], chosen in ((0.5, True), (1.05, True), (2.0, False)):
+        monkeypatch.setattr(forms, "_IS_QUICKER", {})
+        measured.clear()
+        layer._keeps_block, layer.block = False, None
+        for _ in range(2):
+            y = layer(x)
+        assert sorted(measured) == ["_by_library"] * 3 + ["_by_torch"] * 3
+        assert list(forms._IS_QUICKER.values()) == [chosen]
+        assert (layer.block is None) == chosen  # what was made for the measurement alone is not kept
+        assert y.has_moments != chosen
+        layer(inputs(2, 3, 7, 6)[2])
+        assert len(forms._IS_QUICKER) == 2
+
+
+@needs_library
+@torch.no_grad()
+def test_layers_hold_half_of_what_block_weights_take(by_library):
+    network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3), inn.ReLU()).eval()
+    folded = [fold(network, full=kind) for kind in (NativeFull, FoldedFull)]
+    x, held = inputs(2, 8, 6, 6)[2], []
+    for form in folded:
+        form(x)
+        layer = next(part for part in form.modules() if isinstance(part, FoldedFull))
+        layer.general = None
+        held.append(sum(t.numel() for t in (*layer.parameters(), *layer.buffers()) if t.ndim != 2))
+    assert held[0] < 0.55 * held[1]
+
+
+@needs_library
+@pytest.mark.parametrize("mode", ["paper", "sound"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@torch.no_grad()
+def test_layers_on_inputs_give_bounds(mode, memory_format):
+    network = randomise(torch.nn.Sequential(inn.Conv2d(3, 4, 3), inn.BatchNorm2d(4, mode=mode), inn.ReLU()))
+    folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
+    for x in inputs(2, 3, 6, 5):
+        x = x.each(lambda t: t.contiguous(memory_format=memory_format))
+        y = folded(x)
+        assert_same(y, exact(x.to(torch.float64)))
+        assert y.has_moments != x.is_point
+        assert y.nonnegative
+
+
+@needs_library
+@torch.no_grad()
+def test_what_the_library_computes_is_not_exported(by_library):
+    model, x = CreINN(resnet8(3, width=2)).eval(), torch.randn(2, 3, 8, 8)
+    with pytest.raises(RuntimeError, match="Compile the model with native=False, and export that"):
+        torch.export.export(compile(model, x), (x,))
+
+
+@needs_library
+@torch.no_grad()
+def test_narrow_weights_are_left_to_torch():
+    network = torch.nn.Sequential(inn.ReLU(), inn.Linear(8, 8))
+    inn.scale_radii_(network, 1e-4)
+    assert natives(fold(network, full=NativeFull))[0].pairs is None
+
+
+@needs_library
+@torch.no_grad()
+def test_other_numbers_than_float32_are_left_to_torch(by_library):
+    network = randomise(torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3, groups=1), inn.BatchNorm2d(4), inn.ReLU()))
+    folded = fold(network, full=NativeFull).double()
+    x = inputs(2, 3, 6, 6)[2].to(torch.float64)
+    assert_same(folded(x), network.double()(x), 1e-5)
+    assert natives(folded)[0].block is not None
+
+
+@needs_library
+@torch.no_grad()
+def test_threads_call_one_compiled_form():
+    model, batches = CreINN(resnet8(3, width=4)).eval(), [torch.randn(rows, 3, 12, 12) for rows in (1, 2, 5, 9)] * 3
+    compiled = compile(model)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(compiled, batches))
+    for got, x in zip(found, batches, strict=True):
+        torch.testing.assert_close(got.lower, model(x).lower, rtol=0, atol=1e-5)
