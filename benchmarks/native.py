@@ -78,11 +78,12 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     torch.manual_seed(0)
     x = architecture.inputs(rows)
     model: Any = contenders.model("creinn")
-    started = time.perf_counter()
-    forms = {"native": compile(model, x[:_PREPARED_WITH])}
-    forms["native"](x)
-    first = time.perf_counter() - started
-    forms["torch"] = compile(model, x[:_PREPARED_WITH], native=False)
+    forms, first = {}, {}
+    for name, by_library in (("native", True), ("torch", False)):
+        started = time.perf_counter()
+        forms[name] = compile(model, x[:_PREPARED_WITH], native=by_library)
+        forms[name](x)
+        first[name] = time.perf_counter() - started
     calls = {name: (lambda form=form: form(x)) for name, form in forms.items()}
     calls |= {name: contenders.call(name, x) for name in (FOLDED, f"{FOLDED}-channels-last")}
     found = interleaved(calls, options.rounds, seconds=options.seconds)
