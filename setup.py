@@ -14,7 +14,7 @@ setup(
             "creinn.native._product",
             [f"{FOLDER}/product.cpp"],
             depends=[f"{FOLDER}/tile.inc"],
-            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=fast", "-fopenmp"],
+            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-strict-aliasing", "-fopenmp"],
             language="c++",
             optional=True,
         )

@@ -1,5 +1,7 @@
 """The library is not there, or cannot be loaded: it is said why."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -18,11 +20,19 @@ def test_a_library_that_was_not_built_says_what_to_do(tmp_path, monkeypatch):
 
 def test_a_file_that_is_no_library_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.delenv("CREINN_NATIVE", raising=False)
-    (tmp_path / "_product.so").write_text("not a library")
+    (tmp_path / library.NAME).write_text("not a library")
     found, reason = library.load(tmp_path)
     assert found is None
     assert "cannot be loaded" in reason
-    assert "_product.so" in reason
+    assert library.NAME in reason
+
+
+@pytest.mark.skipif(not native.available, reason=native.reason)
+def test_a_library_of_other_sources_is_not_called(monkeypatch):
+    monkeypatch.setattr(library.ctypes, "sizeof", lambda kind: 1)
+    found, reason = library.load(Path(library.__file__).parent)
+    assert found is None
+    assert "other sources" in reason
 
 
 def test_the_environment_switches_it_off(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ Torch is loaded before it: the library takes its threads from the OpenMP that to
 
 import ctypes
 import os
+import sysconfig
 from pathlib import Path
 
 import torch  # noqa: F401 (its OpenMP)
@@ -15,6 +16,8 @@ _SIZES = (
     *("step", "magnitude", "relu"),
 )
 _ADDRESSES = ("inputs", "weights", "norm", "residual", "results")
+_ADVICE = "Install creinn again where a C++ compiler (g++) is; pip's --verbose shows what it says."
+NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
 LEVELS = ("portable", "AVX2", "AVX-512")
 
 
@@ -28,16 +31,14 @@ def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
     """The library in ``folder``, or none and why."""
     if os.environ.get("CREINN_NATIVE") == "0":
         return None, "CREINN_NATIVE=0 in the environment switches the native product off."
-    path = next(folder.glob("_product*.so"), None)
-    if path is None:
-        return None, (
-            f"The native product was not built: there is no _product*.so in {folder}. Install creinn again where a C++ "
-            "compiler (g++) is; pip's --verbose shows what it says."
-        )
+    path = folder / NAME
+    if not path.exists():
+        return None, f"The native product was not built: there is no {path}. {_ADVICE}"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
-        library.creinn_best_level.restype = ctypes.c_int
         library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]
+        if library.creinn_size_of_layer() != ctypes.sizeof(Layer):
+            return None, f"The native product was built from other sources: {path}. {_ADVICE}"
     except (OSError, AttributeError) as error:
         return None, f"The native product was built but cannot be loaded: {error}"
     return library, ""

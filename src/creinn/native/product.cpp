@@ -109,6 +109,9 @@ int creinn_best_level() {
     return 0;
 }
 
+// Whoever calls the library must know Layer as it is here.
+int creinn_size_of_layer() { return sizeof(Layer); }
+
 // All results of a layer, by so many threads. Returns 0, or 1 if there is not enough memory.
 int creinn_product(const Layer* given, int threads, int number) {
     Layer l = *given;
