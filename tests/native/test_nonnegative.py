@@ -97,7 +97,7 @@ LARGE = {
     "many steps, 3 x 3": ((2, 30, 11, 13), 20, native.Window((3, 3), padding=(1, 1))),
     "many tiles, 1 x 1": ((3, 5, 20, 19), 7, native.Window()),
     "stride 2": ((2, 12, 23, 25), 9, native.Window((3, 3), (2, 2), (1, 1))),
-    "more outputs than a task has": ((1, 8, 3, 3), 600, native.Window()),
+    "more outputs than a task has": ((1, 8, 7, 8), 600, native.Window()),
     "linear": ((65, 150, 1, 1), 33, native.Window()),
     "one row": ((1, 300, 1, 1), 5, native.Window()),
     "depthwise": ((2, 24, 15, 9), 24, native.Window((3, 3), padding=(1, 1), groups=24)),
