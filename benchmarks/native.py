@@ -41,7 +41,7 @@ CELLS = tuple(
     for stem, size in SIZES.items()
 )
 BAR = 2.6
-_PREPARED_WITH = 8  # rows at most
+_FEW = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,13 +81,13 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     forms, first = {}, {}
     for name, by_library in (("native", True), ("torch", False)):
         started = time.perf_counter()
-        forms[name] = compile(model, x[:_PREPARED_WITH], native=by_library)
+        forms[name] = compile(model, x[:1], native=by_library)
         forms[name](x)
         first[name] = time.perf_counter() - started
     calls = {name: (lambda form=form: form(x)) for name, form in forms.items()}
     calls |= {name: contenders.call(name, x) for name in (FOLDED, f"{FOLDED}-channels-last")}
     found = interleaved(calls, options.rounds, seconds=options.seconds)
-    few = x[:_PREPARED_WITH]
+    few = x[:_FEW]
     return {
         "calls": {name: {**vars(timing), "ratio": ratios(timing, found[FOLDED])} for name, timing in found.items()},
         "compiled and called once, s": first,
