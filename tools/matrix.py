@@ -1,9 +1,10 @@
 """Try the package on other Pythons, with the newest dependencies and with the lowest that it declares.
 
-Each environment is made by uv in a folder of its own, gets the package with its extras, and runs the tests of the
-mathematics, of the estimator and of the command line; `--tests` names others. What was installed and found is written
-as JSON after each environment; rows of other environments stay. An interpreter that is not there, or packages that
-cannot be installed, are written down too. On Linux, PyPI's torch is a CUDA build of several gigabytes.
+Each environment is made by uv in a folder of its own, gets a wheel of the package with its extras, all dependencies as
+wheels, and runs the tests of the mathematics, of the estimator and of the command line; `--tests` names others. What
+was installed and found is written as JSON after each environment; rows of other environments stay. An interpreter that
+is not there, or packages that cannot be installed, are written down too. On Linux, PyPI's torch is a CUDA build of
+several gigabytes.
 
     make matrix                               # or: python tools/matrix.py --python 3.12 --resolution highest
 """
@@ -53,9 +54,13 @@ def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tes
     made = run(uv, "venv", "--quiet", "--python", python, environment)
     if made.returncode:
         return {**row, "result": "no such Python here", "said": last_lines(made)}
-    install = (uv, "pip", "install", "--quiet", "--python", inside)
+    built = run(uv, "build", "--quiet", "--wheel", "--python", inside, "--out-dir", environment / "dist", root)
+    if built.returncode:
+        return {**row, "result": "not built", "said": last_lines(built)}
+    (wheel,) = (environment / "dist").glob("*.whl")
+    install = (uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", inside)
     pin = ("--constraint", root / "constraints.txt") if resolution == "highest" else ()
-    for step in (("--resolution", resolution, *pin, f"{root}[{EXTRAS}]"), TOOLS):
+    for step in (("--resolution", resolution, *pin, f"{wheel}[{EXTRAS}]"), TOOLS):
         found = run(*install, *step)
         if found.returncode:
             return {**row, "result": "not installed", "said": last_lines(found)}
