@@ -31,8 +31,8 @@ def slow_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(GRID[int(np.argmin(losses))]))
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 10]), st.integers(1, 200), st.floats(-3, 3))
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 10]), st.integers(1, 60), st.floats(-3, 3))
 def test_it_is_the_best_of_a_fine_grid(seed, classes, rows, size):
     rng = np.random.default_rng(seed)
     logits = 10**size * rng.normal(size=(rows, classes))
