@@ -20,7 +20,7 @@ from typing import Any
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 RESOLUTIONS = {"highest": "newest", "lowest-direct": "lowest declared"}
-EXTRAS = "report,images,parquet,onnx"
+EXTRAS = ("report", "images", "parquet", "onnx")
 TOOLS = ("pytest>=8", "pytest-xdist", "pytest-timeout", "hypothesis", "beartype", "python-flint")
 TESTS = (
     "tests/credal",
@@ -60,7 +60,9 @@ def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tes
     (wheel,) = (environment / "dist").glob("*.whl")
     install = (uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", inside)
     pin = ("--constraint", root / "constraints.txt") if resolution == "highest" else ()
-    for step in (("--resolution", resolution, *pin, f"{wheel}[{EXTRAS}]"), TOOLS):
+    extras = [part for extra in EXTRAS for part in ("--extra", extra)]
+    declared = ("--resolution", resolution, *pin, "--requirement", root / "pyproject.toml", *extras)
+    for step in (declared, ("--no-deps", wheel), TOOLS):
         found = run(*install, *step)
         if found.returncode:
             return {**row, "result": "not installed", "said": last_lines(found)}
