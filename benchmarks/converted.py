@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.features import Images
+from benchmarks.features import Source
 from benchmarks.finetuned import SIZE, fine_tune
 from torch import Tensor
 
@@ -75,11 +75,11 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("results/study/converted.json"))
     options = parser.parse_args()
     sets = {
-        name: features.read_images(images, options.data, SIZE)
-        for name, images in {
-            "train": Images("cifar10", "train"),
-            "test": Images("cifar10", "test", options.tests),
-            "SVHN": Images("svhn", "test", options.tests),
+        name: features.read_images(source, options.data, SIZE)
+        for name, source in {
+            "train": Source("cifar10", "train"),
+            "test": Source("cifar10", "test", options.tests),
+            "SVHN": Source("svhn", "test", options.tests),
         }.items()
     }
     learnt = features.shuffled(50_000)[-options.images :]  # none of those held out

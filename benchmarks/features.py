@@ -34,10 +34,10 @@ DRAWS = 20  # of Laplace, for its credal wrapper
 Sets = dict[str, Any]  # something of each set of images, by name
 
 
-class Images(NamedTuple):
-    """A set of images: name and split, and how many are drawn at random, all if that is not said."""
+class Source(NamedTuple):
+    """Where a set of images comes from: name and split, and how many are drawn at random, all if that is not said."""
 
-    source: str
+    name: str
     split: str
     count: int | None = None
 
@@ -61,12 +61,11 @@ def network() -> torch.nn.Module:
     return net.eval().to(memory_format=torch.channels_last)
 
 
-def read_images(images: Images, data: Path, size: int) -> tuple[Any, Any]:
+def read_images(source: Source, data: Path, size: int) -> tuple[Any, Any]:
     """Bytes of a set and their classes."""
-    found = load(
-        images.source, data, images.split, **({"size": size, "channels": 1} if "xray" in images.source else {})
-    )
-    chosen = images.rows(len(found))
+    options = {"size": size, "channels": 1} if source.name == "chest-xray" else {}
+    found = load(source.name, data, source.split, **options)
+    chosen = source.rows(len(found))
     return found.inputs[chosen], found.labels[chosen]
 
 
@@ -79,11 +78,11 @@ def prepared(batch: Tensor, size: int) -> Tensor:
 
 
 @torch.inference_mode()
-def extract(net: torch.nn.Module, name: str, images: Images, data: Path, work: Path, size: int) -> None:
+def extract(net: torch.nn.Module, name: str, source: Source, data: Path, work: Path, size: int) -> None:
     """Write features ``(N, D)`` of all places, side by side, unless they are there."""
     if (work / f"{name}.npy").exists():
         return
-    pictures, labels = read_images(images, data, size)
+    pictures, labels = read_images(source, data, size)
     places = find_places(net, prepared(pictures[:2], size))
     rows: list[Tensor] = []
     for start in range(0, len(pictures), BATCH):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchmarks.features import Images, Kept, Sets
+from benchmarks.features import Kept, Sets, Source
 from benchmarks.pretrained import HELD_OUT
 from torch import Tensor
 
@@ -30,12 +30,12 @@ from creinn.rivals.prediction import Predictive
 SIZE, BATCH, RATE = 96, 64, 1e-3
 SAVE_EVERY = 100  # steps
 SETS = {
-    "train": Images("cifar10", "train", 20_000),  # the first of these are those held out
-    "test": Images("cifar10", "test"),
-    "SVHN": Images("svhn", "test", 4000),
-    "MNIST": Images("mnist", "test", 2000),
-    "Fashion-MNIST": Images("fashion-mnist", "test", 2000),
-    "X-ray": Images("chest-xray", "test"),
+    "train": Source("cifar10", "train", 20_000),  # the first of these are those held out
+    "test": Source("cifar10", "test"),
+    "SVHN": Source("svhn", "test", 4000),
+    "MNIST": Source("mnist", "test", 2000),
+    "Fashion-MNIST": Source("fashion-mnist", "test", 2000),
+    "X-ray": Source("chest-xray", "test"),
 }
 
 
@@ -49,7 +49,7 @@ def fine_tune(member: int, data: Path, work: Path) -> tuple[torch.nn.Module, dic
     net: Any = features.network()
     net._fc = torch.nn.Linear(net._fc.in_features, 10)
     net.to(memory_format=torch.channels_last).train()
-    pictures, labels = features.read_images(Images("cifar10", "train"), data, SIZE)
+    pictures, labels = features.read_images(Source("cifar10", "train"), data, SIZE)
     chosen = features.shuffled(len(labels))[HELD_OUT:]
     order = torch.from_numpy(np.random.RandomState(1 + member).permutation(chosen)).split(BATCH)
     optimiser = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=1e-2)
@@ -127,8 +127,8 @@ def main() -> None:
         net, training = fine_tune(member, options.data, options.work)
         folder = options.work / f"features-{member}"
         folder.mkdir(parents=True, exist_ok=True)
-        for name, images in SETS.items():
-            features.extract(net, name, images, options.data, folder, SIZE)
+        for name, source in SETS.items():
+            features.extract(net, name, source, options.data, folder, SIZE)
         head: Any = net._fc
         one, found, labels = measure_member(folder, (head.weight.detach(), head.bias.detach()))
         predictions.append(one)

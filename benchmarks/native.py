@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import json
 import os
-import shlex
 import sys
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 from benchmarks.speed.architectures import FULL, SMALL, Architecture
+from benchmarks.speed.cells import cell_parser, command_line, plain
 from benchmarks.speed.contenders import FOLDED, Contenders
 from benchmarks.speed.memory import held_bytes, peak_bytes
 
@@ -46,20 +46,17 @@ _FEW = 8
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="NETWORK:SIZE:ROWS")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=10.0, help="after which no round but the third begins")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--small", action="store_true", help="narrow networks, for a first look")
-    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/native.json"))
+    parser = cell_parser(__doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    command = "python -m benchmarks.native " + shlex.join(sys.argv[1:] if arguments is None else arguments)
-    configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
     level = LEVELS[LIBRARY.creinn_best_level()] if LIBRARY else native.reason
-    origin = {**provenance(command.strip()), "configuration": configuration, "level": level, "bar": BAR}
+    origin = {
+        **provenance(command_line("benchmarks.native", arguments)),
+        "configuration": plain(options),
+        "level": level,
+        "bar": BAR,
+    }
     cells: list[dict[str, Any]] = []
     for cell in options.cells:
         name, size, rows = cell.split(":")

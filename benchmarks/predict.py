@@ -11,7 +11,6 @@ import argparse
 import itertools
 import json
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 from benchmarks.speed.architectures import FULL, SMALL, Architecture
+from benchmarks.speed.cells import cell_parser, command_line, plain
 from benchmarks.speed.contenders import Contenders
 
 from creinn.classifier import kept
@@ -32,13 +32,7 @@ CELLS = ("resnet50-imagenet:1", "resnet18-imagenet:1", "resnet18-imagenet:32", "
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="NETWORK:ROWS")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=60.0, help="after which no round begins, of each cell")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--small", action="store_true", help="narrow networks, for a first look")
-    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/predict.json"))
+    parser = cell_parser(__doc__, CELLS, "NETWORK:ROWS", 20, 60.0, Path("results/benchmarks/predict.json"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     rows = []
@@ -53,9 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     once = [{name: value for name, value in row.items() if name != "calls"} for row in rows]
     print(text_table(calls), text_table(once), sep="\n\n")
-    command = "python -m benchmarks.predict " + shlex.join(sys.argv[1:] if arguments is None else arguments)
-    configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    result = {**provenance(command.strip()), "configuration": configuration, "load_average": os.getloadavg()}
+    result = {
+        **provenance(command_line("benchmarks.predict", arguments)),
+        "configuration": plain(options),
+        "load_average": os.getloadavg(),
+    }
     write_bytes(options.out, (json.dumps({**result, "cells": rows}, indent=2) + "\n").encode())
     return 0
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchmarks.features import Images, Kept, Sets
+from benchmarks.features import Kept, Sets, Source
 from torch import Tensor
 
 from benchmarks import features
@@ -27,13 +27,13 @@ from creinn.report.provenance import provenance
 
 SIZE = 128
 SETS = {
-    "train": Images("cifar10", "train"),
-    "test": Images("cifar10", "test"),
-    "SVHN": Images("svhn", "test", 8000),
-    "MNIST": Images("mnist", "test"),
-    "Fashion-MNIST": Images("fashion-mnist", "test"),
-    "X-ray": Images("chest-xray", "test"),
-    "X-ray train": Images("chest-xray", "train"),
+    "train": Source("cifar10", "train"),
+    "test": Source("cifar10", "test"),
+    "SVHN": Source("svhn", "test", 8000),
+    "MNIST": Source("mnist", "test"),
+    "Fashion-MNIST": Source("fashion-mnist", "test"),
+    "X-ray": Source("chest-xray", "test"),
+    "X-ray train": Source("chest-xray", "train"),
 }
 FAR = ("SVHN", "MNIST", "Fashion-MNIST", "X-ray")
 FAR_FROM_LUNGS = {"CIFAR-10": "test", **{name: name for name in FAR[:3]}}
@@ -107,8 +107,8 @@ def main() -> None:
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     net = features.network()
-    for name, images in SETS.items():
-        features.extract(net, name, images, options.data, options.work, SIZE)
+    for name, source in SETS.items():
+        features.extract(net, name, source, options.data, options.work, SIZE)
     whole = one_split((), options.work, None)
     splits = [one_split(split, options.work, whole["decay"]) for split in SPLITS]
     divisions = [lungs(number, options.work) for number in range(DIVISIONS)]

@@ -78,7 +78,7 @@ def test_x_rays_have_two_classes(work):
 
 
 def test_fine_tuned_networks_alone_and_together(work, monkeypatch):
-    monkeypatch.setitem(finetuned.SETS, "train", features.Images("cifar10", "train", 1500))
+    monkeypatch.setitem(finetuned.SETS, "train", features.Source("cifar10", "train", 1500))
     monkeypatch.setattr(features, "shuffled", lambda total: np.random.RandomState(0).permutation(1500))
     monkeypatch.setattr(finetuned, "HELD_OUT", 300)
     x, y = finetuned.divided(work)

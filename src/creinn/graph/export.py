@@ -167,13 +167,13 @@ def _program(
     classes = form(example).num_classes  # what is wrong with the example is said by the model, not by the exporter
     # two inputs, also where both bounds of the example are one tensor
     inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
-    graph = _Graph(form, None, None)
+    score, quantiles = None, None
     if conformal is not None:
-        quantiles, _ = conformal.quantiles(count=classes if conformal.by else 1)
-        graph = _Graph(form, conformal.score, quantiles.to(_dtype(model)))
+        score, (quantiles, _) = conformal.score, conformal.quantiles(count=classes if conformal.by else 1)
+        quantiles = quantiles.to(_dtype(model))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
-    program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(_Graph(form, score, quantiles), inputs, dynamic_shapes=shapes, strict=False)
     return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
 
 
