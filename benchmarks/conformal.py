@@ -25,7 +25,7 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from creinn.credal.conformal import SCORES, Conformal, conformal_rank
+from creinn.credal.conformal import SCORES, Conformal, conformal_rank, usual_width
 from creinn.credal.credal_set import CredalSet
 from creinn.experiments.store import write_json
 from creinn.report.provenance import provenance
@@ -64,9 +64,9 @@ def predict(x: Any, y: Any, seed: int) -> tuple[dict[str, CredalSet], dict[str, 
     return found, strange, torch.from_numpy(y_rest)
 
 
-def scores_of(s: CredalSet, score: str) -> Tensor:
+def scores_of(s: CredalSet, score: str, usual: float) -> Tensor:
     """Scores of all classes, in double precision."""
-    return SCORES[score](s.lower.double(), s.upper.double(), s.intersection.double())
+    return SCORES[score](s.lower, s.upper, s.intersection, usual=usual).double()
 
 
 def divisions(rows: int, seed: int) -> list[tuple[Tensor, Tensor]]:
@@ -85,10 +85,12 @@ class Split(NamedTuple):
     calibration: Tensor  # numbers of rows
     test: Tensor
 
-    def scores(self, kind: str, score: str) -> tuple[Tensor, Tensor]:
-        """Scores of all classes, and of the true one."""
-        scores = scores_of(self.found[kind], score)
-        return scores, scores.gather(1, self.labels[:, None])[:, 0]
+    def scores(self, kind: str, score: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores of all classes in test rows and in foreign ones, and of the true class in calibration rows."""
+        calibration = self.found[kind][self.calibration]
+        own, usual = usual_width(calibration.lower, calibration.upper)
+        right = scores_of(calibration, score, own).gather(1, self.labels[self.calibration, None])[:, 0]
+        return scores_of(self.found[kind][self.test], score, usual), scores_of(self.strange[kind], score, usual), right
 
 
 def quantile(scores: Tensor, level: float) -> float:
@@ -99,13 +101,12 @@ def quantile(scores: Tensor, level: float) -> float:
 def coverage_rows(splits: Sequence[Split], score: str) -> list[dict[str, Any]]:
     """A row for each coverage asked for."""
     rows = []
-    of_splits = [(*split.scores("distance", score), split.calibration, split.test) for split in splits]
+    of_splits = [(*split.scores("distance", score), split.labels[split.test, None]) for split in splits]
     n, m = len(splits[0].calibration), len(splits[0].test)
     for level in LEVELS:
-        limits = [quantile(right[a], level) for _, right, a, _ in of_splits]
-        both = list(zip(limits, of_splits, strict=True))
-        found = [float((right[b] <= q).double().mean()) for q, (_, right, _, b) in both]
-        sizes = [float((scores[b] <= q).sum(1).double().mean()) for q, (scores, _, _, b) in both]
+        sets = [(scores <= quantile(right, level), labels) for scores, _, right, labels in of_splits]
+        found = [float(inside.gather(1, labels).double().mean()) for inside, labels in sets]
+        sizes = [float(inside.sum(1).double().mean()) for inside, _ in sets]
         k = conformal_rank(n, level)
         count = betabinom(m, k, n + 1 - k)
         low, high = count.ppf(0.025) / m, count.ppf(0.975) / m
@@ -121,12 +122,11 @@ def class_rows(splits: Sequence[Split], score: str) -> dict[str, list[float]]:
     """Mean coverage of each class, with one quantile for all, and with one each."""
     found: dict[str, list[Any]] = {"one quantile": [], "by class": []}
     for split in splits:
-        scores, right = split.scores("distance", score)
-        a, b, classes = split.calibration, split.test, range(scores.shape[1])
-        of_a, of_b = split.labels[a], split.labels[b]
-        own = torch.tensor([quantile(right[a][of_a == k], BY_CLASS_AT) for k in classes])
-        for name, limit in (("one quantile", quantile(right[a], BY_CLASS_AT)), ("by class", own[of_b])):
-            covered = right[b] <= limit
+        scores, _, right = split.scores("distance", score)
+        classes, of_a, of_b = range(scores.shape[1]), split.labels[split.calibration], split.labels[split.test]
+        own = torch.tensor([quantile(right[of_a == k], BY_CLASS_AT) for k in classes])
+        for name, limit in (("one quantile", quantile(right, BY_CLASS_AT)), ("by class", own[of_b])):
+            covered = scores.gather(1, of_b[:, None])[:, 0] <= limit
             found[name].append([float(covered[of_b == k].double().mean()) for k in classes])
     return {name: np.mean(of, 0).round(4).tolist() for name, of in found.items()}
 
@@ -137,10 +137,9 @@ def size_rows(splits: Sequence[Split]) -> dict[str, Any]:
     for kind, score in COMPARED:
         sizes = []
         for split in splits:
-            scores, right = split.scores(kind, score)
-            limit = quantile(right[split.calibration], AT)
-            foreign = scores_of(split.strange[kind], score)
-            sizes.append([float((of <= limit).sum(1).double().mean()) for of in (scores[split.test], foreign)])
+            scores, foreign, right = split.scores(kind, score)
+            limit = quantile(right, AT)
+            sizes.append([float((of <= limit).sum(1).double().mean()) for of in (scores, foreign)])
         test, far = np.mean(sizes, 0).round(4).tolist()
         rows[f"{kind}, {score}"] = {"test": test, "foreign": far}
     ours = rows[", ".join(COMPARED[0])]

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchmarks.conformal import AT, COMPARED, quantile, scores_of
+from benchmarks.conformal import AT, COMPARED
 from torch import Tensor
 
 from creinn import CreINN
+from creinn.classifier.calibration import Calibration
 from creinn.classifier.distance import Distance
 from creinn.classifier.network import HEAD, observe, pooled
 from creinn.classifier.places import find_places
@@ -238,12 +239,12 @@ def conformal_sets(predictions: Mapping[str, Sets], labels: Tensor) -> dict[str,
     half = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)) < len(labels) // 2
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for kind, score in COMPARED:
-        scores = {name: scores_of(one, score) for name, one in kinds[kind].items() if name != "held-out"}
-        right = scores["test"].gather(1, labels[:, None])[:, 0]
-        limit = quantile(right[half], AT)
-        scores["test"] = scores["test"][~half]
-        sizes = {name: round(float((of <= limit).sum(1).double().mean()), 4) for name, of in scores.items()}
-        covered = round(float((right[~half] <= limit).double().mean()), 4)
+        calibration = Calibration()
+        calibration.fit(kinds[kind]["test"][half], labels[half], AT, score=score)
+        new = {name: one[~half] if name == "test" else one for name, one in kinds[kind].items() if name != "held-out"}
+        sets = {name: one.with_conformal(calibration.conformal).classes("conformal") for name, one in new.items()}
+        sizes = {name: round(float(of.sum(1).double().mean()), 4) for name, of in sets.items()}
+        covered = round(float(sets["test"].gather(1, labels[~half, None]).double().mean()), 4)
         rows[f"{kind}, {score}"] = {"coverage": {"test": covered}, "size": sizes}
     return rows
 

@@ -22,6 +22,7 @@ from creinn.credal.conformal import (
     conformal_rank,
     distribution_score,
     rows_needed,
+    usual_width,
 )
 from creinn.credal.credal_set import CredalSet
 from creinn.numerics import first_index
@@ -37,7 +38,7 @@ class Calibration(torch.nn.Module):
 
     bits: Tensor  # (n,): scores in float64, taken as int64
     groups: Tensor  # (n,)
-    setting: Tensor  # (4,): coverage, number of the score, of what it is by, and whether to draw
+    setting: Tensor  # (5,): coverage, number of the score, of what it is by, whether to draw, usual width as bits
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,9 +50,10 @@ class Calibration(torch.nn.Module):
         """For the sets that the model predicts; ``None`` if it is not calibrated."""
         if not len(self.setting):
             return None
-        coverage, score, by, random = self.setting.tolist()
+        coverage, score, by, random, usual = self.setting.tolist()
         scores = self.bits.cpu().view(torch.float64)
-        return Conformal(scores, self.groups.cpu(), _SCORES[score], _BY[by], coverage / _UNIT, bool(random))
+        fixed = _SCORES[score], _BY[by], coverage / _UNIT, bool(random), _from_bits(usual)
+        return Conformal(scores, self.groups.cpu(), *fixed)
 
     def forget(self) -> None:
         """Be empty again: predictions are about to change."""
@@ -72,13 +74,14 @@ class Calibration(torch.nn.Module):
         labels = torch.as_tensor(labels)
         if labels.is_floating_point():
             found = distribution_score(prediction.lower, prediction.upper, _as_distributions(labels, prediction))
-            score = DISTRIBUTION
+            score, usual = DISTRIBUTION, 0.0
         else:
             if score not in SCORES:
                 raise ValueError(f"score must be one of {', '.join(map(repr, SCORES))}; found {score!r}.")
             labels = as_classes(labels, prediction.num_classes, "the calibration data", len(prediction))
             part = torch.rand(len(prediction), 1, device=prediction.lower.device) if random else 1.0
-            of_classes = SCORES[score](prediction.lower, prediction.upper, prediction.intersection, part)
+            own, usual = usual_width(prediction.lower, prediction.upper)
+            of_classes = SCORES[score](prediction.lower, prediction.upper, prediction.intersection, part, own)
             found = of_classes.gather(1, labels.to(of_classes.device).unsqueeze(1)).squeeze(1)
         groups = _as_groups(by, labels, score)
         check_enough(groups, check_coverage(coverage), by is not None)
@@ -86,7 +89,8 @@ class Calibration(torch.nn.Module):
         device = self.setting.device
         self.bits = found.cpu().double().view(torch.long).to(device)
         self.groups = groups.to(device)
-        self.setting = torch.tensor([round(coverage * _UNIT), _SCORES.index(score), kind, int(random)], device=device)
+        setting = round(coverage * _UNIT), _SCORES.index(score), kind, int(random), _to_bits(usual)
+        self.setting = torch.tensor(setting, device=device)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name in ("bits", "groups", "setting"):  # models of before there was one have none of them
@@ -222,3 +226,11 @@ def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
             f"The label of row {row} is no distribution: {labels[row].tolist()}. Divide votes by their sum."
         )
     return labels.to(prediction.lower)
+
+
+def _to_bits(number: float) -> int:
+    return int(torch.tensor(number, dtype=torch.float64).view(torch.long))
+
+
+def _from_bits(bits: int) -> float:
+    return float(torch.tensor(bits).view(torch.float64))

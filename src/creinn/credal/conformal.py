@@ -9,6 +9,7 @@ rows, not for each kind of row; with one quantile per class or group it holds in
 distribution nothing is guaranteed.**
 
 Scores act on the last axis. The first two see the intervals: of points they are the third, and the margin to the best.
+All take the same arguments, and each what it needs of them.
 """
 
 import math
@@ -24,15 +25,67 @@ from torch import Tensor
 from creinn.credal.probability import PerClass, reachable
 
 By = Literal["class", "groups"]
+UNUSUAL = 0.005  # share of rows like those of the calibration whose intervals count as wider than usual
+VACUOUS = 4.0  # half width of log odds that never counts as usual: an even chance may be anything from .0003 to .9997
 PENALTY, FREE = 0.01, 5  # of RAPS: what each class costs, in order of probability, beyond so many
 
 
-def upper_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
-    """One less the upper probability: :func:`lac_score` of the member of the set that likes the class most."""
-    return 1 - upper
+def upper_score(
+    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+) -> PerClass:
+    r"""One less the upper probability, after the log odds gave back what of their half width is usual.
+
+    .. math::
+        1 - \sigma\bigl(\operatorname{logit} \overline q_y - 2 \min(h_y, t)\bigr), \qquad
+        h_y = \tfrac14 (\operatorname{logit} \overline q_y - \operatorname{logit} \underline q_y).
+
+    Where all logits have one radius, as of a CreINN-D, all classes have one :math:`h`: the radius, or half of it in
+    the paper's Interval SoftMax. So usual rows, with :math:`h \le t`, have the :func:`lac_score` of the network itself;
+    wider ones have lower scores, and larger sets. With ``usual`` 0 it is the score of the member of the credal set that
+    likes the class most. See :func:`usual_width` for t.
+
+    Example:
+        >>> lower, upper = torch.tensor([0.2]), torch.tensor([0.8])
+        >>> upper_score(lower, upper, lower), upper_score(lower, upper, lower, usual=9.0)
+        (tensor([0.2000]), tensor([0.5000]))
+    """
+    return torch.sigmoid(2 * half_width(lower, upper).clamp_max(usual) - _logit(upper))
 
 
-def dominance_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
+def half_width(lower: PerClass, upper: PerClass) -> PerClass:
+    """A quarter of what lies between the log odds of the bounds: the radius that logits of sound sets would have."""
+    return ((_logit(upper) - _logit(lower)) / 4).clamp_min(0)
+
+
+def usual_width(lower: PerClass, upper: PerClass) -> tuple[float, float]:
+    """What :func:`upper_score` may take for usual in calibration rows, and in new ones: :data:`UNUSUAL` are wider.
+
+    A new row and those of the calibration have to be treated alike. With it among them the j-th largest width would
+    lie between the j-th and the one before it of the calibration rows alone. The larger one makes the scores of these
+    no lower, the smaller one that of the new row no higher, than they would be together: so the guarantee holds.
+
+    Example:
+        >>> lower = torch.linspace(0.1, 0.5, 401, dtype=torch.float64).unsqueeze(1)  # the second is the widest but one
+        >>> for_calibration, for_new = usual_width(lower, 1 - lower)
+        >>> widths = half_width(lower, 1 - lower)
+        >>> for_calibration == widths[0], for_new == widths[1]
+        (tensor([True]), tensor([True]))
+    """
+    widths = half_width(lower, upper).amax(-1).sort(descending=True).values
+    rank = max(1, int(UNUSUAL * (len(widths) + 1)))
+    larger = float(widths[rank - 2]) if rank > 1 else math.inf
+    return min(larger, VACUOUS), min(float(widths[rank - 1]), VACUOUS)
+
+
+def _logit(p: PerClass) -> PerClass:
+    """Log odds; finite at 0 and 1."""
+    number = torch.finfo(p.dtype)
+    return p.clamp_min(number.tiny).log() - (1 - p).clamp_min(number.eps / 2).log()
+
+
+def dominance_score(
+    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+) -> PerClass:
     r"""How far another class dominates y, :math:`\max_{k \ne y} \underline q_k - \overline q_y`; above 0 it does.
 
     Wide intervals have low scores, for nothing dominates. That k is not y matters only for negative quantiles, where
@@ -48,12 +101,16 @@ def dominance_score(lower: PerClass, upper: PerClass, probabilities: PerClass, p
     return torch.where(is_best, second, best) - upper
 
 
-def lac_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
+def lac_score(
+    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+) -> PerClass:
     """One less the probability (least ambiguous classifiers: Sadinle, Lei and Wasserman, 2019)."""
     return 1 - probabilities
 
 
-def aps_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
+def aps_score(
+    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+) -> PerClass:
     """Probability of all classes before y, in falling order, and of ``part`` of y (Romano, Sesia and Candès, 2020).
 
     Example:
@@ -66,7 +123,9 @@ def aps_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: T
     return torch.empty_like(ordered).scatter(-1, order, before + part * ordered)
 
 
-def raps_score(lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0) -> PerClass:
+def raps_score(
+    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+) -> PerClass:
     """:func:`aps_score`, and :data:`PENALTY` for each class beyond :data:`FREE` (Angelopoulos et al., 2021)."""
     order = probabilities.topk(probabilities.shape[-1], -1).indices
     paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(0).to(probabilities)
@@ -118,6 +177,7 @@ class Conformal:
         coverage: That was asked for.
         random: Whether to draw, so that coverage is not more than asked for: in ``"aps"`` and ``"raps"`` the part of
             the last class, otherwise which of the classes stay whose score is the quantile.
+        usual: Width of new rows that counts as usual in ``"upper"``.
     """
 
     scores: Tensor
@@ -126,6 +186,7 @@ class Conformal:
     by: By | None = None
     coverage: float = 0.95
     random: bool = False
+    usual: float = 0.0
 
     def quantiles(self, coverage: float | None = None, count: int = 1) -> tuple[Tensor, Tensor]:
         """Quantiles ``(count,)`` of groups, infinite where rows are too few; and the share of ties to keep."""
@@ -145,7 +206,7 @@ class Conformal:
         if self.score == DISTRIBUTION:
             raise ValueError("The calibration was by distributions, not by classes: ask for s.widened() instead.")
         part = torch.rand(lower.shape[:-1], device=lower.device).unsqueeze(-1) if self._draws_part else 1.0
-        scores = SCORES[self.score](lower, upper, probabilities, part)
+        scores = SCORES[self.score](lower, upper, probabilities, part, self.usual)
         quantile, share = (found.to(scores) for found in self._of_rows(coverage, groups, lower.shape))
         ties = scores == quantile
         if self.random:

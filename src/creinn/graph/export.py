@@ -109,21 +109,23 @@ class _Graph(torch.nn.Module):
 
     quantiles: Tensor | None  # of the calibration, one or one for each class
 
-    def __init__(self, model: torch.nn.Module, score: str | None, quantiles: Tensor | None) -> None:
+    def __init__(self, model: torch.nn.Module, conformal: Conformal | None, quantiles: Tensor | None) -> None:
         super().__init__()
         self.model = model
-        self.score = score
+        self.conformal = conformal
         self.register_buffer("quantiles", quantiles)
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
         sets = self.model(Interval._of_parts(*x) if len(x) == 2 else x[0])
         found = _outputs(sets)
-        if self.quantiles is None or self.score is None:
+        if self.quantiles is None or self.conformal is None:
             return found
-        if self.score == DISTRIBUTION:
+        if self.conformal.score == DISTRIBUTION:
             found["widened_lower"], found["widened_upper"] = widen(sets.lower, sets.upper, self.quantiles)
         else:
-            found["conformal"] = SCORES[self.score](sets.lower, sets.upper, sets.intersection) <= self.quantiles
+            scores = SCORES[self.conformal.score]
+            of_classes = scores(sets.lower, sets.upper, sets.intersection, usual=self.conformal.usual)
+            found["conformal"] = of_classes <= self.quantiles
         return found
 
 
@@ -167,13 +169,12 @@ def _program(
     classes = form(example).num_classes  # what is wrong with the example is said by the model, not by the exporter
     # two inputs, also where both bounds of the example are one tensor
     inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
-    score, quantiles = None, None
+    quantiles = None
     if conformal is not None:
-        score, (quantiles, _) = conformal.score, conformal.quantiles(count=classes if conformal.by else 1)
-        quantiles = quantiles.to(_dtype(model))
+        quantiles = conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
-    program = torch.export.export(_Graph(form, score, quantiles), inputs, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(_Graph(form, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False)
     return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
 
 
