@@ -25,7 +25,7 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from creinn.credal.conformal import SCORES, Conformal, conformal_rank, usual_width
+from creinn.credal.conformal import SCORES, Conformal, conformal_rank, usual_mass
 from creinn.credal.credal_set import CredalSet
 from creinn.experiments.store import write_json
 from creinn.report.provenance import provenance
@@ -35,7 +35,7 @@ LEVELS = (0.8, 0.9, 0.95, 0.99)
 TRAININGS, SPLITS = 5, 40  # of each
 AT, BY_CLASS_AT = 0.95, 0.9  # coverage at which sizes are compared, and coverage in each class
 ALLOWED_SIZE = 1.03  # of the sets of the better of LAC and APS on the ordinary network
-COMPARED = (("distance", "upper"), ("distance", "dominance"), *(("ordinary", name) for name in ("lac", "aps", "raps")))
+COMPARED = (("distance", "lower"), ("distance", "dominance"), *(("ordinary", name) for name in ("lac", "aps", "raps")))
 DEVIATIONS = 3.0  # by which a mean over splits may miss what it must be
 
 
@@ -88,7 +88,7 @@ class Split(NamedTuple):
     def scores(self, kind: str, score: str) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of all classes in test rows and in foreign ones, and of the true class in calibration rows."""
         calibration = self.found[kind][self.calibration]
-        own, usual = usual_width(calibration.lower, calibration.upper)
+        own, usual = usual_mass(calibration.lower)
         right = scores_of(calibration, score, own).gather(1, self.labels[self.calibration, None])[:, 0]
         return scores_of(self.found[kind][self.test], score, usual), scores_of(self.strange[kind], score, usual), right
 

@@ -96,7 +96,7 @@ def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
     [
         ({"coverage": 1.5}, r"above 0 and below 1, got 1\.5"),
         ({"by": "label"}, "by must be 'class', or the number of each row's group, found 'label'"),
-        ({"score": "margin"}, "score must be one of 'upper', 'dominance', 'lac', 'aps', 'raps'; found 'margin'"),
+        ({"score": "margin"}, "score must be one of 'lower', 'dominance', 'lac', 'aps', 'raps'; found 'margin'"),
         ({"by": [0, 1]}, r"of shape \(60,\), one for each row"),
         ({"y": torch.zeros(60, 2)}, r"have shape \(60, 2\), where \(60, 3\) were predicted"),
         ({"y": torch.full((60, 3), 0.5)}, r"row 0 is no distribution: \[0\.5, 0\.5, 0\.5\]\. Divide votes"),

@@ -24,10 +24,9 @@ def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
 
 
 def counted(values: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """From the median in units of the distance to the 84th percentile and two deviations, each one of the values."""
-    ordered, last = np.sort(held_out), len(held_out) - 1
-    rank = int(np.ceil(0.84 * last + 2 * np.sqrt(0.84 * 0.16 * (last + 1))))
-    median, upper = ordered[last // 2], ordered[min(rank, last)]
+    """From the median in units of the distance to the 84th percentile, each one of the values."""
+    ordered = np.sort(held_out)
+    median, upper = ordered[(len(ordered) - 1) // 2], ordered[int(np.ceil(0.84 * (len(ordered) - 1)))]
     return (values - median) / (upper - median)
 
 

@@ -170,7 +170,7 @@ def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("score", "by"), [("upper", "class"), ("distribution", None)])
+@pytest.mark.parametrize(("score", "by"), [("lower", "class"), ("distribution", None)])
 def test_calibrations_are_in_the_graph(tmp_path, score, by):
     model, x, y = interval_model(), inputs(300), torch.arange(300) % 3
     if score == "distribution":

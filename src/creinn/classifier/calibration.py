@@ -22,7 +22,7 @@ from creinn.credal.conformal import (
     conformal_rank,
     distribution_score,
     rows_needed,
-    usual_width,
+    usual_mass,
 )
 from creinn.credal.credal_set import CredalSet
 from creinn.numerics import first_index
@@ -38,7 +38,7 @@ class Calibration(torch.nn.Module):
 
     bits: Tensor  # (n,): scores in float64, taken as int64
     groups: Tensor  # (n,)
-    setting: Tensor  # (5,): coverage, number of the score, of what it is by, whether to draw, usual width as bits
+    setting: Tensor  # (5,): coverage, number of the score, of what it is by, whether to draw, the usual mass as bits
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Calibration(torch.nn.Module):
         labels: Any,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "upper",
+        score: str = "lower",
         random: bool = False,
     ) -> None:
         """Take the scores of predictions, of rows that the model has not seen; see :meth:`Calibrated.calibrate`."""
@@ -80,7 +80,7 @@ class Calibration(torch.nn.Module):
                 raise ValueError(f"score must be one of {', '.join(map(repr, SCORES))}; found {score!r}.")
             labels = as_classes(labels, prediction.num_classes, "the calibration data", len(prediction))
             part = torch.rand(len(prediction), 1, device=prediction.lower.device) if random else 1.0
-            own, usual = usual_width(prediction.lower, prediction.upper)
+            own, usual = usual_mass(prediction.lower)
             of_classes = SCORES[score](prediction.lower, prediction.upper, prediction.intersection, part, own)
             found = of_classes.gather(1, labels.to(of_classes.device).unsqueeze(1)).squeeze(1)
         groups = _as_groups(by, labels, score)
@@ -112,7 +112,7 @@ class Calibrated(Classifier):
         y: Any = None,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "upper",
+        score: str = "lower",
         random: bool = False,
         temperature: bool = False,
         batch_size: int = 256,
@@ -132,7 +132,7 @@ class Calibrated(Classifier):
             by: ``"class"``: so often in each class; or the number of each row's group ``(N,)``, from 0 on: in each
                 group, which ``s.classes("conformal", groups=...)`` must then be told. A group of too few rows gets all
                 classes, and a warning.
-            score: ``"upper"`` or ``"dominance"``, of the intervals; ``"lac"``, ``"aps"`` or ``"raps"``, of the
+            score: ``"lower"`` or ``"dominance"``, of the intervals; ``"lac"``, ``"aps"`` or ``"raps"``, of the
                 intersection probability.
             random: Whether chance decides on ties, so that coverage is not more than asked for.
             temperature: Whether to find that anew, by one half of the rows, of tensors; the other half calibrates.

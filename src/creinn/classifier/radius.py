@@ -43,7 +43,6 @@ NEAR_PLACES = 2  # how many of the deepest places tell near classes
 FAR_WEIGHT = 0.7  # more of it finds other kinds of data, less of it unknown classes
 POWER = 4
 UPPER = 0.84  # quantile of held-out data one spread above their median, as of a normal distribution
-_DEVIATIONS = 2.0
 _LARGEST = 1e6  # spreads: its fourth power is still a number; beyond it radii are as large as can be
 _LEAST_SPREAD = 1e-3  # of a term, relative to its size: data that do not vary differ by rounding
 
@@ -191,14 +190,9 @@ class DistanceRadius(torch.nn.Module):
 
 
 def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Over the first dimension, by sorting, which puts NaN last: ``torch.quantile`` refuses many rows.
-
-    Few rows do not know their quantiles well, and radii grow with the fourth power of what lies beyond: the upper one
-    is taken :data:`_DEVIATIONS` of its rank higher.
-    """
-    ordered, last = values.sort(0).values, len(values) - 1
-    rank = math.ceil(UPPER * last + _DEVIATIONS * math.sqrt(UPPER * (1 - UPPER) * len(values)))
-    median, upper = ordered[last // 2], ordered[min(rank, last)]
+    """Over the first dimension, by sorting, which puts NaN last: ``torch.quantile`` refuses many rows."""
+    ordered = values.sort(0).values
+    median, upper = ordered[(len(values) - 1) // 2], ordered[math.ceil(UPPER * (len(values) - 1))]
     return median, torch.maximum(upper - median, _LEAST_SPREAD * (1 + median.abs()))
 
 

@@ -25,62 +25,45 @@ from torch import Tensor
 from creinn.credal.probability import PerClass, reachable
 
 By = Literal["class", "groups"]
-UNUSUAL = 0.005  # share of rows like those of the calibration whose intervals count as wider than usual
-VACUOUS = 4.0  # half width of log odds that never counts as usual: an even chance may be anything from .0003 to .9997
+UNUSUAL = 0.005  # share of rows like those of the calibration whose intervals count as wider than usual ones
 PENALTY, FREE = 0.01, 5  # of RAPS: what each class costs, in order of probability, beyond so many
 
 
-def upper_score(
+def lower_score(
     lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
 ) -> PerClass:
-    r"""One less the upper probability, after the log odds gave back what of their half width is usual.
+    r"""Lower probability of the other classes, as a share of that of all, or of what is usual where that is more.
 
-    .. math::
-        1 - \sigma\bigl(\operatorname{logit} \overline q_y - 2 \min(h_y, t)\bigr), \qquad
-        h_y = \tfrac14 (\operatorname{logit} \overline q_y - \operatorname{logit} \underline q_y).
+    .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    Where all logits have one radius, as of a CreINN-D, all classes have one :math:`h`: the radius, or half of it in
-    the paper's Interval SoftMax. So usual rows, with :math:`h \le t`, have the :func:`lac_score` of the network itself;
-    wider ones have lower scores, and larger sets. With ``usual`` 0 it is the score of the member of the credal set that
-    likes the class most. See :func:`usual_width` for t.
+    Usual rows, whose lower probabilities sum to :math:`t` or more, have the :func:`lac_score` of these, divided by
+    their sum. In others less than usual speaks for any class: scores are lower, and sets larger. The vacuous set has
+    score 0 for every class. See :func:`usual_mass` for t.
 
     Example:
-        >>> lower, upper = torch.tensor([0.2]), torch.tensor([0.8])
-        >>> upper_score(lower, upper, lower), upper_score(lower, upper, lower, usual=9.0)
-        (tensor([0.2000]), tensor([0.5000]))
+        >>> lower = torch.tensor([0.375, 0.125])
+        >>> lower_score(lower, 1 - lower, lower), lower_score(lower, 1 - lower, lower, usual=1.0)
+        (tensor([0.2500, 0.7500]), tensor([0.1250, 0.3750]))
     """
-    return torch.sigmoid(2 * half_width(lower, upper).clamp_max(usual) - _logit(upper))
+    mass = lower.sum(-1, keepdim=True)
+    return (mass - lower) / mass.clamp_min(max(usual, torch.finfo(lower.dtype).tiny))
 
 
-def half_width(lower: PerClass, upper: PerClass) -> PerClass:
-    """A quarter of what lies between the log odds of the bounds: the radius that logits of sound sets would have."""
-    return ((_logit(upper) - _logit(lower)) / 4).clamp_min(0)
+def usual_mass(lower: PerClass) -> tuple[float, float]:
+    r"""The t of :func:`lower_score`: for calibration rows, and for new ones. A share :data:`UNUSUAL` of rows has less.
 
-
-def usual_width(lower: PerClass, upper: PerClass) -> tuple[float, float]:
-    """What :func:`upper_score` may take for usual in calibration rows, and in new ones: :data:`UNUSUAL` are wider.
-
-    A new row and those of the calibration have to be treated alike. With it among them the j-th largest width would
-    lie between the j-th and the one before it of the calibration rows alone. The larger one makes the scores of these
-    no lower, the smaller one that of the new row no higher, than they would be together: so the guarantee holds.
+    A new row and those of the calibration have to be treated alike: by the j-th smallest sum of lower probabilities of
+    all of them. That lies between the j-th and the one before it of the calibration rows alone. The smaller one makes
+    no score of these lower, the larger one makes that of the new row no higher: so the guarantee holds.
 
     Example:
-        >>> lower = torch.linspace(0.1, 0.5, 401, dtype=torch.float64).unsqueeze(1)  # the second is the widest but one
-        >>> for_calibration, for_new = usual_width(lower, 1 - lower)
-        >>> widths = half_width(lower, 1 - lower)
-        >>> for_calibration == widths[0], for_new == widths[1]
-        (tensor([True]), tensor([True]))
+        >>> lower = torch.linspace(0, 0.5, 401, dtype=torch.float64).unsqueeze(1).expand(401, 2)
+        >>> usual_mass(lower) == (float(lower[0].sum()), float(lower[1].sum()))
+        True
     """
-    widths = half_width(lower, upper).amax(-1).sort(descending=True).values
-    rank = max(1, int(UNUSUAL * (len(widths) + 1)))
-    larger = float(widths[rank - 2]) if rank > 1 else math.inf
-    return min(larger, VACUOUS), min(float(widths[rank - 1]), VACUOUS)
-
-
-def _logit(p: PerClass) -> PerClass:
-    """Log odds; finite at 0 and 1."""
-    number = torch.finfo(p.dtype)
-    return p.clamp_min(number.tiny).log() - (1 - p).clamp_min(number.eps / 2).log()
+    ordered = lower.sum(-1).sort().values
+    rank = max(1, int(UNUSUAL * (len(ordered) + 1)))
+    return float(ordered[rank - 2]) if rank > 1 else 0.0, float(ordered[rank - 1])
 
 
 def dominance_score(
@@ -134,7 +117,7 @@ def raps_score(
 
 
 SCORES: dict[str, Callable[..., Tensor]] = {
-    "upper": upper_score,
+    "lower": lower_score,
     "dominance": dominance_score,
     "lac": lac_score,
     "aps": aps_score,
@@ -177,12 +160,12 @@ class Conformal:
         coverage: That was asked for.
         random: Whether to draw, so that coverage is not more than asked for: in ``"aps"`` and ``"raps"`` the part of
             the last class, otherwise which of the classes stay whose score is the quantile.
-        usual: Width of new rows that counts as usual in ``"upper"``.
+        usual: Sum of the lower probabilities of new rows that is usual, for ``"lower"``.
     """
 
     scores: Tensor
     groups: Tensor
-    score: str = "upper"
+    score: str = "lower"
     by: By | None = None
     coverage: float = 0.95
     random: bool = False

@@ -199,7 +199,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return self.credal_set(X).classes(rule, coverage, groups).numpy()
 
     def calibrate(
-        self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, score: str = "upper", random: bool = False
+        self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, score: str = "lower", random: bool = False
     ) -> "CreINNClassifier":
         """Give the sets of classes a guarantee, by rows that the estimator was not fitted on.
 
