@@ -25,7 +25,7 @@ from torch import Tensor
 from creinn.credal.probability import PerClass, reachable
 
 By = Literal["class", "groups"]
-UNUSUAL = 0.005  # share of rows like those of the calibration whose intervals count as wider than usual ones
+GROWTH = 0.02  # classes that sets of rows like those of the calibration may get in addition, on average
 PENALTY, FREE = 0.01, 5  # of RAPS: what each class costs, in order of probability, beyond so many
 
 
@@ -50,19 +50,20 @@ def lower_score(
 
 
 def usual_mass(lower: PerClass) -> tuple[float, float]:
-    r"""The t of :func:`lower_score`: for calibration rows, and for new ones. A share :data:`UNUSUAL` of rows has less.
+    """The t of :func:`lower_score`: for calibration rows, and for new ones.
 
-    A new row and those of the calibration have to be treated alike: by the j-th smallest sum of lower probabilities of
-    all of them. That lies between the j-th and the one before it of the calibration rows alone. The smaller one makes
-    no score of these lower, the larger one makes that of the new row no higher: so the guarantee holds.
+    So few rows have less that all classes for each of them would add no more than :data:`GROWTH` to the mean set; but
+    always one. A new row and those of the calibration have to be treated alike: by the j-th smallest sum of lower
+    probabilities of all of them. That lies between the j-th and the one before it of the calibration rows alone. The
+    smaller one makes no score of these lower, the larger one makes that of the new row no higher: so the guarantee holds.
 
     Example:
-        >>> lower = torch.linspace(0, 0.5, 401, dtype=torch.float64).unsqueeze(1).expand(401, 2)
+        >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64).unsqueeze(1).expand(101, 2)  # the second is usual
         >>> usual_mass(lower) == (float(lower[0].sum()), float(lower[1].sum()))
         True
     """
     ordered = lower.sum(-1).sort().values
-    rank = max(1, int(UNUSUAL * (len(ordered) + 1)))
+    rank = max(1, int(GROWTH * (len(ordered) + 1) / (lower.shape[-1] - 1)))
     return float(ordered[rank - 2]) if rank > 1 else 0.0, float(ordered[rank - 1])
 
 
