@@ -19,7 +19,7 @@ QUALITY = {
     "expected_calibration_error": "calibration error",
 }
 SETS = {
-    "distance, upper": "CreINN-D, `upper`",
+    "distance, lower": "CreINN-D, `lower`",
     "distance, dominance": "CreINN-D, `dominance`",
     "ordinary, lac": "network, LAC",
     "ordinary, aps": "network, APS",

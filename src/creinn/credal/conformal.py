@@ -55,7 +55,8 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
     So few rows have less that all classes for each of them would add no more than :data:`GROWTH` to the mean set; but
     always one. A new row and those of the calibration have to be treated alike: by the j-th smallest sum of lower
     probabilities of all of them. That lies between the j-th and the one before it of the calibration rows alone. The
-    smaller one makes no score of these lower, the larger one makes that of the new row no higher: so the guarantee holds.
+    smaller one makes no score of these lower, the larger one makes that of the new row no higher, so the guarantee
+    holds.
 
     Example:
         >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64).unsqueeze(1).expand(101, 2)  # the second is usual
