@@ -34,7 +34,7 @@ TESTS = (
     "tests/data/test_parquet.py",
     "tests/data/test_images.py",
     "tests/report/test_page.py",
-    "tests/graph/test_export.py",
+    "tests/graph/test_export.py::test_onnxruntime_gives_what_torch_gives",
 )
 NAMED = (
     *("torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors", "joblib", "filelock", "jsonargparse"),
