@@ -142,6 +142,15 @@ def test_numpy_arrays_lists_and_integers_are_taken() -> None:
     assert Interval(torch.zeros(2).double().numpy(), torch.ones(2).double().numpy()).dtype == torch.float64
 
 
+def test_a_radius_rounded_to_zero_or_below_passes_its_gradient() -> None:
+    moments = torch.tensor([[[1.0, 1.0, 1.0], [-1e-9, 0.0, 2.0]]], requires_grad=True)
+    for width in (lambda x: x.width, lambda x: 2 * x.radius):
+        x = Interval._of_moments(moments)
+        assert width(x).tolist() == [[0, 0, 4]]
+        (gradient,) = torch.autograd.grad(width(x).sum(), moments)
+        assert gradient.tolist() == [[[0, 0, 0], [2, 2, 2]]]
+
+
 def test_gradients_flow_to_both_bounds() -> None:
     lower, upper = torch.zeros(3, requires_grad=True), torch.ones(3, requires_grad=True)
     x = Interval(lower, upper)

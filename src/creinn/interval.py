@@ -14,7 +14,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from creinn.numerics import as_floating, check_bounds, check_radius
+from creinn.numerics import as_floating, check_bounds, check_radius, valid_radius
 from creinn.rounding import is_outwards, rounded, to_bounds, to_moments
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
@@ -154,7 +154,7 @@ class Interval:
 
     def _moments_unbound(self) -> tuple[Tensor, Tensor]:
         center, radius = self.moments.unbind(stack_axis(self.ndim))
-        return center, radius.clamp_min(0)
+        return center, valid_radius(radius)
 
     @property
     def _any(self) -> Tensor:

@@ -22,8 +22,8 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """``max(radius, 0)`` with gradient 1 everywhere: a radius pushed below zero is valid, and not dead."""
-    return radius - radius.detach().clamp_max(0)
+    """``max(radius, 0)`` with gradient 1 everywhere: a radius pushed to zero or below is valid, and not dead."""
+    return radius - radius.detach().clamp_max(0) if torch.is_grad_enabled() else radius.clamp_min(0)
 
 
 def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

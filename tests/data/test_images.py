@@ -183,10 +183,8 @@ def test_truncated_and_damaged_archives_are_named(folder, tmp_path):
 
 def test_sixteen_bit_images_are_refused(folder):
     Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
-    with pytest.raises(
-        ValueError,
-        match=r"cat/deep\.png cannot .*: it has pixels of mode I;16, not 8 bits per channel",
-    ):
+    said = r"cat/deep\.png cannot .*: it has pixels of mode I(;16)?, not 8 bits per channel"  # by Pillow's version
+    with pytest.raises(ValueError, match=said):
         image_folder(folder)
 
 

@@ -287,3 +287,25 @@ def test_block_weight_is_that_of_the_bounds(seed):
     low, high = (center - radius).abs(), (center + radius).abs()
     expected = torch.cat((torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1)))
     torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)
+
+
+SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if low <= high]
+
+
+@pytest.mark.parametrize("weight", SIDES)
+@pytest.mark.parametrize("side", SIDES)
+def test_an_interval_that_grows_from_zero_has_its_derivative(side, weight):
+    """Neither 1 nor 0, torch's derivatives of ``clamp`` at a bound up to 2.13 and since, is right there."""
+
+    def bounds(of_input, of_weight):  # by which each grows
+        x = Interval._of_parts(side[0] - of_input, side[1] + of_input)
+        y = _sign_split(Matrix(), x, weight[0] - of_weight, weight[1] + of_weight, (None, None))
+        return torch.cat((y.lower, y.upper))
+
+    start = torch.zeros(2, 1, 1, dtype=torch.float64)
+    slopes = torch.autograd.functional.jacobian(lambda grown: bounds(*grown), start).reshape(2, 2)
+    for which, slope in enumerate(slopes.T):
+        step = start.clone()
+        step[which] = 0.25  # as far as no bound of any case changes its sign
+        difference = (bounds(*step) - bounds(*start)).flatten() / 0.25
+        torch.testing.assert_close(slope, difference)

@@ -249,9 +249,10 @@ def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, bi
     of the block give centre and radius, which is what batch norm needs.
     """
     groups = operation.groups
-    parts = torch.cat((x.bounds.clamp_min(0), x.bounds.clamp_max(0)), 1)
-    lower = torch.cat((low.clamp_min(0), low.clamp_max(0), high.clamp_min(0), high.clamp_max(0)), 1)
-    upper = torch.cat((high.clamp_max(0), high.clamp_min(0), low.clamp_max(0), low.clamp_min(0)), 1)
+    parts = torch.stack(_by_sign(x.lower, x.upper), 1)
+    low_above, high_above, low_below, high_below = _by_sign(low, high)
+    lower = torch.cat((low_above, low_below, high_above, high_below), 1)
+    upper = torch.cat((high_below, high_above, low_below, low_above), 1)
     mid, rad = (lower + upper) / 2, (upper - lower) / 2
     if is_outwards():
         sign = torch.ones_like(mid)
@@ -259,6 +260,15 @@ def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, bi
         mid, rad, *biases = rows(mid, rad, biases, x.dtype, sign)  # type: ignore[assignment]
     weight, bias = by_group(mid, rad, groups), block_bias(biases, groups)
     return Interval._of_moments(on_blocks(lambda t: summed(operation, t, weight, bias), parts, groups))
+
+
+def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Parts :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`, at 0 with slopes of a widening one.
+
+    Those of torch's ``clamp`` at a bound are no promise: 1 up to torch 2.13, 0 since, which is a dead radius.
+    """
+    low_above, high_below = low.relu(), -(-high).relu()
+    return low_above, high - high_below, low - low_above, high_below
 
 
 def _midpoint_radius(operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases) -> Interval:

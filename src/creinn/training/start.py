@@ -26,7 +26,7 @@ from creinn.rivals.snn import SNN
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
     """A seed for one epoch of a run on one rank; different for all different arguments."""
-    return int(np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)]).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)]).generate_state(1, np.uint64)[0]) >> 1
 
 
 def seed_everything(seed: int) -> None:
