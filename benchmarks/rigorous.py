@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_network = [_total(counts, "network", name) for name in NETWORKS]
     found = {"totals": totals, "by_kind": by_kind, "by_network": by_network, "times": times, "widths": widths}
     write_bytes(options.out, (json.dumps({**result, **found}, indent=2) + "\n").encode())
-    return int(totals["missed"] + totals["missed, compiled"] + totals["logits missed"] > 0)
+    return int(sum(totals[name] for name in ("missed", "missed, compiled", "missed, native", "logits missed")) > 0)
 
 
 def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
@@ -86,10 +86,10 @@ def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
                 yield {
                     "network": name, "kind": kind, "dtype": dtype, "width": width, "probabilities": found.probabilities,
                     "logits": found.logits, "missed": found.missed[0], "missed, compiled": found.missed[1],
-                    "logits missed": found.logits_missed, "sound missed": found.missed[2],
-                    "sound missed, compiled": found.missed[3], "rows": 2 * len(x),
-                    "vacuous rows": sum(found.vacuous[:2]),
-                    "narrow rows": sum(int((w < 1e-2).sum()) for w in found.widths[:2]),
+                    "missed, native": found.missed[2], "logits missed": found.logits_missed,
+                    "sound missed": found.missed[3], "sound missed, compiled": found.missed[4], "rows": 3 * len(x),
+                    "vacuous rows": sum(found.vacuous[:3]),
+                    "narrow rows": sum(int((w < 1e-2).sum()) for w in found.widths[:3]),
                 }  # fmt: skip
         print(f"{done} probabilities", flush=True)
 

@@ -19,6 +19,14 @@ weights (:func:`rows`), and costs nothing in the product, whoever computes it. T
 :math:`v_i` itself, and leave a slack of :math:`16 u (|\hat y| + r)` that :func:`relu_` lives on. Weights of what is
 :math:`\le 0` take the opposite sign. More than 2²⁰ terms have no bound: :math:`g = \infty`.
 
+**Both bounds** of inputs :math:`0 \le a_i \le b_i`: the product of a number :math:`t` with :math:`a_i` if
+:math:`t \ge 0`, else with :math:`b_i`, does not decrease with :math:`t`. So a sum of such products with numbers
+:math:`t_i \le w_i - \rho_i` is a lower bound, and what is computed of it is one too if :math:`t_i + \gamma_k |t_i|` are
+no larger either: :math:`t_i = w_i - v_i` with the :math:`v_i` from above (:func:`row_bounds`), by the same two
+inequalities. The upper bound has :math:`w_i + v_i`. A residual that is added afterwards is moved by eight roundings of
+its own; the sum with it takes two of the thirty to spare. What overflows upwards does so in the upper sum too, as each
+of its terms is no less: no bound becomes infinite on the wrong side alone.
+
 **Underflow**, gradual or flushed to zero, of results or operands: each of the :math:`2n + 2` operations of a sum, and
 each operand :math:`x_i`, errs by less than tiny, which *8 F* and *4 tiny* :math:`\sum |w_i| + |v_i|` in the radius pay
 for; each :math:`w_i` by less than tiny, which *F* in :math:`v_i` pays for.
@@ -136,12 +144,35 @@ def rows(
         >>> weight, widened / 2**-24
         (tensor([[1.]]), tensor([[41.0002]]))
     """
+    v, b, d = _paid(center, radius, biases, dtype, sign)
+    return center.to(dtype), v.to(dtype), b.to(dtype), d.to(dtype)
+
+
+def row_bounds(
+    center: Tensor, radius: Tensor, biases: tuple[Any, Any], dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`rows`, for both bounds of inputs ``>= 0``: lower and upper weights, and what is added to either sum.
+
+    Example:
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> lower, upper, _, _ = row_bounds(one, 0 * one, (None, None), torch.float32)
+        >>> (1 - lower) / 2**-24, (upper - 1) / 2**-24   # as rows, and rounded
+        (tensor([[41.]]), tensor([[42.]]))
+    """
+    v, b, d = _paid(center, radius, biases, dtype)
+    lower, upper, below, above = (t.to(dtype) for t in (center - v, center + v, b - d, b + d))
+    return lower, upper, below, above
+
+
+def _paid(
+    center: Tensor, radius: Tensor, biases: tuple[Any, Any], dtype: torch.dtype, sign: Any = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Radii that pay for rounding, the biases' centres, and their radii, which do so too; in the precision given."""
     g, zeros = growth(center[0].numel(), dtype), center.new_zeros(len(center))
     b, d = (zeros if t is None else t.to(center.dtype) for t in biases)
-    w, v = center.to(dtype), (radius + sign * (g * (center.abs() + radius.abs()) + _floor(dtype))).to(dtype)
-    weights = (w.abs() + v.abs()).flatten(1).sum(1)
-    d = d + g * (b.abs() + d) + 8 * _floor(dtype) + 4 * _tiny(dtype) * weights
-    return w, v, b.to(dtype), d.to(dtype)
+    v = radius + sign * (g * (center.abs() + radius.abs()) + _floor(dtype))
+    weights = (center.abs() + v.abs()).flatten(1).sum(1)
+    return v, b, d + g * (b.abs() + d) + 8 * _floor(dtype) + 4 * _tiny(dtype) * weights
 
 
 def summed(product: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

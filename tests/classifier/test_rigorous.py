@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import creinn
-from creinn import CreINN, Ensemble, Interval, models
+from creinn import CreINN, Ensemble, Interval, models, native
 from creinn import nn as inn
 from creinn.graph.fold import FoldedFull, FoldedLayer
+from creinn.graph.native import NativeFull, OnInputs
 from creinn.rounding import outwards
 from reference_exact import BITS, draw_member, exact, misses, run
-from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of
+from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of, natively
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -34,13 +35,20 @@ def test_members_lie_inside(name):
 
 def test_sound_mode_misses_members_that_rigorous_mode_holds():
     model, x = model_of("convolutions", "points", 0), inputs_of("convolutions", "points", 4, 0)
-    assert count_misses(model, x, 0, forms_of(model)).missed == [0, 0]
+    assert count_misses(model, x, 0, forms_of(model)).missed == [0, 0, 0]
     model.mode = "sound"
     assert min(count_misses(model, x, 0, forms_of(model)).missed) > 0
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_wide_radii_are_rounded_outwards_too(compiled):
+FORMS = {
+    "plain": lambda model: model,
+    "by torch": lambda model: creinn.compile(model, native=False).model,
+    "native": lambda model: natively(model).model,
+}
+
+
+@pytest.mark.parametrize("form_of", FORMS.values(), ids=FORMS)
+def test_wide_radii_are_rounded_outwards_too(form_of):
     # members with the least and the largest weights of the last layer attain the bounds of its logits
     torch.manual_seed(0)
     network = torch.nn.Sequential(inn.Linear(6, 8), inn.ReLU(), inn.Linear(8, 40))
@@ -49,7 +57,7 @@ def test_wide_radii_are_rounded_outwards_too(compiled):
     x, rng, missed = torch.randn(10, 6), np.random.default_rng(0), {}
     for mode in ("sound", "rigorous"):
         model.mode = mode
-        form = creinn.compile(model, x).model if compiled else model
+        form = form_of(model)
         with torch.no_grad(), outwards(mode == "rigorous"):
             logits = form._logits(model._inputs(x))
             lower, upper = logits.lower, logits.upper
@@ -62,8 +70,27 @@ def test_wide_radii_are_rounded_outwards_too(compiled):
 
 def test_compiled_layers_are_those_that_are_proved():
     model = CreINN(models.resnet8(num_classes=3, width=4), mode="rigorous").eval()
-    kinds = {type(part) for part in creinn.compile(model).modules() if isinstance(part, FoldedLayer)}
-    assert kinds == {FoldedFull}  # a layer of another kind may round in other ways
+    for by_library, proved in ((True, {NativeFull, OnInputs}), (False, {FoldedFull})):
+        compiled = creinn.compile(model, native=by_library)
+        layers = [part for part in compiled.modules() if isinstance(part, FoldedLayer)]
+        assert {type(layer) for layer in layers} == proved  # a layer of another kind may round in other ways
+        assert all(layer.outward for layer in layers if isinstance(layer, NativeFull))
+
+
+@pytest.mark.skipif(not native.available, reason=native.reason)
+@pytest.mark.parametrize("kind", ["usual", "cancelling"])
+@torch.no_grad()
+def test_torch_can_go_on_where_the_library_began(kind):
+    # the block weight was dropped, and is made anew of the packed weights
+    model, x = model_of("residual", kind, 0), inputs_of("residual", kind, 4, 0)
+    compiled = natively(model)
+    compiled(x)
+    layers = [layer for layer in compiled.modules() if isinstance(layer, NativeFull) and layer.block is None]
+    assert len(layers) == 3
+    for layer in layers:
+        layer._is_quicker = lambda *arguments: False
+    assert count_misses(model, x, 0, [compiled]).missed == [0]
+    assert None not in {layer.block for layer in layers}
 
 
 def hidden_signal() -> CreINN:
@@ -97,9 +124,10 @@ def test_a_signal_that_large_numbers_swallow():
 def test_an_overflow_gives_the_vacuous_set():
     model = hidden_signal()
     model.mode = "rigorous"
-    found = model.predict(torch.tensor([[0.5], [3e38]]))
-    assert found.upper[1].tolist() == [1, 1]
-    assert found.lower[1].tolist() == [0, 0]
+    for form in (model.predict, *forms_of(model)):
+        found = form(torch.tensor([[0.5], [3e38]]))
+        assert found.upper[1].tolist() == [1, 1]
+        assert found.lower[1].tolist() == [0, 0]
 
 
 def test_flushed_subnormal_numbers_are_paid_for():
@@ -110,7 +138,7 @@ def test_flushed_subnormal_numbers_are_paid_for():
             sets = [form(x) for form in forms_of(model)]
     finally:
         torch.set_flush_denormal(False)
-    assert count_misses(model, x, 0, [lambda x, s=s: s for s in sets]).missed == [0, 0]
+    assert count_misses(model, x, 0, [lambda x, s=s: s for s in sets]).missed == [0, 0, 0]
 
 
 def test_other_algorithms_of_convolutions_are_kept_away():
@@ -119,7 +147,7 @@ def test_other_algorithms_of_convolutions_are_kept_away():
         warnings.simplefilter("ignore")  # torch's own, about devices that are not there
         with torch.backends.mkldnn.flags(enabled=False), torch.no_grad():  # where NNPACK transforms
             sets = [form(x) for form in forms_of(model)]
-    assert count_misses(model, x, 0, [lambda x, s=s: s for s in sets], ("centre",)).missed == [0, 0]
+    assert count_misses(model, x, 0, [lambda x, s=s: s for s in sets], ("centre",)).missed == [0, 0, 0]
 
 
 def test_centres_that_were_rounded_elsewhere_are_not_taken():

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from creinn import native
 from creinn import nn as inn
 from creinn.interval import Interval
-from creinn.native import nonnegative
 from creinn.native.library import LEVELS, LIBRARY
 
 pytestmark = pytest.mark.skipif(not native.available, reason=native.reason)
@@ -161,10 +160,6 @@ def test_weights_are_unpacked_as_they_were(shape, groups):
     lower, upper = torch.randn(shape), torch.randn(shape)
     found = native.unpack(native.pack(lower, upper, groups), lower.shape, groups)
     torch.testing.assert_close(found, (lower, upper), rtol=0, atol=0)
-
-
-def test_no_step_is_longer_than_the_library_has_room_for():
-    assert max(map(nonnegative._step, range(1, 5000))) <= 72
 
 
 @pytest.mark.skipif(len(LEVELS) - 1 == BEST, reason="this processor has all levels")

@@ -162,9 +162,8 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
     places = member.distance_at or () if member.distance_radius is not None else ()
     at = [find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
     try:
-        with outwards(member.mode == "rigorous"):  # the library's bounds are not proved for that
-            full = NativeFull if native and member.mode != "rigorous" else FoldedFull
-            folded = fold(torch.nn.Sequential(*parts), at, full)
+        with outwards(member.mode == "rigorous"):
+            folded = fold(torch.nn.Sequential(*parts), at, NativeFull if native else FoldedFull)
     except GraphError:
         if member.is_interval:
             raise

@@ -218,7 +218,7 @@ class FoldedFull(FoldedLayer):
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
         block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
-        (center, radius), biases = _normed(block.chunk(2), layer._biases(), maps)
+        (center, radius), biases = normed(block.chunk(2), layer._biases(), maps)
         if is_outwards():
             center, radius, *biases = rows(center, radius, biases, layer.weight.dtype)  # type: ignore[assignment]
         self.block = _ordinary(layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2)
@@ -250,7 +250,7 @@ class FoldedRelative(FoldedLayer):
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         assert isinstance(layer, RelativeParameters)
         weight = widen(layer.weight)
-        weights, biases = _normed((weight, weight.abs()), layer._biases(), maps)
+        weights, biases = normed((weight, weight.abs()), layer._biases(), maps)
         if is_outwards():
             *weights, b, d = rows(weights[0], weights[1], biases, layer.weight.dtype)
             biases = b, d
@@ -336,7 +336,7 @@ def _sum_outwards(a: Interval, b: Interval, relu: bool) -> Interval:
     return finish(moments, False, relu, nonnegative)
 
 
-def _normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:
+def normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:
     """Rows and biases of centre and radius with the norm multiplied into them."""
     if maps is None:
         return weights, biases

@@ -2,7 +2,8 @@
 
 In: a layer with full radii; a folded graph. Out: a layer that takes intervals ``>= 0`` by two products instead of four,
 and a graph whose sums and their ReLUs are part of such layers. Between these layers intervals are bounds, not centre
-and radius. What the library is not made for, and what torch does faster, goes on as in :class:`FoldedFull`.
+and radius. What the library is not made for, and what torch does faster, goes on as in :class:`FoldedFull`. Folded
+inside of :func:`creinn.rounding.outwards`, weights are those whose sums are bounds in floating point.
 """
 
 import copy
@@ -16,10 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from creinn import native
-from creinn.graph.fold import FoldedFull, Maps, sum_moments
+from creinn.graph.fold import FoldedFull, Maps, normed, sum_moments
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
 from creinn.numerics import valid_radius, widen
+from creinn.rounding import is_outwards, row_bounds
 
 NARROW = 1e-3  # radii of so small a part of their weights lose digits as differences of bounds
 MARGIN = 0.75  # of the library's time: torch must be as quick as this, as it wants centre and radius instead of bounds
@@ -31,10 +33,13 @@ _LOCK = threading.RLock()
 
 
 class OnInputs(FoldedFull):
-    """Full radii on the inputs of a network, points as a rule: behind their ReLU bounds, as the library wants them."""
+    """Full radii on the inputs of a network, points as a rule: behind their ReLU bounds, as the library wants them.
+
+    Rounded outwards, the difference and the sum are paid for by the slack of :func:`creinn.rounding.rows`.
+    """
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        self._is_wide = native.available and not is_narrow(layer)
+        self._is_wide = native.available and (is_outwards() or not is_narrow(layer))
         super()._fold(layer, maps)
 
     def forward(self, x: Interval) -> Interval:
@@ -64,17 +69,14 @@ class NativeFull(FoldedFull):
     norm: Tensor
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        self.window = window_of(layer)
+        self.window, self.outward = window_of(layer), is_outwards()
         self.register_buffer("pairs", None)
         super()._fold(layer, maps)
-        if self.window is None or is_narrow(layer) or not _is_ours(layer.weight):
+        if self.window is None or not _is_ours(layer.weight) or (is_narrow(layer) and not self.outward):
             return
-        center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
-        scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
-        biases = [torch.zeros_like(s) if b is None else b * s for b, s in zip(layer._biases(), scale, strict=True)]
-        shift = shift + torch.stack(biases)
-        self.register_buffer("norm", torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1).float())
-        self.pairs = native.pack((center - radius).float(), (center + radius).float(), self.groups)
+        lower, upper, norm = (_outward_rows if self.outward else _rows)(layer, maps)
+        self.register_buffer("norm", norm.float())
+        self.pairs = native.pack(lower.float(), upper.float(), self.groups)
         self._origin = (copy.deepcopy(layer).to("meta"),)  # the layer without its weights; in a tuple, so no part
         self._keeps_block = False
 
@@ -100,7 +102,8 @@ class NativeFull(FoldedFull):
         bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # rows and columns, or one of them
         shape = (*bounds.shape[:3], *missing, *bounds.shape[3:])
         others = None if residual is None else residual.bounds.reshape(self._shape(x))
-        y = native.product(bounds.reshape(shape), self.pairs, self.norm, self.window, others, self.magnitude, relu)
+        given = bounds.reshape(shape), self.pairs, self.norm, self.window, others
+        y = native.product(*given, self.magnitude, relu, outward=self.outward)
         return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
@@ -126,7 +129,7 @@ class NativeFull(FoldedFull):
         pixels = x.shape[2:].numel()
         rows = min(len(x), -(-_ENOUGH // pixels))
         sizes = (len(self.norm), len(self.pairs), self.window, x.shape[2:], rows)
-        key = (*sizes, residual is None, torch.get_num_threads())
+        key = (*sizes, residual is None, self.outward, torch.get_num_threads())
         if key not in _IS_QUICKER:
             with _LOCK:
                 if key not in _IS_QUICKER:
@@ -172,13 +175,33 @@ class NativeFull(FoldedFull):
         layer: Any = copy.deepcopy(self._origin[0])
         lower, upper = native.unpack(self.pairs, layer.weight.shape, self.groups)
         layer.weight, layer.weight_radius = (torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2))
-        layer.bias = layer.bias_radius = None
-        norm = self.norm.T
-        super()._fold(layer, (2 * norm[::2], norm[1::2]))
+        layer.bias, layer.bias_radius, norm = None, None, self.norm.T
+        maps = None if self.outward else (2 * norm[::2], norm[1::2])
+        if self.outward:  # the norm is in these bounds; that their halves are rounded, rows pay for
+            below, above = norm[:2]
+            layer.bias, layer.bias_radius = (torch.nn.Parameter(t) for t in ((below + above) / 2, (above - below) / 2))
+        super()._fold(layer, maps)
         first = x.lower if x.is_point else x.moments.flatten(1, 2)
         if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
             self.block.layer.weight.data = self.block.layer.weight.contiguous(memory_format=torch.channels_last)
         self.block.prepare(tuple(x.shape[2:]))
+
+
+def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Both bounds of the weights, and what the library takes as norm: the biases and the norm's maps."""
+    center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
+    scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
+    biases = [torch.zeros_like(s) if b is None else b * s for b, s in zip(layer._biases(), scale, strict=True)]
+    shift = shift + torch.stack(biases)
+    return center - radius, center + radius, torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1)
+
+
+def _outward_rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with the norm in the weights, and all rounded outwards."""
+    weights = widen(layer.weight), widen(valid_radius(layer.weight_radius))
+    (center, radius), biases = normed(weights, layer._biases(), maps)
+    lower, upper, *shifts = row_bounds(center, radius, biases, torch.float32)
+    return lower, upper, F.pad(torch.stack(shifts, 1), (0, 2))
 
 
 def is_narrow(layer: IntervalParameters) -> bool:

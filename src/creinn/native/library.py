@@ -13,7 +13,7 @@ import torch  # noqa: F401 (its OpenMP)
 _SIZES = (
     *("images", "channels", "height", "width", "outputs", "groups", "out_height", "out_width"),
     *("kernel_y", "kernel_x", "stride_y", "stride_x", "padding_y", "padding_x", "dilation_y", "dilation_x"),
-    *("step", "magnitude", "relu"),
+    *("step", "magnitude", "relu", "outward"),
 )
 _ADDRESSES = ("inputs", "weights", "norm", "residual", "results")
 _ADVICE = "Install creinn again where a C++ compiler (g++) is; pip's --verbose shows what it says."

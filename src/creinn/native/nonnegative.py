@@ -87,6 +87,7 @@ def product(
     magnitude: bool = False,
     relu: bool = False,
     level: int | None = None,
+    outward: bool = False,
 ) -> Float[Tensor, "images 2 outputs rows columns"]:
     """Both bounds of the results.
 
@@ -94,12 +95,13 @@ def product(
         bounds: Both bounds of the inputs, ``>= 0``.
         weights: Both bounds of the weights, from :func:`pack`.
         norm: For each output scale and shift of the sum of both bounds, then of their difference; they give centre and
-            radius. ``(0.5, 0, 0.5, 0)`` changes nothing.
+            radius. ``(0.5, 0, 0.5, 0)`` changes nothing. With ``outward`` what is added to either bound, and two zeros.
         window: Kernel, stride, padding, dilation, groups.
         residual: Bounds that are added.
         magnitude: Whether a radius below 0 is taken by its absolute value; else it is 0.
         relu: Whether what is below 0 becomes 0.
         level: Instructions, an index of ``LEVELS``; by default the best that the processor has.
+        outward: Whether bounds hold in floating point; of weights and a norm from :func:`creinn.rounding.row_bounds`.
 
     Raises:
         RuntimeError: If there is no library, or not enough memory.
@@ -122,7 +124,7 @@ def product(
     layer = Layer(
         *(images, channels // groups, height, width, outputs // groups, groups, *size),
         *(*window.kernel, *window.stride, *window.padding, *window.dilation),
-        *(_step(channels // groups * window.kernel[0] * window.kernel[1]), magnitude, relu),
+        *(_step(channels // groups * window.kernel[0] * window.kernel[1]), magnitude, relu, outward),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
     best = LIBRARY.creinn_best_level()

@@ -7,15 +7,18 @@
 
 #include <cstdlib>
 
-static constexpr long DEPTH = 72;      // the most inputs that are multiplied at once: they stay in the first cache
-static constexpr long AHEAD = 8;       // channels whose place in memory is fetched before its time
-static constexpr long OUTPUTS = 256;   // the most outputs of one task: their sums stay in the second cache
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the lower bound of a weight must lie in the low half of the pair"
+#endif
+
+static constexpr long AHEAD = 8;      // channels whose place in memory is fetched before its time
+static constexpr long OUTPUTS = 256;  // about the most outputs of one task: their sums stay in the second cache
 
 struct Layer {
     long images, channels, height, width, outputs, groups, out_height, out_width;  // channels, outputs: of a group
     long kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
-    long step, magnitude, relu;  // step: inputs that are multiplied at once
-    const float *inputs, *weights, *norm, *residual;  // norm: for each output scale, shift, radius' scale, its shift
+    long step, magnitude, relu, outward;  // step: inputs that are multiplied at once
+    const float *inputs, *weights, *norm, *residual;  // norm: for each output four numbers, see `put`
     float* results;
 };
 
@@ -85,14 +88,19 @@ static const Level* LEVELS[] = {
 #endif
 };
 
-// This thread's memory: inputs of one step, and the sums of a task.
-static float* workspace() {
-    constexpr size_t SIZE = 4 * 2 * 64 * (DEPTH + 1 + OUTPUTS);  // no tile is wider than 64 pixels
+// This thread's memory, of so many numbers at least: inputs of one step, and the sums of a task.
+static float* workspace(size_t numbers) {
     struct Memory {
-        float* at = (float*)aligned_alloc(64, SIZE);
+        float* at = nullptr;
+        size_t numbers = 0;
         ~Memory() { free(at); }
     };
     static thread_local Memory memory;
+    if (memory.numbers < numbers) {
+        free(memory.at);
+        memory.at = (float*)aligned_alloc(64, (4 * numbers + 63) / 64 * 64);
+        memory.numbers = memory.at ? numbers : 0;
+    }
     return memory.at;
 }
 
@@ -116,7 +124,6 @@ int creinn_size_of_layer() { return sizeof(Layer); }
 int creinn_product(const Layer* given, int threads, int number) {
     Layer l = *given;
     const Level& level = *LEVELS[number];
-    if (l.step > DEPTH) return 1;
     if (l.kernel_y * l.kernel_x == 1 && l.stride_y * l.stride_x == 1 && !l.padding_y && !l.padding_x) {
         l.out_width = l.width *= l.height;  // rows of pixels do not matter
         l.out_height = l.height = 1;
@@ -125,6 +132,7 @@ int creinn_product(const Layer* given, int threads, int number) {
     const long tiles = (vectors + level.most - 1) / level.most;
     long parts = (l.outputs + OUTPUTS - 1) / OUTPUTS;  // of the outputs of a group
     while (tiles * l.groups * parts < 4 * threads && tiles * l.groups * parts % threads && parts < l.outputs) parts++;
+    const long numbers = 2 * level.most * level.width * (l.step + 1 + (l.outputs + parts - 1) / parts);
     bool failed = false;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (long task = 0; task < tiles * l.groups * parts; task++) {
@@ -132,7 +140,7 @@ int creinn_product(const Layer* given, int threads, int number) {
         const long output = l.outputs * part / parts, outputs = l.outputs * (part + 1) / parts - output;
         const long first = vectors * tile / tiles, count = vectors * (tile + 1) / tiles - first;
         const long begin = first * level.width, end = begin + count * level.width;
-        float* work = workspace();
+        float* work = workspace(numbers);
         if (!work) failed = true;
         else level.tile((int)count, l, group, output, outputs, begin, (end < pixels ? end : pixels) - begin, work);
     }
