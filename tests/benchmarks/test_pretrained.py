@@ -54,7 +54,7 @@ def test_one_split(work, monkeypatch):
     assert found["auroc"]["relative Mahalanobis"]["near"] > 0.8
     assert found["mean_set"]["SVHN"] > 2 * found["mean_set"]["test"]
     assert found["quality"]["Laplace"]["accuracy"] > 0.9 < found["auarc"]["credal wrapper of Laplace, TU"]
-    ours, rival = (found["conformal"][name] for name in ("distance, upper", "ordinary, lac"))
+    ours, rival = (found["conformal"][name] for name in ("distance, lower", "ordinary, lac"))
     assert ours["coverage"]["test"] > 0.9 < rival["coverage"]["test"]
     assert ours["size"]["SVHN"] > rival["size"]["SVHN"]
     table = features.averaged([found, found])

@@ -269,7 +269,7 @@ def test_fine_tuned_networks_alone_and_together(study, results):
     mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
     together = {"members": 5, "auroc": {"Deep Ensembles, EU": {"SVHN": 0.95}}, "auarc": {"Deep Ensembles, EU": 0.99}}
     sizes = {"coverage": {"test": 0.94}, "size": {"test": 1.1, "SVHN": 8.0}}
-    names = ("distance, upper", "distance, dominance", "ordinary, lac", "ordinary, aps", "ordinary, raps")
+    names = ("distance, lower", "distance, dominance", "ordinary, lac", "ordinary, aps", "ordinary, raps")
     other = {"coverage": {"test": 0.96}, "size": {"test": 1.3, "SVHN": 9.0}}
     runs = [{"conformal": dict.fromkeys(names, of)} for of in (sizes, other)]
     write_json(results.parent / "finetuned.json", {"mean": mean, "runs": runs, "ensembles": together})
