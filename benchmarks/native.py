@@ -29,7 +29,8 @@ from creinn import compile, native
 from creinn.evaluation.timing import interleaved, ratios
 from creinn.files import write_bytes
 from creinn.graph.native import NativeFull
-from creinn.native.library import LEVELS, LIBRARY
+from creinn.native.library import LEVELS
+from creinn.native.nonnegative import fastest_level
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
 from creinn.training.allocation import keep_freed_memory
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    level = LEVELS[LIBRARY.creinn_best_level()] if LIBRARY else native.reason
+    level = LEVELS[fastest_level()] if native.available else native.reason
     origin = {
         **provenance(command_line("benchmarks.native", arguments)),
         "configuration": plain(options),

@@ -1,5 +1,7 @@
 """The product in C++ against interval layers in float64, on every kind of instructions that this processor has."""
 
+import functools
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from creinn import native
 from creinn import nn as inn
 from creinn.interval import Interval
+from creinn.native import nonnegative
 from creinn.native.library import LEVELS, LIBRARY
 
 pytestmark = pytest.mark.skipif(not native.available, reason=native.reason)
@@ -160,6 +163,20 @@ def test_weights_are_unpacked_as_they_were(shape, groups):
     lower, upper = torch.randn(shape), torch.randn(shape)
     found = native.unpack(native.pack(lower, upper, groups), lower.shape, groups)
     torch.testing.assert_close(found, (lower, upper), rtol=0, atol=0)
+
+
+def test_the_level_is_that_of_the_least_time_measured_once(monkeypatch):
+    assert nonnegative.fastest_level() in {BEST, max(BEST - 1, 0)}
+    seconds, asked = {BEST: 2.0, BEST - 1: 1.0}, []
+
+    def product(*_, level, threads):
+        asked.append(level)
+
+    monkeypatch.setattr(nonnegative, "product", product)
+    monkeypatch.setattr(nonnegative.time, "perf_counter", lambda: sum(seconds[level] for level in asked))
+    measure = functools.cache(nonnegative.fastest_level.__wrapped__)
+    assert [measure(), measure()] == [max(BEST - 1, 0)] * 2
+    assert len(asked) == 15 * len({BEST, max(BEST - 1, 0)})
 
 
 @pytest.mark.skipif(len(LEVELS) - 1 == BEST, reason="this processor has all levels")

@@ -9,6 +9,8 @@ centre and radius, a residual, and a ReLU. The radius is a difference of sums he
 """
 
 import ctypes
+import functools
+import time
 from dataclasses import dataclass
 
 import torch
@@ -88,6 +90,7 @@ def product(
     relu: bool = False,
     level: int | None = None,
     outward: bool = False,
+    threads: int | None = None,
 ) -> Float[Tensor, "images 2 outputs rows columns"]:
     """Both bounds of the results.
 
@@ -100,8 +103,9 @@ def product(
         residual: Bounds that are added.
         magnitude: Whether a radius below 0 is taken by its absolute value; else it is 0.
         relu: Whether what is below 0 becomes 0.
-        level: Instructions, an index of ``LEVELS``; by default the best that the processor has.
+        level: Instructions, an index of ``LEVELS``; by default those that are fastest here.
         outward: Whether bounds hold in floating point; of weights and a norm from :func:`creinn.rounding.row_bounds`.
+        threads: How many work; by default as many as torch's.
 
     Raises:
         RuntimeError: If there is no library, or not enough memory.
@@ -130,6 +134,31 @@ def product(
     best = LIBRARY.creinn_best_level()
     if level is not None and level > best:
         raise RuntimeError(f"This processor has no {LEVELS[level]}; its best level is {LEVELS[best]}.")
-    if LIBRARY.creinn_product(ctypes.byref(layer), torch.get_num_threads(), best if level is None else level):
+    level, threads = fastest_level() if level is None else level, threads or torch.get_num_threads()
+    if LIBRARY.creinn_product(ctypes.byref(layer), threads, level):
         raise RuntimeError("Not enough memory for the native product.")
     return results
+
+
+@functools.cache
+def fastest_level() -> int:
+    """Instructions, an index of ``LEVELS``, by which one thread is quickest; measured once, in a blink.
+
+    The widest vectors need not be: a processor may compute them in two halves.
+
+    Raises:
+        RuntimeError: If there is no library.
+    """
+    if LIBRARY is None:
+        raise RuntimeError(reason)
+    levels = range(LIBRARY.creinn_best_level() + 1)[-2:]
+    bounds = torch.ones(1, 2, 192, 21, 21, dtype=torch.float32, device="cpu")
+    weight = torch.arange(64 * 192).cos().to(bounds).view(64, 192)  # of both signs, in no order
+    given = bounds, pack(weight, weight), torch.ones(64, 4).to(bounds), Window()
+    least = dict.fromkeys(levels, float("inf"))
+    for _ in range(15):
+        for level in levels:
+            start = time.perf_counter()
+            product(*given, level=level, threads=1)
+            least[level] = min(least[level], time.perf_counter() - start)
+    return min(least, key=least.__getitem__)
