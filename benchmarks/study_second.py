@@ -77,7 +77,8 @@ def conformal(files: Files) -> list[Table]:
     tables = []
     kinds = (("pretrained", "splits", "Frozen, five splits."), ("finetuned", "runs", "Fine-tuned, five networks."))
     for name, runs, caption in kinds:
-        found = [run["conformal"] for run in files.get(name, {}).get(runs, []) if "conformal" in run]
+        runs_found = [run.get("conformal", {}) for run in files.get(name, {}).get(runs, [])]
+        found = [run for run in runs_found if SETS.keys() <= run.keys()]  # others are by scores that are no more
         rows: Rows = []
         for key, label in SETS.items() if found else ():
             row: dict[str, Entry] = {"sets": label, "coverage": mean(run[key]["coverage"]["test"] for run in found)}

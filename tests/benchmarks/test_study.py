@@ -279,6 +279,17 @@ def test_fine_tuned_networks_alone_and_together(study, results):
     assert "| network, LAC | 0.950 | 1.200 | 8.500 |" in page
 
 
+def test_conformal_sets_by_a_score_that_is_no_more_are_left_out(study, results):
+    mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
+    sizes = {"coverage": {"test": 0.94}, "size": {"test": 1.1, "SVHN": 8.0}}
+    write_json(
+        results.parent / "pretrained.json", {"mean": mean, "splits": [{"conformal": {"distance, older": sizes}}]}
+    )
+    page, _, _ = run(study, results, ("pretrained", "conformal"))
+    assert "| entropy | 0.900" in page
+    assert "Frozen" not in page
+
+
 def test_a_converted_network_has_a_row_per_form_and_statistics(study, results):
     uncertainties = {"aleatoric": 0.1, "epistemic": 0.6, "total": 0.7}
     found = {"accuracy": 0.8, "width": 0.05, "auarc": {**uncertainties, "total": 0.9}, "auroc": uncertainties}
