@@ -17,11 +17,12 @@ from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
 from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.network import pooled
-from creinn.classifier.outward_distance import radius_bound
+from creinn.classifier.outward_distance import pooled_box, radius_bound
 from creinn.classifier.radius import DistanceRadius
 from creinn.rounding import outwards
 from distance_cases import blobs, ordinary
 from reference_distance import perturbed, radius_of, run_at
+from reference_distance import pooled as exact_pooled
 from reference_exact import BITS, MEMBERS, Balls, draw_inputs, draw_member, exact, misses, run
 from rigorous_cases import KINDS, forms_of, inputs_of, model_of
 
@@ -115,8 +116,8 @@ def test_real_radii_of_boxes_are_bounded(kind):
             torch.testing.assert_close(bound[kept], sound[kept], rtol=1e-6, atol=1e-99)
 
 
-def test_a_radius_by_hand():
-    # f = 2: d = 4; its direction is 1, with d = 1 and d' = 1 - 1/2; z = 1 + 1/2 + 0.7 * 4 = 4.3
+def by_hand() -> DistanceRadius:
+    """One feature, of classes with means 0 and 9 and variance 1; all units are 1."""
     radius = DistanceRadius(2)
     radius._make_distances(2)
     for distance in radius.distances:
@@ -125,6 +126,12 @@ def test_a_radius_by_hand():
         distance.shares = torch.tensor([0.5])
     radius.usual, radius.spreads, radius.sums = torch.zeros(3), torch.ones(3), torch.tensor([[0.0, 1.0]] * 3)
     radius.scale.fill_(0.125)
+    return radius
+
+
+def test_a_radius_by_hand():
+    # f = 2: d = 4; its direction is 1, with d = 1 and d' = 1 - 1/2; z = 1 + 1/2 + 0.7 * 4 = 4.3
+    radius = by_hand()
     with outwards():
         bound = radius_bound(radius, [torch.tensor([[2.0]])], [False]).item()
         of_box = radius_bound(radius, [Interval([[1.0]], [[2.0]])], [False]).item()
@@ -133,6 +140,29 @@ def test_a_radius_by_hand():
     with flint.ctx.workprec(BITS):
         (real,) = radius_of(radius, [exact(np.array([[2.0]]))])
         assert real <= bound
+
+
+def test_far_away_there_is_no_bound_unless_the_scale_is_zero():
+    # f = -1000: d = 1e6, z = 1 + 1/2 + 0.7 * 1e6, below 1e6; f = -2000 lies above
+    radius, x = by_hand(), torch.tensor([[-1000.0], [-2000.0], [math.inf], [math.nan]])
+    with outwards():
+        bound = radius_bound(radius, [x], [False])
+        radius.scale.zero_()
+        without = radius_bound(radius, [x[:2]], [False])
+    assert bound.tolist() == [pytest.approx((1.5 + 0.7e6) ** 4 / 8, rel=1e-12), *[math.inf] * 3]
+    assert without.amax() < 1e-99
+
+
+@pytest.mark.parametrize("steps", [1, 2.0**20, 2.0**40])
+def test_deviations_of_large_numbers_are_enclosed(steps):
+    # 1e6 + 0, 1 or 2 units in the last place, of which the mean is none, and more than that
+    rng = np.random.default_rng(0)
+    maps = torch.as_tensor(1e6 + 2.0**-33 * rng.integers(0, 3, (50, 4, 5)) * steps)
+    with outwards():
+        found = pooled_box(maps)
+    with flint.ctx.workprec(BITS):
+        assert misses(exact_pooled(exact(maps)), found.lower, found.upper, 0.0, math.inf) == 0
+    assert (found.upper - found.lower).amax() < 1e-7
 
 
 def test_tokens_are_positions():
@@ -221,7 +251,6 @@ def hidden_distance() -> CreINN:
         for layer, sign in ((network[0], 1), (network[2], -1)):
             layer.weight.copy_(torch.eye(2))
             layer.bias[0] = sign * 2.0**30
-        network[3].weight[:, 0] = torch.tensor([0.1, -0.1])
     x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0)).double() + torch.tensor([0.0, 6.0])
     return model.fit_distance(x, (x[:, 0] > 0).long()).float()
 
@@ -238,6 +267,20 @@ def test_a_distance_that_large_numbers_swallow():
         assert real > 1000
     usual = model.double()(torch.tensor([[0.0, 6.0]]).double())  # where nothing is swallowed
     assert usual.width.amax() < 0.1
+
+
+def test_radii_of_exact_features_are_rounded_outwards_too():
+    # inputs themselves, nearly alike in direction, and logits 0: nothing but the radius rounds
+    network = torch.nn.Sequential(inn.Flatten(), inn.Linear(6, 2))
+    model = CreINN(network, mode="sound", logit_norm=False, distance=0.01, distance_at=("0",)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model.fit_distance(1000 + inputs_of("perceptron", "usual", 60, 0), torch.arange(60) % 2)
+    x = 1000 + inputs_of("perceptron", "usual", 40, 1)
+    assert min(count_misses(model, x, forms_of(model), 0)[1]) > 0
+    model.mode = "rigorous"
+    assert count_misses(model, x, forms_of(model), 0)[1] == [0, 0, 0]
 
 
 def test_large_radii_are_not_cut_off():
@@ -259,8 +302,6 @@ def test_features_that_overflow_give_vacuous_sets(dtype, size):
         assert bool((found.lower == 0).all() and (found.upper == 1).all())
     model.distance_radius.scale.zero_()
     assert model(50 * x).width.amax() < 1  # no distance, however far
-    model.distance_radius.scale.fill_(1e-30)
-    assert model(1e9 * x).width.amin() == 1  # beyond 1e6 spreads anything goes
 
 
 def test_flushed_subnormal_numbers_are_paid_for():
