@@ -58,9 +58,7 @@ def radius_bound(
     boxes = *features, *map(direction_box, features[-NEAR_PLACES:])
     found = [distance_bounds(distance, box) for distance, box in zip(radius.distances, boxes, strict=True)]
     z = radius.standing(Interval._of_point(terms_of(found, len(features)))).upper
-    root = Interval._of_point(image(_softplus, z)[1], nonnegative=True)
-    square = root * root
-    bound = (square * square * radius.scale).upper
+    bound = (_square(_square(_softplus(z))) * radius.scale).upper
     return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # NaN is not below
 
 
@@ -135,8 +133,7 @@ def _product(x: Interval, weight: Float[Tensor, "features outputs"]) -> Interval
 
 def _square(x: Interval) -> Interval:
     least, most = torch.maximum(x.lower, -x.upper).clamp_min(0), torch.maximum(x.lower.abs(), x.upper.abs())
-    sizes = Interval._of_parts(least, most, nonnegative=True)
-    return sizes * sizes
+    return Interval._of_parts(*apart(least.square(), most.square(), True), nonnegative=True)
 
 
 def _norm(x: Interval, dim: int) -> Interval:
@@ -144,6 +141,8 @@ def _norm(x: Interval, dim: int) -> Interval:
     return Interval._of_parts(*apart(squares.lower.sqrt(), squares.upper.sqrt(), True), nonnegative=True)
 
 
-def _softplus(z: Tensor) -> Tensor:
-    """Without torch's threshold, beyond which it takes ``z`` itself."""
-    return z.clamp_min(0) + z.abs().neg().exp().log1p()
+def _softplus(z: Tensor) -> Interval:
+    """Bounds of ``ln(1 + e^z)``, without torch's threshold, beyond which it takes ``z`` itself."""
+    least, most = image(torch.exp, -z.abs())
+    tail = Interval._of_parts(image(torch.log1p, least)[0], image(torch.log1p, most)[1])
+    return tail + z.clamp_min(0)
