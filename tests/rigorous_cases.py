@@ -62,6 +62,7 @@ def activated(name: str) -> torch.nn.Module:
 NETWORKS: dict[str, Callable[[], torch.nn.Module]] = {
     "perceptron": perceptron,
     "one logit": lambda: perceptron(1),
+    "two classes": lambda: perceptron(2),
     "convolutions": convolutions,
     "residual": residual,
     "averages": averages,

@@ -37,10 +37,11 @@ hundred times what their authors promise; of those of the form :math:`x\,h(x)`, 
 **Overflow** leaves infinity or NaN, which every step keeps: such rows get the vacuous set.
 
 What is guaranteed: the probabilities, in real numbers, of every network with weights within centre ± radius, and of
-every input within its bounds, lie within those of the credal set. Centres, radii, statistics, temperature and inputs
-are as stored, and exact. What is taken for granted: IEEE arithmetic rounded to nearest, the errors of functions above,
-and products that are sums of products. Winograd's and Fourier's convolutions are not; :func:`summed` keeps away from
-them.
+every input within its bounds, lie within those of the credal set. With a distance, so do those of logits that are moved
+by its radius in real numbers or less (:mod:`creinn.classifier.outward_distance`). Centres, radii, statistics,
+temperature and inputs are as stored, and exact. What is taken for granted: IEEE arithmetic rounded to nearest, the
+errors of functions above, and products that are sums of products. Winograd's and Fourier's convolutions are not;
+:func:`summed` keeps away from them.
 """
 
 import math

@@ -214,15 +214,10 @@ def test_temperature_is_divided_by_outwards():
 
 def test_refusals(tmp_path):
     network = torch.nn.Sequential(inn.Linear(2, 4), inn.BatchNorm1d(4), inn.Dropout(), inn.ReLU(), inn.Linear(4, 3))
-    with pytest.raises(ValueError, match="distance has no bounds that hold in floating point"):
-        CreINN(network, mode="rigorous", distance=True)
     model, x = CreINN(network, mode="rigorous"), torch.zeros(6, 2)
     with pytest.raises(ValueError, match="train in mode 'sound'"):
         model(x)
     model.eval()
-    with pytest.raises(ValueError, match="distance has no bounds"):
-        model.fit_distance(x, torch.arange(6) % 3)
-    assert not model.distance
     with torch.autocast("cpu"), pytest.raises(ValueError, match="found autocast"):
         model(x)
     with pytest.raises(ValueError, match=r"found torch.bfloat16; cast the model"):

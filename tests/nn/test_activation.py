@@ -91,14 +91,11 @@ def test_softplus_has_its_jump_in_its_range(beta, threshold, offset, width):
 @pytest.mark.parametrize("name", VALLEYS)
 def test_the_bottom_of_the_valley_is_where_the_derivative_changes_sign(name: str) -> None:
     layer, function = VALLEYS[name]
-    flint.ctx.prec = 200
-    try:
+    with flint.ctx.workprec(200):
         bottom = layer._bottom
         step = arb("1e-12")
         assert function(arb(bottom) - 2 * step) > function(arb(bottom))
         assert function(arb(bottom) + 2 * step) > function(arb(bottom))
-    finally:
-        flint.ctx.prec = 53
 
 
 def test_one_number_by_hand() -> None:

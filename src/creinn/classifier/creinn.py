@@ -30,6 +30,7 @@ from creinn.classifier.network import (
     observe,
     pooled,
 )
+from creinn.classifier.outward_distance import radius_bound
 from creinn.classifier.places import find_places
 from creinn.classifier.radius import DistanceRadius, check_distance
 from creinn.classifier.temperature import Temperature
@@ -44,9 +45,10 @@ from creinn.rounding import apart, check_arithmetic, outwards
 Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
 
-_NO_DISTANCE = (
-    "A distance has no bounds that hold in floating point: its radius is computed in ordinary arithmetic. "
-    "Choose mode 'sound', or leave the distance out."
+_NO_INTERVALS = (
+    "Mode 'rigorous' needs intervals: what an ordinary network computes has no bounds that hold in floating point. "
+    "Make an interval twin of it with creinn.convert(network, 1e-30, 'rigorous'), which encloses it, and fit the "
+    "distance to that."
 )
 
 
@@ -62,8 +64,8 @@ class CreINN(_Credal):
             ``"scaled"``: norms keep the order of radii; ``"sound"``: norms and softmax keep containment. In eval mode
             the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
             be small, see ``nn.scale_radii_``; ``"rigorous"``: the same in floating point, whatever the order of sums,
-            see :mod:`creinn.rounding`; without gradients, for training is in ``"sound"``, and without a distance, whose
-            radius has no such bounds. ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
+            see :mod:`creinn.rounding`; of interval networks alone, and without gradients, for training is in
+            ``"sound"``. ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits; by default on those of an interval network, as its authors
             do. Few steps of training leave probabilities timid behind it.
@@ -81,8 +83,8 @@ class CreINN(_Credal):
             ordinary network. Without held-out data it is 1.
 
     Raises:
-        ValueError: If an option is unknown, the network has no interval layer and there is no distance either, or it
-            has no module of ``distance_at`` or ``head``.
+        ValueError: If an option is unknown, the network has no interval layer and there is no distance either or the
+            mode is ``"rigorous"``, or it has no module of ``distance_at`` or ``head``.
         TypeError: If ``distance`` is neither a truth value nor a number.
 
     Example:
@@ -147,12 +149,16 @@ class CreINN(_Credal):
     @mode.setter
     def mode(self, mode: Mode) -> None:
         _check_choice("mode", mode, Mode)
-        if mode == "rigorous" and self.distance_radius is not None:
-            raise ValueError(_NO_DISTANCE)
+        if mode == "rigorous" and not self.is_interval:
+            raise ValueError(_NO_INTERVALS)
         for layer in self.modules():
             if isinstance(layer, IntervalBatchNorm):
                 layer.set_mode("sound" if mode == "rigorous" else mode)
         self._mode = mode
+
+    @property
+    def _fitting_mode(self) -> Mode:
+        return "sound" if self.mode == "rigorous" else self.mode
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
@@ -186,7 +192,12 @@ class CreINN(_Credal):
         check_arithmetic(x.lower)
         fresh = x if x.is_point else Interval._of_parts(x.lower, x.upper, x.nonnegative)  # no centre from elsewhere
         with outwards():
-            return credal_set(self._logits(fresh), self.mode)
+            if self.distance_radius is None or not self.distance_radius.has_data:
+                return credal_set(self._logits(fresh), self.mode)
+            places = self.distance_at or ()
+            outputs, logits = observe(self.network, fresh, places, self.head)
+            radius = radius_bound(self.distance_radius, outputs, [place.endswith(TOKENS) for place in places])
+            return credal_set(self._normalised(logits), self.mode, radius)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
@@ -257,7 +268,7 @@ class CreINN(_Credal):
             train = list(train)
         new = None if held_out is None else self._observe(held_out, batch_size, "the held-out data")
         scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
-        fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self.mode))
+        fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self._fitting_mode))
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
@@ -277,12 +288,10 @@ class CreINN(_Credal):
                 logits = self._logits(self._inputs(x))
                 yield logits, as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
 
-        self.temperature.fit(found(), lambda logits: credal_set(logits, self.mode).intersection)
+        self.temperature.fit(found(), lambda logits: credal_set(logits, self._fitting_mode).intersection)
         return held_out
 
     def _add_distance(self) -> None:
-        if self.mode == "rigorous":
-            raise ValueError(_NO_DISTANCE)
         if self.distance_at is None:
             find_head(self.network, self.head)  # refuses a network without one
         self.gives_logits = False  # there are features to be looked at too
@@ -317,10 +326,10 @@ class CreINN(_Credal):
 
     def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
         """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
-        found = []
+        found, of_box = [], self._fitting_mode == "sound"
         for place, output in zip(self.distance_at or (), outputs, strict=True):
             box = as_interval(output)
-            found.append(as_interval(pooled(box if self.mode == "sound" else box.center, place.endswith(TOKENS))))
+            found.append(as_interval(pooled(box if of_box else box.center, place.endswith(TOKENS))))
         return tuple(found)
 
     def _observe(self, data: Any, batch_size: int, name: str) -> Iterable[Observed]:

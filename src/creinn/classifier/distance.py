@@ -20,11 +20,11 @@ in coordinates where :math:`\Sigma` is the identity, :math:`B` has a few directi
 An interval of features gets upper bounds of both over the box.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from creinn.classifier.moments import ClassSums, Products, products_of_means
@@ -73,10 +73,9 @@ class Distance(torch.nn.Module):
         one. In the second, each :math:`u_j` has a convex quadratic of its own, which is largest at one of its ends.
         """
         features = as_interval(features)
-        center = self._whiten(features.center - self.origin)
+        center = self.whiten(features.center - self.origin)
         u, means = center @ self.axes, self.means @ self.axes
-        wide = widen(means)  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
-        nearest = (widen(u) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
+        nearest = nearest_of(means, u)
         apart = (center - self.means[nearest]).abs()
         if features.is_point:
             relative = self._relative(u, means[nearest])
@@ -93,15 +92,16 @@ class Distance(torch.nn.Module):
     def _relative(self, u: Tensor, mean: Tensor) -> Tensor:
         return (u - mean).square() - self.shares * u.square()
 
-    def _whiten(self, centred: Tensor) -> Tensor:
+    def whiten(self, centred: Any, product: Callable[[Any, Tensor], Any] = torch.matmul) -> Any:
         """Features less the origin ``(N, D)`` to coordinates ``(N, W)`` in which the covariance is the identity.
 
         ``W = R`` for ``R = D``; otherwise ``R + D``: the part outside the directions keeps its ``D`` coordinates.
+        With a ``product`` that takes intervals, also of these.
         """
-        along = centred @ self.directions
+        along = product(centred, self.directions)
         if self.directions.shape[0] == self.directions.shape[1]:
             return along / self.deviations
-        across = centred - along @ self.directions.mT
+        across = centred - product(along, self.directions.mT)
         return torch.cat((along / self.deviations, across / self.rest), 1)
 
     def _spread(self, radius: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ class Distance(torch.nn.Module):
         self.origin, self.deviations = sums.origin, eigenvalues[-kept:].sqrt()
         self.directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
         self.rest = (eigenvalues[:-kept].mean() if kept < means.shape[1] else variance).sqrt()
-        self.means = self._whiten(means)
+        self.means = self.whiten(means)
         weights = (sums.counts / sums.rows).sqrt().unsqueeze(1)
         _, sizes, axes = torch.linalg.svd((weights * self.means).cpu(), full_matrices=False)
         count = max(1, min(self.num_classes - 1, len(sizes)))  # the means are centred: one of as many is too much
@@ -166,6 +166,12 @@ class Distance(torch.nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self.make_room(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def nearest_of(means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]) -> Int[Tensor, " rows"]:
+    """Which of the means each row is nearest to."""
+    wide = widen(means)  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
+    return (widen(u) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
 
 
 def second_pass(sums: ClassSums) -> Products:

@@ -34,6 +34,7 @@ from creinn.classifier.distance import Distance
 from creinn.classifier.moments import ClassSums, Products
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
+from creinn.rounding import is_outwards
 
 Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Statistics: TypeAlias = list[tuple[ClassSums, Products]]  # of each place
@@ -43,7 +44,7 @@ NEAR_PLACES = 2  # how many of the deepest places tell near classes
 FAR_WEIGHT = 0.7  # more of it finds other kinds of data, less of it unknown classes
 POWER = 4
 UPPER = 0.84  # quantile of held-out data one spread above their median, as of a normal distribution
-_LARGEST = 1e6  # spreads: its fourth power is still a number; beyond it radii are as large as can be
+LARGEST = 1e6  # spreads: its fourth power is still a number; beyond it radii are as large as can be
 _LEAST_SPREAD = 1e-3  # of a term, relative to its size: data that do not vary differ by rounding
 
 
@@ -75,12 +76,21 @@ def views(features: Features) -> tuple[Interval, ...]:
     return *map(as_interval, features), *map(directions, features[-NEAR_PLACES:])
 
 
+def terms_of(found: Sequence[tuple[Tensor, Tensor]], places: int) -> Float[Tensor, "rows terms"]:
+    """Distances at all places; then, of the directions at the deepest, distances and relative ones."""
+    far, near = found[:places], found[places:]
+    return torch.stack([*(one for one, _ in far), *(term for pair in near for term in pair)], 1)
+
+
 def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
     At most the range of the row's logits (one stands against 0), :data:`VACUOUS`, and what rounding may take away: more
-    could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart.
+    could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart. Rounded outwards
+    there is no such limit: an infinite radius leaves infinite logits, which the head gives the vacuous set.
     """
+    if is_outwards():
+        return logits + Interval._of_parts(-radius, radius).unsqueeze(1).to(logits.dtype)
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
     if logits.shape[1] == 1:
@@ -142,10 +152,14 @@ class DistanceRadius(torch.nn.Module):
 
     def excess(self, features: Features) -> Float[Tensor, " rows"]:
         """The radius before its scale: below 1 for usual rows, huge on overflow."""
+        both = self.standing(self._terms(features))
+        excess = F.softplus(both.nan_to_num(nan=LARGEST).clamp_max(LARGEST)) ** POWER
+        return torch.where(both < LARGEST, excess, torch.finfo(excess.dtype).max)  # NaN too
+
+    def standing(self, terms: Any) -> Any:
+        """Terms ``(N, T)``, a tensor or an interval, to :math:`z(n + 0.7 f)`, which none of them lowers."""
         median, spread = self.sums[2]
-        both = (self._both(*self._near_and_far(self._terms(features))) - median) / spread
-        excess = F.softplus(both.nan_to_num(nan=_LARGEST).clamp_max(_LARGEST)) ** POWER
-        return torch.where(both < _LARGEST, excess, torch.finfo(excess.dtype).max)  # NaN too
+        return (self._both(*self._near_and_far(terms)) - median) / spread
 
     def take_units(self, other: "DistanceRadius") -> None:
         """Take units and scale of a radius whose network was not trained on the rows that they were found by."""
@@ -159,17 +173,15 @@ class DistanceRadius(torch.nn.Module):
         return self.scale * self.excess(features)
 
     def _terms(self, features: Features) -> Float[Tensor, "rows terms"]:
-        """Distances of all places; then, of the directions of the deepest, distances and relative ones."""
         found = [distance(view) for distance, view in zip(self.distances, views(features), strict=True)]
-        far, near = found[: len(features)], found[len(features) :]
-        return at_least_single(torch.stack([*(one for one, _ in far), *(term for pair in near for term in pair)], 1))
+        return at_least_single(terms_of(found, len(features)))
 
-    def _near_and_far(self, terms: Tensor) -> tuple[Tensor, Tensor]:
+    def _near_and_far(self, terms: Any) -> tuple[Any, Any]:
         z = (terms - self.usual) / self.spreads
         near = 2 * NEAR_PLACES if terms.shape[1] > 3 else 2  # of a single place there are three terms
-        return z[:, -near:].sum(1), z[:, :-near].clamp_min(0).sum(1)
+        return z[:, -near:].sum(1), z[:, :-near].relu().sum(1)
 
-    def _both(self, near: Tensor, far: Tensor) -> Tensor:
+    def _both(self, near: Any, far: Any) -> Any:
         medians, spreads = self.sums.unbind(1)
         return (near - medians[0]) / spreads[0] + FAR_WEIGHT * (far - medians[1]) / spreads[1]
 

@@ -1,0 +1,362 @@
+"""Mode "rigorous" with a distance: radii, and sets of members, against ball arithmetic."""
+
+import copy
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import flint
+import numpy as np
+import pytest
+import torch
+
+import creinn
+from creinn import CredalSet, CreINN, Ensemble, Interval
+from creinn import nn as inn
+from creinn.classifier.creinn import credal_set
+from creinn.classifier.fitting import Observed, fit_radius
+from creinn.classifier.network import pooled
+from creinn.classifier.outward_distance import pooled_box, radius_bound
+from creinn.classifier.radius import DistanceRadius
+from creinn.rounding import outwards
+from distance_cases import blobs, ordinary
+from reference_distance import perturbed, radius_of, run_at
+from reference_distance import pooled as exact_pooled
+from reference_exact import BITS, MEMBERS, Balls, draw_inputs, draw_member, exact, misses, run
+from rigorous_cases import KINDS, forms_of, inputs_of, model_of
+
+FEATURES = ("usual", "cancelling", "huge", "tiny", "denormal", "constant", "mixed", "zero")
+
+
+PLACES = {
+    "perceptron": ("2", "<head>"),
+    "one logit": ("2", "4", "<head>"),
+    "two classes": ("0", "2", "4", "<head>"),
+    "convolutions": ("2", "5", "<head>"),
+    "residual": ("3", "<head>"),
+    "averages": ("1", "<head>"),
+    "relative perceptron": ("<head>",),
+}
+
+
+def outputs_of(kind: str, shapes: Sequence[tuple[int, ...]], seed: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """What 60 rows might give at some places of a network; every fifth row is far away."""
+    found, generator = [], torch.Generator().manual_seed(seed)
+    sizes = {"huge": (1e8, 1e60), "tiny": (1e-30, 1e-60), "denormal": (1e-41, 1e-315)}
+    for shape in shapes:
+        x = torch.randn(60, *shape, generator=generator, dtype=torch.float64)
+        x[::5] *= 3
+        x = (x + 1e6 if kind == "cancelling" else x) * sizes.get(kind, (1.0, 1.0))[dtype == torch.float64]
+        if kind == "constant":
+            x[:, 0] = 0.1
+        if kind == "mixed":
+            x *= 2.0 ** torch.randint(-30, 30, shape[:1], generator=generator).view(-1, *(1,) * (len(shape) - 1))
+        if kind == "zero":
+            x[1::2] = 0
+        found.append(x.to(dtype))
+    return found
+
+
+def fitted_to(outputs: Sequence[torch.Tensor], rank: int = 256) -> DistanceRadius:
+    """A radius of three classes."""
+    radius = DistanceRadius(3).to(outputs[0].dtype)
+    radius._make_distances(len(outputs) + min(len(outputs), 2))
+    for distance in radius.distances:
+        distance.rank = rank
+    boxes, labels = tuple(Interval._of_point(pooled(one)) for one in outputs), torch.arange(60) % 3
+    fit_radius(radius, [Observed(boxes, boxes[0], labels)], None, 0.01, CredalSet)
+    return radius
+
+
+CASES = (([(3,)], 256), ([(4, 5), (6,)], 4), ([(2, 3, 3), (5,), (4,)], 256))  # shapes, and most directions
+
+
+def too_low(real: Balls, bound: torch.Tensor) -> int:
+    """How many real radii are not proved to be within their bound."""
+    return sum(not (high == math.inf or value <= high) for value, high in zip(real, bound.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", FEATURES)
+def test_real_radii_of_points_are_bounded_and_nearly_attained(kind, dtype):
+    ordinary_missed = 0
+    for seed, (shapes, rank) in enumerate(CASES):
+        outputs = outputs_of(kind, shapes, seed, dtype)
+        radius = fitted_to(outputs, rank)
+        with outwards():
+            bound = radius_bound(radius, outputs, [False] * len(outputs))
+        with flint.ctx.workprec(BITS):
+            real = radius_of(radius, [exact(one) for one in outputs])
+            assert too_low(real, bound) == 0
+            ordinary_missed += too_low(real, radius([pooled(one) for one in outputs]).double())
+            if kind in ("usual", "cancelling", "huge", "tiny", "constant"):
+                assert all(high <= 1.00001 * value + 1e-99 for value, high in zip(real, bound.tolist(), strict=True))
+    assert ordinary_missed > 0
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_real_radii_of_boxes_are_bounded(kind):
+    rng = np.random.default_rng(0)
+    for seed, (shapes, rank) in enumerate(CASES):
+        outputs = outputs_of(kind, shapes, seed, torch.float64)
+        radius = fitted_to(outputs, rank)
+        boxes = []
+        for x in outputs:
+            reach = x.abs() * torch.as_tensor(10.0 ** rng.uniform(-9, -1, (60, *(1,) * (x.ndim - 1))))
+            boxes.append(Interval._of_parts(x - reach, x + reach))
+        with outwards():
+            bound = radius_bound(radius, boxes, [False] * len(boxes))
+        for member in ("corner", "corner", "inside"):
+            with flint.ctx.workprec(BITS):
+                assert too_low(radius_of(radius, [draw_inputs(box, member, rng) for box in boxes]), bound) == 0
+        if kind in ("usual", "constant"):
+            sound = radius([pooled(box) for box in boxes])
+            kept = bound < math.inf
+            torch.testing.assert_close(bound[kept], sound[kept], rtol=1e-6, atol=1e-99)
+
+
+def by_hand() -> DistanceRadius:
+    """One feature, of classes with means 0 and 9 and variance 1; all units are 1."""
+    radius = DistanceRadius(2)
+    radius._make_distances(2)
+    for distance in radius.distances:
+        distance.origin, distance.rest, distance.means = torch.zeros(1), torch.ones(()), torch.tensor([[0.0], [9.0]])
+        distance.directions, distance.deviations, distance.axes = torch.eye(1), torch.ones(1), torch.eye(1)
+        distance.shares = torch.tensor([0.5])
+    radius.usual, radius.spreads, radius.sums = torch.zeros(3), torch.ones(3), torch.tensor([[0.0, 1.0]] * 3)
+    radius.scale.fill_(0.125)
+    return radius
+
+
+def test_a_radius_by_hand():
+    # f = 2: d = 4; its direction is 1, with d = 1 and d' = 1 - 1/2; z = 1 + 1/2 + 0.7 * 4 = 4.3
+    radius = by_hand()
+    with outwards():
+        bound = radius_bound(radius, [torch.tensor([[2.0]])], [False]).item()
+        of_box = radius_bound(radius, [Interval([[1.0]], [[2.0]])], [False]).item()
+    assert bound == pytest.approx(math.log(1 + math.exp(4.3)) ** 4 / 8, rel=1e-12)
+    assert of_box == pytest.approx(bound, rel=1e-12)  # attained at 2: the direction of all members is 1
+    with flint.ctx.workprec(BITS):
+        (real,) = radius_of(radius, [exact(np.array([[2.0]]))])
+        assert real <= bound
+
+
+def test_far_away_there_is_no_bound_unless_the_scale_is_zero():
+    # f = -1000: d = 1e6, z = 1 + 1/2 + 0.7 * 1e6, below 1e6; f = -2000 lies above
+    radius, x = by_hand(), torch.tensor([[-1000.0], [-2000.0], [math.inf], [math.nan]])
+    with outwards():
+        bound = radius_bound(radius, [x], [False])
+        radius.scale.zero_()
+        without = radius_bound(radius, [x[:2]], [False])
+    assert bound.tolist() == [pytest.approx((1.5 + 0.7e6) ** 4 / 8, rel=1e-12), *[math.inf] * 3]
+    assert without.amax() < 1e-99
+
+
+@pytest.mark.parametrize("steps", [1, 2.0**20, 2.0**40])
+def test_deviations_of_large_numbers_are_enclosed(steps):
+    # 1e6 + 0, 1 or 2 units in the last place, of which the mean is none, and more than that
+    rng = np.random.default_rng(0)
+    maps = torch.as_tensor(1e6 + 2.0**-33 * rng.integers(0, 3, (50, 4, 5)) * steps)
+    with outwards():
+        found = pooled_box(maps)
+    with flint.ctx.workprec(BITS):
+        assert misses(exact_pooled(exact(maps)), found.lower, found.upper, 0.0, math.inf) == 0
+    assert (found.upper - found.lower).amax() < 1e-7
+
+
+def test_tokens_are_positions():
+    outputs = outputs_of("usual", [(4, 5)], 0, torch.float64)
+    radius = fitted_to(outputs)
+    with outwards():
+        bounds = [radius_bound(radius, [x], [tokens]) for x, tokens in ((outputs[0], False), (outputs[0].mT, True))]
+    torch.testing.assert_close(*bounds)
+
+
+# Whole models.
+
+
+def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.float32) -> CreINN:
+    """A rigorous model with a distance: of its own data, or of usual ones where these are too large to be squared."""
+    model, usual = model_of(name, kind, seed, dtype), model_of(name, "usual", seed, dtype)
+    for one, its_kind in ((model, kind), (usual, "usual")):
+        one.distance_at = PLACES[name]
+        with suppress(ValueError):  # that squares overflow
+            one.fit_distance(inputs_of(name, its_kind, 60, 99, dtype), torch.arange(60) % one.num_classes)
+    if not model.distance_radius.fitted:
+        model.distance_radius = usual.distance_radius
+    model.distance_radius.scale.fill_(0.01)
+    return model
+
+
+def count_misses(model: CreINN, x: Any, forms: Sequence[Any], seed: int) -> tuple[int, list[int], list[torch.Tensor]]:
+    """How many probabilities of members there are, how many lie outside of the sets that forms give, and widths."""
+    rng = np.random.default_rng(seed)
+    with torch.no_grad():
+        sets = [form(x) for form in forms]
+    count, missed = 0, [0] * len(forms)
+    for kind in MEMBERS:
+        with flint.ctx.workprec(BITS):
+            member = draw_member(model.network, kind, rng)
+            outputs, logits = run_at(model.network, draw_inputs(x, kind, rng), member, model.distance_at)
+            logits = run(model.norm, logits, member)
+            for shares in perturbed(logits, radius_of(model.distance_radius, outputs)):
+                count += shares.size
+                missed = [old + misses(shares, s.lower, s.upper, 0.0, 1.0) for old, s in zip(missed, sets, strict=True)]
+    return count, missed, [s.width.amax(1) for s in sets]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_members_with_a_distance_lie_inside(name):
+    widths = []
+    for seed, kind in enumerate(KINDS):
+        dtype = torch.float64 if (seed + len(name)) % 2 == 0 else torch.float32
+        model = with_distance(name, kind, seed, dtype)
+        for width in (0.0, 1e-4):
+            x = inputs_of(name, kind, 3, seed, dtype, width)
+            count, missed, found = count_misses(model, x, forms_of(model) if width == 0 else (model,), seed)
+            assert count >= 60
+            assert sum(missed) == 0, (kind, dtype, width)
+            widths += found
+    assert torch.cat([w.double() for w in widths]).amin() < 1e-2  # not by being wide
+
+
+@pytest.mark.parametrize("name", ["perceptron", "convolutions"])
+def test_usual_sets_are_hardly_wider_than_sound_ones(name):
+    model = with_distance(name, "usual", 0, torch.float64)
+    x = inputs_of(name, "usual", 200, 5, torch.float64)
+    rigorous = model(x)
+    model.mode = "sound"
+    sound = model(x)
+    assert bool((rigorous.lower <= sound.lower).all() and (rigorous.upper >= sound.upper).all())
+    assert (rigorous.width - sound.width).amax() < 1e-6
+    assert sound.width.amin() < 1e-3 < 0.05 < sound.width.amax()  # usual rows and far ones
+    assert torch.equal(rigorous.label, sound.label)
+
+
+def test_sound_mode_misses_members_that_rigorous_mode_holds():
+    model, x = with_distance("one logit", "points", 1, torch.float64), inputs_of("one logit", "points", 20, 3).double()
+    assert count_misses(model, x, forms_of(model), 0)[1] == [0, 0, 0]
+    model.mode = "sound"
+    assert min(count_misses(model, x, forms_of(model), 0)[1]) > 0
+
+
+def hidden_distance() -> CreINN:
+    """Features ``x`` and ``y``, ``x`` by way of ``x + 2**30``, which swallows it in single precision."""
+    network = torch.nn.Sequential(inn.Linear(2, 2), inn.ReLU(), inn.Linear(2, 2), inn.Linear(2, 2)).double()
+    model = CreINN(network, mode="sound", logit_norm=False, distance=0.01, distance_at=("<head>",)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        for layer, sign in ((network[0], 1), (network[2], -1)):
+            layer.weight.copy_(torch.eye(2))
+            layer.bias[0] = sign * 2.0**30
+    x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0)).double() + torch.tensor([0.0, 6.0])
+    return model.fit_distance(x, (x[:, 0] > 0).long()).float()
+
+
+def test_a_distance_that_large_numbers_swallow():
+    # at x = 40 the real radius makes the set all of the simplex, but floating point sees x = 0, which is usual
+    model, x = hidden_distance(), torch.tensor([[40.0, 6.0]])
+    for form in (model, creinn.compile(model), model.predict):
+        assert form(x).width.amax() < 0.1
+    model.mode = "rigorous"
+    assert count_misses(model, x, (*forms_of(model), model.predict), 0)[1] == [0, 0, 0, 0]
+    with flint.ctx.workprec(BITS):
+        (real,) = radius_of(model.distance_radius, [exact(x)])
+        assert real > 1000
+    usual = model.double()(torch.tensor([[0.0, 6.0]]).double())  # where nothing is swallowed
+    assert usual.width.amax() < 0.1
+
+
+def test_radii_of_exact_features_are_rounded_outwards_too():
+    # inputs themselves, nearly alike in direction, and logits 0: nothing but the radius rounds
+    network = torch.nn.Sequential(inn.Flatten(), inn.Linear(6, 2))
+    model = CreINN(network, mode="sound", logit_norm=False, distance=0.01, distance_at=("0",)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model.fit_distance(1000 + inputs_of("perceptron", "usual", 60, 0), torch.arange(60) % 2)
+    x = 1000 + inputs_of("perceptron", "usual", 40, 1)
+    assert min(count_misses(model, x, forms_of(model), 0)[1]) > 0
+    model.mode = "rigorous"
+    assert count_misses(model, x, forms_of(model), 0)[1] == [0, 0, 0]
+
+
+def test_large_radii_are_not_cut_off():
+    # logits 0 and 0, radius 60: the least probability is 1 / (1 + exp(120)) = 7.7e-53, below what other modes show
+    logits, radius = Interval.point(torch.zeros(1, 2, dtype=torch.float64)), torch.tensor([60.0]).double()
+    assert credal_set(logits, "sound", radius).lower.amax() > 1e-20
+    with outwards():
+        found = credal_set(logits, "rigorous", radius)
+        vacuous = credal_set(Interval.point(torch.zeros(2, 2)), "rigorous", torch.tensor([1e39, math.inf]).double())
+    assert found.lower.amax().item() <= 1 / (1 + math.exp(120)) < 1e-50
+    assert (vacuous.lower.tolist(), vacuous.upper.tolist()) == ([[0, 0], [0, 0]], [[1, 1], [1, 1]])
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e37), (torch.float64, 1e160)])
+def test_features_that_overflow_give_vacuous_sets(dtype, size):
+    model, x = with_distance("perceptron", "usual", 0, dtype), inputs_of("perceptron", "usual", 3, 1, dtype)
+    for form in (model.predict, *forms_of(model)):
+        found = form(size * x)
+        assert bool((found.lower == 0).all() and (found.upper == 1).all())
+    model.distance_radius.scale.zero_()
+    assert model(50 * x).width.amax() < 1  # no distance, however far
+
+
+def test_flushed_subnormal_numbers_are_paid_for():
+    model, x = with_distance("averages", "denormal", 0), inputs_of("averages", "denormal", 2, 0)
+    torch.set_flush_denormal(True)
+    try:
+        with torch.no_grad():
+            sets = [form(x) for form in forms_of(model)]
+    finally:
+        torch.set_flush_denormal(False)
+    assert count_misses(model, x, [lambda x, s=s: s for s in sets], 0)[1] == [0, 0, 0]
+
+
+def test_a_rigorous_model_is_fitted_as_a_sound_one_saved_and_loaded(tmp_path):
+    x, y = blobs()
+    new = blobs(90, seed=1)
+    torch.manual_seed(0)
+    sound = CreINN(inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3), "sound", temperature=True)
+    rigorous = copy.deepcopy(sound.eval())
+    rigorous.mode = "rigorous"
+    for model in (sound, rigorous):
+        model.fit_distance(x, y, held_out=new)
+    torch.testing.assert_close(rigorous.state_dict(), sound.state_dict(), rtol=0, atol=0)
+    found, expected = rigorous.predict(x), sound.predict(x)
+    assert bool((found.lower <= expected.lower).all() and (found.upper >= expected.upper).all())
+    sound.mode = "rigorous"
+    assert torch.equal(sound(x).lower, rigorous(x).lower)
+    rigorous.save(tmp_path)
+    loaded = creinn.load(tmp_path)
+    assert (loaded.mode, loaded.distance) == ("rigorous", True)
+    torch.testing.assert_close(loaded(x).lower, rigorous(x).lower)
+    torch.testing.assert_close(Ensemble([rigorous, loaded], "envelope")(x).lower, rigorous(x).lower)
+    box = Interval(x - 0.01, x + 0.01)
+    assert bool((rigorous(box).lower <= rigorous(x).lower).all() and (rigorous(box).width > rigorous(x).width).any())
+
+
+def test_an_ordinary_network_is_refused_and_its_twin_is_not():
+    x, y = blobs()
+    with pytest.raises(ValueError, match="an ordinary network computes has no bounds that hold in floating point"):
+        ordinary(mode="rigorous")
+    model = ordinary(mode="sound", distance=0.01).fit_distance(x, y)
+    with pytest.raises(ValueError, match=r"interval twin of it with creinn\.convert\(network, 1e-30, 'rigorous'\)"):
+        model.mode = "rigorous"
+    assert model.mode == "sound"
+    twin = CreINN(creinn.convert(model.network, 1e-30, "rigorous"), "rigorous", logit_norm=False, distance=0.01)
+    found, expected = twin.double().fit_distance(x.double(), y)(x.double()), model.double().predict(x.double())
+    torch.testing.assert_close(found.lower, expected.lower, rtol=0, atol=1e-4)  # statistics are those of float32
+
+
+def test_without_data_the_distance_is_left_out():
+    torch.manual_seed(0)
+    model = CreINN(creinn.models.mlp(4, 3, layers=inn), "rigorous", distance=True).eval()
+    plain = copy.deepcopy(model)
+    plain.distance_radius = None
+    x = torch.randn(5, 4)
+    assert torch.equal(model(x).lower, plain(x).lower)
+    with pytest.raises(RuntimeError, match="distance is not fitted"):
+        model.predict(x)
