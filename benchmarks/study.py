@@ -21,7 +21,19 @@ from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_jso
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
 from study_other import FILES, Files, by_members, decisions, read_files, speed_bars
 from study_pages import replace_blocks, report
-from study_second import NEAR, SCRATCH, conformal, converted, finetuned, lungs, near, pretrained, quality, scratch
+from study_second import (
+    NEAR,
+    SCRATCH,
+    conformal,
+    converted,
+    finetuned,
+    lungs,
+    near,
+    pretrained,
+    quality,
+    scratch,
+    scratch_statistics,
+)
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
 from creinn.experiments.predictions import GRID, POINTS
@@ -40,7 +52,7 @@ OPENING = {
     "creinn-d-deep": f"CreINN-D {TIMES}{{}}",
 }
 MAIN = ("snn-norm", "bnn-f-norm", "fsvi-norm", "bnn-l-norm", "creinn", "creinn-d")
-MAIN += ("deep-ensemble-norm", "creinn-d-ensemble")
+MAIN += ("deep-ensemble-norm", "deep-ensemble-norm-wrapper", "creinn-d-ensemble")
 STATISTICS: tuple[str, ...] = ("snn", "snn-norm", "deep-ensemble", "deep-ensemble-norm")
 STATISTICS += ("creinn", "creinn-ensemble", "creinn-d", "creinn-d-ensemble")
 COMBINED = ("creinn", "creinn-scaled-bounds", "creinn-d")
@@ -106,7 +118,7 @@ def page_blocks(studies: Studies, files: Files) -> Blocks:
     """Every block of the page by name."""
     blocks = {"opening": [opening(studies)], "bars": [bars(studies, files)], "main": main_rows(studies)}
     blocks |= {"pretrained": pretrained(files), "finetuned": finetuned(files), "conformal": conformal(files)}
-    return blocks | {"near": near(studies), "scratch": scratch(studies), "converted": converted(files)}
+    return blocks | {"scratch": scratch(studies), "converted": converted(files)}
 
 
 def report_blocks(studies: Studies, files: Files) -> Blocks:
@@ -114,7 +126,8 @@ def report_blocks(studies: Studies, files: Files) -> Blocks:
     blocks: Blocks = {data: qualities(studies, data) for data in DATA}
     blocks |= {"statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
     blocks |= {"members": by_members(files), "decisions": decisions(files), "intervals": intervals(studies)}
-    blocks |= {"lungs": lungs(files), "quality": quality(files)}
+    blocks |= {"lungs": lungs(files), "quality": quality(files), "near": near(studies)}
+    blocks |= {"scratch-statistics": scratch_statistics(studies)}
     return blocks | {f"{data}-cost": [cost(studies, data)] for data in DATA}
 
 

@@ -42,6 +42,14 @@ SECTIONS = {
         "Probabilities on a pretrained network",
         "Of credal sets, those of the intersection probability.",
     ),
+    "near": (
+        "Small networks and classes that they have not learnt",
+        "Two classes are left out of training, and are the foreign images.",
+    ),
+    "scratch-statistics": (
+        "Batch statistics on a larger network",
+        "A ResNet-20 from scratch on all of CIFAR-10, against SVHN.",
+    ),
     "fashion-mnist-cost": (
         "Cost on Fashion-MNIST",
         "Parameters are trained numbers; a CreINN-D also keeps class means and covariances, which are computed in one "

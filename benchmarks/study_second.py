@@ -4,13 +4,13 @@ In: pretrained.json, finetuned.json and converted.json of the benchmarks of thes
 recorded experiments. Out: tables; none for a file that is not there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
 from study_cells import Entry, Number, Rows, Table, counted
 
-from creinn.experiments.tables import Study, quality_table
+from creinn.experiments.tables import Study, quality_table, statistics_table
 
 QUALITY = {
     "accuracy": "accuracy",
@@ -27,6 +27,7 @@ SETS = {
 }
 NEAR = {"near-fashion-mnist": "Fashion-MNIST", "near-cifar10": "CIFAR-10"}
 SCRATCH = "cifar10-svhn-resnet20"
+CURVES = (("loss", "val_loss"), ("accuracy", "val_accuracy"))
 
 Files = Mapping[str, Mapping[str, Any]]
 
@@ -115,18 +116,29 @@ def near(studies: Mapping[str, Study]) -> list[Table]:
 
 
 def scratch(studies: Mapping[str, Study]) -> list[Table]:
-    """ResNet-20 on all of CIFAR-10: quality, and accuracy by epoch."""
+    """ResNet-20 on all of CIFAR-10: quality, and loss and accuracy by epoch."""
     study = studies.get(SCRATCH)
     if study is None:
         return []
     rows: Rows = []
     for method in study.methods:
         for training in study.trainings(method):
-            for line in training.get("history", []):
-                columns = {"epoch": line["epoch"], "training loss": line["loss"], "validation loss": line["val_loss"]}
-                rows.append({"model": study.label(method), **columns, "validation accuracy": line["val_accuracy"]})
-    tables = [Table(counted(quality_table(study, ood="svhn"))), Table(rows, "Learning curves.")]
+            if curve := training.get("history"):  # a distance is not learnt
+                of = {"model": study.label(method)}
+                rows += [{**of, "validation": name, **by_epoch(curve, key)} for name, key in CURVES]
+    tables = [Table(counted(quality_table(study, ood="svhn"))), Table(rows, "Learning curves.", places=3)]
     return [table for table in tables if table.rows]
+
+
+def scratch_statistics(studies: Mapping[str, Study]) -> list[Table]:
+    """The same with running statistics, and with those of the test batch."""
+    rows = statistics_table(studies[SCRATCH], "svhn") if SCRATCH in studies else []
+    return [Table(rows)] if rows else []
+
+
+def by_epoch(curve: Sequence[Mapping[str, Any]], key: str) -> dict[str, Entry]:
+    """A column per epoch."""
+    return {f"epoch {line['epoch']:.0f}": line[key] for line in curve}
 
 
 def scores(found: Mapping[str, Any], key: str, runs: str, caption: str = "") -> list[Table]:
