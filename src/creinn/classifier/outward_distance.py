@@ -1,7 +1,7 @@
 r"""The radius by distance in floating point: an upper bound that holds for real numbers; mode ``"rigorous"``.
 
-In: what a network gives at the places of a fitted :class:`DistanceRadius`, inside of :func:`creinn.rounding.outwards`.
-Out: for each row a number that the real radius of no member exceeds, or infinity.
+In: what a network gives at the places of a fitted :class:`creinn.classifier.radius.DistanceRadius`, inside of
+:func:`creinn.rounding.outwards`. Out: for each row a number that the real radius of no member exceeds, or infinity.
 
 The real radius :math:`R` is that of :mod:`creinn.classifier.radius` in real numbers: means and standard deviations over
 positions, features over their norm (of zeros: zeros), the least distance and the least relative distance over the
