@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -123,7 +124,9 @@ def start(root: Path, rank: int, work: Callable[[], object], world: int = 2) -> 
     try:
         root.mkdir(parents=True, exist_ok=True)
         if world > 1:
-            dist.init_process_group("gloo", init_method=f"file://{root}/meeting", rank=rank, world_size=world)
+            # Now and then gloo does not notice that a partner was killed while it sends; the time limit does.
+            meeting, limit = f"file://{root}/meeting", timedelta(seconds=30)
+            dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=limit)
         torch.save(work(), root / f"{rank}.pt")
         code = 0
     except ConnectionError as error:
