@@ -1,7 +1,7 @@
 """Small networks, and weights and inputs that floating point does badly with; for tests and the benchmark alike."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import flint
@@ -118,6 +118,19 @@ def inputs_of(
         x = 1 + 2.0**-12 * x
     x = (x * {"huge": 2.0**20, "denormal": 2.0**-20}.get(kind, 1.0)).to(dtype)
     return Interval(x - width * x.abs(), x + width * x.abs()) if width else x
+
+
+def every_kind(name: str, make: Callable[..., CreINN], rows: int, wide: int) -> Iterator[tuple[Any, ...]]:
+    """Weights of all :data:`KINDS`, points and intervals: what it is, seed, model, inputs, and forms of the model.
+
+    Every so many kinds, ``wide``, are in float64.
+    """
+    for seed, kind in enumerate(KINDS):
+        dtype = torch.float64 if (seed + len(name)) % wide == 0 else torch.float32
+        model = make(name, kind, seed, dtype)
+        for width in (0.0, 1e-4):
+            forms = forms_of(model) if width == 0 else (model,)
+            yield (kind, dtype, width), seed, model, inputs_of(name, kind, rows, seed, dtype, width), forms
 
 
 class Count(NamedTuple):

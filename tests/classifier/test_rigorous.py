@@ -16,20 +16,16 @@ from creinn.graph.fold import FoldedFull, FoldedLayer
 from creinn.graph.native import NativeFull, OnInputs
 from creinn.rounding import outwards
 from reference_exact import BITS, draw_member, exact, misses, run
-from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of, natively
+from rigorous_cases import NETWORKS, count_misses, every_kind, forms_of, inputs_of, model_of, natively
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_members_lie_inside(name):
     widths = []
-    for seed, kind in enumerate(KINDS):
-        dtype = torch.float64 if (seed + len(name)) % 3 == 0 else torch.float32
-        model = model_of(name, kind, seed, dtype)
-        for width in (0.0, 1e-4):
-            x = inputs_of(name, kind, 2, seed, dtype, width)
-            found = count_misses(model, x, seed, forms_of(model) if width == 0 else (model,))
-            assert (found.logits_missed, sum(found.missed)) == (0, 0), (kind, dtype, width)
-            widths += found.widths
+    for case, seed, model, x, forms in every_kind(name, model_of, rows=2, wide=3):
+        found = count_misses(model, x, seed, forms)
+        assert (found.logits_missed, sum(found.missed)) == (0, 0), case
+        widths += found.widths
     assert torch.cat([w.double() for w in widths]).amin() < 1e-3  # not by being wide
 
 

@@ -196,7 +196,7 @@ def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
     """
     if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
         raise ValueError(f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}")
-    values = logits.lower if isinstance(logits, Interval) else logits
+    values = logits.lower if isinstance(logits, Interval) else logits  # upper bounds may have been put in order
     if end := _last_operation(values) or _sum_to_one(values):
         found = f"{who} ends in a {end}, so probabilities would be taken for logits."
         raise ValueError(f"{found} Return what enters the {end}.{_NAME_IT}")

@@ -57,7 +57,7 @@ def radius_bound(
     features = [pooled_box(output, of_tokens) for output, of_tokens in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(direction_box, features[-NEAR_PLACES:])
     found = [distance_bounds(distance, box) for distance, box in zip(radius.distances, boxes, strict=True)]
-    z = radius.standing(Interval._of_point(terms_of(found, len(features)))).upper
+    z = radius.combined(Interval._of_point(terms_of(found, len(features)))).upper
     bound = (_square(_square(_softplus(z))) * radius.scale).upper
     return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # NaN is not below
 

@@ -152,11 +152,11 @@ class DistanceRadius(torch.nn.Module):
 
     def excess(self, features: Features) -> Float[Tensor, " rows"]:
         """The radius before its scale: below 1 for usual rows, huge on overflow."""
-        both = self.standing(self._terms(features))
+        both = self.combined(self._terms(features))
         excess = F.softplus(both.nan_to_num(nan=LARGEST).clamp_max(LARGEST)) ** POWER
         return torch.where(both < LARGEST, excess, torch.finfo(excess.dtype).max)  # NaN too
 
-    def standing(self, terms: Any) -> Any:
+    def combined(self, terms: Any) -> Any:
         """Terms ``(N, T)``, a tensor or an interval, to :math:`z(n + 0.7 f)`, which none of them lowers."""
         median, spread = self.sums[2]
         return (self._both(*self._near_and_far(terms)) - median) / spread

@@ -142,7 +142,7 @@ def product(
 
 @functools.cache
 def fastest_level() -> int:
-    """Instructions, an index of ``LEVELS``, by which one thread is quickest; measured once, in a blink.
+    """Instructions, an index of ``LEVELS``, by which one thread is quickest; measured once, in some 30 ms.
 
     The widest vectors need not be: a processor may compute them in two halves.
 
