@@ -1,6 +1,8 @@
 """The product in C++ against interval layers in float64, on every kind of instructions that this processor has."""
 
 import functools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -99,6 +101,11 @@ LARGE = {
     "many steps, 3 x 3": ((2, 30, 11, 13), 20, native.Window((3, 3), padding=(1, 1))),
     "many tiles, 1 x 1": ((3, 5, 20, 19), 7, native.Window()),
     "stride 2": ((2, 12, 23, 25), 9, native.Window((3, 3), (2, 2), (1, 1))),
+    "stride 2, small images": ((9, 7, 8, 8), 6, native.Window((3, 3), (2, 2), (1, 1))),
+    "stride 3": ((2, 5, 20, 31), 4, native.Window((3, 3), (3, 3), (1, 1))),
+    "vectors of several images": ((5, 9, 7, 7), 6, native.Window((3, 3), padding=(1, 1))),
+    "vectors of many images": ((30, 9, 2, 3), 6, native.Window((3, 3), padding=(1, 1))),
+    "signs that fill a word": ((2, 64, 9, 9), 7, native.Window()),
     "more outputs than a task has": ((1, 8, 7, 8), 600, native.Window()),
     "linear": ((65, 150, 1, 1), 33, native.Window()),
     "one row": ((1, 300, 1, 1), 5, native.Window()),
@@ -184,3 +191,38 @@ def test_a_level_that_the_processor_lacks_is_refused():
     x, w = torch.ones(1, 2, 1, 1, 1), torch.ones(1, 1)
     with pytest.raises(RuntimeError, match=f"has no AVX-512; its best level is {LEVELS[BEST]}"):
         native.product(x, native.pack(w, w), torch.ones(1, 4), native.Window(), level=len(LEVELS) - 1)
+
+
+AT_THE_EDGE = """
+import ctypes, mmap, sys
+import torch
+from creinn import native
+
+level, at_end = int(sys.argv[1]), sys.argv[2] == "end"
+page, libc = mmap.PAGESIZE, ctypes.CDLL(None, use_errno=True)
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+memory = mmap.mmap(-1, 4 * page)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+for closed in (start, start + 3 * page):
+    assert libc.mprotect(closed, page, 0) == 0
+for stride in (1, 2):
+    shape, window = (1, 2, 3, 9, 9), native.Window((3, 3), (stride, stride), (1, 1))
+    count = torch.Size(shape).numel()
+    offset = 3 * page - 4 * count if at_end else page
+    x = torch.frombuffer(memory, dtype=torch.float32, count=count, offset=offset).view(shape)
+    x.copy_(torch.rand(shape).sort(1).values)
+    weight = torch.randn(4, 3, 3, 3)
+    given = native.pack(weight - 0.1, weight + 0.1), torch.ones(4, 4), window
+    found, expected = (native.product(of, *given, level=level) for of in (x, x.clone()))
+    torch.testing.assert_close(found, expected)
+print("nothing else was read")
+"""
+
+
+@every_level
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
+@pytest.mark.parametrize("edge", ["start", "end"])
+def test_nothing_is_read_outside_of_the_inputs(level, edge):
+    run = [sys.executable, "-c", AT_THE_EDGE, str(level), edge]
+    found = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert found.stdout == "nothing else was read\n", found.stderr

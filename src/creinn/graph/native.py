@@ -115,7 +115,7 @@ class NativeFull(FoldedFull):
     def _fits(self, x: Interval) -> bool:
         if self.pairs is None or x.is_point or not x.nonnegative or x.ndim != self._ndim:
             return False
-        return x._any.numel() > 0 and _is_ours(x._any) and _is_ours(self.pairs)
+        return x._any.numel() > 0 and _is_ours(x._any) and _is_ours(self.norm)
 
     def _can_be_added(self, residual: Any, x: Interval) -> bool:
         if not isinstance(residual, Interval) or residual.is_point or not _is_ours(residual._any):
@@ -173,7 +173,7 @@ class NativeFull(FoldedFull):
         """From the packed weights, laid out as the input is."""
         assert self.pairs is not None
         layer: Any = copy.deepcopy(self._origin[0])
-        lower, upper = native.unpack(self.pairs, layer.weight.shape, self.groups)
+        lower, upper = (t.to(self.norm) for t in native.unpack(self.pairs, layer.weight.shape, self.groups))
         layer.weight, layer.weight_radius = (torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2))
         layer.bias, layer.bias_radius, norm = None, None, self.norm.T
         maps = None if self.outward else (2 * norm[::2], norm[1::2])

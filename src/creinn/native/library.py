@@ -15,7 +15,7 @@ _SIZES = (
     *("kernel_y", "kernel_x", "stride_y", "stride_x", "padding_y", "padding_x", "dilation_y", "dilation_x"),
     *("step", "magnitude", "relu", "outward"),
 )
-_ADDRESSES = ("inputs", "weights", "norm", "residual", "results")
+_ADDRESSES = ("inputs", "norm", "residual", "weights", "results")
 _ADVICE = "Install creinn again where a C++ compiler (g++) is; pip's --verbose shows what it says."
 NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
 LEVELS = ("portable", "AVX2", "AVX-512")

@@ -14,14 +14,14 @@ import time
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from creinn.native.library import LEVELS, LIBRARY, Layer, reason
 
 Pair = tuple[int, int]
 
-_STEP = 48  # inputs that are multiplied at once, about: in both bounds of a tile they fill most of the first cache
+_STEP = 32  # most inputs that are multiplied at once: their signs fill a word, and their tile fits the first cache
 
 
 @dataclass(frozen=True)
@@ -49,40 +49,48 @@ class Window:
 
 def pack(
     lower: Float[Tensor, "outputs inputs *kernel"], upper: Float[Tensor, "outputs inputs *kernel"], groups: int = 1
-) -> Float[Tensor, " pairs"]:
-    """Both bounds of weights, in the order in which they are read; as many numbers as the two have."""
+) -> Int[Tensor, " words"]:
+    """Both bounds of weights, in the order in which they are read.
+
+    Inputs are taken in steps. For each step and output there is a word of signs, two for each input, whether the lower
+    and the upper bound meet the input's upper one; then, input by input, both bounds.
+    """
     taps_first = torch.stack((lower, upper), -1).movedim(1, -2)
     rows = taps_first.reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
-    return torch.cat([torch.cat([step[group].reshape(-1) for step in steps]) for group in range(groups)]).contiguous()
+    steps = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
+    return torch.cat([step[group].flatten() for group in range(groups) for step in steps])
 
 
-def unpack(packed: Float[Tensor, " pairs"], shape: torch.Size, groups: int = 1) -> tuple[Tensor, Tensor]:
+def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "groups outputs 1"]:
+    meet_upper = torch.signbit(step) ^ torch.tensor([False, True], device=step.device)
+    return (meet_upper.flatten(2).long() << torch.arange(2 * step.shape[2], device=step.device)).sum(2, keepdim=True)
+
+
+def unpack(packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1) -> tuple[Tensor, Tensor]:
     """What was packed: lower and upper bounds of this shape.
 
     Example:
         >>> lower = torch.tensor([[1.0, 2.0]])
-        >>> pack(lower, lower + 1)
-        tensor([1., 2., 2., 3.])
         >>> unpack(pack(lower, lower + 1), lower.shape)
         (tensor([[1., 2.]]), tensor([[2., 3.]]))
     """
     outputs, depth = shape[0] // groups, shape[1:].numel()
-    sizes = [2 * outputs * len(step) for step in torch.arange(depth).split(_step(depth))]
-    rows = [
-        torch.cat([step.view(outputs, -1, 2) for step in group.split(sizes)], 1) for group in packed.view(groups, -1)
-    ]
-    lower, upper = torch.cat(rows).view(shape[0], *shape[2:], shape[1], 2).movedim(-2, 1).unbind(-1)
+    sizes = [outputs * (1 + len(step)) for step in torch.arange(depth).split(_step(depth))]
+    parts = [group.split(sizes) for group in packed.view(groups, -1)]
+    rows = [torch.cat([step.view(outputs, -1)[:, 1:] for step in steps], 1) for steps in parts]
+    pairs = torch.cat(rows).view(torch.float32)
+    lower, upper = pairs.view(shape[0], *shape[2:], shape[1], 2).movedim(-2, 1).unbind(-1)
     return lower, upper
 
 
 def _step(depth: int) -> int:
-    return -(-depth // max(1, round(depth / _STEP)))
+    return -(-depth // -(-depth // _STEP))
 
 
 def product(
     bounds: Float[Tensor, "images 2 channels height width"],
-    weights: Float[Tensor, " pairs"],
+    weights: Int[Tensor, " words"],
     norm: Float[Tensor, "outputs 4"],
     window: Window,
     residual: Float[Tensor, "images 2 outputs rows columns"] | None = None,
@@ -124,7 +132,7 @@ def product(
     height, width = image
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
     results = bounds.new_empty(images, 2, outputs, *size)
-    tensors = [tensor if tensor is None else tensor.contiguous() for tensor in (bounds, weights, norm, residual)]
+    tensors = [tensor if tensor is None else tensor.contiguous() for tensor in (bounds, norm, residual, weights)]
     layer = Layer(
         *(images, channels // groups, height, width, outputs // groups, groups, *size),
         *(*window.kernel, *window.stride, *window.padding, *window.dilation),

@@ -12,38 +12,39 @@
 #endif
 
 static constexpr long AHEAD = 8;      // channels whose place in memory is fetched before its time
-static constexpr long OUTPUTS = 256;  // about the most outputs of one task: their sums stay in the second cache
+static constexpr long OUTPUTS = 512;  // about the most outputs of one task: their sums stay in the second cache
+
+// A loop that is unrolled: what it counts stays in registers.
+#define EACH(i, count) _Pragma("GCC unroll 32") for (int i = 0; i < count; i++)
 
 struct Layer {
     long images, channels, height, width, outputs, groups, out_height, out_width;  // channels, outputs: of a group
     long kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
     long step, magnitude, relu, outward;  // step: inputs that are multiplied at once
-    const float *inputs, *weights, *norm, *residual;  // norm: for each output four numbers, see `put`
+    const float *inputs, *norm, *residual;  // norm: for each output four numbers, see `put`
+    const long long* weights;  // for each step and output a word of signs, then for each input both bounds
     float* results;
 };
 
-struct Run { long to, count, from; };  // pixels that follow one another in a row of the image, or zeros (from < 0)
+struct Run { long to, count, from; };  // pixels that follow one another in a row of the image
 
-// Where a tap of the kernel meets the image: the pixels from `first` to `first + used`, and zeros up to `pixels`.
-static int find_runs(const Layer& l, long tap, long first, long used, long pixels, Run* runs) {
+// Where a tap of the kernel meets the image, for the pixels from `first` to `first + used`; what is not found is padding.
+static int find_runs(const Layer& l, long tap, long first, long used, Run* runs) {
     const long image = 2 * l.groups * l.channels * l.height * l.width;
-    int found = 0;
-    const auto add = [&](long to, long count, long from) { if (count > 0) runs[found++] = {to, count, from}; };
-    for (long done = 0, count; done < used; done += count) {
-        const long row = (first + done) / l.out_width, x = (first + done) % l.out_width;
-        count = l.out_width - x < used - done ? l.out_width - x : used - done;
-        const long y = row % l.out_height * l.stride_y - l.padding_y + tap / l.kernel_x * l.dilation_y;
-        const long left = x * l.stride_x - l.padding_x + tap % l.kernel_x * l.dilation_x;
-        long begin = left < 0 ? (-left + l.stride_x - 1) / l.stride_x : 0;
-        long end = left < l.width ? (l.width - left + l.stride_x - 1) / l.stride_x : 0;
-        end = end < count ? end : count;
-        if (y < 0 || y >= l.height || begin >= end) begin = end = count;
-        add(done, begin, -1);
-        add(done + begin, end - begin, row / l.out_height * image + y * l.width + left + begin * l.stride_x);
-        add(done + end, count - end, -1);
+    const long down = tap / l.kernel_x * l.dilation_y - l.padding_y, right = tap % l.kernel_x * l.dilation_x - l.padding_x;
+    const auto columns = [&](long pixels) { return pixels > 0 ? (pixels + l.stride_x - 1) / l.stride_x : 0; };
+    const long from = columns(-right), until = columns(l.width - right);  // columns whose input is in the image
+    long row = first / l.out_width, x = first % l.out_width, number = row / l.out_height, found = 0;
+    row %= l.out_height;
+    for (long done = 0; done < used; done += l.out_width - x, x = 0) {
+        const long stop = x + used - done < l.out_width ? x + used - done : l.out_width;
+        const long begin = x > from ? x : from, end = stop < until ? stop : until;
+        const long y = row * l.stride_y + down;
+        if (y >= 0 && y < l.height && begin < end)
+            runs[found++] = {done + begin - x, end - begin, number * image + y * l.width + right + begin * l.stride_x};
+        if (++row == l.out_height) row = 0, number++;
     }
-    add(used, pixels - used, -1);
-    return found;
+    return (int)found;
 }
 
 // What a kind of processor does with `used` pixels in so many vectors, and the width and the number of these.
@@ -74,8 +75,8 @@ namespace avx2 {
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
 namespace avx512 {
 #define WIDTH 16
-#define MOST 4
-#define ROWS 3
+#define MOST 6
+#define ROWS 2
 #include "tile.inc"
 }
 #pragma GCC pop_options
@@ -132,7 +133,7 @@ int creinn_product(const Layer* given, int threads, int number) {
     const long tiles = (vectors + level.most - 1) / level.most;
     long parts = (l.outputs + OUTPUTS - 1) / OUTPUTS;  // of the outputs of a group
     while (tiles * l.groups * parts < 4 * threads && tiles * l.groups * parts % threads && parts < l.outputs) parts++;
-    const long numbers = 2 * level.most * level.width * (l.step + 1 + (l.outputs + parts - 1) / parts);
+    const long numbers = 2 * level.most * level.width * (l.step + (l.outputs + parts - 1) / parts);
     bool failed = false;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (long task = 0; task < tiles * l.groups * parts; task++) {
