@@ -55,8 +55,7 @@ def pack(
     Inputs are taken in steps. For each step and output there is a word of signs, two for each input, whether the lower
     and the upper bound meet the input's upper one; then, input by input, both bounds.
     """
-    taps_first = torch.stack((lower, upper), -1).movedim(1, -2)
-    rows = taps_first.reshape(groups, len(lower) // groups, -1, 2)
+    rows = torch.stack((lower, upper), -1).reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
     steps = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
     return torch.cat([step[group].flatten() for group in range(groups) for step in steps])
@@ -80,7 +79,7 @@ def unpack(packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1) ->
     parts = [group.split(sizes) for group in packed.view(groups, -1)]
     rows = [torch.cat([step.view(outputs, -1)[:, 1:] for step in steps], 1) for steps in parts]
     pairs = torch.cat(rows).view(torch.float32)
-    lower, upper = pairs.view(shape[0], *shape[2:], shape[1], 2).movedim(-2, 1).unbind(-1)
+    lower, upper = pairs.view(*shape, 2).unbind(-1)
     return lower, upper
 
 

@@ -50,7 +50,7 @@ static int find_runs(const Layer& l, long tap, long first, long used, Run* runs)
 // What a kind of processor does with `used` pixels in so many vectors, and the width and the number of these.
 struct Level {
     void (*tile)(int vectors, const Layer&, long group, long output, long outputs, long first, long used, float* work);
-    long width, most;
+    long width, most, map;  // map: bytes that say where the inputs of a tap are
 };
 
 namespace portable {
@@ -133,7 +133,8 @@ int creinn_product(const Layer* given, int threads, int number) {
     const long tiles = (vectors + level.most - 1) / level.most;
     long parts = (l.outputs + OUTPUTS - 1) / OUTPUTS;  // of the outputs of a group
     while (tiles * l.groups * parts < 4 * threads && tiles * l.groups * parts % threads && parts < l.outputs) parts++;
-    const long numbers = 2 * level.most * level.width * (l.step + (l.outputs + parts - 1) / parts);
+    const long numbers = 2 * level.most * level.width * (l.step + (l.outputs + parts - 1) / parts) +
+                         l.kernel_y * l.kernel_x * level.map / (long)sizeof(float);
     bool failed = false;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (long task = 0; task < tiles * l.groups * parts; task++) {
