@@ -4,7 +4,8 @@ Members, at corners of the weight intervals and inside, are evaluated in ball ar
 probability or logit counts as missed if it is not proved to lie within the bounds. The networks have linear layers,
 convolutions with stride, groups and padding, batch norm, residual sums, pooling and every activation; their weights and
 inputs are usual, without radii, cancelling, tiny, subnormal, huge or mixed. Sound mode is counted on the same members.
-Prints both and the times of the compiled forms, as ratios within one run; writes them as JSON.
+Then once more for models with a distance, where a member's logits also move by up to its real radius. Prints this, and
+the times of the compiled forms as ratios within one run; writes all as JSON.
 
     python -m benchmarks.rigorous [--outputs 1000000] [--rows 40] [--seconds 20] [--threads 1]
                                   [--out results/benchmarks/rigorous.json]
@@ -35,6 +36,8 @@ from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
 from rigorous_cases import KINDS, NETWORKS, count_misses, forms_of, inputs_of, model_of
+from rigorous_distance import PLACES, with_distance
+from rigorous_distance import count_misses as count_misses_with_distance
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 WIDTHS = (0.0, 1e-6, 1e-2)  # of inputs, relative
@@ -57,16 +60,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     widths = [width_of(name, options.rows) for name in WIDE]
     print(text_table(widths), flush=True)
     counts = list(counted(options.outputs, options.rows))
-    totals = {name: sum(row[name] for row in counts) for name in counts[0] if isinstance(counts[0][name], int)}
-    by_kind = [_total(counts, "kind", kind) for kind in KINDS]
-    print(text_table(by_kind), totals, sep="\n\n")
+    far = list(counted_with_distance(options.outputs, options.rows))
+    totals, far_totals = ({name: sum(row[name] for row in of) for name in _numbers(of[0])} for of in (counts, far))
+    by_kind, far_by_kind = ([_total(of, "kind", kind) for kind in KINDS] for of in (counts, far))
+    print(text_table(by_kind), totals, text_table(far_by_kind), far_totals, sep="\n\n")
     command = "python -m benchmarks.rigorous " + shlex.join(sys.argv[1:] if arguments is None else arguments)
     configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
     result = {**provenance(command.strip()), "configuration": configuration, "load_average": os.getloadavg()}
     by_network = [_total(counts, "network", name) for name in NETWORKS]
     found = {"totals": totals, "by_kind": by_kind, "by_network": by_network, "times": times, "widths": widths}
+    found["with a distance"] = {"totals": far_totals, "by_kind": far_by_kind}
     write_bytes(options.out, (json.dumps({**result, **found}, indent=2) + "\n").encode())
-    return int(sum(totals[name] for name in ("missed", "missed, compiled", "missed, native", "logits missed")) > 0)
+    missed = [of[name] for of in (totals, far_totals) for name in of if "missed" in name and "sound" not in name]
+    return int(sum(missed) > 0)
 
 
 def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
@@ -94,9 +100,31 @@ def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
         print(f"{done} probabilities", flush=True)
 
 
+def counted_with_distance(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
+    """The same of models with a distance; a member is a network, an input and an error up to its real radius."""
+    done, seed = 0, 0
+    while done < outputs:
+        for name in PLACES:
+            for kind in KINDS:
+                dtype, width = "float64" if seed % 2 else "float32", WIDTHS[seed % 3]
+                model = with_distance(name, kind, seed, DTYPES[dtype])
+                x = inputs_of(name, kind, rows, seed, DTYPES[dtype], width)
+                sound = copy.deepcopy(model)
+                sound.mode = "sound"
+                count, missed, _ = count_misses_with_distance(model, x, (*forms_of(model), sound), seed)
+                done, seed = done + count, seed + 1
+                names = "missed", "missed, compiled", "missed, native", "sound missed"
+                yield {"network": name, "kind": kind, "probabilities": count, **dict(zip(names, missed, strict=True))}
+        print(f"{done} probabilities with a distance", flush=True)
+
+
+def _numbers(row: dict[str, Any]) -> list[str]:
+    return [name for name in row if isinstance(row[name], int)]
+
+
 def _total(counts: Sequence[dict[str, Any]], by: str, value: str) -> dict[str, Any]:
     rows = [row for row in counts if row[by] == value]
-    return {by: value} | {name: sum(row[name] for row in rows) for name in rows[0] if isinstance(rows[0][name], int)}
+    return {by: value} | {name: sum(row[name] for row in rows) for name in _numbers(rows[0])}
 
 
 def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 import copy
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
 
 import flint
 import numpy as np
@@ -21,23 +19,13 @@ from creinn.classifier.outward_distance import pooled_box, radius_bound
 from creinn.classifier.radius import DistanceRadius
 from creinn.rounding import outwards
 from distance_cases import blobs, ordinary
-from reference_distance import perturbed, radius_of, run_at
 from reference_distance import pooled as exact_pooled
-from reference_exact import BITS, MEMBERS, Balls, draw_inputs, draw_member, exact, misses, run
-from rigorous_cases import every_kind, forms_of, inputs_of, model_of
+from reference_distance import radius_of
+from reference_exact import BITS, Balls, draw_inputs, exact, misses
+from rigorous_cases import every_kind, forms_of, inputs_of
+from rigorous_distance import PLACES, count_misses, with_distance
 
 FEATURES = ("usual", "cancelling", "huge", "tiny", "denormal", "constant", "mixed", "zero")
-
-
-PLACES = {
-    "perceptron": ("2", "<head>"),
-    "one logit": ("2", "4", "<head>"),
-    "two classes": ("0", "2", "4", "<head>"),
-    "convolutions": ("2", "5", "<head>"),
-    "residual": ("3", "<head>"),
-    "averages": ("1", "<head>"),
-    "relative perceptron": ("<head>",),
-}
 
 
 def outputs_of(kind: str, shapes: Sequence[tuple[int, ...]], seed: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -174,36 +162,6 @@ def test_tokens_are_positions():
 
 
 # Whole models.
-
-
-def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.float32) -> CreINN:
-    """A rigorous model with a distance: of its own data, or of usual ones where these are too large to be squared."""
-    model, usual = model_of(name, kind, seed, dtype), model_of(name, "usual", seed, dtype)
-    for one, its_kind in ((model, kind), (usual, "usual")):
-        one.distance_at = PLACES[name]
-        with suppress(ValueError):  # that squares overflow
-            one.fit_distance(inputs_of(name, its_kind, 60, 99, dtype), torch.arange(60) % one.num_classes)
-    if not model.distance_radius.fitted:
-        model.distance_radius = usual.distance_radius
-    model.distance_radius.scale.fill_(0.01)
-    return model
-
-
-def count_misses(model: CreINN, x: Any, forms: Sequence[Any], seed: int) -> tuple[int, list[int], list[torch.Tensor]]:
-    """How many probabilities of members there are, how many lie outside of the sets that forms give, and widths."""
-    rng = np.random.default_rng(seed)
-    with torch.no_grad():
-        sets = [form(x) for form in forms]
-    count, missed = 0, [0] * len(forms)
-    for kind in MEMBERS:
-        with flint.ctx.workprec(BITS):
-            member = draw_member(model.network, kind, rng)
-            outputs, logits = run_at(model.network, draw_inputs(x, kind, rng), member, model.distance_at)
-            logits = run(model.norm, logits, member)
-            for shares in perturbed(logits, radius_of(model.distance_radius, outputs)):
-                count += shares.size
-                missed = [old + misses(shares, s.lower, s.upper, 0.0, 1.0) for old, s in zip(missed, sets, strict=True)]
-    return count, missed, [s.width.amax(1) for s in sets]
 
 
 @pytest.mark.parametrize("name", PLACES)
