@@ -4,7 +4,11 @@ Prints milliseconds per call and their ratios to the folded ordinary network, by
 the share of each kind of layer; writes them with the configuration as JSON, after every cell.
 
     python -m benchmarks.native [--cells resnet50-imagenet:224:1 resnet18-cifar:32:32 ...] [--rounds 15] [--seconds 10]
-                                [--threads 2] [--small] [--out results/benchmarks/native.json]
+                                [--threads 2] [--level AVX2] [--small] [--out results/benchmarks/native.json]
+
+With `--level AVX2` all of torch must be kept from wider vectors too, or the ratios say nothing:
+
+    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 python -m benchmarks.native ...
 """
 
 import argparse
@@ -29,8 +33,8 @@ from creinn import compile, native
 from creinn.evaluation.timing import interleaved, ratios
 from creinn.files import write_bytes
 from creinn.graph.native import NativeFull
+from creinn.native import nonnegative
 from creinn.native.library import LEVELS
-from creinn.native.nonnegative import fastest_level
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
 from creinn.training.allocation import keep_freed_memory
@@ -50,14 +54,18 @@ _FEW = 8
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
     parser = cell_parser(__doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json"))
+    parser.add_argument("--level", choices=LEVELS, help="instructions of the library; by default the fastest")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    level = LEVELS[fastest_level()] if native.available else native.reason
+    if options.level:
+        nonnegative.fastest_level = lambda: LEVELS.index(options.level)
+    level = LEVELS[nonnegative.fastest_level()] if native.available else native.reason
     origin = {
         **provenance(command_line("benchmarks.native", arguments)),
         "configuration": plain(options),
         "level": level,
+        "limits": {name: value for name, value in os.environ.items() if name.startswith(("ONEDNN_", "ATEN_", "MKL_"))},
         "bar": BAR,
     }
     cells: list[dict[str, Any]] = []
