@@ -71,8 +71,8 @@ def measured(x: Sets, y: Sets, work: Path, decay: float | None) -> dict[str, Any
     }
 
 
-def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[str, Any]:
-    """CIFAR-10 without some classes, which are the near ones."""
+def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tuple[Sets, Sets]:
+    """Rows and classes of CIFAR-10 without some classes, which are the near ones; and rows of far sets."""
     (train, labels), (test, truth) = (features.read_features(work, name) for name in ("train", "test"))
     keep = [k for k in range(10) if k not in left_out]
     place = np.full(10, -1)
@@ -81,11 +81,15 @@ def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[
     apart[features.shuffled(len(apart))[:HELD_OUT]] = True
     known, known_test = np.isin(labels, keep), np.isin(truth, keep)
     x = {"train": train[known & ~apart], "held-out": train[known & apart], "test": test[known_test]}
-    x |= {name: features.read_features(work, name)[0] for name in FAR}
+    x |= {name: features.read_features(work, name)[0] for name in far}
     x |= {"near": test[~known_test]} if left_out else {}
     y = {"train": labels[known & ~apart], "held-out": labels[known & apart], "test": truth[known_test]}
-    of_kept = {name: torch.from_numpy(place[of]) for name, of in y.items()}
-    return {"left_out": list(left_out), **measured(x, of_kept, work, decay)}
+    return x, {name: torch.from_numpy(place[of]) for name, of in y.items()}
+
+
+def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[str, Any]:
+    """CIFAR-10 without some classes."""
+    return {"left_out": list(left_out), **measured(*divided(left_out, work), work, decay)}
 
 
 def lungs(number: int, work: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from study_second import (
     quality,
     scratch,
     scratch_statistics,
+    terms,
 )
 
 from creinn.classifier.methods import METHODS, TIMES, base_method, find_method, is_ensemble
@@ -126,7 +127,7 @@ def report_blocks(studies: Studies, files: Files) -> Blocks:
     blocks: Blocks = {data: qualities(studies, data) for data in DATA}
     blocks |= {"statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
     blocks |= {"members": by_members(files), "decisions": decisions(files), "intervals": intervals(studies)}
-    blocks |= {"lungs": lungs(files), "quality": quality(files), "near": near(studies)}
+    blocks |= {"lungs": lungs(files), "quality": quality(files), "terms": terms(files), "near": near(studies)}
     blocks |= {"scratch-statistics": scratch_statistics(studies)}
     return blocks | {f"{data}-cost": [cost(studies, data)] for data in DATA}
 

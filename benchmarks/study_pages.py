@@ -42,6 +42,12 @@ SECTIONS = {
         "Probabilities on a pretrained network",
         "Of credal sets, those of the intersection probability.",
     ),
+    "terms": (
+        "What the distance could be",
+        "Other ways to join its terms, by the AUROC of the joined number; other scales, by the AUROC of total "
+        "uncertainty (TU) and what they cost on test images. Near are two classes that were left out. Nothing else is "
+        "looked at (`python -m benchmarks.terms`).",
+    ),
     "near": (
         "Small networks and classes that they have not learnt",
         "Two classes are left out of training, and are the foreign images.",

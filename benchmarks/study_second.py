@@ -1,7 +1,7 @@
 """Tables of the study's second part: a pretrained network, frozen, fine-tuned and converted, and data that are near.
 
-In: pretrained.json, finetuned.json and converted.json of the benchmarks of these names, each only if it is there, and
-recorded experiments. Out: tables; none for a file that is not there.
+In: pretrained.json, finetuned.json, converted.json and terms.json of the benchmarks of these names, each only if it is
+there, and recorded experiments. Out: tables; none for a file that is not there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,6 +104,17 @@ def converted(files: Files) -> list[Table]:
     return [Table(rows, places=3)] if rows else []
 
 
+def terms(files: Files) -> list[Table]:
+    """Other ways to join the terms of the distance, and other scales; a row each, a table per kind of network."""
+    tables = []
+    for kind, network in (("frozen", "Frozen network, five splits"), ("small", "Small networks, three")):
+        found = files.get("terms", {}).get(kind, {})
+        ways: Rows = [{"way": way, **means(columns)} for way, columns in found.get("ways", {}).items()]
+        scales: Rows = [{"scale": scale, **means(columns)} for scale, columns in found.get("scales", {}).items()]
+        tables += [Table(ways, f"{network}: ways.", places=3), Table(scales, f"{network}: scales.", places=3)]
+    return [table for table in tables if table.rows]
+
+
 def near(studies: Mapping[str, Study]) -> list[Table]:
     """Small networks against classes that they have not learnt; a table per data set."""
     tables = []
@@ -122,11 +133,11 @@ def scratch(studies: Mapping[str, Study]) -> list[Table]:
         return []
     rows: Rows = []
     for method in study.methods:
-        for training in study.trainings(method):
-            if curve := training.get("history"):  # a distance is not learnt
-                of = {"model": study.label(method)}
-                rows += [{**of, "validation": name, **by_epoch(curve, key)} for name, key in CURVES]
-    tables = [Table(counted(quality_table(study, ood="svhn"))), Table(rows, "Learning curves.", places=3)]
+        curves = [training["history"] for training in study.trainings(method) if training.get("history")]
+        of = {"model": study.label(method)}
+        rows += [{**of, "validation": name, **by_epoch(curves, key)} for name, key in CURVES if curves]
+    learnt = Table(rows, "Learning curves, means over the runs; a distance is not learnt.", places=3)
+    tables = [Table(counted(quality_table(study, ood="svhn"))), learnt]
     return [table for table in tables if table.rows]
 
 
@@ -136,9 +147,10 @@ def scratch_statistics(studies: Mapping[str, Study]) -> list[Table]:
     return [Table(rows)] if rows else []
 
 
-def by_epoch(curve: Sequence[Mapping[str, Any]], key: str) -> dict[str, Entry]:
-    """A column per epoch."""
-    return {f"epoch {line['epoch']:.0f}": line[key] for line in curve}
+def by_epoch(curves: Sequence[Sequence[Mapping[str, Any]]], key: str) -> dict[str, Entry]:
+    """A column per epoch, the mean over runs."""
+    lines = zip(*curves, strict=True)
+    return {f"epoch {of[0]['epoch']:.0f}": mean(line[key] for line in of) for of in lines}
 
 
 def scores(found: Mapping[str, Any], key: str, runs: str, caption: str = "") -> list[Table]:
@@ -146,6 +158,11 @@ def scores(found: Mapping[str, Any], key: str, runs: str, caption: str = "") -> 
     count = len(found.get(runs, []))
     rows: Rows = [{"score": score, **numbers(columns, count)} for score, columns in found.get(key, {}).items()]
     return [Table(rows, caption)] if rows else []
+
+
+def means(columns: Mapping[str, Any]) -> dict[str, Entry]:
+    """Of each column; what a model chose by itself is no column of its own."""
+    return {name: of["mean"] for name, of in columns.items() if name != "chosen"}
 
 
 def numbers(columns: Mapping[str, Any], runs: int, names: Mapping[str, str] | None = None) -> dict[str, Entry]:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "study.py"
 OOD = {"study-fashion-mnist": ["mnist", "cifar10"], "study-cifar10-svhn": ["svhn"], "study-chest-xray": ["cifar10"]}
 OOD["cifar10-svhn-resnet20"] = ["svhn"]
-FILES = ("pretrained", "finetuned", "converted", "decisions", "members", "speed")
+FILES = ("pretrained", "finetuned", "converted", "terms", "decisions", "members", "speed")
 METHODS = ("snn-norm", "creinn-d", "deep-ensemble-norm", "creinn-d-ensemble")
 
 
@@ -293,12 +293,14 @@ def test_conformal_sets_by_a_score_that_is_no_more_are_left_out(study, results):
 
 def test_networks_from_scratch_have_both_statistics_and_learning_curves(study, results):
     name = "cifar10-svhn-resnet20"
-    curve = [{"epoch": float(epoch), "val_loss": 2.5 / epoch, "val_accuracy": 0.25 * epoch} for epoch in (1, 2)]
-    pieces = [record(results, name, method, 0, batch=0.85) for method in ("snn-norm", "creinn-d")]
-    change(results, name, {f"train-{name}-snn-norm-0": {"commit": "def", "history": curve}})
+    runs = [("snn-norm", 0), ("snn-norm", 1), ("creinn-d", 0)]
+    pieces = [record(results, name, method, number, batch=0.85) for method, number in runs]
+    for number, first in enumerate((2.0, 3.0)):  # means 2.5 and 1.25
+        curve = [{"epoch": float(epoch), "val_loss": first / epoch, "val_accuracy": 0.25 * epoch} for epoch in (1, 2)]
+        change(results, name, {f"train-{name}-snn-norm-{number}": {"commit": "def", "history": curve}})
     manifest(results, name, pieces)
     page, _, _ = run(study, results, ("scratch",))
-    assert "| SNN, logit norm | 1 | 80.00 | 0.900 |" in page
+    assert "| SNN, logit norm | 2 | 80.00 ± 0.00 | 0.900 ± 0.000 |" in page
     assert "| 0.800 | 0.850 |" in section(results, "Batch statistics on a larger network")
     assert "| SNN, logit norm | loss | 2.500 | 1.250 |" in page
     assert "| SNN, logit norm | accuracy | 0.250 | 0.500 |" in page
@@ -313,6 +315,19 @@ def test_a_converted_network_has_a_row_per_form_and_statistics(study, results):
     page, _, _ = run(study, results, ("converted",))
     assert "| relative | radii | running | 0.800 | 0.900 | 0.050 | 0.600 | 0.700 |" in page
     assert "| relative | radii | batch | 0.750 |" in page
+
+
+def test_what_else_the_distance_could_be(study, results):
+    columns = {"near": {"mean": 0.75, "std": 0.1}, "chosen": {"mean": 0.03, "std": 0.0}}
+    found = {"ways": {"as it is": columns}, "scales": {"0.01": columns}}
+    write_json(results.parent / "terms.json", {"frozen": found, "small": {"ways": {"norm 2": columns}}})
+    run(study, results)
+    page = section(results, "What the distance could be")
+    assert [line for line in page.splitlines() if line.startswith("| ") and "near" not in line] == [
+        "| as it is | 0.750 |",
+        "| 0.01 | 0.750 |",
+        "| norm 2 | 0.750 |",
+    ]
 
 
 def test_a_file_of_another_kind_is_refused(study, results, capsys):
