@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy.optimize import linprog
 
-flint.ctx.prec = 200
+BITS = 200  # of ball arithmetic
 
 
 def vertices(lower: np.ndarray, upper: np.ndarray, slack: float = 1e-13) -> np.ndarray:
@@ -123,6 +123,7 @@ def members(lower: torch.Tensor, upper: torch.Tensor, count: int, seed: int) -> 
     return torch.cat([corners, share * corners + (1 - share) * corners.flip(0)])
 
 
+@flint.ctx.workprec(BITS)
 def exact_softmax_intervals(lower: list[float], upper: list[float], mode: str) -> tuple[list[float], list[float]]:
     """(IntSoftMax), or the range of softmax over the box, in 200-bit ball arithmetic from the same floats."""
 
@@ -141,6 +142,7 @@ def exact_softmax_intervals(lower: list[float], upper: list[float], mode: str) -
     return [bound(low, of_low, k) for k in classes], [bound(high, of_high, k) for k in classes]
 
 
+@flint.ctx.workprec(BITS)
 def exact_xlogx(x: float) -> float:
     """``x ln x`` in ball arithmetic."""
     return float((flint.arb(x) * flint.arb(x).log()).mid()) if x > 0 else 0.0
