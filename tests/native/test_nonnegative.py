@@ -172,6 +172,11 @@ def test_weights_are_unpacked_as_they_were(shape, groups):
     torch.testing.assert_close(found, (lower, upper), rtol=0, atol=0)
 
 
+def test_weights_of_another_dtype_are_refused():
+    with pytest.raises(ValueError, match=r"takes weights in float32, got torch.float64 and torch.float32"):
+        native.pack(torch.ones(2, 3).double(), torch.ones(2, 3))
+
+
 def test_the_level_is_that_of_the_least_time_measured_once(monkeypatch):
     assert nonnegative.fastest_level() in {BEST, max(BEST - 1, 0)}
     seconds, asked = {BEST: 2.0, BEST - 1: 1.0}, []

@@ -54,7 +54,17 @@ def pack(
 
     Inputs are taken in steps. For each step and output there is a word of signs, two for each input, whether the lower
     and the upper bound meet the input's upper one; then, input by input, both bounds.
+
+    Raises:
+        ValueError: If bounds are not float32.
+
+    Example:
+        >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
+        >>> bin(packed[0]), packed[1:].view(torch.float32)  # from the right: 1 meets lower, 2 upper, -2 upper, -1 lower
+        ('0b110', tensor([ 1.,  2., -2., -1.]))
     """
+    if (lower.dtype, upper.dtype) != (torch.float32, torch.float32):
+        raise ValueError(f"The native product takes weights in float32, got {lower.dtype} and {upper.dtype}.")
     rows = torch.stack((lower, upper), -1).reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
     steps = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
@@ -84,7 +94,7 @@ def unpack(packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1) ->
 
 
 def _step(depth: int) -> int:
-    return -(-depth // -(-depth // _STEP))
+    return -(-depth // max(1, -(-depth // _STEP)))
 
 
 def product(
