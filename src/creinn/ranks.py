@@ -4,6 +4,7 @@ Each is a *rank* of torch's process group. Without a group there is one, and not
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,9 @@ from torch import Tensor
 
 T = TypeVar("T")
 _ALONE = ContextVar("alone", default=False)
+_PARTING = 0.2
+"""Seconds before Python may end. Threads of gloo outlive their group, as DistributedDataParallel holds it, and one that
+gives back its last tensor while Python ends aborts the process."""
 
 
 def world() -> int:
@@ -111,3 +115,4 @@ def joined(device: str = "cpu") -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+        time.sleep(_PARTING)
