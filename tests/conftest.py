@@ -45,6 +45,11 @@ def unchecked_shapes() -> Iterator[None]:
     config.update("jaxtyping_disable", False)
 
 
+def pytest_runtest_setup() -> None:
+    """Let numbers that a test draws without a seed of its own be the same in every run."""
+    torch.manual_seed(0)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all others as numeric; ``make portability`` runs these."""
     for item in items:
