@@ -28,10 +28,11 @@ struct Layer {
 
 struct Run { long to, count, from; };  // pixels that follow one another in a row of the image
 
-// Where a tap of the kernel meets the image, for the pixels from `first` to `first + used`; what is not found is padding.
+// Where a tap of the kernel meets the image, for pixels from `first` to `first + used`; what is not found is padding.
 static int find_runs(const Layer& l, long tap, long first, long used, Run* runs) {
     const long image = 2 * l.groups * l.channels * l.height * l.width;
-    const long down = tap / l.kernel_x * l.dilation_y - l.padding_y, right = tap % l.kernel_x * l.dilation_x - l.padding_x;
+    const long down = tap / l.kernel_x * l.dilation_y - l.padding_y;
+    const long right = tap % l.kernel_x * l.dilation_x - l.padding_x;
     const auto columns = [&](long pixels) { return pixels > 0 ? (pixels + l.stride_x - 1) / l.stride_x : 0; };
     const long from = columns(-right), until = columns(l.width - right);  // columns whose input is in the image
     long row = first / l.out_width, x = first % l.out_width, number = row / l.out_height, found = 0;
