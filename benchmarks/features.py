@@ -143,15 +143,20 @@ def linear_head(x: Tensor, y: Tensor, classes: int, decay: float) -> tuple[Tenso
     return weight, bias.detach() - weight @ center
 
 
+def with_distance(kept: Kept, x: Sets, y: Sets) -> CreINN:
+    """The network as a CreINN-D with its defaults, fitted."""
+    at = (*(f"parts.{index}" for index in range(len(kept.parts))), HEAD)
+    model = CreINN(kept, logit_norm=False, distance=True, distance_at=at)
+    return model.fit_distance(x["train"], y["train"], (x["held-out"], y["held-out"]))
+
+
 def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
     """Predictions of each method on all sets but the training rows; and the scale of the distance.
 
     Methods are the ordinary network, CreINN-D with its defaults, last-layer Laplace where there are three classes or
     more, and the credal wrapper of its draws.
     """
-    at = (*(f"parts.{index}" for index in range(len(kept.parts))), HEAD)
-    model = CreINN(kept, logit_norm=False, distance=True, distance_at=at)
-    model.fit_distance(x["train"], y["train"], (x["held-out"], y["held-out"]))
+    model = with_distance(kept, x, y)
     asked = {name: rows for name, rows in x.items() if name != "train"}
     found: dict[str, Sets] = {"CreINN-D": {name: model.predict(rows) for name, rows in asked.items()}}
     with torch.no_grad():

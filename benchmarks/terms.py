@@ -48,11 +48,7 @@ def frozen(work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
     for split in SPLITS:
         x, y = divided(split, work, (FAR,))
         _, weight, bias = best_head(x, y, 10 - len(split), widths[HEAD], DECAY)
-        kept = Kept(widths, weight, bias)
-        at = (*(f"parts.{index}" for index in range(len(kept.parts))), HEAD)
-        model = CreINN(kept, logit_norm=False, distance=True, distance_at=at)
-        model.fit_distance(x["train"], y["train"], (x["held-out"], y["held-out"]))
-        yield model, x, y["test"]
+        yield features.with_distance(Kept(widths, weight, bias), x, y), x, y["test"]
 
 
 def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
