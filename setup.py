@@ -14,7 +14,13 @@ setup(
             "creinn.native._product",
             [f"{FOLDER}/product.cpp"],
             depends=[f"{FOLDER}/tile.inc"],
-            extra_compile_args=["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-strict-aliasing", "-fopenmp"],
+            extra_compile_args=[
+                "-std=c++17",
+                "-O3",
+                "-ffp-contract=fast",
+                "-fno-strict-aliasing",
+                "-fopenmp",
+            ],
             language="c++",
             optional=True,
         )

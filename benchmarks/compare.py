@@ -40,10 +40,15 @@ def cells() -> dict[str, Callable[[], Any]]:
         return lambda: CredalSet(lower, upper).uncertainty("entropy")
 
     images = torch.rand(32, 3, 32, 32)
-    interval, ordinary = models.resnet18(10, layers=inn, width=32), models.resnet18(10, layers=torch.nn, width=32)
+    interval, ordinary = (
+        models.resnet18(10, layers=inn, width=32),
+        models.resnet18(10, layers=torch.nn, width=32),
+    )
     model = CreINN(interval).eval()
     compiled = creinn.compile(model, example=images)
-    with_distance = CreINN(ordinary, distance=1.0).fit_distance(images, torch.arange(32) % 10).eval()
+    with_distance = (
+        CreINN(ordinary, distance=1.0).fit_distance(images, torch.arange(32) % 10).eval()
+    )
     learner = CreINN(models.resnet18(10, layers=inn, width=32)).train()
     optimizer = torch.optim.Adam(learner.parameters(), fused=True)
 
@@ -82,9 +87,15 @@ def work() -> None:
 
 
 def start(source: Path, threads: int) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": str(threads)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source.resolve()),
+        "OMP_NUM_THREADS": str(threads),
+    }
     command = [sys.executable, __file__, "--work"]
-    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
 
 
 def ask(worker: subprocess.Popen[str], cell: str) -> float:
@@ -97,11 +108,15 @@ def ask(worker: subprocess.Popen[str], cell: str) -> float:
 
 def commit(source: Path) -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=source, text=True, capture_output=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=source, text=True, capture_output=True, check=True
+    ).stdout.strip()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--rounds", type=int, default=15)
@@ -118,7 +133,9 @@ def main() -> None:
                 seconds = ask(workers[which], name)
                 if turn >= 0:  # two calls to warm up
                     times[which].append(seconds)
-        before, after = ({"least": min(found), "median": statistics.median(found)} for found in times)
+        before, after = (
+            {"least": min(found), "median": statistics.median(found)} for found in times
+        )
         ratios = {kind: round(after[kind] / before[kind], 3) for kind in before}
         results[name] = {"before": before, "after": after, "ratio": ratios}
         print(
@@ -128,7 +145,11 @@ def main() -> None:
     for worker in workers:
         worker.terminate()
     if arguments.out:
-        about = {"command": " ".join(sys.argv), "rounds": arguments.rounds, "threads": arguments.threads}
+        about = {
+            "command": " ".join(sys.argv),
+            "rounds": arguments.rounds,
+            "threads": arguments.threads,
+        }
         about |= {"before": commit(arguments.before), "after": commit(arguments.after)}
         arguments.out.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
 

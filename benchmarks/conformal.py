@@ -35,13 +35,23 @@ LEVELS = (0.8, 0.9, 0.95, 0.99)
 TRAININGS, SPLITS = 5, 40  # of each
 AT, BY_CLASS_AT = 0.95, 0.9  # coverage at which sizes are compared, and coverage in each class
 ALLOWED_SIZE = 1.03  # of the sets of the better of LAC and APS on the ordinary network
-COMPARED = (("distance", "lower"), ("distance", "dominance"), *(("ordinary", name) for name in ("lac", "aps", "raps")))
+COMPARED = (
+    ("distance", "lower"),
+    ("distance", "dominance"),
+    *(("ordinary", name) for name in ("lac", "aps", "raps")),
+)
 DEVIATIONS = 3.0  # by which a mean over splits may miss what it must be
 
 
 def tables() -> dict[str, tuple[Any, Any]]:
     """Inputs and classes by name."""
-    generated = {"n_samples": 3000, "n_features": 20, "n_informative": 8, "n_classes": 5, "flip_y": 0.05}
+    generated = {
+        "n_samples": 3000,
+        "n_features": 20,
+        "n_informative": 8,
+        "n_classes": 5,
+        "flip_y": 0.05,
+    }
     return {
         "digits": datasets.load_digits(return_X_y=True),
         "breast cancer": datasets.load_breast_cancer(return_X_y=True),
@@ -54,9 +64,13 @@ def tables() -> dict[str, tuple[Any, Any]]:
 
 def predict(x: Any, y: Any, seed: int) -> tuple[dict[str, CredalSet], dict[str, CredalSet], Tensor]:
     """Sets of the rows that were not trained on, and of foreign ones, with the distance and without; and classes."""
-    x_train, x_rest, y_train, y_rest = train_test_split(x, y, train_size=1 / 3, stratify=y, random_state=seed)
+    x_train, x_rest, y_train, y_rest = train_test_split(
+        x, y, train_size=1 / 3, stratify=y, random_state=seed
+    )
     model = CreINNClassifier(random_state=seed).fit(x_train, y_train)
-    foreign = x_rest + 3 * x_train.std(0) * np.random.default_rng(seed).choice([-1, 1], x_rest.shape)
+    foreign = x_rest + 3 * x_train.std(0) * np.random.default_rng(seed).choice(
+        [-1, 1], x_rest.shape
+    )
     found, strange = ({"distance": model.credal_set(rows)} for rows in (x_rest, foreign))
     model.model_.distance_radius.scale.zero_()
     for sets, rows in ((found, x_rest), (strange, foreign)):
@@ -89,8 +103,14 @@ class Split(NamedTuple):
         """Scores of all classes in test rows and in foreign ones, and of the true class in calibration rows."""
         calibration = self.found[kind][self.calibration]
         own, usual = usual_mass(calibration.lower)
-        right = scores_of(calibration, score, own).gather(1, self.labels[self.calibration, None])[:, 0]
-        return scores_of(self.found[kind][self.test], score, usual), scores_of(self.strange[kind], score, usual), right
+        right = scores_of(calibration, score, own).gather(1, self.labels[self.calibration, None])[
+            :, 0
+        ]
+        return (
+            scores_of(self.found[kind][self.test], score, usual),
+            scores_of(self.strange[kind], score, usual),
+            right,
+        )
 
 
 def quantile(scores: Tensor, level: float) -> float:
@@ -101,17 +121,31 @@ def quantile(scores: Tensor, level: float) -> float:
 def coverage_rows(splits: Sequence[Split], score: str) -> list[dict[str, Any]]:
     """A row for each coverage asked for."""
     rows = []
-    of_splits = [(*split.scores("distance", score), split.labels[split.test, None]) for split in splits]
+    of_splits = [
+        (*split.scores("distance", score), split.labels[split.test, None]) for split in splits
+    ]
     n, m = len(splits[0].calibration), len(splits[0].test)
     for level in LEVELS:
-        sets = [(scores <= quantile(right, level), labels) for scores, _, right, labels in of_splits]
+        sets = [
+            (scores <= quantile(right, level), labels) for scores, _, right, labels in of_splits
+        ]
         found = [float(inside.gather(1, labels).double().mean()) for inside, labels in sets]
         sizes = [float(inside.sum(1).double().mean()) for inside, _ in sets]
         k = conformal_rank(n, level)
         count = betabinom(m, k, n + 1 - k)
         low, high = count.ppf(0.025) / m, count.ppf(0.975) / m
-        mean, must, deviation = float(np.mean(found)), k / (n + 1), float(count.std() / m / np.sqrt(len(splits)))
-        row = {"asked": level, "found": mean, "theory": must, "deviation": deviation, "size": float(np.mean(sizes))}
+        mean, must, deviation = (
+            float(np.mean(found)),
+            k / (n + 1),
+            float(count.std() / m / np.sqrt(len(splits))),
+        )
+        row = {
+            "asked": level,
+            "found": mean,
+            "theory": must,
+            "deviation": deviation,
+            "size": float(np.mean(sizes)),
+        }
         row["splits_inside"] = float(np.mean([low <= value <= high for value in found]))
         row = {key: round(value, 5) for key, value in row.items()}
         rows.append({**row, "inside": abs(mean - must) <= DEVIATIONS * deviation})
@@ -123,9 +157,16 @@ def class_rows(splits: Sequence[Split], score: str) -> dict[str, list[float]]:
     found: dict[str, list[Any]] = {"one quantile": [], "by class": []}
     for split in splits:
         scores, _, right = split.scores("distance", score)
-        classes, of_a, of_b = range(scores.shape[1]), split.labels[split.calibration], split.labels[split.test]
+        classes, of_a, of_b = (
+            range(scores.shape[1]),
+            split.labels[split.calibration],
+            split.labels[split.test],
+        )
         own = torch.tensor([quantile(right[of_a == k], BY_CLASS_AT) for k in classes])
-        for name, limit in (("one quantile", quantile(right, BY_CLASS_AT)), ("by class", own[of_b])):
+        for name, limit in (
+            ("one quantile", quantile(right, BY_CLASS_AT)),
+            ("by class", own[of_b]),
+        ):
             covered = scores.gather(1, of_b[:, None])[:, 0] <= limit
             found[name].append([float(covered[of_b == k].double().mean()) for k in classes])
     return {name: np.mean(of, 0).round(4).tolist() for name, of in found.items()}
@@ -156,7 +197,9 @@ def measure(x: Any, y: Any) -> dict[str, Any]:
     for seed in range(TRAININGS):
         predicted = predict(x, y, seed)
         splits += [Split(*predicted, *halves) for halves in divisions(len(predicted[2]), seed)]
-    accuracy = np.mean([float((split.found["distance"].label == split.labels).double().mean()) for split in splits])
+    accuracy = np.mean(
+        [float((split.found["distance"].label == split.labels).double().mean()) for split in splits]
+    )
     return {
         "rows": {"calibration": len(splits[0].calibration), "test": len(splits[0].test)},
         "accuracy": round(float(accuracy), 4),
@@ -178,13 +221,21 @@ def main() -> None:
         for score, rows in found["coverage"].items():
             print(
                 f"  {score:10}",
-                *(f"{r['asked']} {r['found']:.4f} {r['inside']} {r['splits_inside']:.2f};" for r in rows),
+                *(
+                    f"{r['asked']} {r['found']:.4f} {r['inside']} {r['splits_inside']:.2f};"
+                    for r in rows
+                ),
             )
         print("  by class", found["coverage_by_class"])
         print("  sizes", found["sizes"], flush=True)
     write_json(
         options.out,
-        {**provenance("python -m benchmarks.conformal"), "trainings": TRAININGS, "splits": SPLITS, "results": results},
+        {
+            **provenance("python -m benchmarks.conformal"),
+            "trainings": TRAININGS,
+            "splits": SPLITS,
+            "results": results,
+        },
     )
 
 

@@ -28,7 +28,11 @@ from creinn.experiments.predictions import predict_by_batch
 from creinn.experiments.store import write_json
 from creinn.report.provenance import provenance
 
-FORMS = [(family, trained) for family in ("interval", "relative") for trained in ("nothing", "radii", "all")]
+FORMS = [
+    (family, trained)
+    for family in ("interval", "relative")
+    for trained in ("nothing", "radii", "all")
+]
 BATCH = 32
 RATE = {"radii": 1e-3, "all": 1e-4}  # of Adam: weights that are trained already take small steps
 
@@ -41,7 +45,9 @@ def plain_layers(net: Any) -> Any:
             convolution = torch.nn.Conv2d(*shape, groups=layer.groups, bias=layer.bias is not None)
             convolution.load_state_dict(layer.state_dict())
             is_padded = isinstance(layer.static_padding, torch.nn.ZeroPad2d)
-            parts = torch.nn.Sequential(layer.static_padding, convolution) if is_padded else convolution
+            parts = (
+                torch.nn.Sequential(layer.static_padding, convolution) if is_padded else convolution
+            )
             parent, _, name = path.rpartition(".")
             setattr(net.get_submodule(parent), name, parts)
     net._global_params = net._global_params._replace(drop_connect_rate=None)
@@ -55,21 +61,31 @@ def measured(model: CreINN, test: Tensor, labels: Tensor, foreign: Tensor) -> di
         sets = []
         for x in (test, foreign):
             by_batch = name == "batch"
-            sets.append(predict_by_batch(model, x, STATISTICS_BATCH) if by_batch else model.predict(x, BATCH))
+            sets.append(
+                predict_by_batch(model, x, STATISTICS_BATCH)
+                if by_batch
+                else model.predict(x, BATCH)
+            )
         inside, outside = sets
         found[name] = {
             **summary.quality(inside, labels),
             "width": float(inside.width.mean()),
             "auarc": {key: curve.area for key, curve in summary.rejection(inside, labels).items()},
-            "auroc": {key: float(of.auroc) for key, of in summary.detection(inside, outside).items()},
+            "auroc": {
+                key: float(of.auroc) for key, of in summary.detection(inside, outside).items()
+            },
         }
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("results/study/finetuned"), help="where networks are kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("results/study/finetuned"), help="where networks are kept"
+    )
     parser.add_argument("--images", type=int, default=1000, help="that are learnt from")
     parser.add_argument("--tests", type=int, default=500, help="of each kind")
     parser.add_argument("--to", type=Path, default=Path("results/study/converted.json"))
@@ -85,7 +101,10 @@ def main() -> None:
     learnt = features.shuffled(50_000)[-options.images :]  # none of those held out
     x, y = (torch.as_tensor(part[learnt]) for part in sets["train"])
     train = features.prepared(x, SIZE).contiguous(), y.long()
-    test, foreign = (features.prepared(torch.as_tensor(sets[name][0]), SIZE).contiguous() for name in ("test", "SVHN"))
+    test, foreign = (
+        features.prepared(torch.as_tensor(sets[name][0]), SIZE).contiguous()
+        for name in ("test", "SVHN")
+    )
     labels = torch.as_tensor(sets["test"][1]).long()
     net, training = fine_tune(0, options.data, options.work)
     net = plain_layers(net).to(memory_format=torch.contiguous_format)
@@ -99,11 +118,21 @@ def main() -> None:
             curve: list[Any] = []
             if trained != "nothing":
                 config = TrainConfig(
-                    epochs=1, batch_size=BATCH, learning_rate=RATE[trained], train=trained, progress=False
+                    epochs=1,
+                    batch_size=BATCH,
+                    learning_rate=RATE[trained],
+                    train=trained,
+                    progress=False,
                 )
                 curve = list(creinn.fit(model, train, config=config).rows)
             write_json(
-                kept, {"radii": family, "trained": trained, "curve": curve, **measured(model, test, labels, foreign)}
+                kept,
+                {
+                    "radii": family,
+                    "trained": trained,
+                    "curve": curve,
+                    **measured(model, test, labels, foreign),
+                },
             )
         rows.append(json.loads(kept.read_text()))
         print(rows[-1], flush=True)

@@ -16,10 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from creinn.classifier.methods import METHODS, base_method, combination, find_method, is_ensemble, label
+from creinn.classifier.methods import (
+    METHODS,
+    base_method,
+    combination,
+    find_method,
+    is_ensemble,
+    label,
+)
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.decision import RULES
-from creinn.evaluation import cumulative_sets, set_decisions, tail_for_size, threshold_for_size, threshold_sets
+from creinn.evaluation import (
+    cumulative_sets,
+    set_decisions,
+    tail_for_size,
+    threshold_for_size,
+    threshold_sets,
+)
 from creinn.experiments.plan import draw_members
 from creinn.experiments.predictions import POINTS, from_arrays
 from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
@@ -59,10 +72,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read, compare and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "experiments", nargs="*", default=EXPERIMENTS, metavar="NAME", help="default: the three studies"
+        "experiments",
+        nargs="*",
+        default=EXPERIMENTS,
+        metavar="NAME",
+        help="default: the three studies",
     )
-    parser.add_argument("--out", type=Path, default=Path("results/experiments"), help="--out of creinn experiment run")
-    parser.add_argument("--to", type=Path, default=Path("results/study"), help="folder of the two files")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/experiments"),
+        help="--out of creinn experiment run",
+    )
+    parser.add_argument(
+        "--to", type=Path, default=Path("results/study"), help="folder of the two files"
+    )
     options = parser.parse_args(arguments)
     rows = [row for name in options.experiments for row in compare(name, options.out)]
     if not rows:
@@ -121,16 +145,26 @@ class Reader:
         """Runs of a single method, or ensembles as the experiment draws them, by number."""
         base = base_method(method)
         if not is_ensemble(method):
-            return {number: run for number in self._files.get(base, {}) if (run := self.made_of(method, (number,)))}
+            return {
+                number: run
+                for number in self._files.get(base, {})
+                if (run := self.made_of(method, (number,)))
+            }
         if base not in self._files:
             return {}
         drawn = draw_members(len(self._files[base]), self._size(base), self.settings["draws"])
-        return {number: run for number, members in enumerate(drawn) if (run := self.made_of(method, members))}
+        return {
+            number: run
+            for number, members in enumerate(drawn)
+            if (run := self.made_of(method, members))
+        }
 
     def label(self, method: str) -> str:
         """The method as tables name it, an ensemble with its size."""
         base = base_method(method)
-        return label(method, self._size(base) if is_ensemble(method) and base in self._files else None)
+        return label(
+            method, self._size(base) if is_ensemble(method) and base in self._files else None
+        )
 
     def _size(self, base: str) -> int:
         size = self.settings["deep_members" if METHODS[base].kind == "snn" else "members"]
@@ -142,11 +176,16 @@ class Reader:
         members = [arrays for arrays in found if arrays is not None]
         if len(members) < len(found):
             return None
-        running = [{key: array for key, array in arrays.items() if key.startswith("running/")} for arrays in members]
+        running = [
+            {key: array for key, array in arrays.items() if key.startswith("running/")}
+            for arrays in members
+        ]
         predictions = from_arrays(running, combination(method))["running"]
         if POINTS not in predictions["test"]:
             return None
-        return Run(members[0]["labels"], {POINTS: predictions["test"][POINTS], **predictions["ood"]})
+        return Run(
+            members[0]["labels"], {POINTS: predictions["test"][POINTS], **predictions["ood"]}
+        )
 
     def _read_single(self, method: str, number: int) -> dict[str, npt.NDArray[Any]] | None:
         path = self._files[method][number]
@@ -156,10 +195,14 @@ class Reader:
         return None
 
 
-def rows_of(runs: Mapping[int, Run], rivals: Mapping[str, Mapping[int, Run]], rule: str) -> list[dict[str, Any]]:
+def rows_of(
+    runs: Mapping[int, Run], rivals: Mapping[str, Mapping[int, Run]], rule: str
+) -> list[dict[str, Any]]:
     """One row for the credal sets alone, then one for each opponent and way to cut its sets."""
     own = {number: credal_values(run, rule) for number, run in runs.items()}
-    rows: list[dict[str, Any]] = [{"opponent": None, "way": None, "runs": len(own), "own": spreads(own.values())}]
+    rows: list[dict[str, Any]] = [
+        {"opponent": None, "way": None, "runs": len(own), "own": spreads(own.values())}
+    ]
     for rival, others in rivals.items():
         shared = [number for number in runs if number in others]
         for way in WAYS:
@@ -168,15 +211,21 @@ def rows_of(runs: Mapping[int, Run], rivals: Mapping[str, Mapping[int, Run]], ru
                 rows.append({**row, "note": f"not compared: no predictions of {rival}"})
                 continue
             theirs = {
-                number: ordinary_values(others[number], way, own[number]["size"], runs[number].labels)
+                number: ordinary_values(
+                    others[number], way, own[number]["size"], runs[number].labels
+                )
                 for number in shared
             }
             mine = [own[number] for number in shared]
             row |= {"own": spreads(mine), "other": spreads(theirs.values())}
-            row["difference"] = spreads([difference(own[number], theirs[number]) for number in shared])
+            row["difference"] = spreads(
+                [difference(own[number], theirs[number]) for number in shared]
+            )
             gap = row["own"]["size"]["mean"] - row["other"]["size"]["mean"]
             if gap > MISSED * row["own"]["size"]["mean"]:
-                row["note"] = "sets are smaller: probabilities are tied, so no number gives the same mean size"
+                row["note"] = (
+                    "sets are smaller: probabilities are tied, so no number gives the same mean size"
+                )
             rows.append(row)
     return rows
 
@@ -195,10 +244,14 @@ def ordinary_values(run: Run, way: str, size: float, labels: npt.NDArray[np.int6
         ValueError: If the test images are others than those with ``labels``.
     """
     if not np.array_equal(run.labels, labels):
-        raise ValueError("The runs to compare were tested on different images. Run the experiment again.")
+        raise ValueError(
+            "The runs to compare were tested on different images. Run the experiment again."
+        )
     find, cut = WAYS[way]
     number = find(run.predictions[POINTS].probabilities, size)
-    sets = {name: cut(prediction.probabilities, number) for name, prediction in run.predictions.items()}
+    sets = {
+        name: cut(prediction.probabilities, number) for name, prediction in run.predictions.items()
+    }
     return _values(run.predictions[POINTS].label.numpy(), sets, labels)
 
 
@@ -219,7 +272,11 @@ def spreads(runs: Any) -> dict[str, Any]:
         found[name] = None
         if values:
             mean, std = Spread.of(values)
-            found[name] = {"mean": round(mean, 6), "std": None if std is None else round(std, 6), "runs": len(values)}
+            found[name] = {
+                "mean": round(mean, 6),
+                "std": None if std is None else round(std, 6),
+                "runs": len(values),
+            }
     return found
 
 
@@ -238,11 +295,17 @@ def tell(message: str) -> None:
 
 
 def _values(
-    predicted: npt.NDArray[np.int64], sets: Mapping[str, npt.NDArray[np.bool_]], labels: npt.NDArray[np.int64]
+    predicted: npt.NDArray[np.int64],
+    sets: Mapping[str, npt.NDArray[np.bool_]],
+    labels: npt.NDArray[np.int64],
 ) -> Values:
     values: Values = {"accuracy": float((predicted == labels).mean())}
     values |= set_decisions(sets[POINTS], labels)._asdict()
-    return values | {f"size on {name}": float(kept.sum(1).mean()) for name, kept in sets.items() if name != POINTS}
+    return values | {
+        f"size on {name}": float(kept.sum(1).mean())
+        for name, kept in sets.items()
+        if name != POINTS
+    }
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, Cell]:
@@ -257,7 +320,9 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Cell]:
     }
     for name in names:
         value = values.get(name)
-        cells[name.replace("_", " ")] = None if value is None else Spread(value["mean"], value["std"])
+        cells[name.replace("_", " ")] = (
+            None if value is None else Spread(value["mean"], value["std"])
+        )
     return cells | ({"note": row["note"]} if "note" in row else {})
 
 

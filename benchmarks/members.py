@@ -29,7 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read, combine, measure and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="*", default=EXPERIMENTS, metavar="NAME")
-    parser.add_argument("--out", type=Path, default=Path("results/experiments"), help="--out of creinn experiment run")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/experiments"),
+        help="--out of creinn experiment run",
+    )
     parser.add_argument("--to", type=Path, default=Path("results/study"), help="folder of the file")
     options = parser.parse_args(arguments)
     rows = [row for name in options.experiments for row in compare(name, options.out)]
@@ -53,11 +58,18 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
         for size in SIZES:
             if size > len(numbers):
                 continue
-            drawn = [[numbers[i] for i in members] for members in draw_members(len(numbers), size, DRAWS)]
+            drawn = [
+                [numbers[i] for i in members] for members in draw_members(len(numbers), size, DRAWS)
+            ]
             found = [measured(run) for members in drawn if (run := reader.made_of(method, members))]
             names = dict.fromkeys(name for values in found for name in values)
-            spreads = {name: Spread.of([values[name] for values in found])._asdict() for name in names}
-            rows.append({"experiment": experiment, "method": method, "members": size, "draws": len(found)} | spreads)
+            spreads = {
+                name: Spread.of([values[name] for values in found])._asdict() for name in names
+            }
+            rows.append(
+                {"experiment": experiment, "method": method, "members": size, "draws": len(found)}
+                | spreads
+            )
     return rows
 
 

@@ -44,7 +44,11 @@ def fit_one(rows: int) -> dict[str, float]:
     model = CreINN(models.mlp(FEATURES, CLASSES, hidden=HIDDEN, layers=torch.nn), distance=True)
     before, started = _peak(), time.perf_counter()
     model.fit_distance(Generated(rows))
-    return {"peak_mib": _peak(), "peak_before_mib": before, "seconds": time.perf_counter() - started}
+    return {
+        "peak_mib": _peak(),
+        "peak_before_mib": before,
+        "seconds": time.perf_counter() - started,
+    }
 
 
 def _peak() -> float:
@@ -54,7 +58,9 @@ def _peak() -> float:
 
 def main() -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, nargs=2, default=(20_000, 200_000))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
@@ -65,13 +71,18 @@ def main() -> None:
     results = {}
     for rows in options.rows:
         command = [sys.executable, __file__, "--one", str(rows), "--out", str(options.out)]
-        results[str(rows)] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        results[str(rows)] = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
         print(f"{rows} rows: peak {results[str(rows)]['peak_mib']:.0f} MiB")
     few, many = (results[str(rows)]["peak_mib"] for rows in options.rows)
     print(f"growth {many / few - 1:.2%}")
     configuration = {"features": FEATURES, "classes": CLASSES, "hidden": list(HIDDEN)}
     command = f"python benchmarks/memory_of_distance.py --rows {' '.join(map(str, options.rows))}"
-    write_json(options.out, {**provenance(command), **configuration, "results": results, "growth": many / few - 1})
+    write_json(
+        options.out,
+        {**provenance(command), **configuration, "results": results, "growth": many / few - 1},
+    )
 
 
 if __name__ == "__main__":

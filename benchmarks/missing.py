@@ -32,7 +32,16 @@ def measure(folder: Path, method: str) -> dict[str, dict[str, Any]]:
     blanked = test.assign(**dict.fromkeys(BLANKED, np.nan))
     for name, table in {"train": train, "whole": test, "blanked": blanked}.items():
         table.to_csv(folder / f"{name}.csv", index=False)
-    run("train", str(folder / "train.csv"), "--target", "target", "--method", method, "--out", str(folder / method))
+    run(
+        "train",
+        str(folder / "train.csv"),
+        "--target",
+        "target",
+        "--method",
+        method,
+        "--out",
+        str(folder / method),
+    )
     found = {}
     for name in ("whole", "blanked"):
         model, data = str(folder / method), str(folder / f"{name}.csv")
@@ -41,7 +50,11 @@ def measure(folder: Path, method: str) -> dict[str, dict[str, Any]]:
         run("predict", model, data, "--out", str(rows))
         record, predictions = json.loads(numbers.read_text()), pd.read_csv(rows)
         sets = {"mean_size": record["sets"]["mean_size"], "coverage": record["sets"]["coverage"]}
-        found[name] = {"accuracy": record["accuracy"], "EU": float(predictions["EU"].mean()), **sets}
+        found[name] = {
+            "accuracy": record["accuracy"],
+            "EU": float(predictions["EU"].mean()),
+            **sets,
+        }
     return found
 
 
@@ -63,8 +76,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = {method: measure(Path(folder), method) for method in METHODS}
     for method, by_table in found.items():
-        print(method, {name: {k: round(v, 3) for k, v in row.items()} for name, row in by_table.items()})
-    write_json(options.out, {**provenance("python benchmarks/missing.py"), "blanked": list(BLANKED), "results": found})
+        print(
+            method,
+            {name: {k: round(v, 3) for k, v in row.items()} for name, row in by_table.items()},
+        )
+    write_json(
+        options.out,
+        {**provenance("python benchmarks/missing.py"), "blanked": list(BLANKED), "results": found},
+    )
 
 
 if __name__ == "__main__":

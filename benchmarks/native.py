@@ -53,8 +53,12 @@ _FEW = 8
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
-    parser = cell_parser(__doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json"))
-    parser.add_argument("--level", choices=LEVELS, help="instructions of the library; by default the fastest")
+    parser = cell_parser(
+        __doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json")
+    )
+    parser.add_argument(
+        "--level", choices=LEVELS, help="instructions of the library; by default the fastest"
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     keep_freed_memory()
@@ -65,7 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         **provenance(command_line("benchmarks.native", arguments)),
         "configuration": plain(options),
         "level": level,
-        "limits": {name: value for name, value in os.environ.items() if name.startswith(("ONEDNN_", "ATEN_", "MKL_"))},
+        "limits": {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("ONEDNN_", "ATEN_", "MKL_"))
+        },
         "bar": BAR,
     }
     cells: list[dict[str, Any]] = []
@@ -73,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, size, rows = cell.split(":")
         network = (SMALL if options.small else FULL)[name]
         shaped = dataclasses.replace(network, shape=(3, int(size), int(size)))
-        cells.append({"cell": cell, "load_average": os.getloadavg()} | measure(shaped, int(rows), options))
+        cells.append(
+            {"cell": cell, "load_average": os.getloadavg()} | measure(shaped, int(rows), options)
+        )
         print(table(cells[-1]), flush=True)
         write_bytes(options.out, (json.dumps({**origin, "cells": cells}, indent=2) + "\n").encode())
     return 0
@@ -89,7 +99,11 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     rigorous = copy.deepcopy(model)
     rigorous.mode = "rigorous"
     forms, first = {}, {}
-    for name, source, by_library in (("native", model, True), (RIGOROUS, rigorous, True), ("torch", model, False)):
+    for name, source, by_library in (
+        ("native", model, True),
+        (RIGOROUS, rigorous, True),
+        ("torch", model, False),
+    ):
         started = time.perf_counter()
         forms[name] = compile(source, x[:1], native=by_library)
         forms[name](x)
@@ -99,9 +113,14 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     found = interleaved(calls, options.rounds, seconds=options.seconds)
     few = x[:_FEW]
     for form in forms.values():
-        form(few)  # what is measured at the first call of a size is not memory of the calls after it
+        form(
+            few
+        )  # what is measured at the first call of a size is not memory of the calls after it
     return {
-        "calls": {name: {**vars(timing), "ratio": ratios(timing, found[FOLDED])} for name, timing in found.items()},
+        "calls": {
+            name: {**vars(timing), "ratio": ratios(timing, found[FOLDED])}
+            for name, timing in found.items()
+        },
         "compiled and called once, s": first,
         "held MB": {name: held_bytes(form) / 2**20 for name, form in forms.items()},
         "most alive in a call of few rows, MB": {
@@ -115,7 +134,9 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
 
 def natives(form: torch.nn.Module) -> list[NativeFull]:
     """Layers that the library may compute."""
-    return [part for part in form.modules() if isinstance(part, NativeFull) and part.pairs is not None]
+    return [
+        part for part in form.modules() if isinstance(part, NativeFull) and part.pairs is not None
+    ]
 
 
 def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
@@ -126,8 +147,12 @@ def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
     for layer in natives(form):
         window = layer.window
         assert window is not None
-        kind = f"{window.kernel[0]} x {window.kernel[1]}" + (", strided" if window.stride != (1, 1) else "")
-        hooks.append(layer.register_forward_pre_hook(lambda *_: started.append(time.perf_counter())))
+        kind = f"{window.kernel[0]} x {window.kernel[1]}" + (
+            ", strided" if window.stride != (1, 1) else ""
+        )
+        hooks.append(
+            layer.register_forward_pre_hook(lambda *_: started.append(time.perf_counter()))
+        )
         hooks.append(
             layer.register_forward_hook(
                 lambda *_, kind=kind: spent.update({kind: time.perf_counter() - started.pop()})  # type: ignore[dict-item]
@@ -138,7 +163,9 @@ def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
     whole = time.perf_counter() - begin
     for hook in hooks:
         hook.remove()
-    return {kind: seconds / whole for kind, seconds in spent.items()} | {"other": 1 - sum(spent.values()) / whole}
+    return {kind: seconds / whole for kind, seconds in spent.items()} | {
+        "other": 1 - sum(spent.values()) / whole
+    }
 
 
 def table(cell: dict[str, Any]) -> str:

@@ -27,21 +27,38 @@ from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
 
-CELLS = ("resnet50-imagenet:1", "resnet18-imagenet:1", "resnet18-imagenet:32", "resnet18-cifar:32", "mlp:1")
+CELLS = (
+    "resnet50-imagenet:1",
+    "resnet18-imagenet:1",
+    "resnet18-imagenet:32",
+    "resnet18-cifar:32",
+    "mlp:1",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
-    parser = cell_parser(__doc__, CELLS, "NETWORK:ROWS", 20, 60.0, Path("results/benchmarks/predict.json"))
+    parser = cell_parser(
+        __doc__, CELLS, "NETWORK:ROWS", 20, 60.0, Path("results/benchmarks/predict.json")
+    )
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     rows = []
     for cell in options.cells:
         name, count = cell.split(":")
-        rows.append({"cell": cell} | measure((SMALL if options.small else FULL)[name], int(count), options))
+        rows.append(
+            {"cell": cell} | measure((SMALL if options.small else FULL)[name], int(count), options)
+        )
     calls = [
-        {"cell": row["cell"], "call": name, **{f"{kind} ms": 1e3 * found[kind] for kind in ("median", "least")}}
-        | {"to compiled": found["to_compiled"]["median"], "by processor": found["to_compiled"]["processor"]}
+        {
+            "cell": row["cell"],
+            "call": name,
+            **{f"{kind} ms": 1e3 * found[kind] for kind in ("median", "least")},
+        }
+        | {
+            "to compiled": found["to_compiled"]["median"],
+            "by processor": found["to_compiled"]["processor"],
+        }
         for row in rows
         for name, found in row["calls"].items()
     ]
@@ -84,13 +101,19 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
         seconds=options.seconds,
     )
     reference = found["compiled, predict"]
-    calls = {name: {**vars(timing), "to_compiled": ratios(timing, reference)} for name, timing in found.items()}
+    calls = {
+        name: {**vars(timing), "to_compiled": ratios(timing, reference)}
+        for name, timing in found.items()
+    }
     megabytes = {"weights MB": _megabytes(model), "kept MB": _megabytes(form)}
     return {"calls": calls, **{f"{name}, s": value for name, value in seconds.items()}, **megabytes}
 
 
 def _megabytes(model: torch.nn.Module) -> float:
-    return sum(tensor.nbytes for tensor in itertools.chain(model.parameters(), model.buffers())) / 2**20
+    return (
+        sum(tensor.nbytes for tensor in itertools.chain(model.parameters(), model.buffers()))
+        / 2**20
+    )
 
 
 if __name__ == "__main__":

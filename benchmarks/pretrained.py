@@ -43,7 +43,9 @@ DIVISIONS = 5  # of the X-rays
 DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)  # of the head, tried on held-out images
 
 
-def best_head(x: Sets, y: Sets, classes: int, width: int, decay: float | None) -> tuple[float, Tensor, Tensor]:
+def best_head(
+    x: Sets, y: Sets, classes: int, width: int, decay: float | None
+) -> tuple[float, Tensor, Tensor]:
     """Decay, weight and bias of the head of least log loss on held-out images."""
     found = []
     for one in (decay,) if decay is not None else DECAYS:
@@ -60,7 +62,8 @@ def measured(x: Sets, y: Sets, work: Path, decay: float | None) -> dict[str, Any
     kept = Kept(widths, weight, bias)
     predictions, scale = features.predict(kept, x, y)
     sizes = {
-        name: float(one.classes("dominance").sum(-1).double().mean()) for name, one in predictions["CreINN-D"].items()
+        name: float(one.classes("dominance").sum(-1).double().mean())
+        for name, one in predictions["CreINN-D"].items()
     }
     return {
         "decay": decay,
@@ -73,7 +76,9 @@ def measured(x: Sets, y: Sets, work: Path, decay: float | None) -> dict[str, Any
 
 def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tuple[Sets, Sets]:
     """Rows and classes of CIFAR-10 without some classes, which are the near ones; and rows of far sets."""
-    (train, labels), (test, truth) = (features.read_features(work, name) for name in ("train", "test"))
+    (train, labels), (test, truth) = (
+        features.read_features(work, name) for name in ("train", "test")
+    )
     keep = [k for k in range(10) if k not in left_out]
     place = np.full(10, -1)
     place[keep] = range(len(keep))
@@ -83,7 +88,11 @@ def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tu
     x = {"train": train[known & ~apart], "held-out": train[known & apart], "test": test[known_test]}
     x |= {name: features.read_features(work, name)[0] for name in far}
     x |= {"near": test[~known_test]} if left_out else {}
-    y = {"train": labels[known & ~apart], "held-out": labels[known & apart], "test": truth[known_test]}
+    y = {
+        "train": labels[known & ~apart],
+        "held-out": labels[known & apart],
+        "test": truth[known_test],
+    }
     return x, {name: torch.from_numpy(place[of]) for name, of in y.items()}
 
 
@@ -94,19 +103,28 @@ def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[
 
 def lungs(number: int, work: Path) -> dict[str, Any]:
     """X-rays of healthy lungs and of pneumonia; other rows are held out for each number."""
-    (train, labels), (test, truth) = (features.read_features(work, name) for name in ("X-ray train", "X-ray"))
+    (train, labels), (test, truth) = (
+        features.read_features(work, name) for name in ("X-ray train", "X-ray")
+    )
     order = np.random.RandomState(number).permutation(len(labels))
     apart, rest = order[: len(order) // 6], order[len(order) // 6 :]
     x = {"train": train[rest], "held-out": train[apart], "test": test}
     x |= {name: features.read_features(work, kept)[0] for name, kept in FAR_FROM_LUNGS.items()}
-    y = {name: torch.from_numpy(of) for name, of in (("train", labels[rest]), ("held-out", labels[apart]))}
+    y = {
+        name: torch.from_numpy(of)
+        for name, of in (("train", labels[rest]), ("held-out", labels[apart]))
+    }
     return measured(x, {**y, "test": torch.from_numpy(truth)}, work, None)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("results/study/work"), help="where features are kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("results/study/work"), help="where features are kept"
+    )
     parser.add_argument("--to", type=Path, default=Path("results/study/pretrained.json"))
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
@@ -123,7 +141,10 @@ def main() -> None:
     write_json(options.to, {**provenance("python -m benchmarks.pretrained --data DIR"), **record})
     for name in ("mean", "lungs_mean"):
         for score, columns in record[name].items():
-            print(f"{score:24s}", *(f"{column} {found['mean']:.3f}" for column, found in columns.items()))
+            print(
+                f"{score:24s}",
+                *(f"{column} {found['mean']:.3f}" for column, found in columns.items()),
+            )
 
 
 if __name__ == "__main__":

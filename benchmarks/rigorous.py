@@ -48,30 +48,59 @@ TIMED = (("mlp", 1), ("mlp", 256), ("resnet20", 32), ("resnet18-cifar", 8))
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count, time, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--outputs", type=int, default=1_000_000, help="probabilities of members, at least")
+    parser.add_argument(
+        "--outputs", type=int, default=1_000_000, help="probabilities of members, at least"
+    )
     parser.add_argument("--rows", type=int, default=40, help="inputs of each network")
-    parser.add_argument("--seconds", type=float, default=20.0, help="after which no round of times begins")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="after which no round of times begins"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/rigorous.json"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     times = [timed(name, rows, options.seconds) for name, rows in TIMED]
-    print(text_table([{k: v for k, v in row.items() if not isinstance(v, dict)} for row in times]), flush=True)
+    print(
+        text_table([{k: v for k, v in row.items() if not isinstance(v, dict)} for row in times]),
+        flush=True,
+    )
     widths = [width_of(name, options.rows) for name in WIDE]
     print(text_table(widths), flush=True)
     counts = list(counted(options.outputs, options.rows))
     far = list(counted_with_distance(options.outputs, options.rows))
-    totals, far_totals = ({name: sum(row[name] for row in of) for name in _numbers(of[0])} for of in (counts, far))
+    totals, far_totals = (
+        {name: sum(row[name] for row in of) for name in _numbers(of[0])} for of in (counts, far)
+    )
     by_kind, far_by_kind = ([_total(of, "kind", kind) for kind in KINDS] for of in (counts, far))
     print(text_table(by_kind), totals, text_table(far_by_kind), far_totals, sep="\n\n")
-    command = "python -m benchmarks.rigorous " + shlex.join(sys.argv[1:] if arguments is None else arguments)
-    configuration = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-    result = {**provenance(command.strip()), "configuration": configuration, "load_average": os.getloadavg()}
+    command = "python -m benchmarks.rigorous " + shlex.join(
+        sys.argv[1:] if arguments is None else arguments
+    )
+    configuration = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
+    }
+    result = {
+        **provenance(command.strip()),
+        "configuration": configuration,
+        "load_average": os.getloadavg(),
+    }
     by_network = [_total(counts, "network", name) for name in NETWORKS]
-    found = {"totals": totals, "by_kind": by_kind, "by_network": by_network, "times": times, "widths": widths}
+    found = {
+        "totals": totals,
+        "by_kind": by_kind,
+        "by_network": by_network,
+        "times": times,
+        "widths": widths,
+    }
     found["with a distance"] = {"totals": far_totals, "by_kind": far_by_kind}
     write_bytes(options.out, (json.dumps({**result, **found}, indent=2) + "\n").encode())
-    missed = [of[name] for of in (totals, far_totals) for name in of if "missed" in name and "sound" not in name]
+    missed = [
+        of[name]
+        for of in (totals, far_totals)
+        for name in of
+        if "missed" in name and "sound" not in name
+    ]
     return int(sum(missed) > 0)
 
 
@@ -111,10 +140,17 @@ def counted_with_distance(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
                 x = inputs_of(name, kind, rows, seed, DTYPES[dtype], width)
                 sound = copy.deepcopy(model)
                 sound.mode = "sound"
-                count, missed, _ = count_misses_with_distance(model, x, (*forms_of(model), sound), seed)
+                count, missed, _ = count_misses_with_distance(
+                    model, x, (*forms_of(model), sound), seed
+                )
                 done, seed = done + count, seed + 1
                 names = "missed", "missed, compiled", "missed, native", "sound missed"
-                yield {"network": name, "kind": kind, "probabilities": count, **dict(zip(names, missed, strict=True))}
+                yield {
+                    "network": name,
+                    "kind": kind,
+                    "probabilities": count,
+                    **dict(zip(names, missed, strict=True)),
+                }
         print(f"{done} probabilities with a distance", flush=True)
 
 
@@ -136,10 +172,21 @@ def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:
     rigorous = copy.deepcopy(sound)
     rigorous.mode = "rigorous"
     plain: dict[str, Any] = {"sound": sound, "rigorous": rigorous}
-    compiled = {f"{key}, compiled": creinn.compile(form, x, torch.channels_last) for key, form in plain.items()}
+    compiled = {
+        f"{key}, compiled": creinn.compile(form, x, torch.channels_last)
+        for key, form in plain.items()
+    }
     with torch.no_grad():
-        found = interleaved({key: (lambda form=form: form(x)) for key, form in compiled.items()}, 300, seconds=seconds)
-        found |= interleaved({key: (lambda form=form: form(x)) for key, form in plain.items()}, 20, seconds=seconds / 4)
+        found = interleaved(
+            {key: (lambda form=form: form(x)) for key, form in compiled.items()},
+            300,
+            seconds=seconds,
+        )
+        found |= interleaved(
+            {key: (lambda form=form: form(x)) for key, form in plain.items()},
+            20,
+            seconds=seconds / 4,
+        )
     quick = ratios(found["rigorous, compiled"], found["sound, compiled"])
     slow = ratios(found["rigorous"], found["sound"])
     return {
@@ -158,7 +205,11 @@ def width_of(name: str, rows: int) -> dict[str, Any]:
     Batch norms have seen a few batches.
     """
     torch.manual_seed(0)
-    network = models.mlp(784, 10, hidden=(512, 512)) if name == "mlp" else models.BUILDERS[name](num_classes=10)
+    network = (
+        models.mlp(784, 10, hidden=(512, 512))
+        if name == "mlp"
+        else models.BUILDERS[name](num_classes=10)
+    )
     shape = (784,) if name == "mlp" else (3, 32, 32)
     for _ in range(20):
         network(torch.rand(16, *shape))

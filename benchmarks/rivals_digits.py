@@ -23,7 +23,14 @@ from creinn.classifier.methods import METHODS, RIVALS
 from creinn.report.tables import text_table
 from creinn.training import TrainConfig, fit
 
-DIGITS = {"accuracy_%": 2, "nll": 4, "noise_auroc_%": 2, "parameters": 0, "training_s": 1, "prediction_s": 2}
+DIGITS = {
+    "accuracy_%": 2,
+    "nll": 4,
+    "noise_auroc_%": 2,
+    "parameters": 0,
+    "training_s": 1,
+    "prediction_s": 2,
+}
 
 
 def conv_net(layers: Any) -> torch.nn.Module:
@@ -47,11 +54,15 @@ NETWORKS: dict[str, tuple[Callable[..., torch.nn.Module], tuple[int, ...]]] = {
 }
 
 
-def run(method: str, network: str, seed: int, epochs: int, options: dict[str, Any]) -> dict[str, float]:
+def run(
+    method: str, network: str, seed: int, epochs: int, options: dict[str, Any]
+) -> dict[str, float]:
     build, shape = NETWORKS[network]
     x, y = load_digits(return_X_y=True)
     rows = train_test_split(x, y, test_size=0.3, random_state=seed, stratify=y)
-    x_train, x_test = (torch.tensor(part / 16, dtype=torch.float32).reshape(-1, *shape) for part in rows[:2])
+    x_train, x_test = (
+        torch.tensor(part / 16, dtype=torch.float32).reshape(-1, *shape) for part in rows[:2]
+    )
     y_train, y_test = (torch.tensor(part) for part in rows[2:])
     torch.manual_seed(seed)
     model = METHODS[method].build(build, **options)
@@ -60,7 +71,9 @@ def run(method: str, network: str, seed: int, epochs: int, options: dict[str, An
     fit(
         model,
         (x_train, y_train),
-        config=TrainConfig(epochs=epochs, batch_size=64, milestones=milestones, seed=seed, progress=False),
+        config=TrainConfig(
+            epochs=epochs, batch_size=64, milestones=milestones, seed=seed, progress=False
+        ),
     )
     trained = time.perf_counter()
     torch.manual_seed(seed)
@@ -71,7 +84,9 @@ def run(method: str, network: str, seed: int, epochs: int, options: dict[str, An
     doubt = torch.cat([p.total if method == "snn" else p.epistemic for p in (prediction, noise)])
     return {
         "accuracy_%": 100 * (prediction.label == y_test).double().mean().item(),
-        "nll": torch.nn.functional.nll_loss(prediction.probabilities.clamp_min(1e-30).log(), y_test).item(),
+        "nll": torch.nn.functional.nll_loss(
+            prediction.probabilities.clamp_min(1e-30).log(), y_test
+        ).item(),
         "noise_auroc_%": 100 * roc_auc_score(is_noise, doubt),
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "training_s": trained - started,
@@ -86,7 +101,12 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(RIVALS), choices=RIVALS)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument(
-        "--option", nargs=2, action="append", default=[], metavar=("NAME", "NUMBER"), help="of the classifiers"
+        "--option",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "NUMBER"),
+        help="of the classifiers",
     )
     args = parser.parse_args()
     options = {name: float(value) for name, value in args.option}

@@ -85,7 +85,9 @@ def _loss(model: CreINN, task: Task, rows: int) -> Tensor:
     return model.loss(model(x), torch.arange(rows))
 
 
-def plan(task: Task, found: dict[str, float], speed: float, gpus: int, assumed: argparse.Namespace) -> dict[str, Any]:
+def plan(
+    task: Task, found: dict[str, float], speed: float, gpus: int, assumed: argparse.Namespace
+) -> dict[str, Any]:
     """Memory, messages and hours on so many GPUs, each of which takes ``speed`` images per second."""
 
     def held(rows: float) -> float:
@@ -113,34 +115,57 @@ def plan(task: Task, found: dict[str, float], speed: float, gpus: int, assumed: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images-per-second", type=float, default=800, help="ordinary ResNet-50, 224 px, one GPU")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--images-per-second", type=float, default=800, help="ordinary ResNet-50, 224 px, one GPU"
+    )
     parser.add_argument("--memory", type=float, default=80, help="GB of one GPU")
     parser.add_argument("--node", type=float, default=200, help="GB/s between GPUs of a node")
     parser.add_argument("--between", type=float, default=25, help="GB/s between nodes")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     assumed = parser.parse_args()
     measured = json.loads((assumed.out / "training.json").read_text())["training"]
-    step = next(row for row in measured if row["model"] == "resnet50-imagenet")["contenders"]["creinn"]["to_snn"][
-        "median"
-    ]
-    counts = {task.name: {form: count(task, layers) for form, layers in FORMS.items()} for task in TASKS}
-    ordinary = {name: found["ordinary network (CreINN-D)"]["operations_per_image"] for name, found in counts.items()}
+    step = next(row for row in measured if row["model"] == "resnet50-imagenet")["contenders"][
+        "creinn"
+    ]["to_snn"]["median"]
+    counts = {
+        task.name: {form: count(task, layers) for form, layers in FORMS.items()} for task in TASKS
+    }
+    ordinary = {
+        name: found["ordinary network (CreINN-D)"]["operations_per_image"]
+        for name, found in counts.items()
+    }
     rows = []
     for task in TASKS:
-        rate = assumed.images_per_second * ordinary["ImageNet"] / ordinary[task.name]  # the same operations per second
+        rate = (
+            assumed.images_per_second * ordinary["ImageNet"] / ordinary[task.name]
+        )  # the same operations per second
         for form, found in counts[task.name].items():
             ratio = step if FORMS[form] is inn else 1.0
-            rows += [{"form": form, **plan(task, found, rate / ratio, gpus, assumed)} for gpus in (1, 8, 64)]
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], text=True, capture_output=True, check=True).stdout.strip()
-    about = {"command": " ".join(sys.argv), "commit": commit, "torch": torch.__version__, "step_ratio": step}
+            rows += [
+                {"form": form, **plan(task, found, rate / ratio, gpus, assumed)}
+                for gpus in (1, 8, 64)
+            ]
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], text=True, capture_output=True, check=True
+    ).stdout.strip()
+    about = {
+        "command": " ".join(sys.argv),
+        "commit": commit,
+        "torch": torch.__version__,
+        "step_ratio": step,
+    }
     assumptions = {name: value for name, value in vars(assumed).items() if name != "out"}
     result = {**about, "assumed": assumptions, "counts": counts, "rows": rows}
     (assumed.out / "scale.json").write_text(json.dumps(result, indent=1) + "\n")
     columns = list(rows[0])
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
-        cells = (f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values())
+        cells = (
+            f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()
+        )
         lines.append("| " + " | ".join(cells) + " |")
     print("\n".join(lines))
 

@@ -51,7 +51,12 @@ def main() -> None:
     for name, parts in found.items():
         print(name, parts)
     command = f"python benchmarks/shares.py --batch {options.batch} --width {options.width}"
-    record = {**provenance(command), "threads": torch.get_num_threads(), "batch": options.batch, "shares": found}
+    record = {
+        **provenance(command),
+        "threads": torch.get_num_threads(),
+        "batch": options.batch,
+        "shares": found,
+    }
     write_json(options.out, record)
 
 
@@ -89,10 +94,14 @@ def shares(call: Callable[[], None]) -> dict[str, float]:
     times: dict[str, float] = dict.fromkeys((*KINDS, "other"), 0.0)
     for event in recorded.key_averages():
         name = event.key.removeprefix("aten::")
-        kind = next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "other")
+        kind = next(
+            (kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "other"
+        )
         times[kind] += event.self_cpu_time_total
     total = sum(times.values())
-    return {"ms": round(total / ROUNDS / 1000, 1)} | {kind: round(100 * t / total, 1) for kind, t in times.items()}
+    return {"ms": round(total / ROUNDS / 1000, 1)} | {
+        kind: round(100 * t / total, 1) for kind, t in times.items()
+    }
 
 
 if __name__ == "__main__":

@@ -36,8 +36,12 @@ def generate(rows: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, len(NUMBERS))).round(4)
     frame = pd.DataFrame(x, columns=NUMBERS)
-    frame["colour"] = np.array(["red", "green", "blue", "grey"], dtype=object)[rng.integers(0, 4, rows)]
-    frame["shop"] = np.array([f"shop {i}" for i in range(30)], dtype=object)[rng.integers(0, 30, rows)]
+    frame["colour"] = np.array(["red", "green", "blue", "grey"], dtype=object)[
+        rng.integers(0, 4, rows)
+    ]
+    frame["shop"] = np.array([f"shop {i}" for i in range(30)], dtype=object)[
+        rng.integers(0, 30, rows)
+    ]
     signal = x[:, 0] + x[:, 1] + 0.5 * rng.normal(size=rows)
     return frame.assign(y=np.array(["a", "b", "c"], dtype=object)[np.digitize(signal, [-0.7, 0.7])])
 
@@ -50,7 +54,9 @@ def write_rows(path: Path, rows: int) -> None:
 
 
 def train_rival(frame: pd.DataFrame, path: Path) -> None:
-    encode = ColumnTransformer([("n", StandardScaler(), NUMBERS), ("c", OneHotEncoder(), CATEGORIES)])
+    encode = ColumnTransformer(
+        [("n", StandardScaler(), NUMBERS), ("c", OneHotEncoder(), CATEGORIES)]
+    )
     network = MLPClassifier(HIDDEN, max_iter=EPOCHS, early_stopping=True, random_state=0)
     joblib.dump(make_pipeline(encode, network).fit(frame[NUMBERS + CATEGORIES], frame["y"]), path)
 
@@ -74,7 +80,11 @@ def measured(command: list[str]) -> dict[str, float]:
         raise RuntimeError(f"{shlex.join(command)} failed.")
     unit = 1 if sys.platform == "darwin" else 1024
     seconds = time.perf_counter() - start
-    return {"seconds": seconds, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_mb": usage.ru_maxrss * unit / 1e6}
+    return {
+        "seconds": seconds,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss * unit / 1e6,
+    }
 
 
 def measure(folder: Path, rows: int) -> dict[str, Any]:
@@ -82,7 +92,16 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
     training.to_csv(folder / "train.csv", index=False)
     creinn = [sys.executable, "-m", "creinn"]
     widths = ",".join(map(str, HIDDEN))
-    how = ["--target", "y", "--hidden", widths, "--epochs", str(EPOCHS), "--out", str(folder / "creinn")]
+    how = [
+        "--target",
+        "y",
+        "--hidden",
+        widths,
+        "--epochs",
+        str(EPOCHS),
+        "--out",
+        str(folder / "creinn"),
+    ]
     measured([*creinn, "train", str(folder / "train.csv"), *how])
     train_rival(training, folder / "mlp.joblib")
     found: dict[str, Any] = {"creinn predict": {}, "MLPClassifier": {}}
@@ -91,15 +110,27 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
         write_rows(Path(data), count)
         commands = {
             "creinn predict": [*creinn, "predict", str(folder / "creinn"), data, "--out", out],
-            "MLPClassifier": [sys.executable, __file__, "--rival", str(folder / "mlp.joblib"), data, f"{out}.mlp"],
+            "MLPClassifier": [
+                sys.executable,
+                __file__,
+                "--rival",
+                str(folder / "mlp.joblib"),
+                data,
+                f"{out}.mlp",
+            ],
         }
         for name, command in commands.items():
             numbers = measured(command)
             found[name][str(count)] = {**numbers, "rows_per_second": count / numbers["seconds"]}
     for by_rows in found.values():
         few, many = by_rows[str(rows // 10)], by_rows[str(rows)]
-        for clock in ("seconds", "cpu_seconds"):  # that of the processor says something on a busy machine too
-            by_rows[f"rows_per_{clock.rstrip('s')}_without_start"] = (rows - rows // 10) / (many[clock] - few[clock])
+        for clock in (
+            "seconds",
+            "cpu_seconds",
+        ):  # that of the processor says something on a busy machine too
+            by_rows[f"rows_per_{clock.rstrip('s')}_without_start"] = (rows - rows // 10) / (
+                many[clock] - few[clock]
+            )
         by_rows["peak_ratio"] = many["peak_mb"] / few["peak_mb"]
     return found
 
@@ -117,7 +148,12 @@ def main() -> None:
         found = measure(Path(folder), options.rows)
     for name, by_rows in found.items():
         print(name, by_rows)
-    configuration = {"rows": options.rows, "training_rows": TRAINING_ROWS, "epochs": EPOCHS, "hidden": list(HIDDEN)}
+    configuration = {
+        "rows": options.rows,
+        "training_rows": TRAINING_ROWS,
+        "epochs": EPOCHS,
+        "hidden": list(HIDDEN),
+    }
     configuration |= {"threads": os.environ.get("OMP_NUM_THREADS"), "cores": os.cpu_count()}
     origin = provenance(f"python benchmarks/stream.py --rows {options.rows}")
     write_json(options.out, {**origin, "configuration": configuration, "results": found})

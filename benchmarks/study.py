@@ -17,7 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from study_cells import DATA, PAIRS, STUDIES, Entry, Number, Rows, Table, as_json, bar, counted, foreign, render, title
+from study_cells import (
+    DATA,
+    PAIRS,
+    STUDIES,
+    Entry,
+    Number,
+    Rows,
+    Table,
+    as_json,
+    bar,
+    counted,
+    foreign,
+    render,
+    title,
+)
 from study_figures import Curve, Dot, curve_plot, dot_plot, shade
 from study_other import FILES, Files, by_members, decisions, read_files, speed_bars
 from study_pages import replace_blocks, report
@@ -64,7 +78,11 @@ INTERVALS = {
     "from row to row, their intervals not always wider.",
 }
 USED = {*STUDIES.values(), *INTERVALS, *NEAR, SCRATCH}
-LEAST_EU = {("fashion-mnist", "mnist"): 0.94, ("fashion-mnist", "cifar10"): 0.98, ("cifar10", "svhn"): 0.83}
+LEAST_EU = {
+    ("fashion-mnist", "mnist"): 0.94,
+    ("fashion-mnist", "cifar10"): 0.98,
+    ("cifar10", "svhn"): 0.83,
+}
 MOST_BELOW = 0.005
 LAST_REJECTION = 0.95
 
@@ -78,22 +96,39 @@ Blocks = dict[str, list[Table]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read, compute, then write: figures and summary, at last the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=Path("results/experiments"), help="of creinn experiment run")
-    parser.add_argument("--page", type=Path, default=Path("docs/study.md"), help="page with markers, rewritten")
     parser.add_argument(
-        "--figures", type=Path, default=Path("docs/figures"), help="folder of ood.svg and rejection.svg"
+        "--results", type=Path, default=Path("results/experiments"), help="of creinn experiment run"
     )
-    parser.add_argument("--to", type=Path, default=Path("results/study"), help="folder of report.md and summary.json")
+    parser.add_argument(
+        "--page", type=Path, default=Path("docs/study.md"), help="page with markers, rewritten"
+    )
+    parser.add_argument(
+        "--figures",
+        type=Path,
+        default=Path("docs/figures"),
+        help="folder of ood.svg and rejection.svg",
+    )
+    parser.add_argument(
+        "--to",
+        type=Path,
+        default=Path("results/study"),
+        help="folder of report.md and summary.json",
+    )
     for name, path in FILES.items():
         parser.add_argument(
-            f"--{name}", type=Path, default=path, help=f"used if it is there; {path} unless told otherwise"
+            f"--{name}",
+            type=Path,
+            default=path,
+            help=f"used if it is there; {path} unless told otherwise",
         )
     options = parser.parse_args(arguments)
     try:
         studies = {study.name: study for study in read_studies(options.results)}
         files = read_files({name: getattr(options, name) for name in FILES})
         shown, others = page_blocks(studies, files), report_blocks(studies, files)
-        page = replace_blocks(options.page.read_text(encoding="utf-8"), {k: render(v) for k, v in shown.items()})
+        page = replace_blocks(
+            options.page.read_text(encoding="utf-8"), {k: render(v) for k, v in shown.items()}
+        )
         curves = rejection_curves(studies)
         figures = {"ood": draw_dots(studies), "rejection": draw_curves(curves)}
     except (ValueError, OSError) as error:
@@ -103,13 +138,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = {
         **provenance(command),
         "records": {name: rests_on(study) for name, study in studies.items() if name in USED},
-        **{name: {key: found.get(key) for key in ("commit", "command")} for name, found in files.items()},
-        "tables": {name: [as_json(table) for table in tables] for name, tables in (shown | others).items()},
+        **{
+            name: {key: found.get(key) for key in ("commit", "command")}
+            for name, found in files.items()
+        },
+        "tables": {
+            name: [as_json(table) for table in tables] for name, tables in (shown | others).items()
+        },
         "curves": curves,
     }
     for name, picture in figures.items():
         write_bytes(options.figures / f"{name}.svg", picture.encode())
-    write_bytes(options.to / "report.md", report({name: render(tables) for name, tables in others.items()}).encode())
+    write_bytes(
+        options.to / "report.md",
+        report({name: render(tables) for name, tables in others.items()}).encode(),
+    )
     write_json(options.to / "summary.json", summary)
     write_bytes(options.page, page.encode())
     return 0
@@ -117,8 +160,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def page_blocks(studies: Studies, files: Files) -> Blocks:
     """Every block of the page by name."""
-    blocks = {"opening": [opening(studies)], "bars": [bars(studies, files)], "main": main_rows(studies)}
-    blocks |= {"pretrained": pretrained(files), "finetuned": finetuned(files), "conformal": conformal(files)}
+    blocks = {
+        "opening": [opening(studies)],
+        "bars": [bars(studies, files)],
+        "main": main_rows(studies),
+    }
+    blocks |= {
+        "pretrained": pretrained(files),
+        "finetuned": finetuned(files),
+        "conformal": conformal(files),
+    }
     return blocks | {"scratch": scratch(studies), "converted": converted(files)}
 
 
@@ -126,8 +177,17 @@ def report_blocks(studies: Studies, files: Files) -> Blocks:
     """Every table of the report by the name of its section."""
     blocks: Blocks = {data: qualities(studies, data) for data in DATA}
     blocks |= {"statistics": [batch_statistics(studies)], "ensembles": [ensembles(studies)]}
-    blocks |= {"members": by_members(files), "decisions": decisions(files), "intervals": intervals(studies)}
-    blocks |= {"lungs": lungs(files), "quality": quality(files), "terms": terms(files), "near": near(studies)}
+    blocks |= {
+        "members": by_members(files),
+        "decisions": decisions(files),
+        "intervals": intervals(studies),
+    }
+    blocks |= {
+        "lungs": lungs(files),
+        "quality": quality(files),
+        "terms": terms(files),
+        "near": near(studies),
+    }
     blocks |= {"scratch-statistics": scratch_statistics(studies)}
     return blocks | {f"{data}-cost": [cost(studies, data)] for data in DATA}
 
@@ -141,10 +201,17 @@ def opening(studies: Studies) -> Table:
             continue
         sizes = sorted({members(record) for recorded in found.values() for record in recorded})
         networks = "/".join(map(str, sizes))
-        row: dict[str, Entry] = {"model": name.format(networks), "networks": sizes[0] if len(sizes) == 1 else networks}
+        row: dict[str, Entry] = {
+            "model": name.format(networks),
+            "networks": sizes[0] if len(sizes) == 1 else networks,
+        }
         key = "total" if is_snn(method) else "epistemic"
-        row |= {f"AUROC {title(*pair)}": number(found[pair[0]], *auroc(pair[1], key)) for pair in PAIRS}
-        row |= {f"accuracy %, {DATA[data]}": number(found[data], *ACCURACY, factor=100) for data in DATA}
+        row |= {
+            f"AUROC {title(*pair)}": number(found[pair[0]], *auroc(pair[1], key)) for pair in PAIRS
+        }
+        row |= {
+            f"accuracy %, {DATA[data]}": number(found[data], *ACCURACY, factor=100) for data in DATA
+        }
         row["runs"] = " / ".join(str(len(recorded)) for recorded in found.values())
         rows.append(row)
     return Table(rows, spreads=False)
@@ -158,11 +225,20 @@ def bars(studies: Studies, files: Files) -> Table:
         rows += bar(f"CreINN-D, one network: AUROC by EU, {title(*pair)}", found, "≥", least)
     for what, path in (("accuracy", ACCURACY), ("AUARC (TU)", AUARC)):
         for data in DATA:
-            found = Number.of([own - other for own, other in paired(studies, data, "creinn-d", "snn-norm", path)])
-            rows += bar(f"CreINN-D less SNN, logit norm, run by run: {what}, {DATA[data]}", found, "≥", -MOST_BELOW)
+            found = Number.of(
+                [own - other for own, other in paired(studies, data, "creinn-d", "snn-norm", path)]
+            )
+            rows += bar(
+                f"CreINN-D less SNN, logit norm, run by run: {what}, {DATA[data]}",
+                found,
+                "≥",
+                -MOST_BELOW,
+            )
     rows += speed_bars(files)
     rivals = ("creinn-d-ensemble", "deep-ensemble-norm")
-    versus = {data: " less ".join(name_of(studies, data, method) for method in rivals) for data in DATA}
+    versus = {
+        data: " less ".join(name_of(studies, data, method) for method in rivals) for data in DATA
+    }
     for key, short in (("epistemic", "EU"), ("total", "TU")):
         for data, ood in PAIRS:
             what = f"{versus[data]}: AUROC by {short}, {title(data, ood)}"
@@ -181,11 +257,16 @@ def main_rows(studies: Studies) -> list[Table]:
         for method in MAIN:
             found = records(studies, data, method)
             row: dict[str, Entry] = {"model": name_of(studies, data, method), "runs": len(found)}
-            row |= {"accuracy %": number(found, *ACCURACY, factor=100), "AUARC TU": number(found, *AUARC)}
+            row |= {
+                "accuracy %": number(found, *ACCURACY, factor=100),
+                "AUARC TU": number(found, *AUARC),
+            }
             for ood in [of for on, of in PAIRS if on == data]:
                 for key, short in (("epistemic", "EU"), ("total", "TU")):
                     has = key == "total" or not is_snn(method)
-                    row[f"AUROC {short}, {foreign(data, ood)}"] = number(found, *auroc(ood, key)) if has else None
+                    row[f"AUROC {short}, {foreign(data, ood)}"] = (
+                        number(found, *auroc(ood, key)) if has else None
+                    )
             rows += [row] if found else []
         tables.append(Table(rows, f"{DATA[data]}:"))
     return tables
@@ -213,7 +294,14 @@ def qualities(studies: Studies, data: str) -> list[Table]:
 def cost(studies: Studies, data: str) -> Table:
     """Parameters and times relative to the SNN; times of an ensemble are those of its members one after the other."""
     study = studies.get(STUDIES[data])
-    base = next((name for name in ("snn", "snn-norm") if study and study.trainings(name) and study.records(name)), None)
+    base = next(
+        (
+            name
+            for name in ("snn", "snn-norm")
+            if study and study.trainings(name) and study.records(name)
+        ),
+        None,
+    )
     if study is None or base is None:
         return Table([])
     of_base = _costs(study, base, 1)
@@ -238,11 +326,20 @@ def batch_statistics(studies: Studies) -> Table:
     for data, ood in PAIRS:
         for method in STATISTICS:
             found = records(studies, data, method)
-            running, batch = (number(found, *auroc(ood, "total", kind)) for kind in ("running", "batch"))
+            running, batch = (
+                number(found, *auroc(ood, "total", kind)) for kind in ("running", "batch")
+            )
             if running is None or batch is None:
                 continue
-            row: dict[str, Entry] = {"pair": title(data, ood), "model": name_of(studies, data, method)}
-            row |= {"runs": len(found), "running statistics": running, "test-batch statistics": batch}
+            row: dict[str, Entry] = {
+                "pair": title(data, ood),
+                "model": name_of(studies, data, method),
+            }
+            row |= {
+                "runs": len(found),
+                "running statistics": running,
+                "test-batch statistics": batch,
+            }
             rows.append(row | {"difference": batch.mean - running.mean})
     return Table(rows)
 
@@ -252,7 +349,9 @@ def ensembles(studies: Studies) -> Table:
     rows: Rows = []
     for data, ood in PAIRS:
         for base in COMBINED:
-            found = {kind: records(studies, data, f"{base}-{kind}") for kind in ("ensemble", "envelope")}
+            found = {
+                kind: records(studies, data, f"{base}-{kind}") for kind in ("ensemble", "envelope")
+            }
             if not any(found.values()):
                 continue
             first = next(kind for kind in found if found[kind])
@@ -277,7 +376,9 @@ def intervals(studies: Studies) -> list[Table]:
             for name in sets_of(found):
                 row: dict[str, Entry] = {"trained on": arm, "test images": name, "runs": len(found)}
                 for key, short in (("epistemic", "EU"), ("total", "TU")):
-                    row[f"mean {short}"] = number(found, "metrics", "running", "sets", name, "means", key)
+                    row[f"mean {short}"] = number(
+                        found, "metrics", "running", "sets", name, "means", key
+                    )
                 rows.append(row)
         if rows:
             tables.append(Table(rows, caption))
@@ -290,7 +391,11 @@ def rejection_curves(studies: Studies) -> dict[str, dict[str, Any]]:
     for data in DATA:
         for method in CURVES:
             at = ("metrics", "running", "sets", POINTS, "curves", "total")
-            found = [curve for record in records(studies, data, method) if (curve := lookup(record, *at)) is not None]
+            found = [
+                curve
+                for record in records(studies, data, method)
+                if (curve := lookup(record, *at)) is not None
+            ]
             if found:
                 mean = np.mean(found, axis=0)[: sum(rate <= LAST_REJECTION for rate in GRID)]
                 entry = {
@@ -306,7 +411,13 @@ def draw_curves(curves: Mapping[str, Mapping[str, Any]]) -> str:
     """Accuracy-rejection curves; ensembles are dashed."""
     panels = {
         DATA[data]: [
-            Curve(entry["label"], shade(method), is_ensemble(method), GRID[: len(entry["accuracy"])], entry["accuracy"])
+            Curve(
+                entry["label"],
+                shade(method),
+                is_ensemble(method),
+                GRID[: len(entry["accuracy"])],
+                entry["accuracy"],
+            )
             for method, entry in found.items()
         ]
         for data, found in curves.items()
@@ -318,7 +429,11 @@ def draw_dots(studies: Studies) -> str:
     """AUROC by EU and by TU of every method that is recorded, a panel per pair."""
     panels: dict[str, dict[str, Dot]] = {}
     colors: dict[str, str] = {}
-    order = list(dict.fromkeys(m for name in STUDIES.values() if name in studies for m in studies[name].methods))
+    order = list(
+        dict.fromkeys(
+            m for name in STUDIES.values() if name in studies for m in studies[name].methods
+        )
+    )
     for method in sorted(order, key=lambda name: find_method(name).is_credal):
         for data, ood in PAIRS:
             found = records(studies, data, method)
@@ -334,8 +449,16 @@ def draw_dots(studies: Studies) -> str:
 
 def rests_on(study: Study) -> dict[str, Any]:
     """Commits of the records of an experiment with the number of records of each, and how many are missing."""
-    found = {id(r): r["commit"] for entry in study.entries for r in (entry.record, entry.training) if r is not None}
-    return {"commits": dict(Counter(str(commit) for commit in found.values())), "missing": study.missing}
+    found = {
+        id(r): r["commit"]
+        for entry in study.entries
+        for r in (entry.record, entry.training)
+        if r is not None
+    }
+    return {
+        "commits": dict(Counter(str(commit) for commit in found.values())),
+        "missing": study.missing,
+    }
 
 
 def records(studies: Studies, data: str, method: str) -> list[Record]:
@@ -345,23 +468,34 @@ def records(studies: Studies, data: str, method: str) -> list[Record]:
 
 def number(found: Sequence[Record], *path: str, factor: float = 1) -> Number | None:
     """The number at ``path`` over records that have it."""
-    return Number.of([value for record in found if (value := lookup(record, *path)) is not None], factor)
+    return Number.of(
+        [value for record in found if (value := lookup(record, *path)) is not None], factor
+    )
 
 
-def paired(studies: Studies, data: str, own: str, other: str, path: Sequence[str]) -> list[tuple[float, float]]:
+def paired(
+    studies: Studies, data: str, own: str, other: str, path: Sequence[str]
+) -> list[tuple[float, float]]:
     """Values of two single methods from runs of the same number."""
     by_number = [
-        {record["number"]: lookup(record, *path) for record in records(studies, data, m)} for m in (own, other)
+        {record["number"]: lookup(record, *path) for record in records(studies, data, m)}
+        for m in (own, other)
     ]
     mine, theirs = by_number
     pairs = [(mine[run], theirs.get(run)) for run in sorted(mine)]
     return [(first, second) for first, second in pairs if first is not None and second is not None]
 
 
-def difference(studies: Studies, data: str, own: str, other: str, path: Sequence[str]) -> Number | None:
+def difference(
+    studies: Studies, data: str, own: str, other: str, path: Sequence[str]
+) -> Number | None:
     """Difference of two means, without a deviation; the runs are those of the method that has fewer."""
     mine, theirs = (number(records(studies, data, method), *path) for method in (own, other))
-    return Number(mine.mean - theirs.mean, None, min(mine.runs, theirs.runs)) if mine and theirs else None
+    return (
+        Number(mine.mean - theirs.mean, None, min(mine.runs, theirs.runs))
+        if mine and theirs
+        else None
+    )
 
 
 def name_of(studies: Studies, data: str, method: str) -> str:
@@ -388,8 +522,10 @@ def _costs(study: Study, single: str, networks: int) -> dict[str, float]:
     trainings = study.trainings(single)
     return {
         "parameters": networks * float(trainings[0]["parameters"]),
-        "training time": networks * statistics.median(training["seconds"] for training in trainings),
-        "prediction time": networks * statistics.median(r["milliseconds_per_image"] for r in study.records(single)),
+        "training time": networks
+        * statistics.median(training["seconds"] for training in trainings),
+        "prediction time": networks
+        * statistics.median(r["milliseconds_per_image"] for r in study.records(single)),
     }
 
 

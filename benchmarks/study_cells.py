@@ -12,10 +12,24 @@ from creinn.experiments.tables import digits
 from creinn.report.tables import Cell, Spread, markdown_table
 
 DATA = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "chest-xray": "X-ray"}
-STUDIES = {"fashion-mnist": "study-fashion-mnist", "cifar10": "study-cifar10-svhn", "chest-xray": "study-chest-xray"}
-FOREIGN = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "svhn": "SVHN"}
+STUDIES = {
+    "fashion-mnist": "study-fashion-mnist",
+    "cifar10": "study-cifar10-svhn",
+    "chest-xray": "study-chest-xray",
+}
+FOREIGN = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+}
 IN_COLOUR = ("cifar10", "svhn")
-PAIRS = (("fashion-mnist", "mnist"), ("fashion-mnist", "cifar10"), ("cifar10", "svhn"), ("chest-xray", "cifar10"))
+PAIRS = (
+    ("fashion-mnist", "mnist"),
+    ("fashion-mnist", "cifar10"),
+    ("cifar10", "svhn"),
+    ("chest-xray", "cifar10"),
+)
 NOTHING = "No records yet."
 SIGNS = {"≥": operator.ge, "≤": operator.le, ">": operator.gt}
 
@@ -53,9 +67,15 @@ def bar(what: str, measured: Number | None, sign: str, limit: float) -> Rows:
     """One row, none without a measurement; what is reached is decided by the mean before it is rounded for display."""
     if measured is None:
         return []
-    mean = round(measured.mean, 9)  # records have six decimals: what is beyond are rounding errors of sums
+    mean = round(
+        measured.mean, 9
+    )  # records have six decimals: what is beyond are rounding errors of sums
     reached = "yes" if SIGNS[sign](mean, limit) else "**no**"
-    row: dict[str, Entry] = {"what was asked": what, "asked": f"{sign} {limit:g}", "measured": measured}
+    row: dict[str, Entry] = {
+        "what was asked": what,
+        "asked": f"{sign} {limit:g}",
+        "measured": measured,
+    }
     return [{**row, "runs": measured.runs, "reached": reached}]
 
 
@@ -64,7 +84,10 @@ def render(tables: Sequence[Table]) -> str:
     texts = []
     for table in tables:
         if table.rows:
-            rows = [{name: shown(cell, table.spreads) for name, cell in row.items()} for row in table.rows]
+            rows = [
+                {name: shown(cell, table.spreads) for name, cell in row.items()}
+                for row in table.rows
+            ]
             places = digits(rows) if table.places is None else table.places
             texts += [table.caption, markdown_table(rows, places)]
     return "\n\n".join(filter(None, texts)) or NOTHING
@@ -77,14 +100,20 @@ def shown(cell: Entry, spreads: bool) -> Cell:
 
 def as_json(table: Table) -> dict[str, Any]:
     """A table as plain values, numbers as they are before rounding for display."""
-    rows = [{name: c._asdict() if isinstance(c, Number) else c for name, c in row.items()} for row in table.rows]
+    rows = [
+        {name: c._asdict() if isinstance(c, Number) else c for name, c in row.items()}
+        for row in table.rows
+    ]
     return {"caption": table.caption, "rows": rows}
 
 
 def counted(rows: Sequence[Mapping[str, Cell]]) -> Rows:
     """Rows in which each number knows its runs."""
     return [
-        {name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, Spread) else cell for name, cell in row.items()}
+        {
+            name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, Spread) else cell
+            for name, cell in row.items()
+        }
         for row in rows
     ]
 

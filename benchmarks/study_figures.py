@@ -55,7 +55,11 @@ class Axis(NamedTuple):
 
 
 def dot_plot(
-    panels: Mapping[str, Mapping[str, Dot]], colors: Mapping[str, str], filled: str, hollow: str, x_title: str
+    panels: Mapping[str, Mapping[str, Dot]],
+    colors: Mapping[str, str],
+    filled: str,
+    hollow: str,
+    x_title: str,
 ) -> str:
     """A panel per pair of data sets, side by side; a line per method, with a filled and a hollow dot.
 
@@ -69,7 +73,13 @@ def dot_plot(
     Raises:
         ValueError: If there is no dot.
     """
-    values = [value for dots in panels.values() for dot in dots.values() for value in dot if value is not None]
+    values = [
+        value
+        for dots in panels.values()
+        for dot in dots.values()
+        for value in dot
+        if value is not None
+    ]
     require(values, "the mapping of dots")
     low = min(0.5, math.floor(min(values) * 10) / 10)
     left, width = 12 + LETTER * max(map(len, colors)), 210
@@ -85,9 +95,15 @@ def dot_plot(
         axis = Axis(low, 1, start, start + width)
         parts.append(_text(start + width / 2, HEAD - 12, title, "middle"))
         parts += [_line(start, y, start + width, y, GRID) for y in rows.values()]
-        parts += [_line(axis(0.5), HEAD, axis(0.5), bottom, FAINT, "3 3"), _line(start, bottom, start + width, bottom)]
+        parts += [
+            _line(axis(0.5), HEAD, axis(0.5), bottom, FAINT, "3 3"),
+            _line(start, bottom, start + width, bottom),
+        ]
         for tick in axis.ticks(0.1 if low > 0.35 else 0.2):
-            parts += [_line(axis(tick), bottom, axis(tick), bottom + 4), _tick(axis(tick), bottom + 17, f"{tick:.1f}")]
+            parts += [
+                _line(axis(tick), bottom, axis(tick), bottom + 4),
+                _tick(axis(tick), bottom + 17, f"{tick:.1f}"),
+            ]
         parts.append(_tick(start + width / 2, bottom + 35, x_title))
         for method, dot in dots.items():
             for value, is_filled in ((dot.hollow, False), (dot.filled, True)):
@@ -108,8 +124,13 @@ def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str
     bottom, pitch = HEAD + height, width + 52
     parts = [_text(14, HEAD + height / 2, y_title, "middle", turned=True)]
     place = float(left)
-    for label, (color, dashed) in {curve.label: (curve.color, curve.dashed) for curve in curves}.items():
-        parts += [_line(place, 18, place + 24, 18, color, "6 3" if dashed else "", 2), _text(place + 30, 22, label)]
+    for label, (color, dashed) in {
+        curve.label: (curve.color, curve.dashed) for curve in curves
+    }.items():
+        parts += [
+            _line(place, 18, place + 24, 18, color, "6 3" if dashed else "", 2),
+            _text(place + 30, 22, label),
+        ]
         place += 54 + LETTER * len(label)
     for number, (title, found) in enumerate(panels.items()):
         start = left + number * pitch
@@ -128,17 +149,26 @@ def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str
             parts.append(_tick(across(tick), bottom + 17, f"{tick:.0%}"))
         parts.append(_tick(start + width / 2, bottom + 35, x_title))
         for curve in found:
-            points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(curve.x, curve.y, strict=True))
+            points = " ".join(
+                f"{across(x):.1f},{up(y):.1f}" for x, y in zip(curve.x, curve.y, strict=True)
+            )
             dash = ' stroke-dasharray="6 3"' if curve.dashed else ""
-            parts.append(f'<polyline points="{points}" fill="none" stroke="{curve.color}" stroke-width="2"{dash}/>')
+            parts.append(
+                f'<polyline points="{points}" fill="none" stroke="{curve.color}" stroke-width="2"{dash}/>'
+            )
     return _picture(max(place, left + len(panels) * pitch), bottom + FOOT, ", ".join(panels), parts)
 
 
 def shade(method: str) -> str:
     """Grey for rivals, a colour for each form of CreINN."""
-    forms = sorted((name for name, method in METHODS.items() if method.is_credal), key=lambda name: name != "creinn-d")
+    forms = sorted(
+        (name for name, method in METHODS.items() if method.is_credal),
+        key=lambda name: name != "creinn-d",
+    )
     base = base_method(method)
-    return PALETTE[forms.index(base) % (len(PALETTE) - 1)] if base in forms else FAINT  # the last colour is grey
+    return (
+        PALETTE[forms.index(base) % (len(PALETTE) - 1)] if base in forms else FAINT
+    )  # the last colour is grey
 
 
 def _picture(width: float, height: float, title: str, parts: Sequence[str]) -> str:
@@ -147,22 +177,34 @@ def _picture(width: float, height: float, title: str, parts: Sequence[str]) -> s
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{escape(FONT)}" font-size="12" fill="{INK}">'
     )
     return "\n".join(
-        [head, f"<title>{escape(title)}</title>", '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>\n"]
+        [
+            head,
+            f"<title>{escape(title)}</title>",
+            '<rect width="100%" height="100%" fill="white"/>',
+            *parts,
+            "</svg>\n",
+        ]
     )
 
 
 def _circle(x: float, y: float, color: str, filled: bool) -> str:
-    inside, radius = (color, 3.5) if filled else ("white", 5.5)  # a filled one leaves the ring of a hollow one visible
+    inside, radius = (
+        (color, 3.5) if filled else ("white", 5.5)
+    )  # a filled one leaves the ring of a hollow one visible
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{inside}" stroke="{color}" stroke-width="1.5"/>'
 
 
-def _line(x: float, y: float, to_x: float, to_y: float, color: str = FAINT, dash: str = "", width: int = 1) -> str:
+def _line(
+    x: float, y: float, to_x: float, to_y: float, color: str = FAINT, dash: str = "", width: int = 1
+) -> str:
     place = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return f'<line {place} stroke="{color}" stroke-width="{width}"{dashes}/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", color: str = INK, turned: bool = False) -> str:
+def _text(
+    x: float, y: float, text: str, anchor: str = "start", color: str = INK, turned: bool = False
+) -> str:
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}"{turn}>{escape(text)}</text>'
 

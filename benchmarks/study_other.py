@@ -46,7 +46,9 @@ def read_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     for name, found in files.items():
         if found and KEYS[name] not in found:
             there = ", ".join(map(repr, found))
-            raise ValueError(f"{paths[name]} has no {KEYS[name]!r}, but {there}. Give another file as --{name}.")
+            raise ValueError(
+                f"{paths[name]} has no {KEYS[name]!r}, but {there}. Give another file as --{name}."
+            )
     return files
 
 
@@ -57,7 +59,11 @@ def decisions(files: Files) -> list[Table]:
         rows: Rows = []
         for entry in files.get("decisions", {}).get("rows", []):
             chosen = entry["experiment"] == experiment and entry["method"] in ("creinn", "creinn-d")
-            if not chosen or (entry["opponent"], entry["way"]) != ("snn-norm", "threshold") or "other" not in entry:
+            if (
+                not chosen
+                or (entry["opponent"], entry["way"]) != ("snn-norm", "threshold")
+                or "other" not in entry
+            ):
                 continue
             own, other = entry["own"], entry["other"]
             row: dict[str, Entry] = {"model": METHODS[entry["method"]].label, "rule": entry["rule"]}
@@ -69,7 +75,12 @@ def decisions(files: Files) -> list[Table]:
                 row[f"size on {foreign(data, ood)}, thresholds"] = given(other, f"size on {ood}")
             rows.append(row)
         if rows:
-            tables.append(Table(rows, f"{DATA[data]}; thresholds on {METHODS['snn-norm'].label}, at equal mean size."))
+            tables.append(
+                Table(
+                    rows,
+                    f"{DATA[data]}; thresholds on {METHODS['snn-norm'].label}, at equal mean size.",
+                )
+            )
     return tables
 
 
@@ -84,14 +95,21 @@ def by_members(files: Files) -> list[Table]:
     rows: Rows = []
     for data, experiment in STUDIES.items():
         quantities = {"auarc": f"AUARC (TU), {DATA[data]}"}
-        quantities |= {f"{ood} epistemic": f"AUROC (EU), {title(data, ood)}" for on, ood in PAIRS if on == data}
+        quantities |= {
+            f"{ood} epistemic": f"AUROC (EU), {title(data, ood)}" for on, ood in PAIRS if on == data
+        }
         for quantity, name in quantities.items():
             for method in ("snn-norm", "creinn-d"):
                 row: dict[str, Entry] = {"measure": name, "members": METHODS[method].label}
                 for entry in found:
-                    if (entry["experiment"], entry["method"]) == (experiment, method) and quantity in entry:
+                    if (entry["experiment"], entry["method"]) == (
+                        experiment,
+                        method,
+                    ) and quantity in entry:
                         value = entry[quantity]
-                        row[str(entry["members"])] = Number(value["mean"], value["std"], entry["draws"])
+                        row[str(entry["members"])] = Number(
+                            value["mean"], value["std"], entry["draws"]
+                        )
                 if len(row) > 2:
                     rows.append(row)
     return [Table(rows, spreads=False, places=4)] if rows else []

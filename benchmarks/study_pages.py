@@ -90,15 +90,21 @@ def replace_blocks(page: str, blocks: Mapping[str, str]) -> str:
         kind, name = found.groups()
         line = page.count("\n", 0, found.start()) + 1
         if name not in blocks:
-            raise ValueError(f"Line {line} of the page has a marker of {name!r}. Known are {', '.join(blocks)}.")
+            raise ValueError(
+                f"Line {line} of the page has a marker of {name!r}. Known are {', '.join(blocks)}."
+            )
         if kind == "begin" and opened:
-            raise ValueError(f"Line {line} of the page begins {name!r}, but {opened!r} has not ended. Add its end.")
+            raise ValueError(
+                f"Line {line} of the page begins {name!r}, but {opened!r} has not ended. Add its end."
+            )
         if kind == "end" and name != opened:
             raise ValueError(
                 f"Line {line} of the page ends {name!r}, which has not begun. Add its begin, or remove it."
             )
         if kind == "begin" and name in done:
-            raise ValueError(f"Line {line} of the page begins {name!r} for the second time. Remove one of the two.")
+            raise ValueError(
+                f"Line {line} of the page begins {name!r} for the second time. Remove one of the two."
+            )
         if kind == "begin":
             parts.append(page[position : found.end()])
         else:
@@ -107,5 +113,7 @@ def replace_blocks(page: str, blocks: Mapping[str, str]) -> str:
             position = found.start()
         opened = name if kind == "begin" else ""
     if opened:
-        raise ValueError(f"The page begins {opened!r} and never ends it. Add <!-- end: {opened} -->.")
+        raise ValueError(
+            f"The page begins {opened!r} and never ends it. Add <!-- end: {opened} -->."
+        )
     return "".join([*parts, page[position:]])

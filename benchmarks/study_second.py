@@ -69,20 +69,34 @@ def quality(files: Files) -> list[Table]:
         ]
         tables += [Table(rows, caption, places=4)] if rows else []
     together = files.get("finetuned", {}).get("ensembles", {}).get("quality", {})
-    rows = [{"model": m, **{QUALITY[k]: value for k, value in of.items()}} for m, of in together.items()]
-    return [*tables, Table(rows, "CIFAR-10, fine-tuned networks together.", places=4)] if rows else tables
+    rows = [
+        {"model": m, **{QUALITY[k]: value for k, value in of.items()}} for m, of in together.items()
+    ]
+    return (
+        [*tables, Table(rows, "CIFAR-10, fine-tuned networks together.", places=4)]
+        if rows
+        else tables
+    )
 
 
 def conformal(files: Files) -> list[Table]:
     """Coverage and mean sizes of conformal sets at 95 %; a table per kind of network."""
     tables = []
-    kinds = (("pretrained", "splits", "Frozen, five splits."), ("finetuned", "runs", "Fine-tuned, five networks."))
+    kinds = (
+        ("pretrained", "splits", "Frozen, five splits."),
+        ("finetuned", "runs", "Fine-tuned, five networks."),
+    )
     for name, runs, caption in kinds:
         runs_found = [run.get("conformal", {}) for run in files.get(name, {}).get(runs, [])]
-        found = [run for run in runs_found if SETS.keys() <= run.keys()]  # others are by scores that are no more
+        found = [
+            run for run in runs_found if SETS.keys() <= run.keys()
+        ]  # others are by scores that are no more
         rows: Rows = []
         for key, label in SETS.items() if found else ():
-            row: dict[str, Entry] = {"sets": label, "coverage": mean(run[key]["coverage"]["test"] for run in found)}
+            row: dict[str, Entry] = {
+                "sets": label,
+                "coverage": mean(run[key]["coverage"]["test"] for run in found),
+            }
             for data in found[0][key]["size"]:
                 row[f"size, {data}"] = mean(run[key]["size"][data] for run in found)
             rows.append(row)
@@ -96,10 +110,22 @@ def converted(files: Files) -> list[Table]:
     for form in files.get("converted", {}).get("rows", []):
         for kind in ("running", "batch"):
             found = form[kind]
-            row: dict[str, Entry] = {"radii": form["radii"], "trained": form["trained"], "statistics": kind}
-            row |= {"accuracy": found["accuracy"], "AUARC TU": found["auarc"]["total"], "mean width": found["width"]}
+            row: dict[str, Entry] = {
+                "radii": form["radii"],
+                "trained": form["trained"],
+                "statistics": kind,
+            }
+            row |= {
+                "accuracy": found["accuracy"],
+                "AUARC TU": found["auarc"]["total"],
+                "mean width": found["width"],
+            }
             rows.append(
-                row | {f"AUROC {s}, SVHN": found["auroc"][k] for k, s in (("epistemic", "EU"), ("total", "TU"))}
+                row
+                | {
+                    f"AUROC {s}, SVHN": found["auroc"][k]
+                    for k, s in (("epistemic", "EU"), ("total", "TU"))
+                }
             )
     return [Table(rows, places=3)] if rows else []
 
@@ -107,11 +133,21 @@ def converted(files: Files) -> list[Table]:
 def terms(files: Files) -> list[Table]:
     """Other ways to join the terms of the distance, and other scales; a row each, a table per kind of network."""
     tables = []
-    for kind, network in (("frozen", "Frozen network, five splits"), ("small", "Small networks, three")):
+    for kind, network in (
+        ("frozen", "Frozen network, five splits"),
+        ("small", "Small networks, three"),
+    ):
         found = files.get("terms", {}).get(kind, {})
-        ways: Rows = [{"way": way, **means(columns)} for way, columns in found.get("ways", {}).items()]
-        scales: Rows = [{"scale": scale, **means(columns)} for scale, columns in found.get("scales", {}).items()]
-        tables += [Table(ways, f"{network}: ways.", places=3), Table(scales, f"{network}: scales.", places=3)]
+        ways: Rows = [
+            {"way": way, **means(columns)} for way, columns in found.get("ways", {}).items()
+        ]
+        scales: Rows = [
+            {"scale": scale, **means(columns)} for scale, columns in found.get("scales", {}).items()
+        ]
+        tables += [
+            Table(ways, f"{network}: ways.", places=3),
+            Table(scales, f"{network}: scales.", places=3),
+        ]
     return [table for table in tables if table.rows]
 
 
@@ -133,10 +169,16 @@ def scratch(studies: Mapping[str, Study]) -> list[Table]:
         return []
     rows: Rows = []
     for method in study.methods:
-        curves = [training["history"] for training in study.trainings(method) if training.get("history")]
+        curves = [
+            training["history"] for training in study.trainings(method) if training.get("history")
+        ]
         of = {"model": study.label(method)}
-        rows += [{**of, "validation": name, **by_epoch(curves, key)} for name, key in CURVES if curves]
-    learnt = Table(rows, "Learning curves, means over the runs; a distance is not learnt.", places=3)
+        rows += [
+            {**of, "validation": name, **by_epoch(curves, key)} for name, key in CURVES if curves
+        ]
+    learnt = Table(
+        rows, "Learning curves, means over the runs; a distance is not learnt.", places=3
+    )
     tables = [Table(counted(quality_table(study, ood="svhn"))), learnt]
     return [table for table in tables if table.rows]
 
@@ -156,7 +198,9 @@ def by_epoch(curves: Sequence[Sequence[Mapping[str, Any]]], key: str) -> dict[st
 def scores(found: Mapping[str, Any], key: str, runs: str, caption: str = "") -> list[Table]:
     """Means and deviations of AUROC by foreign set, and of AUARC; a row per score."""
     count = len(found.get(runs, []))
-    rows: Rows = [{"score": score, **numbers(columns, count)} for score, columns in found.get(key, {}).items()]
+    rows: Rows = [
+        {"score": score, **numbers(columns, count)} for score, columns in found.get(key, {}).items()
+    ]
     return [Table(rows, caption)] if rows else []
 
 
@@ -165,6 +209,11 @@ def means(columns: Mapping[str, Any]) -> dict[str, Entry]:
     return {name: of["mean"] for name, of in columns.items() if name != "chosen"}
 
 
-def numbers(columns: Mapping[str, Any], runs: int, names: Mapping[str, str] | None = None) -> dict[str, Entry]:
+def numbers(
+    columns: Mapping[str, Any], runs: int, names: Mapping[str, str] | None = None
+) -> dict[str, Entry]:
     """Means and deviations as they are written in files, under other names if there are any."""
-    return {(names or {}).get(key, key): Number(of["mean"], of["std"], runs) for key, of in columns.items()}
+    return {
+        (names or {}).get(key, key): Number(of["mean"], of["std"], runs)
+        for key, of in columns.items()
+    }

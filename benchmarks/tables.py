@@ -89,12 +89,27 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in options.tables:
         x, y = TABLES[name](return_X_y=True)
-        runs = {who: [measure(make, x, y, s) for s in range(options.seeds)] for who, make in CONFIGURATIONS.items()}
-        rows = {who: {key: float(np.mean([run[key] for run in of])) for key in of[0]} for who, of in runs.items()}
+        runs = {
+            who: [measure(make, x, y, s) for s in range(options.seeds)]
+            for who, make in CONFIGURATIONS.items()
+        }
+        rows = {
+            who: {key: float(np.mean([run[key] for run in of])) for key in of[0]}
+            for who, of in runs.items()
+        }
         losses = {who: [round(run["log_loss"], 4) for run in of] for who, of in runs.items()}
-        results[name] = {"rows": len(y), "means": rows, "log_loss_by_seed": losses, "bars": judge(rows)}
+        results[name] = {
+            "rows": len(y),
+            "means": rows,
+            "log_loss_by_seed": losses,
+            "bars": judge(rows),
+        }
         for who, numbers in rows.items():
-            print(f"{name:14} {who:30}", *(f"{key} {value:.4f}" for key, value in numbers.items()), flush=True)
+            print(
+                f"{name:14} {who:30}",
+                *(f"{key} {value:.4f}" for key, value in numbers.items()),
+                flush=True,
+            )
         print(name, results[name]["bars"], flush=True)
     command = f"python -m benchmarks.tables --seeds {options.seeds}"
     setting = {"folds": FOLDS, "seeds": options.seeds, "estimator": CreINNClassifier().get_params()}

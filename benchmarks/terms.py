@@ -39,7 +39,14 @@ FAR = "Fashion-MNIST"
 DECAY = 3e-3  # of the head: the one that `benchmarks.pretrained` finds
 SCALES = (0.0, 0.003, 0.01, 0.03, 0.1)
 NETWORKS = 3  # small ones
-QUANTILES = (0.02, 0.16, 0.5, 0.75, 0.9, 0.95)  # of held-out rows; beyond the last one tails are exponential
+QUANTILES = (
+    0.02,
+    0.16,
+    0.5,
+    0.75,
+    0.9,
+    0.95,
+)  # of held-out rows; beyond the last one tails are exponential
 
 
 def frozen(work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
@@ -53,7 +60,9 @@ def frozen(work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
 
 def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
     """The same of networks that are trained here, unless they are there already."""
-    experiment = tailor(EXPERIMENTS["near-cifar10"], methods=("snn-norm", "creinn-d"), seeds=NETWORKS)
+    experiment = tailor(
+        EXPERIMENTS["near-cifar10"], methods=("snn-norm", "creinn-d"), seeds=NETWORKS
+    )
     foreign = *experiment.ood, Images(name="fashion-mnist", size=32, channels=3, count=2000)
     experiment = replace(experiment, ood=foreign)
     run_experiment(experiment, data, work)
@@ -95,7 +104,8 @@ def ways_of(z: Sets) -> dict[str, Sets]:
         slope = 1 / (ordered[ordered > knots[-1]] - knots[-1]).mean()
         shares = [-np.log(1 - q) for q in QUANTILES]
         return {
-            name: torch.as_tensor(np.interp(of.double(), knots, shares)) + slope * (of.double() - knots[-1]).relu()
+            name: torch.as_tensor(np.interp(of.double(), knots, shares))
+            + slope * (of.double() - knots[-1]).relu()
             for name, of in values.items()
         }
 
@@ -111,10 +121,16 @@ def ways_of(z: Sets) -> dict[str, Sets]:
         ways[f"far terms from {start} spreads on"] = joined(near, late, lambda n, f: n + 0.3 * f)
     for power in (2, 4):
         ways[f"norm {power} of both"] = joined(
-            near, far, lambda n, f, p=power: (n.relu() ** p + (FAR_WEIGHT * f).relu() ** p) ** (1 / p)
+            near,
+            far,
+            lambda n, f, p=power: (n.relu() ** p + (FAR_WEIGHT * f).relu() ** p) ** (1 / p),
         )
-    ways["soft maximum of both"] = joined(near, far, lambda n, f: torch.logaddexp(n, FAR_WEIGHT * f))
-    columns = [rarity({name: of[:, i] for name, of in z.items()}) for i in range(z["test"].shape[1])]
+    ways["soft maximum of both"] = joined(
+        near, far, lambda n, f: torch.logaddexp(n, FAR_WEIGHT * f)
+    )
+    columns = [
+        rarity({name: of[:, i] for name, of in z.items()}) for i in range(z["test"].shape[1])
+    ]
     rare = {name: torch.stack([column[name] for column in columns], 1) for name in z}
     near = rarity({name: of[:, -count:].sum(1) for name, of in rare.items()})
     far = rarity({name: of[:, :-count].sum(1) for name, of in rare.items()})
@@ -124,7 +140,9 @@ def ways_of(z: Sets) -> dict[str, Sets]:
 
 def areas(scores: Sets) -> dict[str, float]:
     """AUROC of either foreign set."""
-    return {name: float(ood_detection(scores["test"], scores[name]).auroc) for name in ("near", FAR)}
+    return {
+        name: float(ood_detection(scores["test"], scores[name]).auroc) for name in ("near", FAR)
+    }
 
 
 def by_scale(model: Any, x: Sets, labels: Tensor) -> Iterator[tuple[str, dict[str, float]]]:
@@ -138,7 +156,10 @@ def by_scale(model: Any, x: Sets, labels: Tensor) -> Iterator[tuple[str, dict[st
         yield (
             f"{scale:g}",
             {
-                **{f"TU, {name}": area for name, area in areas({name: of.total for name, of in found.items()}).items()},
+                **{
+                    f"TU, {name}": area
+                    for name, area in areas({name: of.total for name, of in found.items()}).items()
+                },
                 "AUARC (TU)": float(auarc(test.total, (test.label == labels).numpy())),
                 "log loss": summary.quality(test, labels)["log_loss"],
                 "classes in a set": float(test.classes("dominance").sum(-1).double().mean()),
@@ -148,13 +169,20 @@ def by_scale(model: Any, x: Sets, labels: Tensor) -> Iterator[tuple[str, dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("results/study/work"), help="where features are kept")
+    parser.add_argument(
+        "--work", type=Path, default=Path("results/study/work"), help="where features are kept"
+    )
     parser.add_argument("--to", type=Path, default=Path("results/study/terms.json"))
     options = parser.parse_args()
     record: dict[str, Any] = {}
-    for kind, models in (("frozen", frozen(options.work)), ("small", small(options.data, options.work / "small"))):
+    for kind, models in (
+        ("frozen", frozen(options.work)),
+        ("small", small(options.data, options.work / "small")),
+    ):
         runs: dict[str, dict[str, dict[str, list[float]]]] = {"ways": {}, "scales": {}}
         for model, x, labels in models:
             asked = {name: terms_of(model, x[name]) for name in ("held-out", "test", "near", FAR)}
@@ -164,9 +192,16 @@ def main() -> None:
                 for name, columns in found:
                     for column, value in columns.items():
                         runs[part].setdefault(name, {}).setdefault(column, []).append(value)
-        record[kind] = {p: {name: features.spreads(columns) for name, columns in of.items()} for p, of in runs.items()}
+        record[kind] = {
+            p: {name: features.spreads(columns) for name, columns in of.items()}
+            for p, of in runs.items()
+        }
         for name, columns in (*record[kind]["ways"].items(), *record[kind]["scales"].items()):
-            print(f"{kind:7s} {name:28s}", *(f"{c} {of['mean']:.4f}" for c, of in columns.items()), flush=True)
+            print(
+                f"{kind:7s} {name:28s}",
+                *(f"{c} {of['mean']:.4f}" for c, of in columns.items()),
+                flush=True,
+            )
     write_json(options.to, {**provenance("python -m benchmarks.terms --data DIR"), **record})
 
 

@@ -25,7 +25,13 @@ os.environ["COLUMNS"] = "100"  # of the help of commands
 project = "creinn"
 copyright = "the creinn authors. Apache-2.0"
 version = release = creinn.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "sphinx_gallery.gen_gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
 suppress_warnings = ["config.cache"]  # the key that orders the gallery is a function
 html_theme = "furo"
 html_title = "creinn"
@@ -53,7 +59,9 @@ ORDER = (
     "convert_radii", "pretrained", "decisions", "rivals", "export",
 )  # fmt: skip
 NEEDS = {"pretrained": "efficientnet_lite_pytorch", "export": "onnxruntime"}
-RUN = [name for name in ORDER if name not in NEEDS or importlib.util.find_spec(NEEDS[name])]  # others are shown only
+RUN = [
+    name for name in ORDER if name not in NEEDS or importlib.util.find_spec(NEEDS[name])
+]  # others are shown only
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -73,7 +81,9 @@ for name in ("onnx_ir", "onnxscript"):
 
 def math(translator: Any, node: Any) -> None:
     """Write an equation as MathML, which browsers draw by themselves, without a script."""
-    text = re.sub(r"\\(textstyle|Big)\b", "", node.astext()).replace(r"\dots", r"\ldots")  # what docutils knows
+    text = re.sub(r"\\(textstyle|Big)\b", "", node.astext()).replace(
+        r"\dots", r"\ldots"
+    )  # what docutils knows
     translator.body.append(tex2mathml(text.strip(), as_block=node.tagname == "math_block"))
     raise SkipNode
 
@@ -82,7 +92,9 @@ def copy_tables(app: Any) -> None:
     """Tables under ``results/`` are pages of the site, too."""
     for path in (HERE.parent / "results").rglob("*.md"):
         page = HERE / path.relative_to(HERE.parent)
-        text = "---\norphan: true\n---\n" + path.read_text(encoding="utf-8").replace("](../../docs/", "](../../")
+        text = "---\norphan: true\n---\n" + path.read_text(encoding="utf-8").replace(
+            "](../../docs/", "](../../"
+        )
         if not page.exists() or page.read_text(encoding="utf-8") != text:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(text, encoding="utf-8")

@@ -11,7 +11,12 @@ from typing import Any
 from docutils import nodes
 from docutils.parsers.rst import Directive
 
-CHAR, LINE, PAD, GAP = 7.8, 17, 10, 15  # of a letter, a line, around a text and between them, in pixels
+CHAR, LINE, PAD, GAP = (
+    7.8,
+    17,
+    10,
+    15,
+)  # of a letter, a line, around a text and between them, in pixels
 
 
 def parse(lines: list[str]) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
@@ -36,7 +41,9 @@ def layers_of(texts: dict[str, list[str]], edges: list[tuple[str, str]]) -> list
     for _ in texts:
         for a, b in edges:
             depth[b] = max(depth[b], depth[a] + 1)
-    layers: list[list[Any]] = [[name for name in texts if depth[name] == k] for k in range(max(depth.values()) + 1)]
+    layers: list[list[Any]] = [
+        [name for name in texts if depth[name] == k] for k in range(max(depth.values()) + 1)
+    ]
     for a, b in edges:
         for k in range(depth[a] + 1, depth[b]):
             layers[k].append((a, b))
@@ -47,7 +54,12 @@ def layers_of(texts: dict[str, list[str]], edges: list[tuple[str, str]]) -> list
             before.setdefault(right, []).append(left)
     for above, layer in pairwise(layers):
         place = {node: (k + 0.5) / len(above) for k, node in enumerate(above)}
-        layer.sort(key=lambda n: sum(found := [place[m] for m in before.get(n, []) if m in place]) / max(len(found), 1))
+        layer.sort(
+            key=lambda n: (
+                sum(found := [place[m] for m in before.get(n, []) if m in place])
+                / max(len(found), 1)
+            )
+        )
     return layers
 
 
@@ -55,14 +67,19 @@ def svg(source: str) -> str:
     """The picture of a chart: its layers from the top down, or from the bottom up (``BT``)."""
     first, *lines = [line.strip() for line in source.strip().splitlines()]
     texts, edges = parse(lines)
-    size = {n: (max(map(len, t)) * CHAR + 2 * PAD, len(t) * LINE + 2 * PAD) for n, t in texts.items()}
+    size = {
+        n: (max(map(len, t)) * CHAR + 2 * PAD, len(t) * LINE + 2 * PAD) for n, t in texts.items()
+    }
     layers = layers_of(texts, edges)
     sizes = [[size.get(node, (8, 8)) for node in layer] for layer in layers]
     width = max(sum(wide + GAP for wide, _ in row) for row in sizes)
     middle: dict[Any, list[tuple[float, float]]] = {}
     start = 4.0
     for layer, row in zip(layers, sizes, strict=True):
-        deep, gap = max(high for _, high in row), (width - sum(wide for wide, _ in row)) / len(layer)
+        deep, gap = (
+            max(high for _, high in row),
+            (width - sum(wide for wide, _ in row)) / len(layer),
+        )
         at = gap / 2
         for node, (wide, _) in zip(layer, row, strict=True):
             middle.setdefault(node, []).append((at + wide / 2, start + deep / 2))
@@ -82,7 +99,9 @@ def svg(source: str) -> str:
         path = f"M{way[0][0]:.0f},{way[0][1]:.0f}"
         for (x, y), (u, v) in pairwise(way):
             path += f" C{x:.0f},{(y + v) / 2:.0f} {u:.0f},{(y + v) / 2:.0f} {u:.0f},{v:.0f}"
-        parts.append(f'<path d="{path}" fill="none" stroke="currentColor" opacity=".6" marker-end="url(#tip)"/>')
+        parts.append(
+            f'<path d="{path}" fill="none" stroke="currentColor" opacity=".6" marker-end="url(#tip)"/>'
+        )
     for name, text in texts.items():
         (x, y), (wide, high) = middle[name][0], size[name]
         parts.append(
@@ -92,7 +111,9 @@ def svg(source: str) -> str:
         for k, line in enumerate(text):
             at = y + LINE * (k - (len(text) - 1) / 2) + 4
             weight = "600" if k == 0 else "400"
-            parts.append(f'<text x="{x:.0f}" y="{at:.0f}" font-weight="{weight}">{html.escape(line)}</text>')
+            parts.append(
+                f'<text x="{x:.0f}" y="{at:.0f}" font-weight="{weight}">{html.escape(line)}</text>'
+            )
     tip = '<marker id="tip" viewBox="0 0 8 8" refX="5" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     style = 'font-size="13" text-anchor="middle" fill="currentColor" font-family="sans-serif"'
     return (

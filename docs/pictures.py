@@ -26,18 +26,34 @@ def draw() -> plt.Figure:
     example = runpy.run_path(str(HERE.parent / "examples" / "credal_sets.py"))
     plt.close("all")
     s = CredalSet(torch.tensor([0.1, 0.3, 0.0]), torch.tensor([0.45, 0.7, 0.2]))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), width_ratios=(1.1, 1), layout="constrained")
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(8.4, 3.6), width_ratios=(1.1, 1), layout="constrained"
+    )
     for k, (low, high) in enumerate(zip(s.lower.tolist(), s.upper.tolist(), strict=True)):
         for value in (low, high):
             if value:
-                left.plot(*bound_line(k, value, example["CORNERS"]).T, color=f"C{k}", lw=0.8, ls=(0, (4, 3)))
+                left.plot(
+                    *bound_line(k, value, example["CORNERS"]).T,
+                    color=f"C{k}",
+                    lw=0.8,
+                    ls=(0, (4, 3)),
+                )
         right.barh(2 - k, high - low, left=low, color=f"C{k}", height=0.45)
         right.text(high + 0.03, 2 - k, f"[{low:.2f}, {high:.2f}]", va="center")
     example["triangle"](s, NAMES, left, color="black")
-    kept = " or ".join(name for name, keep in zip(NAMES, s.classes("e-admissibility"), strict=True) if keep)
+    kept = " or ".join(
+        name for name, keep in zip(NAMES, s.classes("e-admissibility"), strict=True) if keep
+    )
     total, aleatoric, epistemic = s.uncertainty("entropy")
     text = f"not ruled out: {kept}\nTU {total:.2f} = AU {aleatoric:.2f} + EU {epistemic:.2f} bits"
-    right.set(xlim=(0, 1.02), xticks=[0, 0.5, 1], yticks=[2, 1, 0], yticklabels=NAMES, xlabel="probability", title=text)
+    right.set(
+        xlim=(0, 1.02),
+        xticks=[0, 0.5, 1],
+        yticks=[2, 1, 0],
+        yticklabels=NAMES,
+        xlabel="probability",
+        title=text,
+    )
     right.spines[["top", "right"]].set_visible(False)
     return figure
 

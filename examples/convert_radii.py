@@ -40,9 +40,14 @@ print(f"accuracy {(probabilities.argmax(1) == y_test).float().mean():.3f}")
 # The twin has the same paths and weights, and a radius beside each weight. In sound mode its credal set holds the
 # prediction of every network inside these intervals, without any training.
 
-sound = CreINN(creinn.convert(network, radius=0.01, mode="sound"), mode="sound", logit_norm=False).eval()
+sound = CreINN(
+    creinn.convert(network, radius=0.01, mode="sound"), mode="sound", logit_norm=False
+).eval()
 s = sound.predict(x_test)
-print(f"mean width {s.width.mean():.4f}; holds what the network says:", bool(s.contains(probabilities).all()))
+print(
+    f"mean width {s.width.mean():.4f}; holds what the network says:",
+    bool(s.contains(probabilities).all()),
+)
 print([name for name, _ in sound.network.named_parameters()][:4], "...")
 
 # %%
@@ -52,17 +57,25 @@ model = CreINN(creinn.convert(network, radius=0.01), logit_norm=False).eval()
 before = model.predict(x_test)
 fit(model, (x_train, y_train), config=TrainConfig(epochs=5, train="radii", progress=False))
 after, noise = model.predict(x_test), model.predict(torch.rand(300, 1, 8, 8))
-print("centres as they were:", torch.equal(model.network.get_parameter("0.weight"), network[0].weight))
+print(
+    "centres as they were:", torch.equal(model.network.get_parameter("0.weight"), network[0].weight)
+)
 
 # %%
 # Sets are wider where the network is wrong, and on noise, which it never saw.
 
 wrong = after.label != y_test
-groups = {"right": after.width.amax(1)[~wrong], "wrong": after.width.amax(1)[wrong], "noise": noise.width.amax(1)}
+groups = {
+    "right": after.width.amax(1)[~wrong],
+    "wrong": after.width.amax(1)[wrong],
+    "noise": noise.width.amax(1),
+}
 print(f"widest interval, before: {before.width.amax(1).mean():.3f}; after:")
 print({name: f"{width.mean():.3f}" for name, width in groups.items()})
 figure, axes = plt.subplots(figsize=(6, 2.5), layout="constrained")
-axes.boxplot(list(groups.values()), orientation="horizontal", tick_labels=list(groups), showfliers=False)
+axes.boxplot(
+    list(groups.values()), orientation="horizontal", tick_labels=list(groups), showfliers=False
+)
 axes.set_xlabel("width of the widest interval of a set")
 plt.show()
 

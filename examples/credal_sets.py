@@ -33,7 +33,9 @@ def triangle(s, names, axes, color="tab:blue"):
     axes.fill(*points.T, facecolor=color, edgecolor=color, alpha=0.4)
     axes.plot(*(s.intersection.numpy() @ CORNERS), "D", color=color)
     for name, corner in zip(names, CORNERS, strict=True):
-        axes.annotate(name, corner, (0, 8 if corner[1] else -16), textcoords="offset points", ha="center")
+        axes.annotate(
+            name, corner, (0, 8 if corner[1] else -16), textcoords="offset points", ha="center"
+        )
     axes.set_aspect("equal")
     axes.axis("off")
 

@@ -62,6 +62,10 @@ assert "torch" not in sys.modules
 
 wines = torch.cat([x[held_out[:3]], 3 * x[held_out[:1]]]).tolist()
 done = subprocess.run(
-    [sys.executable, "-c", PROGRAM, path], input=str(wines), capture_output=True, text=True, check=True
+    [sys.executable, "-c", PROGRAM, path],
+    input=str(wines),
+    capture_output=True,
+    text=True,
+    check=True,
 )
 print(done.stdout)

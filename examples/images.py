@@ -14,7 +14,10 @@ from creinn import CreINN, TrainConfig, fit, models
 from creinn.evaluation import accuracy_rejection, ood_detection
 
 digits = load_digits()
-images, labels = torch.from_numpy(digits.images).float().unsqueeze(1) / 16, torch.from_numpy(digits.target)
+images, labels = (
+    torch.from_numpy(digits.images).float().unsqueeze(1) / 16,
+    torch.from_numpy(digits.target),
+)
 known = labels < 8
 (train, held_out, test), classes = (part[known].split([700, 300, 443]) for part in (images, labels))
 
@@ -24,9 +27,17 @@ known = labels < 8
 
 torch.manual_seed(0)
 model = CreINN(models.resnet8(8, in_channels=1, width=8, layers=torch.nn), distance=True)
-fit(model, (train, classes[0]), (held_out, classes[1]), TrainConfig(epochs=12, learning_rate=0.01, progress=False))
+fit(
+    model,
+    (train, classes[0]),
+    (held_out, classes[1]),
+    TrainConfig(epochs=12, learning_rate=0.01, progress=False),
+)
 inside = model.predict(test)
-print(f"accuracy {(inside.label == classes[2]).float().mean():.3f}; distance measured at", *model.distance_at)
+print(
+    f"accuracy {(inside.label == classes[2]).float().mean():.3f}; distance measured at",
+    *model.distance_at,
+)
 
 # %%
 # How well does epistemic uncertainty tell foreign images from test images? An AUROC of 1 is perfect, 0.5 is chance.
@@ -57,6 +68,9 @@ plt.show()
 figure, panels = plt.subplots(1, 6, figsize=(9, 2), layout="constrained")
 for axes, row in zip(panels, inside.total.argsort(descending=True), strict=False):
     axes.imshow(test[row, 0].numpy(), cmap="gray_r")
-    axes.set_title(", ".join(map(str, inside.classes("dominance")[row].nonzero().flatten().tolist())), fontsize=9)
+    axes.set_title(
+        ", ".join(map(str, inside.classes("dominance")[row].nonzero().flatten().tolist())),
+        fontsize=9,
+    )
     axes.axis("off")
 plt.show()

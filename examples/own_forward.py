@@ -54,7 +54,8 @@ print(logits.shape, "mean width", f"{logits.width.mean():.3f}")
 inside = []
 for _ in range(200):
     drawn = {
-        name: value + (2 * torch.rand_like(value) - 1) * net.get_parameter(f"{name}_radius").clamp_min(0)
+        name: value
+        + (2 * torch.rand_like(value) - 1) * net.get_parameter(f"{name}_radius").clamp_min(0)
         for name, value in net.named_parameters()
         if not name.endswith("_radius")
     }

@@ -22,7 +22,10 @@ from creinn.evaluation import ood_detection
 KNOWN, SIZE = 8, 64
 digits = load_digits()
 images = torch.from_numpy(digits.images).float().unsqueeze(1).expand(-1, 3, -1, -1) / 8 - 1
-images, labels = F.interpolate(images, size=(SIZE, SIZE), mode="bilinear"), torch.from_numpy(digits.target)
+images, labels = (
+    F.interpolate(images, size=(SIZE, SIZE), mode="bilinear"),
+    torch.from_numpy(digits.target),
+)
 known = labels < KNOWN
 parts = [700, 300, int(known.sum()) - 1000]
 (train, held_out, test), classes = images[known].split(parts), labels[known].split(parts)
@@ -42,7 +45,9 @@ net._fc.bias.data = torch.from_numpy(head.intercept_).float()
 # %%
 # One pass: the places where the distance is measured are found by themselves; held-out images decide on the scale.
 
-model = CreINN(net, logit_norm=False, distance=True).fit_distance(train, classes[0], (held_out, classes[1]))
+model = CreINN(net, logit_norm=False, distance=True).fit_distance(
+    train, classes[0], (held_out, classes[1])
+)
 print("measured at", *model.distance_at)
 inside = model.predict(test)
 print(f"accuracy on test digits {(inside.label == classes[2]).float().mean():.3f}")
@@ -50,13 +55,21 @@ print(f"accuracy on test digits {(inside.label == classes[2]).float().mean():.3f
 # %%
 # Digits that it never learnt, and noise.
 
-outside = {"digits 8 and 9, never learnt": images[~known], "noise": 2 * torch.rand(100, 3, SIZE, SIZE) - 1}
+outside = {
+    "digits 8 and 9, never learnt": images[~known],
+    "noise": 2 * torch.rand(100, 3, SIZE, SIZE) - 1,
+}
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.hist(inside.epistemic, bins=30, density=True, alpha=0.5, label="test digits")
 for name, foreign in outside.items():
     s = model.predict(foreign)
-    score, sizes = ood_detection(inside.epistemic, s.epistemic).auroc, s.classes("dominance").sum(1).float().mean()
-    print(f"{name}: AUROC by epistemic uncertainty {score:.3f}; {sizes:.1f} classes not ruled out on average")
+    score, sizes = (
+        ood_detection(inside.epistemic, s.epistemic).auroc,
+        s.classes("dominance").sum(1).float().mean(),
+    )
+    print(
+        f"{name}: AUROC by epistemic uncertainty {score:.3f}; {sizes:.1f} classes not ruled out on average"
+    )
     axes.hist(s.epistemic, bins=30, density=True, alpha=0.5, label=name)
 axes.set(xlabel="epistemic uncertainty, bits", yscale="log")
 axes.legend()

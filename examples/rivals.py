@@ -33,7 +33,9 @@ methods = {
 }
 for name, model in methods.items():
     for seed, part in enumerate(getattr(model, "members", [model])):
-        config = TrainConfig(epochs=60, batch_size=32, learning_rate=0.01, seed=seed, progress=False)
+        config = TrainConfig(
+            epochs=60, batch_size=32, learning_rate=0.01, seed=seed, progress=False
+        )
         fit(part, (x, y), config=config)
     print(f"{name:20} accuracy {(model.predict(x).label == y).float().mean():.3f}")
 
@@ -47,7 +49,9 @@ grid = torch.cartesian_prod(torch.linspace(-6, 6, size), torch.linspace(-6, 6, s
 figure, panels = plt.subplots(1, 5, figsize=(13, 3.1), layout="constrained")
 for axes, (name, model) in zip(panels, methods.items(), strict=True):
     plane = model.predict(grid).epistemic.reshape(size, size).T.numpy()
-    shown = axes.imshow(plane, origin="lower", extent=(-6, 6, -6, 6), cmap="Purples", vmin=0, vmax=1.585)
+    shown = axes.imshow(
+        plane, origin="lower", extent=(-6, 6, -6, 6), cmap="Purples", vmin=0, vmax=1.585
+    )
     for k in range(3):
         axes.plot(*x[y == k].T, ".", ms=3)
     axes.set(title=name, xticks=[], yticks=[])

@@ -14,7 +14,9 @@ from sklearn.model_selection import train_test_split
 from creinn.sklearn import CreINNClassifier
 
 wine = load_wine()
-X_train, X_test, y_train, y_test = train_test_split(wine.data, wine.target, stratify=wine.target, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    wine.data, wine.target, stratify=wine.target, random_state=0
+)
 clf = CreINNClassifier(random_state=0).fit(X_train, y_train)
 print(f"accuracy {clf.score(X_test, y_test):.3f}")
 
@@ -50,5 +52,8 @@ print("a wine like no other:", clf.predict_set(3 * X_test[:1])[0])
 for count in (0, 2, 6, 12):
     gaps = X_test.copy()
     gaps[:, 13 - count :] = np.nan
-    sizes, epistemic = clf.predict_set(gaps).sum(1).mean(), clf.uncertainty(gaps)["epistemic"].mean()
+    sizes, epistemic = (
+        clf.predict_set(gaps).sum(1).mean(),
+        clf.uncertainty(gaps)["epistemic"].mean(),
+    )
     print(f"{count:2} of 13 columns missing: {sizes:.2f} classes per set, EU {epistemic:.2f} bits")

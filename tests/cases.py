@@ -27,13 +27,17 @@ class LayerCase:
         return f"{prefix}{self.layer}{self.args}{options}-{'x'.join(map(str, self.shape))}"
 
     def interval(self) -> torch.nn.Module:
-        return getattr(family(self.family), self.layer)(*self.args, **self.options, **self.interval_options).double()
+        return getattr(family(self.family), self.layer)(
+            *self.args, **self.options, **self.interval_options
+        ).double()
 
     def ordinary(self) -> torch.nn.Module:
         return getattr(torch.nn, self.layer)(*self.args, **self.options).double()
 
     def point(self, seed: int) -> torch.Tensor:
-        return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        return torch.randn(
+            self.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
 
     def input(self, seed: int, sign: str = "any") -> Interval:
         """Random intervals: of any sign, non-negative, or apart from zero."""
@@ -57,7 +61,10 @@ AFFINE = [
     LayerCase("Conv2d", (3, 4, 3), (2, 3, 6, 5), {"padding": 1}),
     LayerCase("Conv2d", (3, 4, 3), (3, 6, 5), {"padding": 1, "bias": False}),
     LayerCase(
-        "Conv2d", (4, 6, (2, 3)), (2, 4, 7, 8), {"stride": (2, 1), "padding": (1, 2), "groups": 2, "bias": False}
+        "Conv2d",
+        (4, 6, (2, 3)),
+        (2, 4, 7, 8),
+        {"stride": (2, 1), "padding": (1, 2), "groups": 2, "bias": False},
     ),
     LayerCase("Conv2d", (4, 4, 3), (1, 4, 6, 6), {"groups": 4, "dilation": 2, "padding": "same"}),
     LayerCase("Conv2d", (2, 3, 4), (2, 2, 6, 6), {"padding": "same"}),

@@ -22,17 +22,28 @@ install_import_hook(
 
 # pytest-xdist runs one process per core
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
-settings.register_profile("creinn", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "creinn", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("creinn")
 
 WITHOUT_NUMBERS = (
     *(f"cli/test_{name}.py" for name in ("benchmark", "parsing")),
     *(f"data/test_{name}.py" for name in ("catalogue", "formats", "images", "table")),
-    *(f"experiments/test_{name}.py" for name in ("command", "definition", "inputs", "plan", "store")),
+    *(
+        f"experiments/test_{name}.py"
+        for name in ("command", "definition", "inputs", "plan", "store")
+    ),
     *(f"report/test_{name}.py" for name in ("explorer_browser", "page", "provenance", "tables")),
     *(f"benchmarks/test_{name}.py" for name in ("memory", "speed", "study")),
     *("evaluation/test_timing.py", "training/test_config.py"),
-    *("training/test_allocation.py", "cli/test_main.py", "graph/test_trace.py", "test_docs.py", "test_files.py"),
+    *(
+        "training/test_allocation.py",
+        "cli/test_main.py",
+        "graph/test_trace.py",
+        "test_docs.py",
+        "test_files.py",
+    ),
 )
 """Tests that read, write or draw, but compute nothing that a processor could round in another way."""
 

@@ -26,7 +26,9 @@ class CredalCase:
     upper: list[float]
 
     def bounds(self) -> Bounds:
-        return torch.tensor(self.lower, dtype=torch.float64), torch.tensor(self.upper, dtype=torch.float64)
+        return torch.tensor(self.lower, dtype=torch.float64), torch.tensor(
+            self.upper, dtype=torch.float64
+        )
 
 
 TINY = 5e-324  # smallest positive float64, denormal
@@ -86,7 +88,11 @@ def random_sets(count: int = 20, classes: int = 5, seed: int = 0) -> CredalSet:
 def independent(count: int, classes: int, seed: int) -> Bounds:
     """Two uniform numbers per class, ordered; kept when a distribution fits."""
     generator = torch.Generator().manual_seed(seed)
-    ends = torch.rand(8 * count + 64, classes, 2, generator=generator, dtype=torch.float64) * 2 / classes
+    ends = (
+        torch.rand(8 * count + 64, classes, 2, generator=generator, dtype=torch.float64)
+        * 2
+        / classes
+    )
     lower, upper = ends.amin(-1), ends.amax(-1)
     fits = (lower.sum(-1) <= 1) & (upper.sum(-1) >= 1) & (upper.amax(-1) <= 1)
     return reachable(lower[fits][:count], upper[fits][:count])
@@ -123,7 +129,9 @@ FAMILIES: dict[str, Callable[[int, int, int], Bounds]] = {
 def equal_slopes(count: int, classes: int, seed: int) -> Bounds:
     """Subset sum: all chords of -q log q have the slope of its tangent at 1/K."""
     generator = torch.Generator().manual_seed(seed)
-    lower = (0.1 + 0.8 * torch.rand(count, classes, generator=generator, dtype=torch.float64)) / classes
+    lower = (
+        0.1 + 0.8 * torch.rand(count, classes, generator=generator, dtype=torch.float64)
+    ) / classes
 
     def excess(q: Tensor) -> Tensor:
         return -q * (q * classes).log() + q
@@ -140,7 +148,9 @@ def scaled_network(count: int, classes: int, seed: int) -> Bounds:
     """What an untrained network in scaled mode produces: wide intervals, hardly any two ordered alike."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = CreINN(models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled").eval()
+        model = CreINN(
+            models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled"
+        ).eval()
         with torch.no_grad():
             found = model(torch.randn(count, 20))
     return found.lower.double(), found.upper.double()
@@ -165,8 +175,12 @@ def credal_bounds(draw: st.DrawFn, most_classes: int = 6) -> Bounds:
     weights = np.array(draw(st.lists(_weights, min_size=classes, max_size=classes)))
     weights = weights if weights.sum() > 1e-3 else np.ones(classes)
     point = weights / weights.sum()
-    down, up = (np.array(draw(st.lists(_margins, min_size=classes, max_size=classes))) for _ in range(2))
-    return torch.from_numpy(point * (1 - down)), torch.from_numpy(np.minimum(point + (1 - point) * up, 1.0))
+    down, up = (
+        np.array(draw(st.lists(_margins, min_size=classes, max_size=classes))) for _ in range(2)
+    )
+    return torch.from_numpy(point * (1 - down)), torch.from_numpy(
+        np.minimum(point + (1 - point) * up, 1.0)
+    )
 
 
 @st.composite
@@ -174,4 +188,6 @@ def distributions(draw: st.DrawFn, most: int = 8) -> np.ndarray:
     """Up to ``most`` rows of sixteenths, exact in binary: many ties within and between rows, and zeros."""
     classes = draw(st.integers(2, 5))
     cuts = st.lists(st.integers(0, 16), min_size=classes - 1, max_size=classes - 1).map(sorted)
-    return np.array([np.diff([0, *row, 16]) / 16 for row in draw(st.lists(cuts, min_size=1, max_size=most))])
+    return np.array(
+        [np.diff([0, *row, 16]) / 16 for row in draw(st.lists(cuts, min_size=1, max_size=most))]
+    )

@@ -5,7 +5,9 @@ import torch
 from creinn import CreINN, models
 
 
-def blobs(rows: int = 300, classes: int = 3, features: int = 4, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def blobs(
+    rows: int = 300, classes: int = 3, features: int = 4, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Classes that overlap a little."""
     generator = torch.Generator().manual_seed(seed)
     y = torch.arange(rows) % classes

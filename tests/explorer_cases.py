@@ -25,7 +25,11 @@ def table_samples():
     """Thirty rows in distribution, every fourth of which is wrong; predictions at three widths."""
     own = credal_sets(30, 0.3, seed=0)
     labels = torch.where(torch.arange(30) % 4 == 0, (own.label + 1) % 5, own.label)
-    widths = {"0 deviations": own, "0.5 deviations": credal_sets(30, 0.6, 0), "1 deviations": credal_sets(30, 0.9, 0)}
+    widths = {
+        "0 deviations": own,
+        "0.5 deviations": credal_sets(30, 0.6, 0),
+        "1 deviations": credal_sets(30, 0.9, 0),
+    }
     names = [f"row {i + 1}" for i in range(30)]
     columns = {"columns": ["height", "colour"], "cells": CELLS}
     return Samples("test.csv", own, names, 90, labels, outside=False, **columns, widths=widths)
@@ -35,9 +39,13 @@ def image_samples():
     """Twelve images out of distribution, without classes."""
     images = np.random.default_rng(0).integers(0, 256, (12, 3, 8, 8)).astype(np.uint8)
     names = [f"dark/a long name of a file {i}.png" for i in range(12)]
-    return Samples("photographs", credal_sets(12, 0.9, seed=1), names, 12, outside=True, images=images)
+    return Samples(
+        "photographs", credal_sets(12, 0.9, seed=1), names, 12, outside=True, images=images
+    )
 
 
 def record_of(text):
     """The data that a page carries."""
-    return json.loads(re.search('<script type="application/json">(.*?)</script>', text, re.DOTALL)[1])
+    return json.loads(
+        re.search('<script type="application/json">(.*?)</script>', text, re.DOTALL)[1]
+    )

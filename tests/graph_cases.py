@@ -48,9 +48,33 @@ class Volume(nn.Sequential):
 
 
 FUNCTIONS: list[Callable[..., Any]] = [
-    *each(torch.relu, F.relu, F.relu6, F.selu, torch.selu, torch.sigmoid, F.sigmoid, torch.tanh, F.tanh),
-    *each(F.gelu, F.silu, F.mish, F.hardswish, torch.neg, operator.neg, lambda x: F.gelu(x, approximate="tanh")),
-    *each(lambda x: x.relu(), lambda x: x.sigmoid(), lambda x: x.tanh(), lambda x: x.neg(), lambda x: x.contiguous()),
+    *each(
+        torch.relu,
+        F.relu,
+        F.relu6,
+        F.selu,
+        torch.selu,
+        torch.sigmoid,
+        F.sigmoid,
+        torch.tanh,
+        F.tanh,
+    ),
+    *each(
+        F.gelu,
+        F.silu,
+        F.mish,
+        F.hardswish,
+        torch.neg,
+        operator.neg,
+        lambda x: F.gelu(x, approximate="tanh"),
+    ),
+    *each(
+        lambda x: x.relu(),
+        lambda x: x.sigmoid(),
+        lambda x: x.tanh(),
+        lambda x: x.neg(),
+        lambda x: x.contiguous(),
+    ),
     lambda x, y, c: F.leaky_relu(x, abs(c)),
     lambda x, y, c: F.elu(x, abs(c)),
     lambda x, y, c: F.softplus(x, abs(c) + 0.1, c),
@@ -66,16 +90,23 @@ FUNCTIONS: list[Callable[..., Any]] = [
     *(changed(lambda x, y, c, f=f: f(x, c or -2)) for f in (operator.imul, operator.itruediv)),
     *map(changed, (lambda x, y, c: torch.relu_(x), lambda x, y, c: F.relu(x, inplace=True))),
     changed(lambda x, y, c: x.add_(y).sub_(c).mul_(c or 1).div_(-2).relu_()),
-    *(lambda x, y, c, f=f: f([x, y], 1)[:, 2:6] for f in (torch.cat, torch.concat, torch.concatenate)),
+    *(
+        lambda x, y, c, f=f: f([x, y], 1)[:, 2:6]
+        for f in (torch.cat, torch.concat, torch.concatenate)
+    ),
     lambda x, y, c: torch.stack([x, y, -x], 1).mean(1),
-    lambda x, y, c: torch.stack([x, y])[0] + torch.sum(x, 2, keepdim=True) - y.sum((2, 3), keepdim=True),
+    lambda x, y, c: (
+        torch.stack([x, y])[0] + torch.sum(x, 2, keepdim=True) - y.sum((2, 3), keepdim=True)
+    ),
     lambda x, y, c: x - torch.mean(y, (2, 3), keepdim=True),
     lambda x, y, c: torch.flatten(x, 1).reshape(y.shape),
     lambda x, y, c: torch.reshape(torch.unsqueeze(x, 1), (-1, 4, 4, 4)),
     lambda x, y, c: x.unsqueeze(2).squeeze(2) + torch.squeeze(y.unsqueeze(1), 1),
     lambda x, y, c: torch.permute(x, (0, 2, 3, 1)).permute(0, 2, 1, 3),
     lambda x, y, c: torch.transpose(x, 1, 3).transpose(2, 3)[..., ::1],
-    lambda x, y, c: F.pad(x, (1, 0, 0, 1), value=c)[:, :, 1:, :4] if isinstance(c, float) else F.pad(x, (0, 0)),
+    lambda x, y, c: (
+        F.pad(x, (1, 0, 0, 1), value=c)[:, :, 1:, :4] if isinstance(c, float) else F.pad(x, (0, 0))
+    ),
     lambda x, y, c: F.pad(x, (1, 1, 1, 1), mode="reflect")[:, :, :4, -4:],
     *each(lambda x: F.max_pool2d(x, 3, 1, 1), lambda x: torch.max_pool2d(x, 3, 1, 1)),
     *each(lambda x: F.avg_pool2d(x, 3, 1, 1), lambda x: F.adaptive_avg_pool2d(x, (4, None))),
@@ -91,15 +122,27 @@ FUNCTIONS: list[Callable[..., Any]] = [
 Rows = tuple[Callable[[], nn.Module], ...]
 LAYERS: list[Rows] = [
     (lambda: nn.Conv2d(4, 4, 3, padding=1), lambda: nn.BatchNorm2d(4), nn.ReLU),
-    (lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular", groups=2), lambda: nn.BatchNorm2d(4)),
+    (
+        lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular", groups=2),
+        lambda: nn.BatchNorm2d(4),
+    ),
     (lambda: nn.Conv2d(4, 4, 1, bias=False), nn.ReLU),
     (lambda: nn.Conv2d(4, 4, 1), lambda: nn.BatchNorm2d(4, affine=False)),
-    (lambda: nn.Linear(4, 4), lambda: nn.BatchNorm2d(4), nn.ReLU),  # features last, channels of the norm second
+    (
+        lambda: nn.Linear(4, 4),
+        lambda: nn.BatchNorm2d(4),
+        nn.ReLU,
+    ),  # features last, channels of the norm second
     (lambda: nn.BatchNorm2d(4),),
     (nn.Flatten, lambda: nn.Linear(64, 64), lambda: nn.BatchNorm1d(64), nn.ReLU),
     (lambda: nn.Flatten(2), lambda: nn.Conv1d(4, 4, 3, padding=1), lambda: nn.BatchNorm1d(4)),
     (lambda: nn.Flatten(2), lambda: nn.MaxPool1d(3, 1, 1), lambda: nn.AvgPool1d(3, 1, 1)),
-    (lambda: nn.Flatten(2), lambda: nn.AdaptiveAvgPool1d(8), lambda: nn.AdaptiveMaxPool1d(16), nn.Dropout1d),
+    (
+        lambda: nn.Flatten(2),
+        lambda: nn.AdaptiveAvgPool1d(8),
+        lambda: nn.AdaptiveMaxPool1d(16),
+        nn.Dropout1d,
+    ),
     (lambda: nn.Flatten(2), lambda: nn.ZeroPad1d(2), lambda: nn.Conv1d(4, 4, 5)),
     (lambda: Volume(nn.Conv3d(4, 4, (1, 3, 3), padding=(0, 1, 1)), nn.BatchNorm3d(4)),),
     (lambda: Volume(nn.ZeroPad3d((1, 1, 1, 1, 0, 0)), nn.Conv3d(4, 4, (1, 3, 3))),),
@@ -135,12 +178,16 @@ class Network(torch.nn.Module):
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()
         self.steps = list(steps)
-        self.rows = nn.ModuleList(nn.Sequential(*(make() for make in step.layers)) for step in steps)
+        self.rows = nn.ModuleList(
+            nn.Sequential(*(make() for make in step.layers)) for step in steps
+        )
 
     def forward(self, x: Any) -> Any:
         values = [x]
         for step, row in zip(self.steps, self.rows, strict=True):
-            first, second = (values[-1 - min(back, len(values) - 1)] for back in (step.first, step.second))
+            first, second = (
+                values[-1 - min(back, len(values) - 1)] for back in (step.first, step.second)
+            )
             if step.layers:
                 values.append(row(first).view(-1, *SHAPE[1:]))
             else:

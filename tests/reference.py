@@ -33,7 +33,9 @@ def conv_bounds(x: Interval, layer: torch.nn.Module) -> tuple[Tensor, Tensor]:
     pads = layer._reversed_padding_repeated_twice
     a_lo, a_hi = (F.pad(t, pads, mode=mode) for t in (x.lower, x.upper))
     spans = [d * (k - 1) + 1 for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-    out = [(n - span) // s + 1 for n, span, s in zip(a_lo.shape[2:], spans, layer.stride, strict=True)]
+    out = [
+        (n - span) // s + 1 for n, span, s in zip(a_lo.shape[2:], spans, layer.stride, strict=True)
+    ]
     total = [torch.zeros(()), torch.zeros(())]
     per_in, per_out = layer.in_channels // layer.groups, layer.out_channels // layer.groups
     for offset in itertools.product(*(range(k) for k in layer.kernel_size)):
@@ -43,9 +45,15 @@ def conv_bounds(x: Interval, layer: torch.nn.Module) -> tuple[Tensor, Tensor]:
         )
         rows: tuple[list[Tensor], list[Tensor]] = ([], [])
         for g in range(layer.groups):
-            channels, outputs = slice(g * per_in, (g + 1) * per_in), slice(g * per_out, (g + 1) * per_out)
+            channels, outputs = (
+                slice(g * per_in, (g + 1) * per_in),
+                slice(g * per_out, (g + 1) * per_out),
+            )
             a = [t[(slice(None), channels, *window)].unsqueeze(1) for t in (a_lo, a_hi)]
-            w = [t[(outputs, slice(None), *offset)].reshape(1, per_out, per_in, *(1,) * len(out)) for t in (w_lo, w_hi)]
+            w = [
+                t[(outputs, slice(None), *offset)].reshape(1, per_out, per_in, *(1,) * len(out))
+                for t in (w_lo, w_hi)
+            ]
             for row, bound in zip(rows, product_bounds(*a, *w), strict=True):
                 row.append(bound.sum(2))
         total = [t + torch.cat(row, 1) for t, row in zip(total, rows, strict=True)]
@@ -61,7 +69,11 @@ def affine_bounds(layer: torch.nn.Module, x: Interval) -> tuple[Tensor, Tensor]:
     """Exact bounds of a linear or convolutional layer, element by element; of a convolution, of one image too."""
     if isinstance(layer, torch.nn.Linear):
         weight = Interval(layer.weight - layer.weight_radius, layer.weight + layer.weight_radius)
-        bias = None if layer.bias is None else Interval(layer.bias - layer.bias_radius, layer.bias + layer.bias_radius)
+        bias = (
+            None
+            if layer.bias is None
+            else Interval(layer.bias - layer.bias_radius, layer.bias + layer.bias_radius)
+        )
         return linear_bounds(x, weight, bias)
     batch = x if x.ndim == layer.weight.ndim else x.unsqueeze(0)
     lower, upper = conv_bounds(batch, layer)
@@ -77,7 +89,9 @@ def members(x: Interval, generator: torch.Generator, count: int) -> Iterator[Ten
         yield x.lower + (share.round() if i % 2 else share) * x.width
 
 
-def member_parameters(module: torch.nn.Module, generator: torch.Generator, corner: bool) -> dict[str, Tensor]:
+def member_parameters(
+    module: torch.nn.Module, generator: torch.Generator, corner: bool
+) -> dict[str, Tensor]:
     """Parameters of an ordinary network inside the intervals of ``module``, under the same names."""
     drawn = {}
     for path, layer in module.named_modules():
@@ -88,7 +102,9 @@ def member_parameters(module: torch.nn.Module, generator: torch.Generator, corne
                 ("bias", layer.bias, layer.bias_radius),
             ):
                 if center is not None:
-                    share = torch.rand(center.shape, generator=generator, dtype=center.dtype) * 2 - 1
+                    share = (
+                        torch.rand(center.shape, generator=generator, dtype=center.dtype) * 2 - 1
+                    )
                     share = share.sign() if corner else share
                     drawn[prefix + name] = center.detach() + share * radius.detach().clamp_min(0)
     return drawn

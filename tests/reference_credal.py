@@ -82,7 +82,11 @@ def lower_entropy_by_search(lower: np.ndarray, upper: np.ndarray, gap: float = 1
 def minimum(objective: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> float:
     """Minimum of a linear function over the credal set."""
     found = linprog(
-        objective, A_eq=np.ones((1, len(lower))), b_eq=[1.0], bounds=np.stack([lower, upper], 1), method="highs"
+        objective,
+        A_eq=np.ones((1, len(lower))),
+        b_eq=[1.0],
+        bounds=np.stack([lower, upper], 1),
+        method="highs",
     )
     assert found.status == 0, found.message
     return float(found.fun)
@@ -97,7 +101,9 @@ def difference(lower: np.ndarray, upper: np.ndarray, i: int, j: int) -> float:
 def admissibility(lower: np.ndarray, upper: np.ndarray, i: int) -> float:
     """Largest margin ``min_j (q_i - q_j)`` over the members; i is E-admissible iff it is not negative."""
     classes = len(lower)
-    rows = [np.append(np.eye(classes)[j] - np.eye(classes)[i], 1.0) for j in range(classes) if j != i]
+    rows = [
+        np.append(np.eye(classes)[j] - np.eye(classes)[i], 1.0) for j in range(classes) if j != i
+    ]
     found = linprog(
         np.append(np.zeros(classes), -1.0),
         A_ub=np.array(rows),
@@ -124,7 +130,9 @@ def members(lower: torch.Tensor, upper: torch.Tensor, count: int, seed: int) -> 
 
 
 @flint.ctx.workprec(BITS)
-def exact_softmax_intervals(lower: list[float], upper: list[float], mode: str) -> tuple[list[float], list[float]]:
+def exact_softmax_intervals(
+    lower: list[float], upper: list[float], mode: str
+) -> tuple[list[float], list[float]]:
     """(IntSoftMax), or the range of softmax over the box, in 200-bit ball arithmetic from the same floats."""
 
     def ball(x: Fraction) -> flint.arb:
@@ -135,7 +143,9 @@ def exact_softmax_intervals(lower: list[float], upper: list[float], mode: str) -
     of_low, of_high = (middle, middle) if mode == "paper" else (high, low)
 
     def bound(own: list[Fraction], others: list[Fraction], k: int) -> float:
-        rest = sum(((ball(others[j] - own[k])).exp() for j in range(len(own)) if j != k), flint.arb(0))
+        rest = sum(
+            ((ball(others[j] - own[k])).exp() for j in range(len(own)) if j != k), flint.arb(0)
+        )
         return float((1 / (1 + rest)).mid())
 
     classes = range(len(low))

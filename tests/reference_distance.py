@@ -18,9 +18,16 @@ _greater = np.frompyfunc(lambda a, b: a.max(b), 2, 1)
 _less = np.frompyfunc(lambda a, b: a.min(b), 2, 1)
 
 
-def run_at(network: torch.nn.Sequential, x: Balls, member: Member, at: Sequence[str]) -> tuple[list[Balls], Balls]:
+def run_at(
+    network: torch.nn.Sequential, x: Balls, member: Member, at: Sequence[str]
+) -> tuple[list[Balls], Balls]:
     """What a member gives at places, which are parts of the network or ``<head>``, and its logits."""
-    found, last = {}, [name for name, part in network.named_children() if isinstance(part, IntervalParameters)][-1]
+    found, last = (
+        {},
+        [name for name, part in network.named_children() if isinstance(part, IntervalParameters)][
+            -1
+        ],
+    )
     for name, part in network.named_children():
         if name == last:
             found["<head>"] = x
@@ -32,10 +39,17 @@ def radius_of(radius: Any, outputs: Sequence[Balls]) -> Balls:
     """Radii ``(N,)`` of outputs at all places, each ``(N, D)`` or ``(N, C, ...)``."""
     features = [pooled(output) for output in outputs]
     views = [*features, *(directions(one) for one in features[-2:])]
-    found = [distances(distance, view) for distance, view in zip(radius.distances, views, strict=True)]
-    terms = [d for d, _ in found[: len(features)]] + [term for pair in found[len(features) :] for term in pair]
+    found = [
+        distances(distance, view) for distance, view in zip(radius.distances, views, strict=True)
+    ]
+    terms = [d for d, _ in found[: len(features)]] + [
+        term for pair in found[len(features) :] for term in pair
+    ]
     medians, spreads, sums = exact(radius.usual), exact(radius.spreads), exact(radius.sums)
-    z = [(term - median) / spread for term, median, spread in zip(terms, medians, spreads, strict=True)]
+    z = [
+        (term - median) / spread
+        for term, median, spread in zip(terms, medians, spreads, strict=True)
+    ]
     last = 4 if len(z) > 3 else 2
     near, far = sum(z[-last:]), sum(_greater(one, arb(0)) for one in z[:-last])
     both = (near - sums[0, 0]) / sums[0, 1] + arb(7) / 10 * (far - sums[1, 0]) / sums[1, 1]
@@ -58,13 +72,20 @@ def directions(features: Balls) -> Balls:
     """Rows over their norms; of zeros, zeros."""
     norms = _roots(_squared(features).sum(1))
     is_zero = [all(value == 0 for value in row) for row in features]
-    return np.array([row if zero else row / norm for row, norm, zero in zip(features, norms, is_zero, strict=True)])
+    return np.array(
+        [
+            row if zero else row / norm
+            for row, norm, zero in zip(features, norms, is_zero, strict=True)
+        ]
+    )
 
 
 def distances(distance: Any, features: Balls) -> tuple[Balls, Balls]:
     """The least squared distance to a class, and the least relative one."""
     names = ("origin", "directions", "deviations", "rest", "means", "axes", "shares")
-    origin, along, deviations, rest, means, axes, shares = (exact(getattr(distance, name)) for name in names)
+    origin, along, deviations, rest, means, axes, shares = (
+        exact(getattr(distance, name)) for name in names
+    )
     centred = features - origin
     inner = _matmul(centred, along)
     white = inner / deviations
@@ -98,4 +119,6 @@ def _least(values: list[Balls]) -> Balls:
 
 
 def _roots(squares: Balls) -> Balls:
-    return np.frompyfunc(lambda a: a.sqrt() if a > 0 else arb(0).union(a.upper().sqrt()), 1, 1)(squares)
+    return np.frompyfunc(lambda a: a.sqrt() if a > 0 else arb(0).union(a.upper().sqrt()), 1, 1)(
+        squares
+    )

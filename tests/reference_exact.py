@@ -40,7 +40,9 @@ class Residual(torch.nn.Module):
 
 def exact(values: Any) -> Balls:
     """Floating numbers as balls of radius zero."""
-    array = np.asarray(values.detach() if isinstance(values, torch.Tensor) else values, dtype=np.float64)
+    array = np.asarray(
+        values.detach() if isinstance(values, torch.Tensor) else values, dtype=np.float64
+    )
     return np.array([arb(v) for v in array.ravel().tolist()], dtype=object).reshape(array.shape)
 
 
@@ -64,14 +66,22 @@ def draw_member(network: torch.nn.Module, kind: str, rng: np.random.Generator) -
         if not isinstance(layer, IntervalParameters):
             continue
         if isinstance(layer, RelativeParameters):
-            share = exact(layer.relative_radius.clamp(0, LARGEST)).reshape(getattr(layer, "groups", 1), 1, -1)
-            rows = np.broadcast_to(share, (len(share), len(layer.weight) // len(share), share.shape[2]))
+            share = exact(layer.relative_radius.clamp(0, LARGEST)).reshape(
+                getattr(layer, "groups", 1), 1, -1
+            )
+            rows = np.broadcast_to(
+                share, (len(share), len(layer.weight) // len(share), share.shape[2])
+            )
             rows = rows.reshape(*layer.weight.shape[:2], *(1,) * (layer.weight.ndim - 2))
             radius = np.vectorize(abs, otypes=[object])(exact(layer.weight)) * rows
         else:
             radius = exact(layer.weight_radius.clamp_min(0))
         weight = between(layer.weight, radius, kind, rng)
-        bias = None if layer.bias is None else between(layer.bias, exact(layer.bias_radius.clamp_min(0)), kind, rng)
+        bias = (
+            None
+            if layer.bias is None
+            else between(layer.bias, exact(layer.bias_radius.clamp_min(0)), kind, rng)
+        )
         member[layer] = weight, bias
     return member
 
@@ -81,7 +91,11 @@ def draw_inputs(x: torch.Tensor | Interval, kind: str, rng: np.random.Generator)
     if not isinstance(x, Interval):
         return exact(x)
     low, high = exact(x.lower), exact(x.upper)
-    share = rng.choice([0.0, 1.0], low.shape) if kind != "inside" else rng.integers(0, 1025, low.shape) / 1024
+    share = (
+        rng.choice([0.0, 1.0], low.shape)
+        if kind != "inside"
+        else rng.integers(0, 1025, low.shape) / 1024
+    )
     return low + exact(share) * (high - low)
 
 
@@ -114,11 +128,19 @@ def softmax(logits: Balls) -> Balls:
     return np.array([[_share(row, k) for k in range(len(row))] for row in logits], dtype=object)
 
 
-def misses(balls: Balls, lower: torch.Tensor, upper: torch.Tensor, least: float, most: float) -> int:
+def misses(
+    balls: Balls, lower: torch.Tensor, upper: torch.Tensor, least: float, most: float
+) -> int:
     """How many are not proved to lie between the bounds; all are known to lie between ``least`` and ``most``."""
-    bounds = zip(balls.ravel().tolist(), lower.double().ravel().tolist(), upper.double().ravel().tolist(), strict=True)
+    bounds = zip(
+        balls.ravel().tolist(),
+        lower.double().ravel().tolist(),
+        upper.double().ravel().tolist(),
+        strict=True,
+    )
     return sum(  # comparisons with balls are true if they are certain
-        not ((low <= least or low <= ball) and (high >= most or ball <= high)) for ball, low, high in bounds
+        not ((low <= least or low <= ball) and (high >= most or ball <= high))
+        for ball, low, high in bounds
     )
 
 
@@ -142,7 +164,9 @@ def _affine(layer: Any, x: Balls, weight: Balls, bias: Balls | None) -> Balls:
         y = _matmul(x, weight.T.copy())
         return y if bias is None else y + bias
     places, sizes = _windows(layer, x)
-    padded = np.concatenate((x.reshape(len(x), x.shape[1], -1), exact(np.zeros((*x.shape[:2], 1)))), 2)
+    padded = np.concatenate(
+        (x.reshape(len(x), x.shape[1], -1), exact(np.zeros((*x.shape[:2], 1)))), 2
+    )
     groups, rows = layer.groups, len(weight) // layer.groups
     found = []
     for g, channels in enumerate(np.split(padded, groups, 1)):
@@ -165,7 +189,9 @@ def _windows(layer: Any, x: Balls) -> tuple[np.ndarray, tuple[int, ...]]:
     assert index.ndim == 4
     taps = F.unfold(index, layer.kernel_size, layer.dilation, 0, layer.stride)[0]
     spans = [d * (k - 1) + 1 for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
-    sizes = tuple((n - s) // t + 1 for n, s, t in zip(index.shape[2:], spans, layer.stride, strict=True))
+    sizes = tuple(
+        (n - s) // t + 1 for n, s, t in zip(index.shape[2:], spans, layer.stride, strict=True)
+    )
     return taps.long().numpy(), sizes
 
 
@@ -184,9 +210,9 @@ def _pooled(layer: Any, x: Balls, reduce: Callable[[list[arb]], arb]) -> Balls:
     n, c, h, w = x.shape
     blocks = x.reshape(n, c, h // size, size, w // size, size).transpose(0, 1, 2, 4, 3, 5)
     flat = blocks.reshape(*blocks.shape[:4], -1)
-    return np.array([reduce(list(cell)) for cell in flat.reshape(-1, size * size)], dtype=object).reshape(
-        flat.shape[:4]
-    )
+    return np.array(
+        [reduce(list(cell)) for cell in flat.reshape(-1, size * size)], dtype=object
+    ).reshape(flat.shape[:4])
 
 
 def _largest(values: list[arb]) -> arb:
@@ -233,7 +259,9 @@ def _log_one_plus_exp(a: arb) -> arb:
 
 def _gelu(layer: Any, a: arb) -> arb:
     if layer.approximate == "none":
-        return a * (1 + (a / arb(2).sqrt()).erf()) / 2 if abs(a) < BEYOND else a.max(arb(0)) + _NOTHING
+        return (
+            a * (1 + (a / arb(2).sqrt()).erf()) / 2 if abs(a) < BEYOND else a.max(arb(0)) + _NOTHING
+        )
     return a * (1 + _tanh((2 / arb.pi()).sqrt() * (a + arb(0.044715) * a**3))) / 2
 
 

@@ -18,7 +18,10 @@ from creinn.rounding import outwards
 from reference_exact import BITS, MEMBERS, Residual, draw_inputs, draw_member, misses, run, softmax
 
 ACTIVATIONS: dict[str, Callable[[], torch.nn.Module]] = {
-    **{name: getattr(inn, name) for name in ("ReLU6", "LeakyReLU", "ELU", "SELU", "Sigmoid", "Tanh", "SiLU", "Mish")},
+    **{
+        name: getattr(inn, name)
+        for name in ("ReLU6", "LeakyReLU", "ELU", "SELU", "Sigmoid", "Tanh", "SiLU", "Mish")
+    },
     "Hardswish": inn.Hardswish,
     "Hardtanh": lambda: inn.Hardtanh(-0.1, 0.7),
     "GELU": inn.GELU,
@@ -42,7 +45,13 @@ def convolutions(layers: Any = inn) -> torch.nn.Module:
 
 
 def residual() -> torch.nn.Module:
-    block = inn.Conv2d(3, 3, 3, padding=1), inn.BatchNorm2d(3), inn.ReLU(), inn.Conv2d(3, 3, 1), inn.BatchNorm2d(3)
+    block = (
+        inn.Conv2d(3, 3, 3, padding=1),
+        inn.BatchNorm2d(3),
+        inn.ReLU(),
+        inn.Conv2d(3, 3, 1),
+        inn.BatchNorm2d(3),
+    )
     return torch.nn.Sequential(
         inn.Conv2d(2, 3, 2, stride=2), inn.ReLU(), Residual(*block), inn.ReLU(), Residual(inn.Conv2d(3, 3, 1)),
         inn.AdaptiveAvgPool2d(1), inn.Flatten(), inn.Linear(3, 4),
@@ -102,17 +111,28 @@ def _scaled(weight: torch.Tensor, kind: str, rng: np.random.Generator) -> torch.
         weight[:, 0] += 2.0 ** int(rng.integers(1, 16))
         weight[:, 1] = -weight[:, 0] * (1 + 2.0**-22)
     if kind == "mixed":
-        return weight * torch.as_tensor(2.0 ** rng.integers(-60, 30, tuple(weight.shape))).to(weight.dtype)
+        return weight * torch.as_tensor(2.0 ** rng.integers(-60, 30, tuple(weight.shape))).to(
+            weight.dtype
+        )
     lowest = 130 if weight.dtype == torch.float32 else 1030
     return weight * 2.0 ** {"tiny": -50, "denormal": -lowest, "huge": 35}.get(kind, 0)
 
 
 def inputs_of(
-    name: str, kind: str, rows: int, seed: int, dtype: torch.dtype = torch.float32, width: float = 0.0
+    name: str,
+    kind: str,
+    rows: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+    width: float = 0.0,
 ) -> Any:
     """Points, or intervals of a relative width; those of cancelling weights are nearly alike."""
     torch.manual_seed(seed)
-    shape = (2, 4, 4) if name in ("convolutions", "residual", "averages", "relative convolutions") else (6,)
+    shape = (
+        (2, 4, 4)
+        if name in ("convolutions", "residual", "averages", "relative convolutions")
+        else (6,)
+    )
     x = torch.randn(rows, *shape)
     if kind == "cancelling":
         x = 1 + 2.0**-12 * x
@@ -120,7 +140,9 @@ def inputs_of(
     return Interval(x - width * x.abs(), x + width * x.abs()) if width else x
 
 
-def every_kind(name: str, make: Callable[..., CreINN], rows: int, wide: int) -> Iterator[tuple[Any, ...]]:
+def every_kind(
+    name: str, make: Callable[..., CreINN], rows: int, wide: int
+) -> Iterator[tuple[Any, ...]]:
     """Weights of all :data:`KINDS`, points and intervals: what it is, seed, model, inputs, and forms of the model.
 
     Every so many kinds, ``wide``, are in float64.
@@ -130,7 +152,13 @@ def every_kind(name: str, make: Callable[..., CreINN], rows: int, wide: int) -> 
         model = make(name, kind, seed, dtype)
         for width in (0.0, 1e-4):
             forms = forms_of(model) if width == 0 else (model,)
-            yield (kind, dtype, width), seed, model, inputs_of(name, kind, rows, seed, dtype, width), forms
+            yield (
+                (kind, dtype, width),
+                seed,
+                model,
+                inputs_of(name, kind, rows, seed, dtype, width),
+                forms,
+            )
 
 
 class Count(NamedTuple):
@@ -144,7 +172,9 @@ class Count(NamedTuple):
     widths: list[torch.Tensor]  # the largest of each row
 
 
-def count_misses(model: CreINN, x: Any, seed: int, forms: Sequence[Any], members: Sequence[str] = MEMBERS) -> Count:
+def count_misses(
+    model: CreINN, x: Any, seed: int, forms: Sequence[Any], members: Sequence[str] = MEMBERS
+) -> Count:
     """Compare the sets that ``forms`` of the model give, and its logits, with what members give."""
     rng, network = np.random.default_rng(seed), torch.nn.Sequential(model.network, model.norm)
     with torch.no_grad(), outwards(model.mode == "rigorous"):
@@ -160,8 +190,13 @@ def count_misses(model: CreINN, x: Any, seed: int, forms: Sequence[Any], members
             balls = run(network, draw_inputs(x, kind, rng), draw_member(network, kind, rng))
             shares = softmax(balls)
             count = [count[0] + balls[kept].size, count[1] + shares.size]
-            logits_missed += misses(balls[kept], logits.lower[finite], logits.upper[finite], -math.inf, math.inf)
-            missed = [old + misses(shares, s.lower, s.upper, 0.0, 1.0) for old, s in zip(missed, sets, strict=True)]
+            logits_missed += misses(
+                balls[kept], logits.lower[finite], logits.upper[finite], -math.inf, math.inf
+            )
+            missed = [
+                old + misses(shares, s.lower, s.upper, 0.0, 1.0)
+                for old, s in zip(missed, sets, strict=True)
+            ]
     widths = [s.width.amax(1) for s in sets]
     return Count(*count, logits_missed, missed, [int((w == 1).sum()) for w in widths], widths)
 

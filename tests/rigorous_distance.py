@@ -30,14 +30,18 @@ def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.fl
     for one, its_kind in ((model, kind), (usual, "usual")):
         one.distance_at = PLACES[name]
         with suppress(ValueError):  # that squares overflow
-            one.fit_distance(inputs_of(name, its_kind, 60, 99, dtype), torch.arange(60) % one.num_classes)
+            one.fit_distance(
+                inputs_of(name, its_kind, 60, 99, dtype), torch.arange(60) % one.num_classes
+            )
     if not model.distance_radius.fitted:
         model.distance_radius = usual.distance_radius
     model.distance_radius.scale.fill_(0.01)
     return model
 
 
-def count_misses(model: CreINN, x: Any, forms: Sequence[Any], seed: int) -> tuple[int, list[int], list[torch.Tensor]]:
+def count_misses(
+    model: CreINN, x: Any, forms: Sequence[Any], seed: int
+) -> tuple[int, list[int], list[torch.Tensor]]:
     """How many probabilities of members there are, how many lie outside of the sets that forms give, and widths."""
     rng = np.random.default_rng(seed)
     with torch.no_grad():
@@ -46,9 +50,14 @@ def count_misses(model: CreINN, x: Any, forms: Sequence[Any], seed: int) -> tupl
     for kind in MEMBERS:
         with flint.ctx.workprec(BITS):
             member = draw_member(model.network, kind, rng)
-            outputs, logits = run_at(model.network, draw_inputs(x, kind, rng), member, model.distance_at)
+            outputs, logits = run_at(
+                model.network, draw_inputs(x, kind, rng), member, model.distance_at
+            )
             logits = run(model.norm, logits, member)
             for shares in perturbed(logits, radius_of(model.distance_radius, outputs)):
                 count += shares.size
-                missed = [old + misses(shares, s.lower, s.upper, 0.0, 1.0) for old, s in zip(missed, sets, strict=True)]
+                missed = [
+                    old + misses(shares, s.lower, s.upper, 0.0, 1.0)
+                    for old, s in zip(missed, sets, strict=True)
+                ]
     return count, missed, [s.width.amax(1) for s in sets]

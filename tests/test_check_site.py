@@ -11,7 +11,9 @@ spec.loader.exec_module(check_site)
 
 def test_a_whole_site_is_let_through(tmp_path):
     (tmp_path / "more").mkdir()
-    (tmp_path / "index.html").write_text('<a href="more/page.html#there">x</a><a href="https://elsewhere.org">y</a>')
+    (tmp_path / "index.html").write_text(
+        '<a href="more/page.html#there">x</a><a href="https://elsewhere.org">y</a>'
+    )
     (tmp_path / "more" / "page.html").write_text(
         '<p id="there"><a href="../index.html">z</a><link rel="next" href="#there">'
     )
@@ -23,7 +25,9 @@ def test_dead_links_and_foreign_sources_are_found(tmp_path):
         '<script src="https://cdn.org/x.js"></script><link rel="stylesheet" href="//cdn.org/x.css">'
         '<a href="gone.html">x</a><a href="#nowhere">y</a><img src="picture.png">'
     )
-    (tmp_path / "style.css").write_text('@import "https://fonts.org/a.css"; p { background: url(https://b.org/c.png) }')
+    (tmp_path / "style.css").write_text(
+        '@import "https://fonts.org/a.css"; p { background: url(https://b.org/c.png) }'
+    )
     assert check_site.problems(tmp_path) == [
         "index.html loads https://cdn.org/x.js",
         "index.html loads //cdn.org/x.css",

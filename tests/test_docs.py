@@ -20,8 +20,20 @@ PAGES = sorted(
         *(ROOT / "docs" / "reference").glob("*.md"),
     ]
 )
-REFERENCE = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md")))
-PACKAGES = ("models", "credal", "rivals", "training", "data", "evaluation", "experiments", "report", "sklearn")
+REFERENCE = "\n".join(
+    page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
+)
+PACKAGES = (
+    "models",
+    "credal",
+    "rivals",
+    "training",
+    "data",
+    "evaluation",
+    "experiments",
+    "report",
+    "sklearn",
+)
 DEMO = json.loads((ROOT / "results" / "demo" / "results.json").read_text())
 
 
@@ -69,7 +81,9 @@ def is_documented(home: str, name: str) -> bool:
     by_itself = re.search(rf"^.. auto\w+:: {home}\.{name}$", REFERENCE, re.M)
     module = re.search(rf"^.. automodule:: {home}\n(.*?)^```", REFERENCE, re.M | re.S)
     members = module and re.search(r":members: (.*)", module[1])
-    as_member = module and (name in members[1].split(", ") if members else ":no-members:" not in module[1])
+    as_member = module and (
+        name in members[1].split(", ") if members else ":no-members:" not in module[1]
+    )
     return bool(by_itself or as_member)
 
 
@@ -82,7 +96,11 @@ def test_every_public_name_is_in_the_reference():
         for name in importlib.import_module(f"creinn.{package}").__all__:
             is_top = name in creinn.__all__ and is_documented("creinn", name)
             path = f"creinn.{package}.{name}"
-            assert is_top or is_documented(f"creinn.{package}", name) or f"automodule:: {path}\n" in REFERENCE, path
+            assert (
+                is_top
+                or is_documented(f"creinn.{package}", name)
+                or f"automodule:: {path}\n" in REFERENCE
+            ), path
     for name, value in vars(nn).items():
         if isinstance(value, type) and value.__module__.startswith("creinn.nn"):
             assert is_documented("creinn.nn", name), name
@@ -100,7 +118,9 @@ def demo_number(model: str, measure: str) -> str:
 def rows_of(text: str, first: str) -> list[list[str]]:
     """The cells of the table whose first line begins so; the line below it is left out."""
     lines = text[text.index(first) :].split("\n\n")[0].splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])
+    ]
 
 
 def test_the_table_of_the_demo_is_as_recorded():
@@ -110,15 +130,27 @@ def test_the_table_of_the_demo_is_as_recorded():
     assert len(rows) > 8
     for measure, *cells in rows:
         for model, cell in zip(models, cells, strict=True):
-            expected = str(DEMO["parameters"][model]) if measure == "parameters" else demo_number(model, measure)
+            expected = (
+                str(DEMO["parameters"][model])
+                if measure == "parameters"
+                else demo_number(model, measure)
+            )
             assert cell == expected, (measure, model)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_short_tables_of_the_demo_are_as_recorded(page):
     _, *rows = rows_of((ROOT / page).read_text(), "| | networks |")
-    measures = "accuracy", "AUROC held-out digits, EU", "AUROC photographs, EU", "classes in the set, photographs"
+    measures = (
+        "accuracy",
+        "AUROC held-out digits, EU",
+        "AUROC photographs, EU",
+        "classes in the set, photographs",
+    )
     assert len(rows) > 2
     for model, _, *cells in rows:
         for measure, cell in zip(measures, cells, strict=False):
-            assert cell == demo_number(model.partition(",")[0], measure).partition(" ±")[0], (model, measure)
+            assert cell == demo_number(model.partition(",")[0], measure).partition(" ±")[0], (
+                model,
+                measure,
+            )

@@ -25,10 +25,16 @@ PAGES = sorted(
         *(ROOT / "docs" / "reference").glob("*.md"),
     ]
 )
-PIECE = re.compile(r"<!-- (?P<note>.*?) ?-->|^(?P<fence>```+)(?P<language>\S*)\n(?P<code>.*?)^(?P=fence)$", re.S | re.M)
+PIECE = re.compile(
+    r"<!-- (?P<note>.*?) ?-->|^(?P<fence>```+)(?P<language>\S*)\n(?P<code>.*?)^(?P=fence)$",
+    re.S | re.M,
+)
 SHELL = ("", "bash", "sh")
 OPTIONAL = (
-    (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1].split("[project.scripts]")[0]
+    (ROOT / "pyproject.toml")
+    .read_text()
+    .split("[project.optional-dependencies]")[1]
+    .split("[project.scripts]")[0]
 )
 EXTRAS = re.findall(r"^(\w+) = \[", OPTIONAL, re.M)
 TARGETS = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
@@ -67,13 +73,17 @@ def run_python(block: Block, page: Path, names: dict) -> None:
     if block.note.startswith("not run: "):
         compile(block.code, f"{page.name}:{block.line}", "exec")
     elif ">>>" in block.code:
-        test = doctest.DocTestParser().get_doctest(block.code, names, page.name, str(page), block.line)
+        test = doctest.DocTestParser().get_doctest(
+            block.code, names, page.name, str(page), block.line
+        )
         runner = doctest.DebugRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
         try:
             runner.run(test, clear_globs=False)
         except doctest.DocTestFailure as error:
             line = block.line + error.example.lineno + 1
-            pytest.fail(f"{page.name}:{line}\n{error.example.source}gave\n{error.got}not\n{error.example.want}")
+            pytest.fail(
+                f"{page.name}:{line}\n{error.example.source}gave\n{error.got}not\n{error.example.want}"
+            )
         names.update(test.globs)
     else:
         exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
@@ -94,13 +104,19 @@ def commands(code: str) -> list[list[str]]:
 
 def check_command(words: list[str]) -> None:
     """Refuse what would not even start: unknown commands, options, scripts, targets and extras."""
-    if "creinn" in words[:1] or words[0] == "torchrun" or (words[0] == "srun" and "torchrun" in words):
+    if (
+        "creinn" in words[:1]
+        or words[0] == "torchrun"
+        or (words[0] == "srun" and "torchrun" in words)
+    ):
         arguments = words[words.index("creinn") + 1 :]
         command = " ".join(arguments[: 2 if arguments[0] == "experiment" else 1])
         parse_options(COMMANDS[command][0], "creinn", arguments[len(command.split()) :])
     elif words[0] == "python":
         script = words[2].replace(".", "/") if words[1] == "-m" else words[1]
-        assert any((ROOT / path).exists() for path in (script, f"{script}.py", f"{script}/__main__.py")), words
+        assert any(
+            (ROOT / path).exists() for path in (script, f"{script}.py", f"{script}/__main__.py")
+        ), words
     elif words[0] == "make":
         assert words[1] in TARGETS, words
     elif words[:2] == ["pip", "install"]:
@@ -110,7 +126,9 @@ def check_command(words: list[str]) -> None:
         assert words[0] in ("git", "cd", "dask", "srun") or words[0].startswith("node0="), words
 
 
-@pytest.mark.parametrize("page", with_code(PAGES, "python", *SHELL), ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", with_code(PAGES, "python", *SHELL), ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "page"}
@@ -131,8 +149,12 @@ def test_commands_in_the_text_parse():
             if "--" in text and "..." not in text and "…" not in text:
                 words = shlex.split(text)
                 kind = COMMANDS[" ".join(words[1 : 3 if words[1] == "experiment" else 2])][0]
-                known = {f"--{name.rstrip('_').replace('_', '-')}" for name in kind.__dataclass_fields__} | {"--config"}
-                assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, (page.name, text)
+                known = {
+                    f"--{name.rstrip('_').replace('_', '-')}" for name in kind.__dataclass_fields__
+                } | {"--config"}
+                assert {
+                    word.partition("=")[0] for word in words if word.startswith("--")
+                } <= known, (page.name, text)
 
 
 def test_bad_code_is_found(tmp_path):

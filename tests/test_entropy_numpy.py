@@ -43,7 +43,9 @@ def test_many_classes(family):
 @given(credal_cases.credal_bounds())
 def test_extreme_sets(bounds):
     lower, upper = (bound.numpy() for bound in bounds)
-    assert lower_entropy(lower, upper)[0] == pytest.approx(float(entropy.lower_entropy(*bounds)), abs=1e-8)
+    assert lower_entropy(lower, upper)[0] == pytest.approx(
+        float(entropy.lower_entropy(*bounds)), abs=1e-8
+    )
 
 
 def test_a_gap_holds_what_a_short_search_missed():

@@ -11,7 +11,10 @@ import pytest
 from creinn import TrainConfig
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-ELSEWHERE = ("export", "pretrained")  # the second needs a network with weights, and most of a minute
+ELSEWHERE = (
+    "export",
+    "pretrained",
+)  # the second needs a network with weights, and most of a minute
 LONGEST = 80
 
 
@@ -31,7 +34,9 @@ def hurried(monkeypatch):
     plt.close("all")
 
 
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in EXAMPLES if path.stem not in ELSEWHERE], ids=lambda path: path.stem
+)
 def test_an_example_runs(path, hurried, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
@@ -51,7 +56,12 @@ def test_an_example_is_a_page_of_the_gallery(path):
 
 
 def test_the_gallery_has_a_place_for_each_example():
-    order = (Path(__file__).parents[1] / "docs" / "conf.py").read_text().split("ORDER = ")[1].split(")")[0]
+    order = (
+        (Path(__file__).parents[1] / "docs" / "conf.py")
+        .read_text()
+        .split("ORDER = ")[1]
+        .split(")")[0]
+    )
     assert sorted(ast.literal_eval(order + ")")) == [path.stem for path in EXAMPLES]
 
 

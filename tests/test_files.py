@@ -56,7 +56,10 @@ def test_files_of_others_are_refused(tmp_path):
 def test_full_disk_leaves_what_was_there(tmp_path):
     write_bytes(tmp_path / "file", b"before")
     os.symlink("/dev/full", tmp_path / "file.tmp")
-    with pytest.raises(OSError, match=r"Cannot write .*file: No space left on device\. The file that was there before"):
+    with pytest.raises(
+        OSError,
+        match=r"Cannot write .*file: No space left on device\. The file that was there before",
+    ):
         write_bytes(tmp_path / "file", b"after")
     assert (tmp_path / "file").read_bytes() == b"before"
     assert not (tmp_path / "file.tmp").is_symlink()

@@ -139,7 +139,10 @@ def test_contains() -> None:
 
 def test_numpy_arrays_lists_and_integers_are_taken() -> None:
     assert Interval([0, 1], [1, 2]).dtype == torch.float32
-    assert Interval(torch.zeros(2).double().numpy(), torch.ones(2).double().numpy()).dtype == torch.float64
+    assert (
+        Interval(torch.zeros(2).double().numpy(), torch.ones(2).double().numpy()).dtype
+        == torch.float64
+    )
 
 
 def test_a_radius_rounded_to_zero_or_below_passes_its_gradient() -> None:
@@ -215,7 +218,9 @@ def test_invalid_bounds_are_refused(lower: list[float], upper: list[float], mess
 
 
 def test_other_refusals_say_what_was_found() -> None:
-    with pytest.raises(ValueError, match=r"dtypes differ: lower has torch\.float32, upper has torch\.float64"):
+    with pytest.raises(
+        ValueError, match=r"dtypes differ: lower has torch\.float32, upper has torch\.float64"
+    ):
         Interval(torch.zeros(2), torch.ones(2).double())
     with pytest.raises(TypeError, match=r"floating dtype, but lower is torch\.int64"):
         Interval(torch.zeros(2, dtype=torch.int64), torch.ones(2))

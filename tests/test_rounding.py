@@ -22,7 +22,9 @@ EXPONENTS = (-149, -130, -60, -3, 0, 3, 40)
 def numbers(rng: np.random.Generator, count: int, signed: bool = True) -> torch.Tensor:
     """Float32 numbers of sizes that do not go together, some of them zero or alike but for the sign."""
     values = (
-        rng.standard_normal(count) * 2.0 ** rng.choice(EXPONENTS, count) * rng.choice([0.0, 1.0], count, p=[0.1, 0.9])
+        rng.standard_normal(count)
+        * 2.0 ** rng.choice(EXPONENTS, count)
+        * rng.choice([0.0, 1.0], count, p=[0.1, 0.9])
     )
     if count > 1 and rng.random() < 0.5:
         values[1] = -values[0] * (1 + 2.0**-23)
@@ -47,9 +49,10 @@ def sums(terms: np.ndarray, rng: np.random.Generator) -> list[float]:
 
     half = len(terms) // 2
     halves = np.float32(in_order(terms[:half]) + in_order(terms[half:]))
-    return [float(s) for s in (in_order(terms), in_order(terms[::-1]), in_order(rng.permutation(terms)), halves)] + [
-        float(in_order(terms, flush=True))
-    ]
+    return [
+        float(s)
+        for s in (in_order(terms), in_order(terms[::-1]), in_order(rng.permutation(terms)), halves)
+    ] + [float(in_order(terms, flush=True))]
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,7 +61,9 @@ def test_weights_pay_for_sums_in_any_order(seed, count):
     rng = np.random.default_rng(seed)
     center, radius = numbers(rng, count), numbers(rng, count, signed=False)
     bias, bias_radius, x = numbers(rng, 1), numbers(rng, 1, signed=False), numbers(rng, count)
-    rows = rounding.rows(center.double()[None], radius.double()[None], (bias, bias_radius), torch.float32)
+    rows = rounding.rows(
+        center.double()[None], radius.double()[None], (bias, bias_radius), torch.float32
+    )
     w, v, b, d = (t.flatten().numpy() for t in rows)
     pairs = list(zip(exact(center), exact(radius), exact(x), strict=True))
     middle = sum((c * a for c, _, a in pairs), Fraction(bias.item()))
@@ -96,7 +101,9 @@ def test_bounds_and_moments_contain_each_other(seed, nonnegative):
     with rounding.outwards():
         c, r = rounding.to_moments(low, high, nonnegative)
         below, above = rounding.to_bounds(c, r, nonnegative)
-    for lo, hi, mid, rad, down, up in zip(*map(exact, (low, high, c, r, below, above)), strict=True):
+    for lo, hi, mid, rad, down, up in zip(
+        *map(exact, (low, high, c, r, below, above)), strict=True
+    ):
         assert mid - rad <= lo
         assert mid + rad >= hi
         assert down <= max(mid - rad, 0) if nonnegative else down <= mid - rad
@@ -132,7 +139,15 @@ def test_arithmetic_contains_the_real_results(flush):
     try:
         with rounding.outwards():
             x, y = Interval._of_point(a), Interval._of_point(b)
-            found = {"+": x + y, "-": x - y, "*": x * y, "/": x / 3.7, "sum": x.sum(), "mean": x.mean(), "0.1": x + 0.1}
+            found = {
+                "+": x + y,
+                "-": x - y,
+                "*": x * y,
+                "/": x / 3.7,
+                "sum": x.sum(),
+                "mean": x.mean(),
+                "0.1": x + 0.1,
+            }
     finally:
         torch.set_flush_denormal(False)
     p, q = exact(a), exact(b)
@@ -146,9 +161,13 @@ def test_arithmetic_contains_the_real_results(flush):
         "0.1": [s + Fraction(1, 10) for s in p],
     }
     for name, result in found.items():
-        for low, value, high in zip(exact(result.lower), expected[name], exact(result.upper), strict=True):
+        for low, value, high in zip(
+            exact(result.lower), expected[name], exact(result.upper), strict=True
+        ):
             assert low <= value <= high, name
-    assert not all(map(lambda low, s, t: low <= s + t <= low, exact(a + b), p, q))  # they are rounded, without it
+    assert not all(
+        map(lambda low, s, t: low <= s + t <= low, exact(a + b), p, q)
+    )  # they are rounded, without it
 
 
 @pytest.mark.parametrize("layer", [inn.AvgPool1d(4), inn.AdaptiveAvgPool1d(5)])
@@ -156,7 +175,9 @@ def test_averages_contain_the_real_ones(layer):
     values = numbers(np.random.default_rng(1), 40).view(2, 20)
     with rounding.outwards():
         result = layer(Interval._of_point(values))
-    for low, high, window in zip(exact(result.lower), exact(result.upper), values.view(10, 4), strict=True):
+    for low, high, window in zip(
+        exact(result.lower), exact(result.upper), values.view(10, 4), strict=True
+    ):
         assert low <= sum(exact(window)) / 4 <= high
 
 
@@ -164,7 +185,9 @@ def test_functions_are_bounded_at_every_size():
     x = torch.cat((torch.logspace(-40, 2, 60), -torch.logspace(-40, 2, 60)))
     low, high = rounding.image(torch.tanh, x)
     with flint.ctx.workprec(200):
-        for value, down, up in zip(x.double().tolist(), low.double().tolist(), high.double().tolist(), strict=True):
+        for value, down, up in zip(
+            x.double().tolist(), low.double().tolist(), high.double().tolist(), strict=True
+        ):
             assert down <= arb(value).tanh() <= up
 
 

@@ -89,7 +89,10 @@ def test_round_trip(name, tmp_path):
         expected = model(x).probabilities
         torch.manual_seed(0)
         torch.testing.assert_close(again(x).probabilities, expected)
-    assert sorted(path.name for path in (tmp_path / "deep" / "model").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "deep" / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,15 +106,26 @@ def test_models_with_options_that_are_gone_load_if_they_had_the_default(name, ke
     model = MODELS[name]()
     save(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"options": config["options"] | kept}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"options": config["options"] | kept})
+    )
     assert load(tmp_path).options() == model.options()
-    (tmp_path / "config.json").write_text(json.dumps(config | {"options": config["options"] | gone}))
-    with pytest.raises(ValueError, match=rf"describes a {name} with .*\. Load it with the version that saved it"):
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"options": config["options"] | gone})
+    )
+    with pytest.raises(
+        ValueError, match=rf"describes a {name} with .*\. Load it with the version that saved it"
+    ):
         load(tmp_path)
 
 
 def test_configuration_is_readable(tmp_path):
-    save(creinn(mode="sound"), tmp_path, classes=["ham", "eggs", "spam"], preprocessing={"mean": [0.5], "std": [0.25]})
+    save(
+        creinn(mode="sound"),
+        tmp_path,
+        classes=["ham", "eggs", "spam"],
+        preprocessing={"mean": [0.5], "std": [0.25]},
+    )
     config = json.loads((tmp_path / "config.json").read_text())
     assert read_config(tmp_path) == config
     assert config["kind"] == "CreINN"
@@ -135,7 +149,10 @@ def test_saved_again_with_names_and_preparation(tmp_path):
     save(creinn(), tmp_path / "a", classes=["ham", "eggs", "spam"], preprocessing={"mean": [0.5]})
     load(tmp_path / "a").save(tmp_path / "b")
     config = read_config(tmp_path / "b")
-    assert (config["classes"], config["preprocessing"]) == (["ham", "eggs", "spam"], {"mean": [0.5]})
+    assert (config["classes"], config["preprocessing"]) == (
+        ["ham", "eggs", "spam"],
+        {"mean": [0.5]},
+    )
 
 
 def test_the_same_model_gives_the_same_files(tmp_path):
@@ -179,7 +196,9 @@ def test_full_disk_leaves_the_model_before(tmp_path):
     old = creinn()
     save(old, tmp_path)
     os.symlink("/dev/full", tmp_path / "model.safetensors.tmp")
-    with pytest.raises(OSError, match=r"model\.safetensors: No space left on device\. The file .* before is intact"):
+    with pytest.raises(
+        OSError, match=r"model\.safetensors: No space left on device\. The file .* before is intact"
+    ):
         save(creinn(1, mode="sound"), tmp_path)
     torch.testing.assert_close(load(tmp_path)(X).lower, old(X).lower)
 
@@ -199,10 +218,15 @@ class Custom(torch.nn.Module):
 def test_networks_that_cannot_be_described_are_passed_again(tmp_path):
     torch.manual_seed(0)
     model = CreINN(Custom()).eval()
-    said = r"without its architecture, so creinn\.load\(path, network=\.\.\.\) will need it: .*Custom"
+    said = (
+        r"without its architecture, so creinn\.load\(path, network=\.\.\.\) will need it: .*Custom"
+    )
     with pytest.warns(UserWarning, match=said):
         save(model, tmp_path)
-    with pytest.raises(ValueError, match=r"architecture of the model in .* is not in the file: .*load\(path, network="):
+    with pytest.raises(
+        ValueError,
+        match=r"architecture of the model in .* is not in the file: .*load\(path, network=",
+    ):
         load(tmp_path)
     again = load(tmp_path, network=Custom())
     torch.testing.assert_close(again(X).lower, model(X).lower)
@@ -213,7 +237,8 @@ def test_networks_that_cannot_be_described_are_passed_again(tmp_path):
     torch.testing.assert_close(again(X).lower, ensemble(X).lower)
     assert not torch.equal(again.members[0](X).lower, again.members[1](X).lower)
     with pytest.raises(
-        ValueError, match=r"(?s)model\.safetensors does not belong to this.*Missing.*members\.0\.network"
+        ValueError,
+        match=r"(?s)model\.safetensors does not belong to this.*Missing.*members\.0\.network",
     ):
         load(tmp_path, network=inn.Linear(4, 3))
 
@@ -221,7 +246,11 @@ def test_networks_that_cannot_be_described_are_passed_again(tmp_path):
 class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.one, self.two, self.head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+        self.one, self.two, self.head = (
+            torch.nn.Linear(4, 4),
+            torch.nn.Linear(4, 4),
+            torch.nn.Linear(4, 3),
+        )
         self.two.weight = self.one.weight
 
     def forward(self, x):
@@ -254,23 +283,31 @@ def test_truncated_files_are_refused(tmp_path):
     content = bytearray((tmp_path / "model.safetensors").read_bytes())
     content[-2] ^= 1
     (tmp_path / "model.safetensors").write_bytes(bytes(content))
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged: its checksum does not match"):
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors is damaged: its checksum does not match"
+    ):
         load(tmp_path)
 
 
 def test_foreign_files_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"There is no saved model in .*nowhere: it holds no config\.json"):
+    with pytest.raises(
+        FileNotFoundError, match=r"There is no saved model in .*nowhere: it holds no config\.json"
+    ):
         load(tmp_path / "nowhere")
     save(creinn(), tmp_path)
     save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"model\.safetensors was not written by creinn"):
         load(tmp_path)
     write_tensors(tmp_path / "model.safetensors", {}, {"what": "training checkpoint"})
-    with pytest.raises(ValueError, match=r"model\.safetensors is not part of a model saved by creinn"):
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors is not part of a model saved by creinn"
+    ):
         load(tmp_path)
     for text in ('{"architectures": ["Bert"]}', "[1, 2]"):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(ValueError, match=r"config\.json is not part of a model saved by creinn"):
+        with pytest.raises(
+            ValueError, match=r"config\.json is not part of a model saved by creinn"
+        ):
             load(tmp_path)
 
 
@@ -285,16 +322,20 @@ def test_newer_formats_and_unknown_kinds_are_refused(tmp_path):
     save(creinn(), tmp_path)
     change(tmp_path, format=FORMAT + 1)
     with pytest.raises(
-        ValueError, match=rf"config\.json has format {FORMAT + 1}, but this version reads up to {FORMAT}"
+        ValueError,
+        match=rf"config\.json has format {FORMAT + 1}, but this version reads up to {FORMAT}",
     ):
         load(tmp_path)
     change(tmp_path, format=FORMAT, kind="os.system")
     with pytest.raises(
-        ValueError, match=r"config\.json describes a 'os\.system', which is not known; known are CreINN"
+        ValueError,
+        match=r"config\.json describes a 'os\.system', which is not known; known are CreINN",
     ):
         load(tmp_path)
     change(tmp_path, kind="CreINN", options={"mode": "paper", "run": "rm"})
-    with pytest.raises(ValueError, match=r"config\.json does not describe a model that can be built: .*run"):
+    with pytest.raises(
+        ValueError, match=r"config\.json does not describe a model that can be built: .*run"
+    ):
         load(tmp_path)
 
 
@@ -312,10 +353,14 @@ def test_weights_of_another_network_are_named(tmp_path):
     network = read_config(tmp_path)["network"]
     assert network["arguments"]["hidden"] == [8]
     change(tmp_path, network=network | {"arguments": network["arguments"] | {"hidden": [9]}})
-    with pytest.raises(ValueError, match=r"mismatch for network\.body\.0\.weight.*\[8, 4\].* is .*\[9, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"mismatch for network\.body\.0\.weight.*\[8, 4\].* is .*\[9, 4\]"
+    ):
         load(tmp_path)
     change(tmp_path, network=network | {"arguments": network["arguments"] | {"hidden": []}})
-    with pytest.raises(ValueError, match=r"(?s)does not belong to this.*Unexpected.*network\.body\.0\.weight"):
+    with pytest.raises(
+        ValueError, match=r"(?s)does not belong to this.*Unexpected.*network\.body\.0\.weight"
+    ):
         load(tmp_path)
 
 
@@ -327,12 +372,16 @@ def test_what_cannot_be_saved_is_refused(tmp_path):
         save(Other(torch.nn.Linear(4, 3)), tmp_path)
     with pytest.raises(ValueError, match="There are 2 names for 3 classes"):
         save(creinn(), tmp_path, classes=["a", "b"])
-    with pytest.raises(TypeError, match=r"classes and preprocessing must be plain JSON values: .*Tensor"):
+    with pytest.raises(
+        TypeError, match=r"classes and preprocessing must be plain JSON values: .*Tensor"
+    ):
         save(creinn(), tmp_path, preprocessing=torch.zeros(1))
     with pytest.raises(ValueError, match="preprocessing holds NaN or an infinite number"):
         save(creinn(), tmp_path, preprocessing=[float("nan")])
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"Cannot save a model at .*file: there is a file of that name"):
+    with pytest.raises(
+        OSError, match=r"Cannot save a model at .*file: there is a file of that name"
+    ):
         save(creinn(), tmp_path / "file")
     assert set(CLASSES) >= {"CreINN", "Ensemble", "SNN", "DeepEnsemble"}

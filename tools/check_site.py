@@ -6,7 +6,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data", "link": "href"}
+LOADED = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "object": "data",
+    "link": "href",
+}
 NOT_LOADED = {"canonical", "next", "prev", "index", "search", "author", "license"}
 """Relations of ``link`` that a browser does not follow by itself."""
 
@@ -33,7 +40,9 @@ class Page(HTMLParser):
 
 def problems(folder: Path) -> list[str]:
     """What is wrong, in sentences."""
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
+    pages = {
+        path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))
+    }
     found = [] if pages else [f"There is no page in {folder}."]
     for path, page in pages.items():
         where = path.relative_to(folder)
@@ -45,10 +54,16 @@ def problems(folder: Path) -> list[str]:
             file = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not file.exists():
                 found.append(f"{where} links to {target}, which is not there")
-            elif parts.fragment and file in pages and unquote(parts.fragment) not in pages[file].places:
+            elif (
+                parts.fragment
+                and file in pages
+                and unquote(parts.fragment) not in pages[file].places
+            ):
                 found.append(f"{where} links to {target}, a place that is not on that page")
     for path in folder.rglob("*.css"):
-        outside = re.findall(r"(?:@import|url\()\s*[\"']?(https?://[^\"')]+)", path.read_text(encoding="utf-8"))
+        outside = re.findall(
+            r"(?:@import|url\()\s*[\"']?(https?://[^\"')]+)", path.read_text(encoding="utf-8")
+        )
         found += [f"{path.relative_to(folder)} loads {target}" for target in outside]
     return found
 

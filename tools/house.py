@@ -23,9 +23,14 @@ def chain_and_cycles() -> tuple[list[str], list[list[str]]]:
     sys.path.insert(0, str(SOURCE.parent))  # this tree, not one that is installed
     graph = grimp.build_graph("creinn", exclude_type_checking_imports=True, cache_dir=None)
     names = sorted(graph.modules)
-    imports = np.array([np.isin(names, list(graph.find_modules_directly_imported_by(name))) for name in names])
+    imports = np.array(
+        [np.isin(names, list(graph.find_modules_directly_imported_by(name))) for name in names]
+    )
     count, group_of = connected_components(imports, connection="strong")
-    members = [[name for name, group in zip(names, group_of, strict=True) if group == one] for one in range(count)]
+    members = [
+        [name for name, group in zip(names, group_of, strict=True) if group == one]
+        for one in range(count)
+    ]
 
     @functools.cache
     def chain(group: int) -> list[str]:
@@ -38,7 +43,10 @@ def chain_and_cycles() -> tuple[list[str], list[list[str]]]:
 
 def main() -> int:
     """Print the measures."""
-    files = {path.relative_to(SOURCE): len(path.read_bytes().splitlines()) for path in sorted(SOURCE.rglob("*.py"))}
+    files = {
+        path.relative_to(SOURCE): len(path.read_bytes().splitlines())
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
     lines, modules = Counter(), Counter()
     for path, count in files.items():
         package = path.parts[0] if len(path.parts) > 1 else "root"
@@ -56,7 +64,9 @@ def main() -> int:
     measures = dict(zip(LIMITS, found, strict=True))
     for name, value in measures.items():
         print(f"{name:12} {value:6} {'>' if value > LIMITS[name] else '<='} {LIMITS[name]}")
-    return int("--check" in sys.argv[1:] and any(value > LIMITS[name] for name, value in measures.items()))
+    return int(
+        "--check" in sys.argv[1:] and any(value > LIMITS[name] for name, value in measures.items())
+    )
 
 
 if __name__ == "__main__":

@@ -37,14 +37,37 @@ TESTS = (
     "tests/graph/test_export.py::test_onnxruntime_gives_what_torch_gives",
 )
 NAMED = (
-    *("torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors", "joblib", "filelock", "jsonargparse"),
-    *("pyyaml", "jaxtyping", "tqdm", "plotly", "jinja2", "pillow", "pyarrow", "onnx", "onnxruntime", "onnxscript"),
+    *(
+        "torch",
+        "numpy",
+        "scipy",
+        "scikit-learn",
+        "pandas",
+        "safetensors",
+        "joblib",
+        "filelock",
+        "jsonargparse",
+    ),
+    *(
+        "pyyaml",
+        "jaxtyping",
+        "tqdm",
+        "plotly",
+        "jinja2",
+        "pillow",
+        "pyarrow",
+        "onnx",
+        "onnxruntime",
+        "onnxscript",
+    ),
 )
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command; its output is caught."""
-    return subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False
+    )
 
 
 def last_lines(found: subprocess.CompletedProcess[str], count: int = 5) -> str:
@@ -53,7 +76,9 @@ def last_lines(found: subprocess.CompletedProcess[str], count: int = 5) -> str:
     return "\n".join(text.splitlines()[-count:])
 
 
-def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tests: list[str]) -> dict[str, Any]:
+def try_one(
+    uv: str, root: Path, folder: Path, python: str, resolution: str, tests: list[str]
+) -> dict[str, Any]:
     """Make one environment, and test in it."""
     environment = folder / f"{python}-{resolution}"
     inside = environment / "bin" / "python"
@@ -62,7 +87,17 @@ def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tes
     made = run(uv, "venv", "--quiet", "--python", python, environment)
     if made.returncode:
         return {**row, "result": "no such Python here", "said": last_lines(made)}
-    built = run(uv, "build", "--quiet", "--wheel", "--python", inside, "--out-dir", environment / "dist", root)
+    built = run(
+        uv,
+        "build",
+        "--quiet",
+        "--wheel",
+        "--python",
+        inside,
+        "--out-dir",
+        environment / "dist",
+        root,
+    )
     if built.returncode:
         return {**row, "result": "not built", "said": last_lines(built)}
     (wheel,) = (environment / "dist").glob("*.whl")
@@ -73,7 +108,9 @@ def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tes
         found = run(*install, *step)
         if found.returncode:
             return {**row, "result": "not installed", "said": last_lines(found)}
-    listed = json.loads(run(uv, "pip", "list", "--quiet", "--format", "json", "--python", inside).stdout)
+    listed = json.loads(
+        run(uv, "pip", "list", "--quiet", "--format", "json", "--python", inside).stdout
+    )
     versions = {entry["name"]: entry["version"] for entry in listed}
     row["versions"] = {name: versions.get(name) for name in NAMED}
     tested = run(inside, "-m", "pytest", "-n", "2", "-W", "default", *tests, cwd=root)
@@ -85,11 +122,15 @@ def try_one(uv: str, root: Path, folder: Path, python: str, resolution: str, tes
 
 def main() -> None:
     """Try all that is asked for, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--python", nargs="+", default=list(PYTHONS))
     parser.add_argument("--resolution", nargs="+", choices=RESOLUTIONS, default=list(RESOLUTIONS))
     parser.add_argument("--tests", nargs="+", default=list(TESTS))
-    parser.add_argument("--folder", type=Path, default=Path("build/matrix"), help="where environments are made")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/matrix"), help="where environments are made"
+    )
     parser.add_argument("--to", type=Path, default=Path("results/matrix.json"))
     options = parser.parse_args()
     root = Path(__file__).resolve().parents[1]
@@ -101,14 +142,19 @@ def main() -> None:
             row = try_one(uv, root, options.folder.resolve(), python, resolution, options.tests)
             row["commit"] = run("git", "rev-parse", "HEAD", cwd=root).stdout.strip()
             key = (row["python"], row["dependencies"])
-            others = [other for other in record["rows"] if (other["python"], other["dependencies"]) != key]
-            record["rows"] = sorted([*others, row], key=lambda one: (one["python"], one["dependencies"]))
+            others = [
+                other for other in record["rows"] if (other["python"], other["dependencies"]) != key
+            ]
+            record["rows"] = sorted(
+                [*others, row], key=lambda one: (one["python"], one["dependencies"])
+            )
             options.to.parent.mkdir(parents=True, exist_ok=True)
             temporary = options.to.with_suffix(".tmp")
             temporary.write_text(json.dumps(record, indent=2) + "\n")
             temporary.replace(options.to)
             print(
-                f"Python {python}, {RESOLUTIONS[resolution]} dependencies: {row['result']}. {row['said']}", flush=True
+                f"Python {python}, {RESOLUTIONS[resolution]} dependencies: {row['result']}. {row['said']}",
+                flush=True,
             )
 
 

@@ -39,7 +39,11 @@ def _residual(builder: str, width: int, **options: Any) -> Architecture:
 
 def _networks(width: int, hidden: int, features: int) -> dict[str, Architecture]:
     stems = ("imagenet", "cifar")
-    found = [_residual(builder, width, stem=stem) for builder in ("resnet50", "resnet18") for stem in stems]
+    found = [
+        _residual(builder, width, stem=stem)
+        for builder in ("resnet50", "resnet18")
+        for stem in stems
+    ]
     perceptron = {"in_features": features, "num_classes": 10, "hidden": (hidden, hidden)}
     return {one.name: one for one in (*found, Architecture("mlp", "mlp", perceptron, (features,)))}
 
@@ -53,4 +57,6 @@ def grown(quantity: str, size: int) -> Architecture:
     if quantity == "width":
         return _residual("resnet8", size)
     depth, classes = (size, 10) if quantity == "depth" else (2, size)
-    return Architecture("mlp", "mlp", {"in_features": 128, "num_classes": classes, "hidden": (128,) * depth}, (128,))
+    return Architecture(
+        "mlp", "mlp", {"in_features": 128, "num_classes": classes, "hidden": (128,) * depth}, (128,)
+    )

@@ -56,7 +56,9 @@ _FORMAT_CHOSEN_ON = 8
 def new_classifier(name: str, architecture: Architecture) -> Classifier:
     """An untrained classifier of :data:`TRAINED`; its initial weights come from torch's global generator."""
     options = {"samples": SAMPLES} if name.startswith("bnn") else {}
-    return METHODS["creinn-relative" if name == "relative" else name].build(architecture.build, **options)
+    return METHODS["creinn-relative" if name == "relative" else name].build(
+        architecture.build, **options
+    )
 
 
 class Contenders:
@@ -110,7 +112,9 @@ class Contenders:
         snn: Any = self.model(REFERENCE)
         if name == "creinn-d":
             distant = self._settled(CreINN(copy.deepcopy(snn.network), distance=1.0))
-            return distant.fit_distance(self._inputs(_FITTED_ON), self.architecture.targets(_FITTED_ON, self.device))
+            return distant.fit_distance(
+                self._inputs(_FITTED_ON), self.architecture.targets(_FITTED_ON, self.device)
+            )
         if name == "deep-ensemble":
             return rivals.DeepEnsemble([copy.deepcopy(snn) for _ in range(SAMPLES)])
         if name in (FOLDED, "snn-folded-channels-last"):
@@ -131,7 +135,9 @@ class Contenders:
         norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
-            norm.momentum = None  # plain averages: the statistics of the batch, and nothing of the initial ones
+            norm.momentum = (
+                None  # plain averages: the statistics of the batch, and nothing of the initial ones
+            )
         with torch.no_grad():
             model(self._inputs(_SETTLED_ON))
         for norm, momentum in zip(norms, momenta, strict=True):
@@ -168,7 +174,11 @@ def fold_batch_norm(network: torch.nn.Module) -> fx.GraphModule:
         ['Conv2d', 'ReLU']
     """
     folded = fx.symbolic_trace(copy.deepcopy(network).eval())
-    layers = {node: folded.get_submodule(node.target) for node in folded.graph.nodes if node.op == "call_module"}
+    layers = {
+        node: folded.get_submodule(node.target)
+        for node in folded.graph.nodes
+        if node.op == "call_module"
+    }
     for norm in [node for node, layer in layers.items() if isinstance(layer, _BatchNorm)]:
         before = norm.args[0]
         layer = layers.get(before)

@@ -70,4 +70,8 @@ def _doubt(before: Outcome | None, growth: float, limit: float) -> Skipped | Non
     if isinstance(before, Skipped):
         return Skipped(f"left out with the smaller batch already ({before.reason})")
     expected = before.least * growth if before else 0.0
-    return Skipped(f"about {expected:.0f} s a call expected, limit {limit:g} s") if expected > _DOUBT * limit else None
+    return (
+        Skipped(f"about {expected:.0f} s a call expected, limit {limit:g} s")
+        if expected > _DOUBT * limit
+        else None
+    )

@@ -79,7 +79,9 @@ class Settings:
             **{name: value for name, value in base.items() if getattr(self, name) is None},
             models=_chosen_models(self.models),
             batches=tuple(sorted(set(self.batches))) or ((1, 8) if self.quick else (1, 32, 128)),
-            contenders=_chosen("contender", [*self.contenders, REFERENCE] if self.contenders else LABELS, LABELS),
+            contenders=_chosen(
+                "contender", [*self.contenders, REFERENCE] if self.contenders else LABELS, LABELS
+            ),
             parts=_chosen("part", self.parts or PARTS, PARTS),
         )
         whole._check()
@@ -93,7 +95,9 @@ class Settings:
                 f"A training step needs at least 2 rows for batch norm, but training_batch is {self.training_batch}."
             )
         if self.rounds < LEAST_ROUNDS:
-            raise ValueError(f"rounds must be at least {LEAST_ROUNDS}, or a median means little; got {self.rounds}.")
+            raise ValueError(
+                f"rounds must be at least {LEAST_ROUNDS}, or a median means little; got {self.rounds}."
+            )
         for name in ("seconds", "limit"):
             seconds = getattr(self, name)
             if not (math.isfinite(seconds) and seconds > 0):
@@ -101,16 +105,28 @@ class Settings:
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads}.")
         if self.out.suffix == ".md":
-            raise ValueError(f"--out names the record, a JSON file, but is {self.out}. The tables go beside it.")
+            raise ValueError(
+                f"--out names the record, a JSON file, but is {self.out}. The tables go beside it."
+            )
 
     def plain(self) -> dict[str, Any]:
         """Complete settings as JSON, with the networks written out."""
         networks = {
-            one.name: {"builder": one.builder, **one.arguments, "input": one.shape} for one in self.architectures
+            one.name: {"builder": one.builder, **one.arguments, "input": one.shape}
+            for one in self.architectures
         }
-        left_out = ("models", "threads", "out")  # the networks say more, the machine does, and it does not matter
+        left_out = (
+            "models",
+            "threads",
+            "out",
+        )  # the networks say more, the machine does, and it does not matter
         given = {name: value for name, value in vars(self).items() if name not in left_out}
-        return {"architectures": networks, **given, "memory_batch": self.memory_batch, "sizes": self.sizes}
+        return {
+            "architectures": networks,
+            **given,
+            "memory_batch": self.memory_batch,
+            "sizes": self.sizes,
+        }
 
 
 def _chosen_models(models: Sequence[str]) -> tuple[str, ...]:
@@ -120,7 +136,9 @@ def _chosen_models(models: Sequence[str]) -> tuple[str, ...]:
         found = [name for name in FULL if name == model or name.startswith(f"{model}-")]
         if not found:
             both = ", ".join(dict.fromkeys(name.partition("-")[0] for name in FULL if "-" in name))
-            raise ValueError(f"Unknown model {model!r}; choose of {', '.join(FULL)}, or for both stems {both}.")
+            raise ValueError(
+                f"Unknown model {model!r}; choose of {', '.join(FULL)}, or for both stems {both}."
+            )
         chosen += found
     return tuple(dict.fromkeys(chosen))
 
@@ -135,5 +153,9 @@ def _chosen(what: str, names: Iterable[str], known: Iterable[str]) -> tuple[str,
 
 _FULL_RUN = {"training_batch": 32, "rounds": 20, "seconds": 20.0, "limit": 8.0}
 _QUICK_RUN = {"training_batch": 8, "rounds": 3, "seconds": 2.0, "limit": 5.0}
-_FULL_SIZES = {"depth": (2, 4, 8, 16, 32), "width": (16, 32, 64, 128), "classes": (10, 100, 1000, 10000)}
+_FULL_SIZES = {
+    "depth": (2, 4, 8, 16, 32),
+    "width": (16, 32, 64, 128),
+    "classes": (10, 100, 1000, 10000),
+}
 _QUICK_SIZES = {"depth": (1, 2, 4), "width": (4, 8), "classes": (10, 20, 40)}

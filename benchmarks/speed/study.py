@@ -30,7 +30,12 @@ from creinn.evaluation.timing import Timing, failure, ratios
 
 Record = dict[str, Any]
 
-SCALED = (REFERENCE, "creinn", "creinn-compiled", "relative-compiled")  # against the classes, the arithmetic too
+SCALED = (
+    REFERENCE,
+    "creinn",
+    "creinn-compiled",
+    "relative-compiled",
+)  # against the classes, the arithmetic too
 SCALED_ROWS = 8
 
 
@@ -48,7 +53,9 @@ def run_benchmark(settings: Settings, tell: Callable[[str, Record], None] | None
             tell(f"{part}: {name}", record)
 
     torch.manual_seed(0)
-    for architecture in settings.architectures if {"inference", "memory"} & set(settings.parts) else ():
+    for architecture in (
+        settings.architectures if {"inference", "memory"} & set(settings.parts) else ()
+    ):
         contenders = Contenders(architecture, settings.device)
         if "inference" in settings.parts:
             smaller: dict[str, Outcome] | None = None
@@ -82,9 +89,14 @@ def _inference(
 
 def _training(settings: Settings, architecture: Architecture) -> Record:
     batch = settings.training_batch
-    x, target = architecture.inputs(batch, settings.device), architecture.targets(batch, settings.device)
+    x, target = (
+        architecture.inputs(batch, settings.device),
+        architecture.targets(batch, settings.device),
+    )
     makers = {
-        name: lambda name=name: training_step(new_classifier(name, architecture).to(x.device), x, target)
+        name: lambda name=name: training_step(
+            new_classifier(name, architecture).to(x.device), x, target
+        )
         for name in TRAINED
         if name in settings.contenders
     }
@@ -104,13 +116,21 @@ def measure_growth(settings: Settings, quantity: str) -> Record:
     results: dict[str, Record] = {name: {"median_s": []} for name in names}
     for size in sizes:
         contenders = Contenders(grown(quantity, size), settings.device)
-        outcomes = _predictions(settings, contenders, names, SCALED_ROWS, settings.seconds / len(sizes))
+        outcomes = _predictions(
+            settings, contenders, names, SCALED_ROWS, settings.seconds / len(sizes)
+        )
         for name, outcome in outcomes.items():
-            results[name]["median_s"].append(outcome.median if isinstance(outcome, Timing) else None)
+            results[name]["median_s"].append(
+                outcome.median if isinstance(outcome, Timing) else None
+            )
             if isinstance(outcome, Skipped):
                 results[name]["skipped"] = f"{quantity} {size}: {outcome.reason}"
     for found in results.values():
-        known = [(size, seconds) for size, seconds in zip(sizes, found["median_s"], strict=True) if seconds is not None]
+        known = [
+            (size, seconds)
+            for size, seconds in zip(sizes, found["median_s"], strict=True)
+            if seconds is not None
+        ]
         found |= {"slope": slope(known), "last_slope": slope(known[-2:])}
     network = "resnet8" if quantity == "width" else "mlp"
     cell = {"quantity": quantity, "network": network, "batch": SCALED_ROWS, "sizes": list(sizes)}
@@ -149,7 +169,10 @@ def _predictions(
 def _memory(settings: Settings, contenders: Contenders) -> Record:
     """Bytes held, at most alive in an inference call, kept for the backward pass, at most alive in a training step."""
     architecture, batch = contenders.architecture, 2 * settings.memory_batch
-    x, target = architecture.inputs(batch, settings.device), architecture.targets(batch, settings.device)
+    x, target = (
+        architecture.inputs(batch, settings.device),
+        architecture.targets(batch, settings.device),
+    )
     results: dict[str, Record] = {}
     for name in settings.contenders:
         if name == ARITHMETIC or not _applies(name, architecture):
@@ -158,18 +181,25 @@ def _memory(settings: Settings, contenders: Contenders) -> Record:
             with torch.no_grad():
                 call = contenders.call(name, x)
                 held = held_bytes(contenders.model(name, len(x)))
-                results[name] = {"held_bytes": held, "inference_peak_bytes": peak_bytes(call, settings.device)}
+                results[name] = {
+                    "held_bytes": held,
+                    "inference_peak_bytes": peak_bytes(call, settings.device),
+                }
         except Exception as error:
             results[name] = {"skipped": failure(error)}
             continue
         if name in TRAINED:
-            results[name] |= _training_memory(new_classifier(name, architecture).to(x.device), x, target)
+            results[name] |= _training_memory(
+                new_classifier(name, architecture).to(x.device), x, target
+            )
     return {"model": architecture.name, "batch": batch, "contenders": results}
 
 
 def _training_memory(model: Any, x: torch.Tensor, target: torch.Tensor) -> Record:
     """Of a step, and what it keeps for the backward pass: a part for each row, and one for any number of them."""
-    peak = peak_bytes(training_step(model, x, target), x.device)  # the first: with gradients and Adam's moments
+    peak = peak_bytes(
+        training_step(model, x, target), x.device
+    )  # the first: with gradients and Adam's moments
     known, half = [*model.parameters(), *model.buffers(), x, target], len(x) // 2
 
     def kept(rows: int) -> int:
@@ -193,7 +223,9 @@ def _plain(outcomes: Mapping[str, Outcome]) -> dict[str, Record]:
             continue
         seconds = {f"{kind}_s": getattr(outcome, kind) for kind in ("median", "least", "processor")}
         bases = {f"to_{base}": outcomes.get(base) for base in (REFERENCE, FOLDED)}
-        known = {key: ratios(outcome, base) for key, base in bases.items() if isinstance(base, Timing)}
+        known = {
+            key: ratios(outcome, base) for key, base in bases.items() if isinstance(base, Timing)
+        }
         result[name] = {**seconds, "rounds": outcome.rounds, **known}
     return result
 
@@ -209,7 +241,9 @@ def _machine(device: str) -> Record:
         "threads": torch.get_num_threads(),
         "processors": os.cpu_count(),
         "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "device": torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device,
+        "device": torch.cuda.get_device_name(device)
+        if torch.device(device).type == "cuda"
+        else device,
         "torch": torch.__version__,
         "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
     }

@@ -16,7 +16,11 @@ def benchmark_markdown(record: Record) -> str:
     """All tables of a record that :func:`benchmarks.speed.run_benchmark` gave; parts that are missing are left out."""
     parts = ["# Speed beside the ordinary network", _setting(record)]
     if record.get("inference"):
-        parts += ["## Inference: median time as a multiple of the SNN's", _summary(record["inference"]), _SKIPPED]
+        parts += [
+            "## Inference: median time as a multiple of the SNN's",
+            _summary(record["inference"]),
+            _SKIPPED,
+        ]
     if record.get("training"):
         parts += ["## Training step: forward, loss, backward, Adam"]
         for cell in record["training"]:
@@ -28,7 +32,10 @@ def benchmark_markdown(record: Record) -> str:
     if record.get("scaling"):
         parts += ["## Cost against size", _SCALING]
         for cell in record["scaling"]:
-            parts += [f"### {cell['quantity'].capitalize()}: {cell['network']}, batch {cell['batch']}", _growth(cell)]
+            parts += [
+                f"### {cell['quantity'].capitalize()}: {cell['network']}, batch {cell['batch']}",
+                _growth(cell),
+            ]
     if record.get("inference"):
         parts += ["## Inference, every cell"]
         for cell in record["inference"]:
@@ -52,7 +59,11 @@ def _setting(record: Record) -> str:
     machine, settings = record["machine"], record["configuration"]
     load = machine["load_before"]
     busy = "" if load is None else f" Load of the machine before: {load:.2f}."
-    small = " Small networks (quick): the ratios say little about real ones." if settings["quick"] else ""
+    small = (
+        " Small networks (quick): the ratios say little about real ones."
+        if settings["quick"]
+        else ""
+    )
     return (
         f"Threads: {machine['threads']}; processors: {machine['processors']}; {machine['device']}, {machine['dtype']}; "
         f"torch {machine['torch']}.{busy} Contenders take turns in one process, in a new order each round: at most "
@@ -72,18 +83,26 @@ def _summary(cells: Any) -> str:
         for name, found in cell["contenders"].items():
             row = rows.setdefault(name, {"contender": LABELS[name]})
             column = f"{cell['model']}, {cell['batch']}"
-            row[column] = "skipped" if "skipped" in found else f"{found[f'to_{REFERENCE}']['median']:.2f}"
+            row[column] = (
+                "skipped" if "skipped" in found else f"{found[f'to_{REFERENCE}']['median']:.2f}"
+            )
     return markdown_table([rows[name] for name in LABELS if name in rows])
 
 
 def _cell_table(cell: Record, trained: bool = False) -> str:
     rows: list[dict[str, Cell]] = []
     for name, found in cell["contenders"].items():
-        row: dict[str, Cell] = {"contender": LABELS[name].removesuffix(", 10 samples") if trained else LABELS[name]}
+        row: dict[str, Cell] = {
+            "contender": LABELS[name].removesuffix(", 10 samples") if trained else LABELS[name]
+        }
         for statistic, what in (("median", "median"), ("least", "minimum")):
             row[f"ms, {what}"] = _scaled(found.get(f"{statistic}_s"), 1e3)
         for base, label in ((REFERENCE, "SNN"), (FOLDED, "folded SNN")):
-            for statistic, what in (("median", "medians"), ("least", "minima"), ("processor", "processor")):
+            for statistic, what in (
+                ("median", "medians"),
+                ("least", "minima"),
+                ("processor", "processor"),
+            ):
                 row[f"× {label}, {what}"] = found.get(f"to_{base}", {}).get(statistic)  # noqa: RUF001
         row["rounds"] = found.get("rounds")
         row["note"] = _skipped(found) or found.get("memory_format", "")
@@ -115,8 +134,13 @@ def _growth(cell: Record) -> str:
     rows = []
     for name, found in cell["contenders"].items():
         times = zip(cell["sizes"], found["median_s"], strict=True)
-        row: dict[str, Cell] = {"contender": LABELS[name], **{str(size): _scaled(s, 1e3) for size, s in times}}
-        rows.append(row | {"slope": found["slope"], "last": found["last_slope"], "note": _skipped(found)})
+        row: dict[str, Cell] = {
+            "contender": LABELS[name],
+            **{str(size): _scaled(s, 1e3) for size, s in times},
+        }
+        rows.append(
+            row | {"slope": found["slope"], "last": found["last_slope"], "note": _skipped(found)}
+        )
     return _table(rows, digits=2)
 
 

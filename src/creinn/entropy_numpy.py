@@ -39,7 +39,9 @@ def lower_entropy(lower: Any, upper: Any, nodes: int = 10_000) -> tuple[Array, A
     """
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     if low.shape != high.shape or low.ndim == 0:
-        raise ValueError(f"Bounds must have one shape (..., K), found {low.shape} and {high.shape}.")
+        raise ValueError(
+            f"Bounds must have one shape (..., K), found {low.shape} and {high.shape}."
+        )
     rows = zip(low.reshape(-1, low.shape[-1]), high.reshape(-1, low.shape[-1]), strict=True)
     found = np.array([_search(*row, nodes) for row in rows]).reshape(*low.shape[:-1], 2)
     return found[..., 0], found[..., 1]
@@ -72,7 +74,11 @@ def _relax(low: Array, high: Array) -> tuple[float, Array, int]:
     before = np.cumsum(width[order]) - width[order]
     fill = np.empty_like(low)
     fill[order] = np.clip(1 - low.sum() - before, 0, width[order])
-    return float(_bits(low).sum() + slope @ fill), low + fill, int(np.argmax(np.minimum(fill, width - fill)))
+    return (
+        float(_bits(low).sum() + slope @ fill),
+        low + fill,
+        int(np.argmax(np.minimum(fill, width - fill))),
+    )
 
 
 def _reachable(low: Array, high: Array) -> tuple[Array, Array]:

@@ -90,7 +90,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
                 file.close()
         with writing(path):
             os.replace(temporary, path)
-            if os.name == "posix":  # elsewhere a directory cannot be opened, and a rename needs no more
+            if (
+                os.name == "posix"
+            ):  # elsewhere a directory cannot be opened, and a rename needs no more
                 _sync(path.parent)
     except BaseException:
         with suppress(OSError):  # never created, or the directory itself is the trouble
@@ -104,7 +106,11 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kept = "The file that was there before is intact." if path.is_file() else "Nothing was written."
+        kept = (
+            "The file that was there before is intact."
+            if path.is_file()
+            else "Nothing was written."
+        )
         raise OSError(f"Cannot write {path}: {error.strerror or error}. {kept}") from error
 
 

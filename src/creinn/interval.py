@@ -21,16 +21,23 @@ ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
 """What each function of torch does with intervals; :mod:`creinn.nn.functional` fills it."""
 
 
-def _like_tensors(function: Callable[..., Tensor], rounds: bool = False) -> Callable[..., "Interval"]:
+def _like_tensors(
+    function: Callable[..., Tensor], rounds: bool = False
+) -> Callable[..., "Interval"]:
     """A method that tensors have too: ``function`` on both bounds. One that ``rounds`` is linear and monotone."""
 
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
         result = self.each(lambda t: function(t, *args, **kwargs))
         if not (rounds and is_outwards()):
             return result
-        sizes = function(self.lower.abs(), *args, **kwargs), function(self.upper.abs(), *args, **kwargs)
+        sizes = (
+            function(self.lower.abs(), *args, **kwargs),
+            function(self.upper.abs(), *args, **kwargs),
+        )
         count, nonnegative = self.shape.numel() // max(result.shape.numel(), 1), result.nonnegative
-        return Interval._of_parts(*rounded(result.lower, result.upper, nonnegative, sizes, count), nonnegative)
+        return Interval._of_parts(
+            *rounded(result.lower, result.upper, nonnegative, sizes, count), nonnegative
+        )
 
     method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     method.__doc__ = "As the method of ``torch.Tensor``, on both bounds."
@@ -63,7 +70,9 @@ class Interval:
 
     _parts: tuple[Any, Any] | None  # (lower, upper)
     _bounds: Tensor | None  # both bounds in one tensor, stacked along `stack_axis`
-    _moments: Tensor | None  # centre and radius in one tensor; the radius may be negative by rounding
+    _moments: (
+        Tensor | None
+    )  # centre and radius in one tensor; the radius may be negative by rounding
     is_point: bool
     nonnegative: bool
 
@@ -91,14 +100,22 @@ class Interval:
         """Torch's functions on intervals, and its operators with a tensor on the left; others are a ``TypeError``."""
         if func not in ON_INTERVALS:
             known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
-            raise TypeError(f"torch's {func.__name__!r} has no interval version; these functions have: {known}.")
+            raise TypeError(
+                f"torch's {func.__name__!r} has no interval version; these functions have: {known}."
+            )
         return ON_INTERVALS[func](*args, **(kwargs or {}))
 
     # Unchecked constructors, for code that knows what it holds.
 
     @classmethod
     def _new(
-        cls, *, parts: Any = None, bounds: Any = None, moments: Any = None, point: bool, nonnegative: bool
+        cls,
+        *,
+        parts: Any = None,
+        bounds: Any = None,
+        moments: Any = None,
+        point: bool,
+        nonnegative: bool,
     ) -> "Interval":
         self = cls.__new__(cls)
         self._parts, self._bounds, self._moments = parts, bounds, moments
@@ -144,7 +161,9 @@ class Interval:
         """Centre and radius in one tensor, stacked as :attr:`bounds` are."""
         if self._moments is None:
             lower, upper = self.lower, self.upper
-            self._moments = torch.stack(to_moments(lower, upper, self.nonnegative), stack_axis(lower.ndim))
+            self._moments = torch.stack(
+                to_moments(lower, upper, self.nonnegative), stack_axis(lower.ndim)
+            )
         return self._moments
 
     @property
@@ -176,19 +195,31 @@ class Interval:
         return self._bound(1)
 
     def _bound(self, index: int) -> Tensor:
-        return self._parts[index] if self._parts is not None else self.bounds.select(stack_axis(self.ndim), index)
+        return (
+            self._parts[index]
+            if self._parts is not None
+            else self.bounds.select(stack_axis(self.ndim), index)
+        )
 
     @property
     def center(self) -> Tensor:
         """Midpoints ``(lower + upper) / 2``."""
         if self.is_point:
             return self.lower
-        return self._moments_unbound()[0] if self.has_moments or is_outwards() else (self.lower + self.upper) / 2
+        return (
+            self._moments_unbound()[0]
+            if self.has_moments or is_outwards()
+            else (self.lower + self.upper) / 2
+        )
 
     @property
     def radius(self) -> Tensor:
         """Half widths ``(upper - lower) / 2``."""
-        return self._moments_unbound()[1] if self.has_moments or is_outwards() else (self.upper - self.lower) / 2
+        return (
+            self._moments_unbound()[1]
+            if self.has_moments or is_outwards()
+            else (self.upper - self.lower) / 2
+        )
 
     @property
     def width(self) -> Tensor:
@@ -242,7 +273,9 @@ class Interval:
 
     # Maps that keep order.
 
-    def each(self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None) -> "Interval":
+    def each(
+        self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None
+    ) -> "Interval":
         """Apply ``function`` to both bounds; it must be monotone non-decreasing in every element of its argument.
 
         ``nonnegative`` says whether the result is known to be ``>= 0``; by default it is if the argument was.
@@ -257,8 +290,12 @@ class Interval:
         if self.is_point or self.ndim < 2:
             return self.each(function)
         by_moments = linear and self.has_moments
-        result = function((self.moments if by_moments else self.bounds).flatten(0, 1)).unflatten(0, (-1, 2))
-        return (Interval._of_moments if by_moments else Interval._of_bounds)(result, self.nonnegative)
+        result = function((self.moments if by_moments else self.bounds).flatten(0, 1)).unflatten(
+            0, (-1, 2)
+        )
+        return (Interval._of_moments if by_moments else Interval._of_bounds)(
+            result, self.nonnegative
+        )
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """As ``Tensor.flatten``."""
@@ -274,11 +311,15 @@ class Interval:
     transpose = _like_tensors(lambda t, dim0, dim1: t.transpose(dim0, dim1))
     contiguous = _like_tensors(lambda t: t.contiguous())
     sum = _like_tensors(lambda t, dim=None, keepdim=False: t.sum(dim, keepdim=keepdim), rounds=True)
-    mean = _like_tensors(lambda t, dim=None, keepdim=False: t.mean(dim, keepdim=keepdim), rounds=True)
+    mean = _like_tensors(
+        lambda t, dim=None, keepdim=False: t.mean(dim, keepdim=keepdim), rounds=True
+    )
     to = _like_tensors(lambda t, *args, **kwargs: t.to(*args, **kwargs), rounds=True)
     detach = _like_tensors(lambda t: t.detach())
     clone = _like_tensors(lambda t: t.clone())
-    pin_memory = _like_tensors(lambda t: t.pin_memory())  # a DataLoader with ``pin_memory=True`` calls it
+    pin_memory = _like_tensors(
+        lambda t: t.pin_memory()
+    )  # a DataLoader with ``pin_memory=True`` calls it
 
     def __getitem__(self, index: Any) -> "Interval":
         return self.each(lambda t: t[index])
@@ -286,7 +327,11 @@ class Interval:
     # Arithmetic. Every result is the exact range over independent operands.
 
     def __neg__(self) -> "Interval":
-        return Interval._of_point(-self.lower) if self.is_point else Interval._of_parts(-self.upper, -self.lower)
+        return (
+            Interval._of_point(-self.lower)
+            if self.is_point
+            else Interval._of_parts(-self.upper, -self.lower)
+        )
 
     def __add__(self, other: Any) -> "Interval":
         if not isinstance(other, _OPERANDS):
@@ -320,14 +365,22 @@ class Interval:
             return Interval._of_point(self.lower * other.lower, nonnegative)
         if other.is_point:
             return _ordered(self.lower * other.lower, self.upper * other.lower, nonnegative)
-        products = torch.stack([a * b for a in (self.lower, self.upper) for b in (other.lower, other.upper)])
-        return Interval._of_parts(*rounded(products.amin(0), products.amax(0), nonnegative), nonnegative)
+        products = torch.stack(
+            [a * b for a in (self.lower, self.upper) for b in (other.lower, other.upper)]
+        )
+        return Interval._of_parts(
+            *rounded(products.amin(0), products.amax(0), nonnegative), nonnegative
+        )
 
     def __truediv__(self, other: Any) -> "Interval":
         if not isinstance(other, Tensor | int | float):
             return NotImplemented
         other = _operand(other, self)
-        return _ordered(self.lower / other.lower, self.upper / other.lower, self.nonnegative and other.nonnegative)
+        return _ordered(
+            self.lower / other.lower,
+            self.upper / other.lower,
+            self.nonnegative and other.nonnegative,
+        )
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -365,13 +418,17 @@ def stack_axis(ndim: int) -> int:
 
 
 def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:
-    return Interval._of_parts(*rounded(torch.minimum(a, b), torch.maximum(a, b), nonnegative), nonnegative)
+    return Interval._of_parts(
+        *rounded(torch.minimum(a, b), torch.maximum(a, b), nonnegative), nonnegative
+    )
 
 
 def _operand(value: Any, like: Interval) -> Interval:
     if isinstance(value, Interval | Tensor):
         return as_interval(value)
-    return Interval._of_point(torch.as_tensor(value, dtype=like.dtype, device=like.device), nonnegative=value >= 0)
+    return Interval._of_point(
+        torch.as_tensor(value, dtype=like.dtype, device=like.device), nonnegative=value >= 0
+    )
 
 
 def _flatten_with_keys(x: Interval) -> tuple[list[tuple[Any, Any]], bool]:
@@ -390,6 +447,10 @@ def _unflatten(leaves: Any, is_point: bool) -> Interval:
 
 
 pytree.register_pytree_node(
-    Interval, _flatten, _unflatten, serialized_type_name="creinn.Interval", flatten_with_keys_fn=_flatten_with_keys
+    Interval,
+    _flatten,
+    _unflatten,
+    serialized_type_name="creinn.Interval",
+    flatten_with_keys_fn=_flatten_with_keys,
 )
 default_collate_fn_map[Interval] = lambda batch, *, collate_fn_map=None: stack(batch)

@@ -75,7 +75,9 @@ def logsumexp_others(
     second = values.masked_fill(is_top, -math.inf).amax(-1, keepdim=True)
     from_top = (x - top).exp()
     from_second = (x - second).masked_fill(is_top, -math.inf).exp()
-    others = torch.where(is_top, from_second.sum(-1, keepdim=True), from_top.sum(-1, keepdim=True) - from_top)
+    others = torch.where(
+        is_top, from_second.sum(-1, keepdim=True), from_top.sum(-1, keepdim=True) - from_top
+    )
     return torch.where(is_top, second, top), others.log()
 
 
@@ -152,13 +154,17 @@ def check_radius(center: Tensor, radius: Tensor) -> None:
     _check_alike(center, radius, ("center", "radius"))
     if _readable(radius) and bool((bad := ~(radius >= 0)).any()):
         at = first_index(bad)
-        raise ValueError(f"Radius must be >= 0, but is {radius[at].item():g} at index {at}. Swap or clamp it first.")
+        raise ValueError(
+            f"Radius must be >= 0, but is {radius[at].item():g} at index {at}. Swap or clamp it first."
+        )
 
 
 def _readable(tensor: Tensor) -> bool:
     """Whether the values may be looked at: not while tracing, compiling, exporting or inside vmap."""
     return not (
-        torch.compiler.is_compiling() or tensor.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        torch.compiler.is_compiling()
+        or tensor.is_meta
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     ) and type(tensor).__name__ not in ("FakeTensor", "FunctionalTensor")
 
 
@@ -168,7 +174,9 @@ def _check_alike(a: Tensor, b: Tensor, names: tuple[str, str]) -> None:
         one, two = getattr(a, what), getattr(b, what)
         if one != two:
             one, two = (tuple(one), tuple(two)) if what == "shape" else (one, two)
-            raise ValueError(f"The {what}s differ: {names[0]} has {one}, {names[1]} has {two}. Make them alike first.")
+            raise ValueError(
+                f"The {what}s differ: {names[0]} has {one}, {names[1]} has {two}. Make them alike first."
+            )
 
 
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:
@@ -182,10 +190,16 @@ def check_bounds(lower: Tensor, upper: Tensor) -> bool:
         low, high = lower[at].item(), upper[at].item()
         where = f"at index {at} of shape {tuple(lower.shape)}: lower {low:g}, upper {high:g}"
         if low != low or high != high:
-            raise ValueError(f"Interval bounds contain NaN {where}. Impute or drop missing values first.")
+            raise ValueError(
+                f"Interval bounds contain NaN {where}. Impute or drop missing values first."
+            )
         if abs(low) == float("inf") or abs(high) == float("inf"):
-            raise ValueError(f"Interval bounds are infinite {where}. Clip them to a finite range first.")
-        raise ValueError(f"Interval bounds are inverted {where}. The lower bound must not exceed the upper one.")
+            raise ValueError(
+                f"Interval bounds are infinite {where}. Clip them to a finite range first."
+            )
+        raise ValueError(
+            f"Interval bounds are inverted {where}. The lower bound must not exceed the upper one."
+        )
     return bool((lower >= 0).all())
 
 

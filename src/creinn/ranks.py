@@ -24,7 +24,11 @@ gives back its last tensor while Python ends aborts the process."""
 
 def world() -> int:
     """How many ranks compute together; 1 without a process group, and inside :func:`alone`."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() and not _ALONE.get() else 1
+    return (
+        dist.get_world_size()
+        if dist.is_available() and dist.is_initialized() and not _ALONE.get()
+        else 1
+    )
 
 
 def rank() -> int:
@@ -91,7 +95,9 @@ def from_first(compute: Callable[[], T]) -> T:
     if rank() == 0:
         try:
             with alone():
-                outcome[0] = pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().cpu(), compute())
+                outcome[0] = pytree.tree_map_only(
+                    Tensor, lambda tensor: tensor.detach().cpu(), compute()
+                )
         except Exception as error:
             outcome[1] = error
     dist.broadcast_object_list(outcome, src=0)

@@ -107,7 +107,9 @@ def check_arithmetic(like: Tensor) -> None:
     elif torch.is_autocast_enabled("cpu"):
         found = "autocast to half precision; leave it first"
     if found:
-        raise ValueError(f"Bounds that hold in floating point need float32 or float64 on a CPU, but found {found}.")
+        raise ValueError(
+            f"Bounds that hold in floating point need float32 or float64 on a CPU, but found {found}."
+        )
 
 
 def growth(count: int, dtype: torch.dtype) -> float:
@@ -176,7 +178,9 @@ def _paid(
     return v, b, d + g * (b.abs() + d) + 8 * _floor(dtype) + 4 * _tiny(dtype) * weights
 
 
-def summed(product: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def summed(
+    product: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
     """``product(x, weight, bias)``, by sums of products: in float64 where float32 may be computed in other ways.
 
     On x86-64 torch asks oneDNN for direct convolutions, or multiplies matrices. With oneDNN switched off it may take
@@ -198,7 +202,8 @@ def _sums_in_single() -> bool:
         and mkldnn.enabled
         and torch.get_float32_matmul_precision() == "highest"
         and all(getattr(part, "fp32_precision", "none") in ("none", "ieee") for part in parts)
-        and {os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT") for name in ("ONEDNN", "DNNL")} == {"STRICT"}
+        and {os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT") for name in ("ONEDNN", "DNNL")}
+        == {"STRICT"}
     )
 
 
@@ -207,16 +212,23 @@ def _sums_in_single() -> bool:
 
 def spread(center: Tensor, radius: Tensor, count: int = 0, out: Tensor | None = None) -> Tensor:
     """The radius, larger by what single operations may err, or a sum of ``count`` terms that follows."""
-    g, floor = growth(count, center.dtype), torch.full((), 8 * _floor(center.dtype), dtype=center.dtype)
+    g, floor = (
+        growth(count, center.dtype),
+        torch.full((), 8 * _floor(center.dtype), dtype=center.dtype),
+    )
     return torch.add(floor, radius, alpha=1 + g, out=out).add_(center.abs(), alpha=g)
 
 
-def rounded(lower: Tensor, upper: Tensor, nonnegative: bool, sizes: Pair | None = None, count: int = 0) -> Pair:
+def rounded(
+    lower: Tensor, upper: Tensor, nonnegative: bool, sizes: Pair | None = None, count: int = 0
+) -> Pair:
     """Bounds that arithmetic gave; outwards, if so asked, by :func:`apart`."""
     return apart(lower, upper, nonnegative, sizes, count) if is_outwards() else (lower, upper)
 
 
-def apart(lower: Tensor, upper: Tensor, nonnegative: bool, sizes: Pair | None = None, count: int = 0) -> Pair:
+def apart(
+    lower: Tensor, upper: Tensor, nonnegative: bool, sizes: Pair | None = None, count: int = 0
+) -> Pair:
     """Bounds that were computed, moved away from each other by what their errors may be.
 
     These are relative to ``sizes``, sums of magnitudes, by default those of the bounds. What is known to be
@@ -274,6 +286,12 @@ def image(function: Callable[[Tensor], Tensor], x: Tensor, of_product: bool = Fa
 
 def sigmoid(lower: Tensor, upper: Tensor, dtype: torch.dtype) -> Pair:
     """Bounds, in ``dtype``, of the sigmoid between two numbers in float64."""
-    share, floor = FUNCTIONS + 2 * torch.finfo(dtype).eps, _floor(dtype)  # the conversion errs by a fourth of it
-    low, high = lower.sigmoid().mul_(1 - share).sub_(floor), upper.sigmoid().mul_(1 + share).add_(floor)
+    share, floor = (
+        FUNCTIONS + 2 * torch.finfo(dtype).eps,
+        _floor(dtype),
+    )  # the conversion errs by a fourth of it
+    low, high = (
+        lower.sigmoid().mul_(1 - share).sub_(floor),
+        upper.sigmoid().mul_(1 + share).add_(floor),
+    )
     return low.clamp_min_(0).to(dtype), high.clamp_max_(1).to(dtype)

@@ -37,7 +37,10 @@ _RETIRED = {  # options of models saved before, by class, with the one value tha
 
 
 def save(
-    model: Any, directory: str | PathLike[str], classes: Sequence[str | int] | None = None, preprocessing: Any = None
+    model: Any,
+    directory: str | PathLike[str],
+    classes: Sequence[str | int] | None = None,
+    preprocessing: Any = None,
 ) -> None:
     """Write ``model`` to a directory, in place of the model that may be there; other files in it are left alone.
 
@@ -56,7 +59,9 @@ def save(
     """
     directory = Path(directory)
     if directory.exists() and not directory.is_dir():
-        raise OSError(f"Cannot save a model at {directory}: there is a file of that name. Choose a directory.")
+        raise OSError(
+            f"Cannot save a model at {directory}: there is a file of that name. Choose a directory."
+        )
     description = _describe(model)
     classes = model.class_names if classes is None else classes
     if classes is not None and len(classes) != model.num_classes:
@@ -69,20 +74,30 @@ def save(
         "classes": None if classes is None else list(classes),
         "preprocessing": model.preprocessing if preprocessing is None else preprocessing,
         "checksum": _checksum(weights),
-        "versions": {"creinn": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
+        "versions": {
+            "creinn": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
     }
     try:
-        config["id"] = f"{zlib.crc32(json.dumps(config, allow_nan=False, sort_keys=True).encode()):08x}"
+        config["id"] = (
+            f"{zlib.crc32(json.dumps(config, allow_nan=False, sort_keys=True).encode()):08x}"
+        )
     except TypeError as error:
         raise TypeError(f"classes and preprocessing must be plain JSON values: {error}.") from error
     except ValueError as error:
-        raise ValueError("preprocessing holds NaN or an infinite number, which JSON cannot.") from error
+        raise ValueError(
+            "preprocessing holds NaN or an infinite number, which JSON cannot."
+        ) from error
     write_bytes(directory / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     write_tensors(directory / WEIGHTS, weights, config)
 
 
 def load(
-    directory: str | PathLike[str], device: str | torch.device = "cpu", network: torch.nn.Module | None = None
+    directory: str | PathLike[str],
+    device: str | torch.device = "cpu",
+    network: torch.nn.Module | None = None,
 ) -> Any:
     """Read a model that :func:`save` wrote; it is in eval mode, with ``class_names`` and ``preprocessing``.
 
@@ -109,7 +124,9 @@ def load(
     except RuntimeError as error:
         if network is not None and before is not None:  # torch has loaded what fits
             network.load_state_dict(before)
-        raise ValueError(f"{Path(directory) / WEIGHTS} does not belong to this network: {error}") from error
+        raise ValueError(
+            f"{Path(directory) / WEIGHTS} does not belong to this network: {error}"
+        ) from error
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
         warnings.warn(
@@ -134,13 +151,17 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(f"{directory / CONFIG} is truncated, or is no JSON: {error}.") from error
     _check_header(config, directory / CONFIG)
     if not (directory / WEIGHTS).is_file():
-        raise FileNotFoundError(f"{directory} holds no {WEIGHTS}: it was removed, or saving never came to its end.")
+        raise FileNotFoundError(
+            f"{directory} holds no {WEIGHTS}: it was removed, or saving never came to its end."
+        )
     weights, header = read_tensors(directory / WEIGHTS)
     _check_header(header, directory / WEIGHTS)
     if _checksum(weights) != header["checksum"]:
         raise ValueError(f"{directory / WEIGHTS} is damaged: its checksum does not match.")
     if header["id"] != config.get("id"):
-        config = header  # a save was killed between the two files; this is what the weights belong to
+        config = (
+            header  # a save was killed between the two files; this is what the weights belong to
+        )
     return config, weights
 
 
@@ -149,23 +170,33 @@ def _check_header(config: Any, path: Path) -> None:
         raise ValueError(f"{path} is not part of a model saved by creinn.")
     if not isinstance(config.get("format"), int) or config["format"] > FORMAT:
         found = config.get("format")
-        raise ValueError(f"{path} has format {found}, but this version reads up to {FORMAT}. Update creinn.")
+        raise ValueError(
+            f"{path} has format {found}, but this version reads up to {FORMAT}. Update creinn."
+        )
 
 
 def _describe(model: Any) -> dict[str, Any]:
     name = type(model).__name__
     if name not in CLASSES or type(model).__module__ != CLASSES[name]:
-        raise TypeError(f"{name} cannot be saved; {', '.join(CLASSES)} can. See creinn.classifier.methods.CLASSES.")
+        raise TypeError(
+            f"{name} cannot be saved; {', '.join(CLASSES)} can. See creinn.classifier.methods.CLASSES."
+        )
     description: dict[str, Any] = {"kind": name, "options": model.options()}
     if hasattr(model, "members"):
         return description | {"members": [_describe(member) for member in model.members]}
     try:
         network = architecture.describe(model.network)
         options = description["options"]
-        places = [place.removesuffix(TOKENS) for place in options.get("distance_at") or () if place != HEAD]
+        places = [
+            place.removesuffix(TOKENS)
+            for place in options.get("distance_at") or ()
+            if place != HEAD
+        ]
         for path in (*places, options.get("head")) if "graph" in network else ():
             if path is not None and family_of(model.network.get_submodule(path)) is None:
-                raise ValueError(f"its distance is measured at {path!r}, and a graph of layers has no such part.")
+                raise ValueError(
+                    f"its distance is measured at {path!r}, and a graph of layers has no such part."
+                )
         return description | {"network": network}
     except (TypeError, ValueError) as error:
         warnings.warn(
@@ -178,7 +209,9 @@ def _describe(model: Any) -> dict[str, Any]:
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
     if name not in CLASSES:
-        raise ValueError(f"{path} describes a {name!r}, which is not known; known are {', '.join(CLASSES)}.")
+        raise ValueError(
+            f"{path} describes a {name!r}, which is not known; known are {', '.join(CLASSES)}."
+        )
     try:
         options = dict(description["options"])
         for option, default in _RETIRED.get(name, {}).items():
@@ -189,7 +222,9 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
                 )
         content: Any = network
         if "members" in description:
-            content = [_build(member, copy.deepcopy(network), path) for member in description["members"]]
+            content = [
+                _build(member, copy.deepcopy(network), path) for member in description["members"]
+            ]
         elif network is None and description["network"] is None:
             raise ValueError(
                 f"The architecture of the model in {path.parent} is not in the file: {description['reason']} "
@@ -199,12 +234,16 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
             content = architecture.build(description["network"])
         return find_class(name)(content, **options)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} does not describe a model that can be built: {error!r}.") from error
+        raise ValueError(
+            f"{path} does not describe a model that can be built: {error!r}."
+        ) from error
 
 
 def _checksum(weights: Mapping[str, Tensor]) -> str:
     code = 0
     for name, values in sorted(weights.items()):
         code = zlib.crc32(name.encode(), code)
-        code = zlib.crc32(values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, code)
+        code = zlib.crc32(
+            values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, code
+        )
     return f"{code:08x}"

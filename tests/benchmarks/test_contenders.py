@@ -78,13 +78,19 @@ def test_arithmetic_is_done_anew_at_every_call(contenders, x):
         call = contenders.call(ARITHMETIC, x)
         first, second = call(), call()
         sets = contenders.call("creinn", x)()
-    for one, two, expected in zip(first, second, (sets.label, sets.aleatoric, sets.epistemic, sets.total), strict=True):
+    for one, two, expected in zip(
+        first, second, (sets.label, sets.aleatoric, sets.epistemic, sets.total), strict=True
+    ):
         assert one.data_ptr() != two.data_ptr()
         torch.testing.assert_close(one, expected)
 
 
 def test_batch_norms_have_seen_one_batch_and_keep_their_momentum(contenders):
-    norms = [m for m in contenders.model("creinn").modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    norms = [
+        m
+        for m in contenders.model("creinn").modules()
+        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)
+    ]
     assert {norm.momentum for norm in norms} == {0.1}
     assert {int(norm.num_batches_tracked) for norm in norms} == {1}
     assert not contenders.model("creinn").training
@@ -94,7 +100,9 @@ def test_only_compiled_contenders_choose_a_memory_format(contenders, x):
     found = {name: contenders.memory_format(name, len(x)) for name in ("creinn", "creinn-compiled")}
     images = len(contenders.architecture.shape) == 3
     assert found["creinn"] is None
-    assert found["creinn-compiled"] in (("contiguous_format", "channels_last") if images else (None,))
+    assert found["creinn-compiled"] in (
+        ("contiguous_format", "channels_last") if images else (None,)
+    )
 
 
 def test_an_unknown_contender_is_refused(contenders, x):
@@ -112,7 +120,11 @@ def test_a_training_step_changes_parameters(name):
     step()
     step()
     assert model.training
-    assert all((old != new).any() for old, new in zip(before, model.parameters(), strict=True) if new.numel() > 3)
+    assert all(
+        (old != new).any()
+        for old, new in zip(before, model.parameters(), strict=True)
+        if new.numel() > 3
+    )
 
 
 @pytest.mark.parametrize("kind", ["Linear", "Conv2d"])
@@ -135,7 +147,10 @@ def test_four_products_by_hand():
     layer.weight.data = torch.tensor([[1.0, -1.0]])
     layer.weight_radius.data = torch.tensor([[0.5, 0.5]])
     found = layer(Interval(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 3.0]])))
-    assert (found.lower.item(), found.upper.item()) == (-4.0, 3.0)  # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
+    assert (found.lower.item(), found.upper.item()) == (
+        -4.0,
+        3.0,
+    )  # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
 
 
 def test_a_norm_whose_input_is_used_elsewhere_is_not_folded():
@@ -157,5 +172,7 @@ def test_a_norm_whose_input_is_used_elsewhere_is_not_folded():
 def test_every_name_has_a_label_and_networks_are_built_of_one_architecture():
     assert set(TRAINED) < set(LABELS)
     snn, creinn = (Contenders(SMALL["mlp"]).model(name) for name in ("snn", "creinn"))
-    assert snn.network.config["arguments"] | {"layers": 0} == creinn.network.config["arguments"] | {"layers": 0}
+    assert snn.network.config["arguments"] | {"layers": 0} == creinn.network.config["arguments"] | {
+        "layers": 0
+    }
     assert isinstance(creinn(torch.zeros(2, 20)), CredalSet)

@@ -16,7 +16,10 @@ decisions = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(decisions)
 
 LABELS = np.array([0, 1])
-SURE, OPEN = ([0.8, 0.0, 0.0], [1.0, 0.1, 0.1]), ([0.0, 0.3, 0.3], [0.2, 0.5, 0.5])  # keep {0} and {1, 2}
+SURE, OPEN = (
+    ([0.8, 0.0, 0.0], [1.0, 0.1, 0.1]),
+    ([0.0, 0.3, 0.3], [0.2, 0.5, 0.5]),
+)  # keep {0} and {1, 2}
 CREDAL = {
     "running/test/points/lower": np.array([SURE[0], OPEN[0]]),
     "running/test/points/upper": np.array([SURE[1], OPEN[1]]),
@@ -39,8 +42,17 @@ def study(folder, methods, runs, **settings):
             pieces.append({"kind": "evaluate", "method": method, "number": number, "arm": "points"})
             pieces[-1]["name"] = name
             if arrays is not None:
-                write_arrays(folder / "work" / "predictions" / f"{name}.npz", {"labels": LABELS, **arrays})
-    experiment = {"name": "tiny", "methods": methods, "members": 5, "deep_members": 10, "draws": 15, **settings}
+                write_arrays(
+                    folder / "work" / "predictions" / f"{name}.npz", {"labels": LABELS, **arrays}
+                )
+    experiment = {
+        "name": "tiny",
+        "methods": methods,
+        "members": 5,
+        "deep_members": 10,
+        "draws": 15,
+        **settings,
+    }
     write_packed(folder / "tiny.jsonl.gz", {"experiment": experiment, "pieces": pieces}, {})
     return folder
 
@@ -50,7 +62,9 @@ def means(row, part):
 
 
 def test_credal_sets_beside_ordinary_ones_by_hand(tmp_path):
-    rows = decisions.compare("tiny", study(tmp_path, ["creinn", "snn"], {"creinn": [CREDAL], "snn": [ORDINARY]}))
+    rows = decisions.compare(
+        "tiny", study(tmp_path, ["creinn", "snn"], {"creinn": [CREDAL], "snn": [ORDINARY]})
+    )
     assert [(row["rule"], row["opponent"], row["way"], row["runs"]) for row in rows[:5]] == [
         ("dominance", None, None, 1),
         ("dominance", "snn", "threshold", 1),
@@ -59,11 +73,25 @@ def test_credal_sets_beside_ordinary_ones_by_hand(tmp_path):
         ("dominance", "snn-norm", "cumulative", 0),
     ]
     assert [row["rule"] for row in rows[::5]] == ["dominance", "maximality", "e-admissibility"]
-    own = {"coverage": 1, "size": 1.5, "single": 0.5, "single_accuracy": 1, "discounted": 0.75, "size on far": 3}
+    own = {
+        "coverage": 1,
+        "size": 1.5,
+        "single": 0.5,
+        "single_accuracy": 1,
+        "discounted": 0.75,
+        "size on far": 3,
+    }
     assert means(rows[0], "own") == {"accuracy": 1, **own}
     # One class may stand beside the first ones: that of 0.4, so the threshold is just above 0.3 and the sets are {0, 1}
     # and {2}. Of the images far away one keeps all three classes, the other one class.
-    theirs = {"coverage": 0.5, "size": 1.5, "single": 0.5, "single_accuracy": 0, "discounted": 0.25, "size on far": 2}
+    theirs = {
+        "coverage": 0.5,
+        "size": 1.5,
+        "single": 0.5,
+        "single_accuracy": 0,
+        "discounted": 0.25,
+        "size on far": 2,
+    }
     assert means(rows[1], "other") == {"accuracy": 0.5, **theirs}
     assert means(rows[1], "difference")["coverage"] == 0.5
     assert means(rows[1], "difference")["size on far"] == 1
@@ -74,7 +102,10 @@ def test_credal_sets_beside_ordinary_ones_by_hand(tmp_path):
 
 
 def test_runs_are_compared_by_number_and_absent_ones_are_left_out_aloud(tmp_path, capsys):
-    worse = {**ORDINARY, "running/test/points/samples": np.array([[[0.3, 0.6, 0.1], [0.6, 0.1, 0.3]]])}
+    worse = {
+        **ORDINARY,
+        "running/test/points/samples": np.array([[[0.3, 0.6, 0.1], [0.6, 0.1, 0.3]]]),
+    }
     runs = {"creinn-d": [CREDAL, CREDAL, None], "snn": [None, worse, ORDINARY]}
     rows = decisions.compare("tiny", study(tmp_path, ["creinn-d", "snn"], runs))
     assert [row["runs"] for row in rows[:3]] == [2, 1, 1]
@@ -88,9 +119,14 @@ def test_runs_are_compared_by_number_and_absent_ones_are_left_out_aloud(tmp_path
 def test_ensembles_are_averaged_or_enveloped_and_meet_deep_ensembles(tmp_path):
     other = {**CREDAL, "running/test/points/lower": np.array([OPEN[0], OPEN[0]])}
     other["running/test/points/upper"] = np.array([OPEN[1], OPEN[1]])
-    samples = {**ORDINARY, "running/test/points/samples": np.array([[[0.3, 0.7, 0.0], [0.0, 0.9, 0.1]]])}
+    samples = {
+        **ORDINARY,
+        "running/test/points/samples": np.array([[[0.3, 0.7, 0.0], [0.0, 0.9, 0.1]]]),
+    }
     methods = ["creinn-ensemble", "creinn-envelope", "deep-ensemble"]
-    rows = decisions.compare("tiny", study(tmp_path, methods, {"creinn": [CREDAL, other], "snn": [ORDINARY, samples]}))
+    rows = decisions.compare(
+        "tiny", study(tmp_path, methods, {"creinn": [CREDAL, other], "snn": [ORDINARY, samples]})
+    )
     average, envelope = rows[0], rows[15]
     assert (average["sets_of"], rows[1]["sets_of"]) == (f"CreINN {TIMES}2", "Deep Ensembles (2)")
     assert envelope["sets_of"] == f"CreINN {TIMES}2, envelope"
@@ -99,14 +135,23 @@ def test_ensembles_are_averaged_or_enveloped_and_meet_deep_ensembles(tmp_path):
     assert means(envelope, "own")["size"] == 2.5
     # Mean probabilities (0.4, 0.55, 0.05) and (0.1, 0.6, 0.3): {0, 1} and {1}.
     assert means(rows[1], "other") == pytest.approx(
-        {"accuracy": 0.5, "coverage": 1, "size": 1.5, "single": 0.5, "single_accuracy": 1, "discounted": 0.75}
+        {
+            "accuracy": 0.5,
+            "coverage": 1,
+            "size": 1.5,
+            "single": 0.5,
+            "single_accuracy": 1,
+            "discounted": 0.75,
+        }
         | {"size on far": 2}
     )
 
 
 def test_files_and_what_is_left_out(tmp_path, capsys):
     folder = study(tmp_path / "out", ["creinn", "snn"], {"creinn": [CREDAL], "snn": [ORDINARY]})
-    assert decisions.main(["tiny", "absent", "--out", str(folder), "--to", str(tmp_path / "to")]) == 0
+    assert (
+        decisions.main(["tiny", "absent", "--out", str(folder), "--to", str(tmp_path / "to")]) == 0
+    )
     assert "absent: left out, there is no" in capsys.readouterr().err
     record = json.loads((tmp_path / "to" / "decisions.json").read_text())
     assert record["command"].startswith("python benchmarks/decisions.py tiny absent --out ")
@@ -116,7 +161,10 @@ def test_files_and_what_is_left_out(tmp_path, capsys):
     assert "## tiny" in page
     assert "| CreINN | e-admissibility | itself | 1 | 1.000 | 1.000 | 1.500 |" in page
     assert "|  |  | SNN, threshold | 1 | 0.500 | 0.500 | 1.500 |" in page
-    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["decisions.json", "decisions.md"]
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == [
+        "decisions.json",
+        "decisions.md",
+    ]
 
 
 def test_nothing_to_compare_writes_nothing(tmp_path, capsys):

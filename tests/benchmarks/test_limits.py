@@ -33,8 +33,12 @@ def test_a_smaller_batch_tells_what_to_leave_out_before_it_is_made(clock):
     }
     found = timed({name: clock.maker(name, 2) for name in "abcd"}, 3, 100, 5, smaller=smaller)
     assert found["b"] == Skipped("about 12 s a call expected, limit 5 s")
-    assert found["d"] == Skipped("left out with the smaller batch already (one call took 6.0 s, limit 5 s)")
-    assert found["c"] == Timing(2, 2, 1, 3)  # 6 s expected: above the limit, but not by enough to be sure
+    assert found["d"] == Skipped(
+        "left out with the smaller batch already (one call took 6.0 s, limit 5 s)"
+    )
+    assert found["c"] == Timing(
+        2, 2, 1, 3
+    )  # 6 s expected: above the limit, but not by enough to be sure
     assert clock.made == ["a", "c"]
 
 

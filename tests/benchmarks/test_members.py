@@ -33,13 +33,22 @@ def leave(folder, runs):
         arrays = {"labels": LABELS, "running/test/points/samples": np.array([test])}
         arrays["running/ood/far/samples"] = np.array([far])
         write_arrays(folder / "work" / "predictions" / f"{name}.npz", arrays)
-    experiment = {"name": "tiny", "methods": ["snn-norm"], "members": 5, "deep_members": 10, "draws": 15}
+    experiment = {
+        "name": "tiny",
+        "methods": ["snn-norm"],
+        "members": 5,
+        "deep_members": 10,
+        "draws": 15,
+    }
     write_packed(folder / "tiny.jsonl.gz", {"experiment": experiment, "pieces": pieces}, {})
     return folder
 
 
 AGREED = [[0.9, 0.1], [0.2, 0.8]]
-RUNS = [(AGREED, [[0.99, 0.01]]), (AGREED, [[0.01, 0.99]])]  # sure of what is far, and of different classes
+RUNS = [
+    (AGREED, [[0.99, 0.01]]),
+    (AGREED, [[0.01, 0.99]]),
+]  # sure of what is far, and of different classes
 
 
 def test_two_members_see_what_one_cannot(members, tmp_path):

@@ -53,12 +53,19 @@ def test_one_split(work, monkeypatch):
     assert found["auroc"]["CreINN-D, EU"]["near"] > 0.9
     assert found["auroc"]["relative Mahalanobis"]["near"] > 0.8
     assert found["mean_set"]["SVHN"] > 2 * found["mean_set"]["test"]
-    assert found["quality"]["Laplace"]["accuracy"] > 0.9 < found["auarc"]["credal wrapper of Laplace, TU"]
+    assert (
+        found["quality"]["Laplace"]["accuracy"]
+        > 0.9
+        < found["auarc"]["credal wrapper of Laplace, TU"]
+    )
     ours, rival = (found["conformal"][name] for name in ("distance, lower", "ordinary, lac"))
     assert ours["coverage"]["test"] > 0.9 < rival["coverage"]["test"]
     assert ours["size"]["SVHN"] > rival["size"]["SVHN"]
     table = features.averaged([found, found])
-    assert table["entropy"]["near"] == {"mean": round(found["auroc"]["entropy"]["near"], 4), "std": 0.0}
+    assert table["entropy"]["near"] == {
+        "mean": round(found["auroc"]["entropy"]["near"], 4),
+        "std": 0.0,
+    }
     everything = pretrained.one_split((), work, None)
     assert everything["decay"] in pretrained.DECAYS
     assert "near" not in everything["auroc"]["entropy"]
@@ -79,12 +86,16 @@ def test_x_rays_have_two_classes(work):
 
 def test_fine_tuned_networks_alone_and_together(work, monkeypatch):
     monkeypatch.setitem(finetuned.SETS, "train", features.Source("cifar10", "train", 1500))
-    monkeypatch.setattr(features, "shuffled", lambda total: np.random.RandomState(0).permutation(1500))
+    monkeypatch.setattr(
+        features, "shuffled", lambda total: np.random.RandomState(0).permutation(1500)
+    )
     monkeypatch.setattr(finetuned, "HELD_OUT", 300)
     x, y = finetuned.divided(work)
     assert [len(y[name]) for name in ("train", "held-out", "test")] == [1200, 300, 500]
     assert not set(map(tuple, x["train"].tolist())) & set(map(tuple, x["held-out"].tolist()))
-    heads = [features.linear_head(x["train"][:, -8:], y["train"], 10, decay) for decay in (0.01, 0.1)]
+    heads = [
+        features.linear_head(x["train"][:, -8:], y["train"], 10, decay) for decay in (0.01, 0.1)
+    ]
     members = [finetuned.measure_member(work, head) for head in heads]
     together = finetuned.ensembles([predictions for predictions, _, _ in members])
     mean = torch.stack([p["network"]["test"].probabilities for p, _, _ in members]).mean(0)
@@ -92,5 +103,7 @@ def test_fine_tuned_networks_alone_and_together(work, monkeypatch):
     wrapped = together["credal wrapper of Deep Ensembles"]["test"]
     assert bool(((wrapped.lower <= mean + 1e-6) & (mean - 1e-6 <= wrapped.upper)).all())
     found = features.numbers(together, {}, y["test"])
-    assert set(found["auroc"]) == {f"{name}, {short}" for name in together for short in ("EU", "TU")}
+    assert set(found["auroc"]) == {
+        f"{name}, {short}" for name in together for short in ("EU", "TU")
+    }
     assert found["auroc"]["CreINN-D, averaged, EU"]["SVHN"] > 0.95

@@ -26,7 +26,10 @@ def record():
 
 
 def test_a_cell_for_each_model_and_batch(record):
-    assert [(cell["model"], cell["batch"]) for cell in record["inference"]] == [("mlp", 1), ("mlp", 4)]
+    assert [(cell["model"], cell["batch"]) for cell in record["inference"]] == [
+        ("mlp", 1),
+        ("mlp", 4),
+    ]
     for cell in record["inference"]:
         assert tuple(cell["contenders"]) == FEW
         for found in cell["contenders"].values():
@@ -40,7 +43,9 @@ def test_ratios_are_of_medians_and_minima(record):
     found = record["inference"][0]["contenders"]
     for base in ("snn", "snn-folded"):
         ratio = found["creinn"][f"to_{base}"]
-        assert ratio["median"] == pytest.approx(found["creinn"]["median_s"] / found[base]["median_s"])
+        assert ratio["median"] == pytest.approx(
+            found["creinn"]["median_s"] / found[base]["median_s"]
+        )
         assert ratio["least"] == pytest.approx(found["creinn"]["least_s"] / found[base]["least_s"])
     assert found["snn"]["to_snn"]["median"] == 1
 
@@ -54,7 +59,12 @@ def test_memory_of_networks(record):
     assert snn["saved_bytes_per_row"] == 4 * (4 * 16 + 3 * 10)
     assert creinn["saved_bytes_per_row"] > snn["saved_bytes_per_row"]
     assert creinn["saved_bytes_fixed"] > snn["saved_bytes_fixed"] >= 0
-    assert creinn["training_peak_bytes"] > creinn["inference_peak_bytes"] > snn["inference_peak_bytes"] > 0
+    assert (
+        creinn["training_peak_bytes"]
+        > creinn["inference_peak_bytes"]
+        > snn["inference_peak_bytes"]
+        > 0
+    )
     assert "training_peak_bytes" not in cell["contenders"]["creinn-compiled"]
 
 
@@ -93,11 +103,17 @@ def test_slope_of_too_few_sizes():
         ),
         ({"batches": (0,)}, "A batch must have at least 1 row, got 0"),
         ({"contenders": ("cnn",)}, "Unknown contender 'cnn'; choose of snn, snn-folded"),
-        ({"parts": ("speed",)}, "Unknown part 'speed'; choose of inference, training, memory, scaling"),
+        (
+            {"parts": ("speed",)},
+            "Unknown part 'speed'; choose of inference, training, memory, scaling",
+        ),
         ({"rounds": 2}, "rounds must be at least 3, or a median means little; got 2"),
         ({"seconds": 0.0}, "seconds must be a positive number of seconds, got 0.0"),
         ({"limit": float("inf")}, "limit must be a positive number of seconds, got inf"),
-        ({"training_batch": 1}, "A training step needs at least 2 rows for batch norm, but training_batch is 1"),
+        (
+            {"training_batch": 1},
+            "A training step needs at least 2 rows for batch norm, but training_batch is 1",
+        ),
     ],
 )
 def test_settings_that_are_refused(options, message):
@@ -107,7 +123,10 @@ def test_settings_that_are_refused(options, message):
 
 def test_one_name_stands_for_both_stems_and_the_reference_is_always_there():
     settings = Settings(models=("resnet50", "resnet50-cifar"), contenders=("creinn",)).complete()
-    assert [network.name for network in settings.architectures] == ["resnet50-imagenet", "resnet50-cifar"]
+    assert [network.name for network in settings.architectures] == [
+        "resnet50-imagenet",
+        "resnet50-cifar",
+    ]
     assert settings.contenders == ("snn", "creinn")
     assert settings.batches == (1, 32, 128)
 
@@ -135,7 +154,9 @@ def test_a_run_that_is_stopped_keeps_its_cells(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.speed.study.measure_growth", stop)
     out = tmp_path / "speed.json"
     with pytest.raises(KeyboardInterrupt):
-        speed(f"--quick --models mlp --batches 2 --contenders snn --seconds 0.1 --parts inference,scaling --out {out}")
+        speed(
+            f"--quick --models mlp --batches 2 --contenders snn --seconds 0.1 --parts inference,scaling --out {out}"
+        )
     record = json.loads(out.read_text())
     assert (record["finished"], len(record["inference"])) == (False, 1)
     assert out.with_suffix(".md").read_text().endswith("This run is not finished.\n")

@@ -14,7 +14,11 @@ from creinn.report.tables import MISSING
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "study.py"
-OOD = {"study-fashion-mnist": ["mnist", "cifar10"], "study-cifar10-svhn": ["svhn"], "study-chest-xray": ["cifar10"]}
+OOD = {
+    "study-fashion-mnist": ["mnist", "cifar10"],
+    "study-cifar10-svhn": ["svhn"],
+    "study-chest-xray": ["cifar10"],
+}
 OOD["cifar10-svhn-resnet20"] = ["svhn"]
 FILES = ("pretrained", "finetuned", "converted", "terms", "decisions", "members", "speed")
 METHODS = ("snn-norm", "creinn-d", "deep-ensemble-norm", "creinn-d-ensemble")
@@ -62,7 +66,9 @@ def record(folder, experiment, method, number, batch=None, seconds=2.0, **values
         content["members"] = list(range(10 if method.startswith("deep") else 5))
     else:
         training = f"train-{name}"
-        change(folder, experiment, {training: {"commit": "def", "seconds": seconds, "parameters": 100}})
+        change(
+            folder, experiment, {training: {"commit": "def", "seconds": seconds, "parameters": 100}}
+        )
     change(folder, experiment, {name: content})
     piece = {"name": name, "kind": kind, "method": method, "number": number, "arm": "points"}
     return {**piece, "training": training}
@@ -77,9 +83,20 @@ def manifest(folder, experiment, pieces, methods=METHODS):
 def results(tmp_path):
     """Two runs of each single method on Fashion-MNIST, one ensemble of each kind; nothing else is recorded."""
     folder, name = tmp_path / "results", "study-fashion-mnist"
-    pieces = [record(folder, name, "snn-norm", run, accuracy=0.80 + run / 10, batch=0.85) for run in range(2)]
+    pieces = [
+        record(folder, name, "snn-norm", run, accuracy=0.80 + run / 10, batch=0.85)
+        for run in range(2)
+    ]
     pieces += [
-        record(folder, name, "creinn-d", run, accuracy=0.80 + run / 10, auroc=0.93 + run / 50, seconds=2.2)
+        record(
+            folder,
+            name,
+            "creinn-d",
+            run,
+            accuracy=0.80 + run / 10,
+            auroc=0.93 + run / 50,
+            seconds=2.2,
+        )
         for run in range(2)
     ]
     pieces.append(record(folder, name, "deep-ensemble-norm", 0, auroc=0.91))
@@ -91,8 +108,16 @@ def results(tmp_path):
 def run(study, results, names=("opening", "bars", "main")):
     """Write a page with markers of the given names; the page, the summary and the code of the script."""
     page = results.parent / "page.md"
-    page.write_text("# Title\n\n" + "\nkept\n".join(f"<!-- begin: {n} -->\nold\n<!-- end: {n} -->" for n in names))
-    options = {"--results": results, "--page": page, "--figures": results.parent / "figures", "--to": results.parent}
+    page.write_text(
+        "# Title\n\n"
+        + "\nkept\n".join(f"<!-- begin: {n} -->\nold\n<!-- end: {n} -->" for n in names)
+    )
+    options = {
+        "--results": results,
+        "--page": page,
+        "--figures": results.parent / "figures",
+        "--to": results.parent,
+    }
     options |= {f"--{name}": results.parent / f"{name}.json" for name in FILES}
     code = study.main([str(word) for pair in options.items() for word in pair])
     summary = results.parent / "summary.json"
@@ -106,7 +131,9 @@ def section(results, heading):
 
 def reached(page):
     """The last column of the bars by the first."""
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| CreINN-D")]
+    rows = [
+        line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| CreINN-D")
+    ]
     return {row[0]: row[-1] for row in rows if len(row) == 5}
 
 
@@ -122,10 +149,19 @@ def test_blocks_are_replaced_and_all_else_stays(study):
     [
         ("<!-- begin: one -->\ntext", r"begins 'one' and never ends it\. Add <!-- end: one -->"),
         ("text\n<!-- end: one -->", r"Line 2 of the page ends 'one', which has not begun"),
-        ("<!-- begin: one -->\n<!-- begin: two -->", r"Line 2 of the page begins 'two', but 'one' has not ended"),
-        ("<!-- begin: one -->\n<!-- end: two -->", r"Line 2 of the page ends 'two', which has not begun"),
+        (
+            "<!-- begin: one -->\n<!-- begin: two -->",
+            r"Line 2 of the page begins 'two', but 'one' has not ended",
+        ),
+        (
+            "<!-- begin: one -->\n<!-- end: two -->",
+            r"Line 2 of the page ends 'two', which has not begun",
+        ),
         ("<!-- begin: three -->\n<!-- end: three -->", r"marker of 'three'\. Known are one, two"),
-        ("<!-- begin: one -->\n<!-- end: one -->\n" * 2, r"Line 3 of the page begins 'one' for the second time"),
+        (
+            "<!-- begin: one -->\n<!-- end: one -->\n" * 2,
+            r"Line 3 of the page begins 'one' for the second time",
+        ),
     ],
 )
 def test_markers_that_are_unknown_or_unpaired_are_refused(study, page, message):
@@ -139,7 +175,10 @@ def test_nothing_is_written_where_a_marker_is_wrong(study, results, capsys):
     assert "old" in page
     assert summary is None
     assert not (results.parent / "figures").exists()
-    assert "Nothing was written. Line 7 of the page has a marker of 'unheard-of'" in capsys.readouterr().err
+    assert (
+        "Nothing was written. Line 7 of the page has a marker of 'unheard-of'"
+        in capsys.readouterr().err
+    )
 
 
 def test_tables_by_hand(study, results):
@@ -149,7 +188,10 @@ def test_tables_by_hand(study, results):
     assert page.count("kept") == 2
     # AUROC by EU .93 and .95, accuracy .8 and .9; the SNN by TU, which is .8
     none = f"{MISSING} | {MISSING}"
-    assert f"| CreINN-D, one network | 1 | 0.940 | 0.940 | {none} | 85.00 | {none} | 2 / 0 / 0 |" in page
+    assert (
+        f"| CreINN-D, one network | 1 | 0.940 | 0.940 | {none} | 85.00 | {none} | 2 / 0 / 0 |"
+        in page
+    )
     assert "| SNN, logit norm (by entropy, TU) | 1 | 0.800 |" in page
     assert "| Deep Ensembles (10), logit norm | 10 | 0.910 |" in page
     assert f"| CreINN-D {TIMES}5 | 5 | 0.960 |" in page
@@ -158,12 +200,20 @@ def test_tables_by_hand(study, results):
     one = "0.940 ± 0.014 | 0.800 ± 0.000"
     assert f"| CreINN-D | 2 | 85.00 ± 7.07 | 0.900 ± 0.000 | {one} | {one} |" in page
     assert "CIFAR-10:" not in page  # nothing is recorded
-    assert "| CreINN-D | 2 | 85.00 ± 7.07 | 0.900 ± 0.000 | 0.900 ± 0.000 |" in section(results, "Fashion-MNIST")
+    assert "| CreINN-D | 2 | 85.00 ± 7.07 | 0.900 ± 0.000 | 0.900 ± 0.000 |" in section(
+        results, "Fashion-MNIST"
+    )
     assert "No records yet." in section(results, "CIFAR-10 against SVHN")
     opening = {row["model"]: row for row in summary["tables"]["opening"][0]["rows"]}
     cell = opening["CreINN-D, one network"]["AUROC Fashion-MNIST → MNIST"]
-    assert cell == {"mean": pytest.approx(0.94), "std": pytest.approx(0.0141421, abs=1e-6), "runs": 2}
-    assert summary["records"] == {"study-fashion-mnist": {"commits": {"abc": 6, "def": 4}, "missing": 0}}
+    assert cell == {
+        "mean": pytest.approx(0.94),
+        "std": pytest.approx(0.0141421, abs=1e-6),
+        "runs": 2,
+    }
+    assert summary["records"] == {
+        "study-fashion-mnist": {"commits": {"abc": 6, "def": 4}, "missing": 0}
+    }
 
 
 def test_costs_are_relative_to_the_ordinary_network(study, results):
@@ -177,7 +227,10 @@ def test_costs_are_relative_to_the_ordinary_network(study, results):
 def test_statistics_need_both_kinds(study, results):
     run(study, results)
     page = section(results, "Batch statistics")
-    assert "| Fashion-MNIST → MNIST | SNN, logit norm | 2 | 0.800 ± 0.000 | 0.850 ± 0.000 | 0.050 |" in page
+    assert (
+        "| Fashion-MNIST → MNIST | SNN, logit norm | 2 | 0.800 ± 0.000 | 0.850 ± 0.000 | 0.050 |"
+        in page
+    )
     assert "CreINN-D" not in page
 
 
@@ -197,11 +250,18 @@ def test_reached_follows_the_numbers(study, results):
     paired = "CreINN-D less SNN, logit norm, run by run: accuracy, Fashion-MNIST"
     ahead = f"CreINN-D {TIMES}5 less Deep Ensembles (10), logit norm: AUROC by EU, Fashion-MNIST → MNIST"
     not_ahead = ahead.replace("EU", "TU")
-    not_behind = f"CreINN-D {TIMES}5 less Deep Ensembles (10), logit norm: AUARC (TU), Fashion-MNIST"
+    not_behind = (
+        f"CreINN-D {TIMES}5 less Deep Ensembles (10), logit norm: AUARC (TU), Fashion-MNIST"
+    )
     before = reached(run(study, results)[0])
     assert (before[of_one], before[paired], before[ahead]) == ("yes", "yes", "yes")
-    assert (before[not_ahead], before[not_behind]) == ("**no**", "yes")  # equal: not ahead, and not behind
-    assert before[of_one.replace("MNIST → MNIST", "MNIST → grey CIFAR-10")] == "**no**"  # .94 where .98 is asked
+    assert (before[not_ahead], before[not_behind]) == (
+        "**no**",
+        "yes",
+    )  # equal: not ahead, and not behind
+    assert (
+        before[of_one.replace("MNIST → MNIST", "MNIST → grey CIFAR-10")] == "**no**"
+    )  # .94 where .98 is asked
 
     record(results, "study-fashion-mnist", "creinn-d", 1, accuracy=0.889, auroc=0.9499)
     record(results, "study-fashion-mnist", "creinn-d-ensemble", 0, auroc=0.91, auarc=0.8999)
@@ -213,7 +273,9 @@ def test_reached_follows_the_numbers(study, results):
 def test_runs_are_compared_with_those_of_the_same_number(study, results):
     change(results, "study-fashion-mnist", {"study-fashion-mnist-creinn-d-1": None})
     page, _, _ = run(study, results, ("bars",))
-    assert "accuracy, Fashion-MNIST | ≥ -0.005 | 0.0000 | 1 | yes |" in page  # the means differ by .05
+    assert (
+        "accuracy, Fashion-MNIST | ≥ -0.005 | 0.0000 | 1 | yes |" in page
+    )  # the means differ by .05
 
 
 def test_sets_of_classes_beside_thresholds(study, results):
@@ -221,13 +283,33 @@ def test_sets_of_classes_beside_thresholds(study, results):
         found = {"size": size, "coverage": coverage, "size on mnist": far}
         return {name: {"mean": value, "std": None, "runs": 1} for name, value in found.items()}
 
-    row = {"experiment": "study-fashion-mnist", "method": "creinn-d", "rule": "maximality", "runs": 1}
-    row |= {"opponent": "snn-norm", "way": "threshold", "own": values(1.5, 0.95, 7.0), "other": values(1.49, 0.96, 2.0)}
-    others = [{**row, "way": "cumulative"}, {**row, "opponent": None}, {**row, "method": "creinn-d-ensemble"}]
+    row = {
+        "experiment": "study-fashion-mnist",
+        "method": "creinn-d",
+        "rule": "maximality",
+        "runs": 1,
+    }
+    row |= {
+        "opponent": "snn-norm",
+        "way": "threshold",
+        "own": values(1.5, 0.95, 7.0),
+        "other": values(1.49, 0.96, 2.0),
+    }
+    others = [
+        {**row, "way": "cumulative"},
+        {**row, "opponent": None},
+        {**row, "method": "creinn-d-ensemble"},
+    ]
     without = {name: row[name] for name in row if name not in ("own", "other")}
-    write_json(results.parent / "decisions.json", {"commit": "fed", "rows": [row, *others, without]})
+    write_json(
+        results.parent / "decisions.json", {"commit": "fed", "rows": [row, *others, without]}
+    )
     _, summary, _ = run(study, results)
-    lines = [line for line in section(results, "Sets of classes").splitlines() if line.startswith("| CreINN-D")]
+    lines = [
+        line
+        for line in section(results, "Sets of classes").splitlines()
+        if line.startswith("| CreINN-D")
+    ]
     assert lines == [
         f"| CreINN-D | maximality | 1 | 1.500 | 1.490 | 0.950 | 0.960 | 7.000 | 2.000 | {MISSING} | {MISSING} |",
     ]
@@ -238,16 +320,36 @@ def speed(results, ratios):
     """Write ratios of the medians by batch size and network; ``None`` for a network that was skipped."""
     cells = []
     for (batch, model), ratio in ratios.items():
-        own = {"skipped": "too slow"} if ratio is None else {"to_snn": {"median": ratio, "least": 9.0}}
-        contenders = {"snn": {"to_snn": {"median": 1.0, "least": 1.0}}, "creinn-d": own, "creinn": {"to_snn": 5.0}}
+        own = (
+            {"skipped": "too slow"}
+            if ratio is None
+            else {"to_snn": {"median": ratio, "least": 9.0}}
+        )
+        contenders = {
+            "snn": {"to_snn": {"median": 1.0, "least": 1.0}},
+            "creinn-d": own,
+            "creinn": {"to_snn": 5.0},
+        }
         cells.append({"model": model, "batch": batch, "contenders": contenders})
-    write_json(results.parent / "speed.json", {"commit": "fee", "command": "creinn benchmark", "inference": cells})
+    write_json(
+        results.parent / "speed.json",
+        {"commit": "fee", "command": "creinn benchmark", "inference": cells},
+    )
 
 
 def test_speed_is_that_of_the_slowest_network_of_each_batch_size(study, results):
     assert "side by side" not in run(study, results, ("bars",))[0]
     what = "| CreINN-D over SNN, side by side: inference time, batch"
-    speed(results, {(32, "wide"): 1.3, (32, "deep"): 1.1, (1, "wide"): 1.2, (1, "deep"): 1.3001, (32, "huge"): None})
+    speed(
+        results,
+        {
+            (32, "wide"): 1.3,
+            (32, "deep"): 1.1,
+            (1, "wide"): 1.2,
+            (1, "deep"): 1.3001,
+            (32, "huge"): None,
+        },
+    )
     page, summary, _ = run(study, results, ("bars",))
     assert [line for line in page.splitlines() if "side by side" in line] == [
         f"{what} 1, the slowest of the networks deep | ≤ 1.3 | 1.3001 | 2 | **no** |",
@@ -259,21 +361,39 @@ def test_speed_is_that_of_the_slowest_network_of_each_batch_size(study, results)
 
 def test_a_pretrained_network_has_a_row_per_score(study, results):
     mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
-    write_json(results.parent / "pretrained.json", {"commit": "add", "mean": mean, "splits": [{}] * 5})
+    write_json(
+        results.parent / "pretrained.json", {"commit": "add", "mean": mean, "splits": [{}] * 5}
+    )
     page, summary, _ = run(study, results, ("pretrained",))
     assert "| entropy | 0.900 ± 0.010 | 0.970 ± 0.002 |" in page
-    assert summary["tables"]["pretrained"][0]["rows"][0]["SVHN"] == {"mean": 0.9, "std": 0.01, "runs": 5}
+    assert summary["tables"]["pretrained"][0]["rows"][0]["SVHN"] == {
+        "mean": 0.9,
+        "std": 0.01,
+        "runs": 5,
+    }
     assert summary["pretrained"]["commit"] == "add"
 
 
 def test_fine_tuned_networks_alone_and_together(study, results):
     mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
-    together = {"members": 5, "auroc": {"Deep Ensembles, EU": {"SVHN": 0.95}}, "auarc": {"Deep Ensembles, EU": 0.99}}
+    together = {
+        "members": 5,
+        "auroc": {"Deep Ensembles, EU": {"SVHN": 0.95}},
+        "auarc": {"Deep Ensembles, EU": 0.99},
+    }
     sizes = {"coverage": {"test": 0.94}, "size": {"test": 1.1, "SVHN": 8.0}}
-    names = ("distance, lower", "distance, dominance", "ordinary, lac", "ordinary, aps", "ordinary, raps")
+    names = (
+        "distance, lower",
+        "distance, dominance",
+        "ordinary, lac",
+        "ordinary, aps",
+        "ordinary, raps",
+    )
     other = {"coverage": {"test": 0.96}, "size": {"test": 1.3, "SVHN": 9.0}}
     runs = [{"conformal": dict.fromkeys(names, of)} for of in (sizes, other)]
-    write_json(results.parent / "finetuned.json", {"mean": mean, "runs": runs, "ensembles": together})
+    write_json(
+        results.parent / "finetuned.json", {"mean": mean, "runs": runs, "ensembles": together}
+    )
     page, _, _ = run(study, results, ("finetuned", "conformal"))
     assert "| entropy | 0.900 ± 0.010 | 0.970 ± 0.002 |" in page
     assert "| Deep Ensembles, EU | 0.950 | 0.990 |" in page
@@ -284,7 +404,8 @@ def test_conformal_sets_by_a_score_that_is_no_more_are_left_out(study, results):
     mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
     sizes = {"coverage": {"test": 0.94}, "size": {"test": 1.1, "SVHN": 8.0}}
     write_json(
-        results.parent / "pretrained.json", {"mean": mean, "splits": [{"conformal": {"distance, older": sizes}}]}
+        results.parent / "pretrained.json",
+        {"mean": mean, "splits": [{"conformal": {"distance, older": sizes}}]},
     )
     page, _, _ = run(study, results, ("pretrained", "conformal"))
     assert "| entropy | 0.900" in page
@@ -296,8 +417,13 @@ def test_networks_from_scratch_have_both_statistics_and_learning_curves(study, r
     runs = [("snn-norm", 0), ("snn-norm", 1), ("creinn-d", 0)]
     pieces = [record(results, name, method, number, batch=0.85) for method, number in runs]
     for number, first in enumerate((2.0, 3.0)):  # means 2.5 and 1.25
-        curve = [{"epoch": float(epoch), "val_loss": first / epoch, "val_accuracy": 0.25 * epoch} for epoch in (1, 2)]
-        change(results, name, {f"train-{name}-snn-norm-{number}": {"commit": "def", "history": curve}})
+        curve = [
+            {"epoch": float(epoch), "val_loss": first / epoch, "val_accuracy": 0.25 * epoch}
+            for epoch in (1, 2)
+        ]
+        change(
+            results, name, {f"train-{name}-snn-norm-{number}": {"commit": "def", "history": curve}}
+        )
     manifest(results, name, pieces)
     page, _, _ = run(study, results, ("scratch",))
     assert "| SNN, logit norm | 2 | 80.00 ± 0.00 | 0.900 ± 0.000 |" in page
@@ -309,8 +435,18 @@ def test_networks_from_scratch_have_both_statistics_and_learning_curves(study, r
 
 def test_a_converted_network_has_a_row_per_form_and_statistics(study, results):
     uncertainties = {"aleatoric": 0.1, "epistemic": 0.6, "total": 0.7}
-    found = {"accuracy": 0.8, "width": 0.05, "auarc": {**uncertainties, "total": 0.9}, "auroc": uncertainties}
-    row = {"radii": "relative", "trained": "radii", "running": found, "batch": {**found, "accuracy": 0.75}}
+    found = {
+        "accuracy": 0.8,
+        "width": 0.05,
+        "auarc": {**uncertainties, "total": 0.9},
+        "auroc": uncertainties,
+    }
+    row = {
+        "radii": "relative",
+        "trained": "radii",
+        "running": found,
+        "batch": {**found, "accuracy": 0.75},
+    }
     write_json(results.parent / "converted.json", {"rows": [row]})
     page, _, _ = run(study, results, ("converted",))
     assert "| relative | radii | running | 0.800 | 0.900 | 0.050 | 0.600 | 0.700 |" in page
@@ -320,7 +456,9 @@ def test_a_converted_network_has_a_row_per_form_and_statistics(study, results):
 def test_what_else_the_distance_could_be(study, results):
     columns = {"near": {"mean": 0.75, "std": 0.1}, "chosen": {"mean": 0.03, "std": 0.0}}
     found = {"ways": {"as it is": columns}, "scales": {"0.01": columns}}
-    write_json(results.parent / "terms.json", {"frozen": found, "small": {"ways": {"norm 2": columns}}})
+    write_json(
+        results.parent / "terms.json", {"frozen": found, "small": {"ways": {"norm 2": columns}}}
+    )
     run(study, results)
     page = section(results, "What the distance could be")
     assert [line for line in page.splitlines() if line.startswith("| ") and "near" not in line] == [
@@ -335,31 +473,50 @@ def test_a_file_of_another_kind_is_refused(study, results, capsys):
     page, summary, code = run(study, results)
     assert (code, summary) == (1, None)
     assert "old" in page
-    assert "members.json has no 'rows', but 'auroc'. Give another file as --members." in capsys.readouterr().err
+    assert (
+        "members.json has no 'rows', but 'auroc'. Give another file as --members."
+        in capsys.readouterr().err
+    )
 
 
 def test_uncertainty_on_interval_images(study, results):
     name = "points-to-intervals-cifar10-small"
-    sets = {f"noise [0, {width}]": {"means": {"epistemic": width, "total": 2 + width}} for width in (0.08, 0.2)}
+    sets = {
+        f"noise [0, {width}]": {"means": {"epistemic": width, "total": 2 + width}}
+        for width in (0.08, 0.2)
+    }
     content = {"number": 0, "commit": "abc", "metrics": {"running": {"sets": sets}}}
     change(results, name, {"shifted": content})
-    piece = {"name": "shifted", "kind": "evaluate", "method": "creinn", "number": 0, "arm": "points"}
+    piece = {
+        "name": "shifted",
+        "kind": "evaluate",
+        "method": "creinn",
+        "number": 0,
+        "arm": "points",
+    }
     manifest(results, name, [{**piece, "training": None}], ["creinn"])
     run(study, results)
     page = section(results, "Interval inputs")
-    assert "| points | noise [0, 0.08] | 1 | 0.080 | 2.080 |\n| points | noise [0, 0.2] | 1 | 0.200 | 2.200 |" in page
+    assert (
+        "| points | noise [0, 0.08] | 1 | 0.080 | 2.080 |\n| points | noise [0, 0.2] | 1 | 0.200 | 2.200 |"
+        in page
+    )
 
 
 def test_figures_are_the_same_each_time(study, results):
     run(study, results)
     figures = {path.name: path.read_text() for path in (results.parent / "figures").iterdir()}
     assert set(figures) == {"ood.svg", "rejection.svg"}
-    assert figures["ood.svg"].count("<circle") == 2 + 2 * (1 + 3 * 2)  # legend; on two pairs: the SNN has no EU
+    assert figures["ood.svg"].count("<circle") == 2 + 2 * (
+        1 + 3 * 2
+    )  # legend; on two pairs: the SNN has no EU
     assert figures["rejection.svg"].count("<polyline") == 4
     points = figures["rejection.svg"].split('points="')[1].split('"')[0].split()
     assert len(points) == 96  # rejection 0 to .95
     run(study, results)
-    assert {path.name: path.read_text() for path in (results.parent / "figures").iterdir()} == figures
+    assert {
+        path.name: path.read_text() for path in (results.parent / "figures").iterdir()
+    } == figures
 
 
 def test_without_any_record_nothing_is_written(study, tmp_path, capsys):

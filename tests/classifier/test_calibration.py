@@ -37,7 +37,10 @@ def test_the_calibration_rows_are_covered_as_ranked(model, score):
     for asked, found in ((0.9, coverage(model, x, y)), (0.6, coverage(model, x, y, coverage=0.6))):
         exact = conformal_rank(200, asked) / 200
         assert found >= exact - 1e-9
-        assert found == pytest.approx(exact, abs=0.011) or score in ("aps", "raps")  # sums of 1 are ties
+        assert found == pytest.approx(exact, abs=0.011) or score in (
+            "aps",
+            "raps",
+        )  # sums of 1 are ties
 
 
 @pytest.mark.parametrize("form", ["loader", "dataset", "iterator", "arrays"])
@@ -46,7 +49,12 @@ def test_data_of_any_form(model, form):
     expected = model.calibrate(x, y).calibration.conformal.scores
     data = TensorDataset(x, y)
     loader = DataLoader(data, 32)
-    given = {"loader": (loader,), "dataset": (data,), "iterator": (iter(loader),), "arrays": (x.numpy(), y.numpy())}
+    given = {
+        "loader": (loader,),
+        "dataset": (data,),
+        "iterator": (iter(loader),),
+        "arrays": (x.numpy(), y.numpy()),
+    }
     found = model.calibrate(*given[form]).calibration.conformal.scores
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
@@ -63,7 +71,9 @@ def test_new_rows_are_covered_on_average():
 
 def test_each_class_is_covered(model):
     x, y = blobs(1800, seed=5)
-    y = torch.where((torch.arange(1800) % 18 == 0) & (y == 0), 2, y)  # a part of one class looks like another
+    y = torch.where(
+        (torch.arange(1800) % 18 == 0) & (y == 0), 2, y
+    )  # a part of one class looks like another
     for by, holds in ((None, False), ("class", True)):
         model.calibrate(x[:900], y[:900], coverage=0.95, by=by)
         sets = model.predict(x[900:]).classes("conformal")
@@ -82,11 +92,15 @@ def test_groups(model):
 
 def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
     x, y = blobs(60, seed=5)
-    with pytest.raises(ValueError, match=r"coverage of 0\.99 needs at least 99 calibration rows, but there are 60"):
+    with pytest.raises(
+        ValueError, match=r"coverage of 0\.99 needs at least 99 calibration rows, but there are 60"
+    ):
         model.calibrate(x, y, coverage=0.99)
     assert model.calibration.conformal is None
     rare = torch.where(torch.arange(60) < 5, 2, y % 2)
-    with pytest.warns(UserWarning, match=r"at least 9 calibration rows in each group, so that these.*: 2 \(5\)\."):
+    with pytest.warns(
+        UserWarning, match=r"at least 9 calibration rows in each group, so that these.*: 2 \(5\)\."
+    ):
         model.calibrate(x, rare, coverage=0.9, by="class")
     assert model.predict(x).classes("conformal")[:, 2].all()
 
@@ -96,10 +110,16 @@ def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
     [
         ({"coverage": 1.5}, r"above 0 and below 1, got 1\.5"),
         ({"by": "label"}, "by must be 'class', or the number of each row's group, found 'label'"),
-        ({"score": "margin"}, "score must be one of 'lower', 'dominance', 'lac', 'aps', 'raps'; found 'margin'"),
+        (
+            {"score": "margin"},
+            "score must be one of 'lower', 'dominance', 'lac', 'aps', 'raps'; found 'margin'",
+        ),
         ({"by": [0, 1]}, r"of shape \(60,\), one for each row"),
         ({"y": torch.zeros(60, 2)}, r"have shape \(60, 2\), where \(60, 3\) were predicted"),
-        ({"y": torch.full((60, 3), 0.5)}, r"row 0 is no distribution: \[0\.5, 0\.5, 0\.5\]\. Divide votes"),
+        (
+            {"y": torch.full((60, 3), 0.5)},
+            r"row 0 is no distribution: \[0\.5, 0\.5, 0\.5\]\. Divide votes",
+        ),
         ({"y": torch.full((60, 3), 1 / 3), "by": "class"}, "by='class' needs classes"),
         ({"y": torch.full((60,), 7)}, "lie in 0 .. 2 for 3 classes, but target 0 is 7"),
     ],
@@ -130,13 +150,20 @@ def test_saved_loaded_cast_and_compiled(model, by, tmp_path):
     model.calibrate(x, y, coverage=0.9, by=by, score="lac", random=True)
     model.save(tmp_path / "m")
     expected = model.calibration.conformal
-    for other in (load(tmp_path / "m"), compiled(model, x), load(tmp_path / "m").double(), model.to(torch.bfloat16)):
+    for other in (
+        load(tmp_path / "m"),
+        compiled(model, x),
+        load(tmp_path / "m").double(),
+        model.to(torch.bfloat16),
+    ):
         found = other.calibration.conformal
         assert torch.equal(found.scores, expected.scores)
         assert torch.equal(found.groups, expected.groups)
         settings = (found.score, found.by, found.coverage, found.random)
         assert settings == ("lac", by, 0.9, True)
-    assert torch.equal(compiled(load(tmp_path / "m"), x).predict(x).conformal.scores, expected.scores)
+    assert torch.equal(
+        compiled(load(tmp_path / "m"), x).predict(x).conformal.scores, expected.scores
+    )
 
 
 def test_weights_of_before_there_was_one_are_loaded(model):
@@ -187,4 +214,6 @@ def test_predictions_are_as_before(model):
     torch.testing.assert_close(model.predict(x).lower, before.lower)
     assert model.predict(x[:1] * torch.nan, missing="vacuous").classes("conformal").all()
     far = model.predict(50 * x).classes("conformal").double().sum(1).mean()
-    assert far > 2.9 > model.predict(x).classes("conformal").double().sum(1).mean()  # no guarantee there, but they grow
+    assert (
+        far > 2.9 > model.predict(x).classes("conformal").double().sum(1).mean()
+    )  # no guarantee there, but they grow

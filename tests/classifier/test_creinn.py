@@ -52,7 +52,9 @@ def sound_pair(radius: float) -> tuple[CreINN, torch.nn.Module]:
 
 @pytest.mark.parametrize("radius", [1e-3, 0.1, 1.0])
 @pytest.mark.parametrize("width", [0.0, 0.1, 1.0])
-def test_a_sound_network_contains_the_probabilities_of_every_member(radius: float, width: float) -> None:
+def test_a_sound_network_contains_the_probabilities_of_every_member(
+    radius: float, width: float
+) -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
@@ -88,8 +90,12 @@ def test_one_logit_makes_a_binary_classifier() -> None:
     model = CreINN(layer, logit_norm=False)
     assert model.num_classes == 2
     prediction = model(torch.ones(1, 1))
-    torch.testing.assert_close(prediction.lower, torch.tensor([[0.2689, 0.2689]]), atol=1e-4, rtol=0)
-    torch.testing.assert_close(prediction.upper, torch.tensor([[0.7311, 0.7311]]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        prediction.lower, torch.tensor([[0.2689, 0.2689]]), atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(
+        prediction.upper, torch.tensor([[0.7311, 0.7311]]), atol=1e-4, rtol=0
+    )
 
 
 def test_radius_zero_is_the_ordinary_network() -> None:
@@ -169,7 +175,9 @@ def test_the_loss_is_the_one_asked_for() -> None:
     weight = torch.tensor([1.0, 2.0, 3.0])
     prediction = model(x)
     assert prediction.width.max() > 0.01
-    torch.testing.assert_close(model.loss(prediction, y, weight), bounds_cross_entropy(prediction, y, weight))
+    torch.testing.assert_close(
+        model.loss(prediction, y, weight), bounds_cross_entropy(prediction, y, weight)
+    )
     assert model.options()["loss"] == "bounds"
 
 
@@ -209,7 +217,9 @@ def test_widths_grow_with_the_input_in_sound_mode() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="Unknown mode 'best'; choose 'paper', 'scaled', 'sound' or 'rigorous'"):
+    with pytest.raises(
+        ValueError, match="Unknown mode 'best'; choose 'paper', 'scaled', 'sound' or 'rigorous'"
+    ):
         CreINN(models.mlp(4, 3), mode="best")
     with pytest.raises(ValueError, match=r"no interval layer.*creinn\.convert"):
         CreINN(torch.nn.Linear(2, 2))

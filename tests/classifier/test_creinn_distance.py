@@ -24,13 +24,19 @@ from distance_cases import blobs, ordinary
 
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("network", ["perceptron", "pooled", "one logit"])
-@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e35), (torch.float64, 1e160)])
-def test_features_that_overflow_give_vacuous_sets(network: str, mode: str, dtype: torch.dtype, size: float) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e35), (torch.float64, 1e160)]
+)
+def test_features_that_overflow_give_vacuous_sets(
+    network: str, mode: str, dtype: torch.dtype, size: float
+) -> None:
     torch.manual_seed(0)
     x, y = blobs(classes=2 if network == "one logit" else 3)
     if network == "pooled":
         x = x.view(-1, 1, 2, 2)
-        layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 2), torch.nn.Flatten(), torch.nn.Linear(4, 3))
+        layers = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 2), torch.nn.Flatten(), torch.nn.Linear(4, 3)
+        )
         model = CreINN(layers, mode=mode, distance=0.5, distance_at=("0",))
     else:
         head = torch.nn.Linear(8, 1 if network == "one logit" else 3)
@@ -40,12 +46,17 @@ def test_features_that_overflow_give_vacuous_sets(network: str, mode: str, dtype
     found = model.predict(size * x.to(dtype))
     assert found.lower.max() < 1e-6
     assert found.upper.min() > 1 - 1e-6
-    assert found.label.tolist() == credal_set(model._normalised(model.network(size * x.to(dtype))), mode).label.tolist()
+    assert (
+        found.label.tolist()
+        == credal_set(model._normalised(model.network(size * x.to(dtype))), mode).label.tolist()
+    )
     model.distance_radius.scale.zero_()
     assert bool((model.predict(size * x.to(dtype)).width == 0).all())  # no distance, no NaN
 
 
-@pytest.mark.parametrize("network", ["ordinary", "convolutions", "hooked", "interval", "converted", "sound", "scaled"])
+@pytest.mark.parametrize(
+    "network", ["ordinary", "convolutions", "hooked", "interval", "converted", "sound", "scaled"]
+)
 def test_sets_grow_with_the_distance(network: str) -> None:
     torch.manual_seed(0)
     x, y = blobs()
@@ -72,7 +83,9 @@ def test_sets_grow_with_the_distance(network: str) -> None:
     excess = model.distance_radius.excess(model._measured(outputs))
     assert excess.median() < 1  # log(2) ** 4 = 0.23 at the median of new data
     typical = excess < 0.1
-    torch.testing.assert_close(near.lower[typical], before.lower[typical], atol=0.05, rtol=0)  # hardly changes
+    torch.testing.assert_close(
+        near.lower[typical], before.lower[typical], atol=0.05, rtol=0
+    )  # hardly changes
     torch.testing.assert_close(near.upper[typical], before.upper[typical], atol=0.05, rtol=0)
     assert bool((near.width.mean(1) >= before.width.mean(1) - 1e-6).all())
     assert far.epistemic.median() > 1.5  # of log2(3) = 1.585: nothing is known
@@ -86,7 +99,9 @@ def test_the_label_is_that_without_a_distance_and_is_never_ruled_out(
     classes: int, mode: str, dtype: torch.dtype
 ) -> None:
     generator = torch.Generator().manual_seed(classes)
-    scores = torch.randn(2000, classes, generator=generator) * 10 ** (4 * torch.rand(2000, 1, generator=generator) - 2)
+    scores = torch.randn(2000, classes, generator=generator) * 10 ** (
+        4 * torch.rand(2000, 1, generator=generator) - 2
+    )
     scores[:200] = scores[:200].round()  # ties
     radius = 10 ** (8 * torch.rand(2000, generator=generator) - 4)
     radius[::10], radius[1::10] = 0, torch.inf
@@ -108,10 +123,15 @@ def test_predictions_in_batches_have_the_labels_of_the_network() -> None:
     x, y = blobs()
     model = ordinary(distance=1.0).eval().fit_distance(x, y)
     far = torch.cat([x, 10 * x, 1000 * x])
-    assert model.predict(far, batch_size=7).label.tolist() == model.norm(model.network(far)).argmax(1).tolist()
+    assert (
+        model.predict(far, batch_size=7).label.tolist()
+        == model.norm(model.network(far)).argmax(1).tolist()
+    )
     ensemble = Ensemble([model, model])
     combined = ensemble.predict(x)
-    assert combined.label.tolist() == creinn.CredalSet(combined.lower, combined.upper).label.tolist()
+    assert (
+        combined.label.tolist() == creinn.CredalSet(combined.lower, combined.upper).label.tolist()
+    )
 
 
 def test_the_radius_enters_after_the_norm_by_hand() -> None:
@@ -146,10 +166,17 @@ def test_a_sound_set_contains_the_set_of_every_member(width: float) -> None:
     for index, inputs in enumerate(reference.members(data, generator, 30)):
         state = reference.member_parameters(model.network, generator, corner=bool(index % 2))
         state = {**dict(model.network.named_buffers()), **state}
-        features = functional_call(_Features(twin), {f"network.{k}": v for k, v in state.items()}, (inputs,))
+        features = functional_call(
+            _Features(twin), {f"network.{k}": v for k, v in state.items()}, (inputs,)
+        )
         logits = functional_call(twin, state, (inputs,))
         normalised = torch.nn.functional.batch_norm(
-            logits, model.norm.running_mean, model.norm.running_var, model.norm.weight, model.norm.bias, eps=1e-5
+            logits,
+            model.norm.running_mean,
+            model.norm.running_var,
+            model.norm.weight,
+            model.norm.bias,
+            eps=1e-5,
         ).detach()
         radius = model.distance_radius((features.detach(),))
         inner = credal_set(add_radius(Interval.point(normalised), radius), "sound")
@@ -175,12 +202,17 @@ def test_training_is_that_of_the_ordinary_network() -> None:
         prediction = model.train()(x)
     assert model(x).width.max() == prediction.width.max() == 0  # said once
     weight = torch.tensor([1.0, 2.0, 3.0])
-    loss, expected = model.loss(prediction, y, weight), torch.nn.functional.cross_entropy(twin(x), y, weight)
+    loss, expected = (
+        model.loss(prediction, y, weight),
+        torch.nn.functional.cross_entropy(twin(x), y, weight),
+    )
     torch.testing.assert_close(loss, expected)
     loss.backward()
     expected.backward()
     for name, parameter in model.network.named_parameters():
-        torch.testing.assert_close(parameter.grad, twin[0].get_parameter(name).grad, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(
+            parameter.grad, twin[0].get_parameter(name).grad, atol=1e-6, rtol=1e-4
+        )
 
 
 def test_one_logit() -> None:
@@ -190,9 +222,17 @@ def test_one_logit() -> None:
     model = CreINN(models.mlp(4, 1, hidden=(8,), layers=torch.nn), distance=True)
     loss = model.loss(model(x), y)
     torch.testing.assert_close(
-        loss, torch.nn.functional.binary_cross_entropy_with_logits(model.norm(model.network(x))[:, 0], y.float())
+        loss,
+        torch.nn.functional.binary_cross_entropy_with_logits(
+            model.norm(model.network(x))[:, 0], y.float()
+        ),
     )
-    history = fit(model, (x, y), None, TrainConfig(epochs=20, batch_size=50, learning_rate=0.01, progress=False))
+    history = fit(
+        model,
+        (x, y),
+        None,
+        TrainConfig(epochs=20, batch_size=50, learning_rate=0.01, progress=False),
+    )
     assert history.rows[-1]["accuracy"] > 0.9
     assert model.num_classes == 2
     near, far = model.predict(x), model.predict(100 * x)
@@ -214,7 +254,9 @@ def test_fit_ends_with_the_distance(val: bool) -> None:
     torch.testing.assert_close(model.predict(2 * x).upper, prediction.upper, rtol=1e-4, atol=1e-5)
     again = fit(model, (x, y), held_out, config)  # from there, without the distance
     assert not val or again.rows[-1]["val_width"] == 0
-    assert not torch.equal(model.distance_radius.distances[0].directions, fitted["distances.0.directions"])
+    assert not torch.equal(
+        model.distance_radius.distances[0].directions, fitted["distances.0.directions"]
+    )
 
 
 def test_data_that_are_read_when_needed(tmp_path: object) -> None:
@@ -236,7 +278,9 @@ def test_data_that_are_read_when_needed(tmp_path: object) -> None:
     whole.fit_distance(x, y)
     loader = torch.utils.data.DataLoader(Rows(), batch_size=70)
     batched.fit_distance(loader, held_out=None)
-    torch.testing.assert_close(batched.predict(2 * x).upper, whole.predict(2 * x).upper, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        batched.predict(2 * x).upper, whole.predict(2 * x).upper, rtol=1e-4, atol=1e-5
+    )
 
 
 class Flow(torch.utils.data.IterableDataset):
@@ -277,7 +321,9 @@ def forms(x: torch.Tensor, y: torch.Tensor, path: Path) -> dict[str, Any]:
         ("memory map", "perceptron"),
     ],
 )
-def test_streams_give_the_distance_of_tensors(held: bool, form: str, network: str, tmp_path: Path) -> None:
+def test_streams_give_the_distance_of_tensors(
+    held: bool, form: str, network: str, tmp_path: Path
+) -> None:
     x, y = blobs(400)
     torch.manual_seed(0)
     if network == "convolutions":
@@ -297,7 +343,9 @@ def test_streams_give_the_distance_of_tensors(held: bool, form: str, network: st
     stream.fit_distance(*(given if isinstance(given, tuple) else (given,)), held_out=apart)
     for name, value in whole.distance_radius.state_dict().items():
         if not name.endswith(("directions", "means", "axes")):  # eigenvectors have either sign
-            torch.testing.assert_close(stream.distance_radius.state_dict()[name], value, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(
+                stream.distance_radius.state_dict()[name], value, rtol=1e-6, atol=1e-6
+            )
     expected, found = whole.predict(3 * x), stream.predict(3 * x)
     torch.testing.assert_close(found.upper, expected.upper, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.lower, expected.lower, rtol=1e-6, atol=1e-6)
@@ -309,7 +357,9 @@ def test_many_rows_are_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("creinn.classifier.fitting.Sample", partial(Sample, 1000))
     sampled.fit_distance(Flow(x, y))
     one, other = (model.distance_radius for model in (whole, sampled))
-    torch.testing.assert_close(other.distances[0].deviations, one.distances[0].deviations, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        other.distances[0].deviations, one.distances[0].deviations, rtol=1e-9, atol=1e-9
+    )
     assert other.usual[0].item() == pytest.approx(one.usual[0].item(), rel=0.1)
     assert other.usual[0] != one.usual[0]
     assert 0.5 < other.scale / one.scale < 2
@@ -351,7 +401,9 @@ def test_ensembles(combine: str, tmp_path: object) -> None:
     members[2].fit_distance(x, y)
     whole, sets = ensemble.predict(x), [member.predict(x) for member in members]
     lowest = torch.stack([s.lower for s in sets])
-    torch.testing.assert_close(whole.lower, lowest.mean(0) if combine == "average" else lowest.amin(0))
+    torch.testing.assert_close(
+        whole.lower, lowest.mean(0) if combine == "average" else lowest.amin(0)
+    )
     ensemble.save(tmp_path)
     again = load(tmp_path)
     assert again.combine == combine
@@ -364,7 +416,8 @@ def test_saved_and_exported(kind: str, tmp_path: object) -> None:
     x, y = blobs()
     if kind == "hooked":
         model = CreINN(
-            torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)), distance=True
+            torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)),
+            distance=True,
         )
     elif kind == "places":
         network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
@@ -396,16 +449,22 @@ def test_gradients_of_far_inputs_are_finite() -> None:
     x, y = blobs()
     model = ordinary(distance=1.0)
     model.eval().fit_distance(x, y)
-    inputs = torch.cat([x[:5], 1e3 * x[:5], model.network.body[0].weight.new_zeros(1, 4)]).requires_grad_()
+    inputs = torch.cat(
+        [x[:5], 1e3 * x[:5], model.network.body[0].weight.new_zeros(1, 4)]
+    ).requires_grad_()
     model(inputs).epistemic.sum().backward()
     assert bool(torch.isfinite(inputs.grad).all())
 
 
 def test_refusals() -> None:
     x, y = blobs()
-    with pytest.raises(ValueError, match=r"no interval layer.*creinn\.convert\(network\), or pass distance=True"):
+    with pytest.raises(
+        ValueError, match=r"no interval layer.*creinn\.convert\(network\), or pass distance=True"
+    ):
         CreINN(models.mlp(4, 3, layers=torch.nn), distance=False)
-    with pytest.raises(TypeError, match=r"distance must be True, False, None or a number, got 'far'"):
+    with pytest.raises(
+        TypeError, match=r"distance must be True, False, None or a number, got 'far'"
+    ):
         ordinary(distance="far")
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="distance must be a finite number >= 0"):
@@ -415,15 +474,21 @@ def test_refusals() -> None:
     model = ordinary()
     with pytest.raises(RuntimeError, match=r"call model\.fit_distance\(x, y\) first"):
         model.predict(x)
-    with pytest.raises(TypeError, match=r"ordinary network, which takes tensors, but got Interval.*creinn\.convert"):
+    with pytest.raises(
+        TypeError, match=r"ordinary network, which takes tensors, but got Interval.*creinn\.convert"
+    ):
         model(Interval(x, x + 1))
     with pytest.raises(TypeError, match=r"takes tensors, but got Interval"):
         model.fit_distance(Interval(x, x + 1), y)
     with pytest.raises(ValueError, match="training data have 300 inputs but 299 classes"):
         model.fit_distance(x, y[1:])
-    with pytest.raises(ValueError, match=r"targets of the training data must lie in 0 \.\. 2 .* is 3"):
+    with pytest.raises(
+        ValueError, match=r"targets of the training data must lie in 0 \.\. 2 .* is 3"
+    ):
         model.fit_distance(x, y + 1)
-    with pytest.raises(TypeError, match=r"training data must be a pair \(inputs, classes\), a Dataset, or batches"):
+    with pytest.raises(
+        TypeError, match=r"training data must be a pair \(inputs, classes\), a Dataset, or batches"
+    ):
         model.fit_distance(x)
     with pytest.raises(ValueError, match="held-out data are empty"):
         model.fit_distance(x, y, held_out=(x[:0], y[:0]))
@@ -433,8 +498,12 @@ def test_refusals() -> None:
     twice.insert(1, twice[0])
     with pytest.raises(ValueError, match="measured at '0', but it ran 2 times, not once"):
         CreINN(twice, distance=True, distance_at=("0",)).fit_distance(x, y)
-    flat = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Unflatten(0, (-1, 4)), torch.nn.Linear(4, 3))
-    with pytest.raises(ValueError, match=r"measured at '0', but its output is torch.float32 of shape \(128,\)"):
+    flat = torch.nn.Sequential(
+        torch.nn.Flatten(0), torch.nn.Unflatten(0, (-1, 4)), torch.nn.Linear(4, 3)
+    )
+    with pytest.raises(
+        ValueError, match=r"measured at '0', but its output is torch.float32 of shape \(128,\)"
+    ):
         CreINN(flat, distance=True, distance_at=("0",)).fit_distance(x, y)
     with pytest.raises(ValueError, match="Unknown combine 'union'; choose 'average' or 'envelope'"):
         Ensemble([model], combine="union")

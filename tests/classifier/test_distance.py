@@ -16,15 +16,24 @@ from creinn.classifier.moments import Products
 from distance_cases import blobs
 
 
-def measured(x: torch.Tensor, y: torch.Tensor, classes: int, rank: int = LARGEST_RANK, dtype=None) -> Distance:
+def measured(
+    x: torch.Tensor, y: torch.Tensor, classes: int, rank: int = LARGEST_RANK, dtype=None
+) -> Distance:
     distance = Distance(classes, rank).to(dtype or x.dtype)
     distance.fit(x, y)
     return distance
 
 
 @settings(max_examples=40, deadline=None)
-@given(rows=st.integers(2, 60), features=st.integers(1, 12), blocks=st.integers(1, 4), seed=st.integers(0, 10**6))
-def test_shrinkage_is_that_of_scikit_learn(rows: int, features: int, blocks: int, seed: int) -> None:
+@given(
+    rows=st.integers(2, 60),
+    features=st.integers(1, 12),
+    blocks=st.integers(1, 4),
+    seed=st.integers(0, 10**6),
+)
+def test_shrinkage_is_that_of_scikit_learn(
+    rows: int, features: int, blocks: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, features)) @ rng.normal(size=(features, features))
     products = Products(torch.zeros(features).double(), torch.zeros(1, features).double())
@@ -32,7 +41,9 @@ def test_shrinkage_is_that_of_scikit_learn(rows: int, features: int, blocks: int
         products.add(block, torch.zeros(len(block), dtype=torch.long))
     covariance, share = products.ledoit_wolf()
     expected, expected_share = sklearn_ledoit_wolf(x, assume_centered=True)
-    shrunk = (1 - share) * covariance + share * covariance.diagonal().mean() * torch.eye(features, dtype=torch.float64)
+    shrunk = (1 - share) * covariance + share * covariance.diagonal().mean() * torch.eye(
+        features, dtype=torch.float64
+    )
     np.testing.assert_allclose(shrunk.numpy(), expected, rtol=1e-9, atol=1e-12)
     if features > 1:
         assert share == pytest.approx(expected_share, abs=1e-9)
@@ -44,7 +55,9 @@ def test_distances_are_those_to_class_means_under_the_shared_covariance(rows: in
     distance = measured(x.double(), y, 3)
     means = torch.stack([x[y == k].double().mean(0) for k in range(3)])
     residuals = (x.double() - means[y]).numpy()
-    precision = torch.from_numpy(np.linalg.inv(sklearn_ledoit_wolf(residuals, assume_centered=True)[0]))
+    precision = torch.from_numpy(
+        np.linalg.inv(sklearn_ledoit_wolf(residuals, assume_centered=True)[0])
+    )
     new = torch.randn(50, 4, generator=torch.Generator().manual_seed(1)).double() * 5
     apart = new[:, None] - means
     expected = torch.einsum("nki,ij,nkj->nk", apart, precision, apart).amin(1)
@@ -74,11 +87,21 @@ def test_distance_by_hand() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(classes=st.integers(2, 5), features=st.integers(1, 6), rank=st.integers(1, 6), seed=st.integers(0, 10**6))
-def test_relative_distances_are_less_that_under_one_gaussian(classes: int, features: int, rank: int, seed: int) -> None:
+@given(
+    classes=st.integers(2, 5),
+    features=st.integers(1, 6),
+    rank=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+)
+def test_relative_distances_are_less_that_under_one_gaussian(
+    classes: int, features: int, rank: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     y = np.arange(40) % classes
-    x = rng.normal(size=(40, features)) @ rng.normal(size=(features, features)) + 3 * rng.normal(size=(classes, 1))[y]
+    x = (
+        rng.normal(size=(40, features)) @ rng.normal(size=(features, features))
+        + 3 * rng.normal(size=(classes, 1))[y]
+    )
     distance = measured(torch.from_numpy(x), torch.from_numpy(y), classes, rank)
     new = 4 * rng.normal(size=(20, features))
     directions, kept = distance.directions.numpy(), distance.directions.shape[1]
@@ -91,7 +114,9 @@ def test_relative_distances_are_less_that_under_one_gaussian(classes: int, featu
     nearest = np.einsum("nki,ij,nkj->nk", apart, np.linalg.inv(within), apart).min(1)
     background = np.einsum("ni,ij,nj->n", whole, np.linalg.inv(within + between), whole)
     scale = np.abs(nearest).max()
-    np.testing.assert_allclose(distance(torch.from_numpy(new))[1].numpy(), nearest - background, atol=1e-8 * scale)
+    np.testing.assert_allclose(
+        distance(torch.from_numpy(new))[1].numpy(), nearest - background, atol=1e-8 * scale
+    )
 
 
 def test_distances_are_not_lost_far_from_the_origin() -> None:
@@ -103,10 +128,15 @@ def test_distances_are_not_lost_far_from_the_origin() -> None:
 @pytest.mark.parametrize("rank", [2, LARGEST_RANK])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("far", [1e2, 1e4, 1e5, 1e6])
-def test_classes_far_apart_are_not_mistaken_for_each_other(far: float, dtype: torch.dtype, rank: int) -> None:
+def test_classes_far_apart_are_not_mistaken_for_each_other(
+    far: float, dtype: torch.dtype, rank: int
+) -> None:
     """Several classes lie close to each other, ``far`` deviations from the mean of all; against long doubles."""
     generator = torch.Generator().manual_seed(0)
-    classes = 3 * torch.randn(5, 6, generator=generator) + torch.tensor([0.0, far, far, far, far])[:, None]
+    classes = (
+        3 * torch.randn(5, 6, generator=generator)
+        + torch.tensor([0.0, far, far, far, far])[:, None]
+    )
     y = torch.arange(500) % 5
     x = (classes[y] + torch.randn(500, 6, generator=generator)).to(dtype)
     new = (classes[y[:100]] + 2 * torch.randn(100, 6, generator=generator)).to(dtype)
@@ -120,13 +150,18 @@ def test_classes_far_apart_are_not_mistaken_for_each_other(far: float, dtype: to
         expected += (((apart - along @ directions.T) / distance.rest.numpy()) ** 2).sum(2)
     found = copy.deepcopy(distance).to(dtype).squared(new)
     resolution = far * torch.finfo(dtype).eps  # of the features themselves, in deviations
-    np.testing.assert_allclose(found.numpy(), expected.min(1).astype(float), rtol=1e-5 + 10 * resolution)
+    np.testing.assert_allclose(
+        found.numpy(), expected.min(1).astype(float), rtol=1e-5 + 10 * resolution
+    )
 
 
 @pytest.mark.parametrize("rank", [1, 3, 5])
 def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(400, 5, generator=generator).double() @ torch.randn(5, 5, generator=generator).double()
+    x = (
+        torch.randn(400, 5, generator=generator).double()
+        @ torch.randn(5, 5, generator=generator).double()
+    )
     y = torch.arange(400) % 2
     distance = measured(x, y, 2, rank)
     means = torch.stack([x[y == k].mean(0) for k in range(2)])
@@ -148,7 +183,9 @@ def test_many_features_take_memory_in_proportion() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.floats(0, 3), rank=st.integers(1, 4))
-def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, width: float, rank: int) -> None:
+def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(
+    seed: int, width: float, rank: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, y = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
     distance = measured(x * torch.tensor([1.0, 2.0, 5.0, 9.0]) + y[:, None], y, 3, rank)
@@ -156,7 +193,10 @@ def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(seed: int, 
     box = Interval(lower, lower + width * torch.rand(5, 4, generator=generator).double())
     bounds = distance(box)
     for member in reference.members(box, generator, 30):
-        assert all(bool((inner <= outer + 1e-9).all()) for inner, outer in zip(distance(member), bounds, strict=True))
+        assert all(
+            bool((inner <= outer + 1e-9).all())
+            for inner, outer in zip(distance(member), bounds, strict=True)
+        )
     if width == 0:
         torch.testing.assert_close(bounds, distance(lower))
 

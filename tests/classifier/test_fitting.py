@@ -42,14 +42,20 @@ def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPa
 
     correct = logits.lower.argmax(1) == y
     assert 0.5 < correct.float().mean() < 0.99
-    assert choose_scale(observed, torch.zeros(200), head) == SCALES[-1]  # nothing changes, whatever the scale
+    assert (
+        choose_scale(observed, torch.zeros(200), head) == SCALES[-1]
+    )  # nothing changes, whatever the scale
     assert choose_scale(observed, torch.zeros(200), head, 1.0) == 1.0
     harmful = torch.where(correct, 1.0, 0.0)  # the right ones look far away
     chosen = choose_scale(observed, harmful, head)
     assert SCALES[0] <= chosen < 1
 
     def area(scale: float) -> float:
-        prediction = head(Interval(logits.lower - scale * harmful[:, None], logits.lower + scale * harmful[:, None]))
+        prediction = head(
+            Interval(
+                logits.lower - scale * harmful[:, None], logits.lower + scale * harmful[:, None]
+            )
+        )
         return auarc(prediction.total, prediction.label == y)
 
     monkeypatch.setattr(fitting, "ALLOWED_LOSS", 1e9)
@@ -57,7 +63,9 @@ def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPa
     chosen = choose_scale(observed, harmful, head)
     least = area(0) - max(0.001, 0.01 * (1 - area(0)))
     assert area(chosen) >= least > area(SCALES[SCALES.index(chosen) + 1])
-    assert choose_scale(observed, 1e4 * harmful, head) == SCALES[0]  # even the smallest costs too much
+    assert (
+        choose_scale(observed, 1e4 * harmful, head) == SCALES[0]
+    )  # even the smallest costs too much
 
 
 def test_without_errors_sets_and_log_loss_limit_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +79,13 @@ def test_without_errors_sets_and_log_loss_limit_the_scale(monkeypatch: pytest.Mo
 
     def classes(scale: float) -> float:
         radius = (scale * excess)[:, None]
-        return head(Interval(logits.lower - radius, logits.lower + radius)).classes("dominance").sum(1).float().mean()
+        return (
+            head(Interval(logits.lower - radius, logits.lower + radius))
+            .classes("dominance")
+            .sum(1)
+            .float()
+            .mean()
+        )
 
     def loss(scale: float) -> float:
         radius = (scale * excess)[:, None]
@@ -93,7 +107,9 @@ def test_errors_allow_larger_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
 
     def chosen(labels: torch.Tensor) -> float:
-        return choose_scale(Observed((logits,), logits, labels), excess, lambda logits: credal_set(logits, "paper"))
+        return choose_scale(
+            Observed((logits,), logits, labels), excess, lambda logits: credal_set(logits, "paper")
+        )
 
     assert chosen(torch.where(excess < 10, y, (y + 1) % 3)) > 1.2 * chosen(y)
 
@@ -116,7 +132,9 @@ def test_the_scale_is_chosen_in_units_of_other_rows() -> None:
     radius.standardise(observed.take(one).features)
     torch.testing.assert_close(found[~one], radius.excess(observed.take(~one).features))
     radius.standardise(observed.features)
-    assert found.mean() > radius.excess(observed.features).mean()  # few rows look usual in units of their own
+    assert (
+        found.mean() > radius.excess(observed.features).mean()
+    )  # few rows look usual in units of their own
     single = observed.take(torch.arange(20) == 0)
     assert unseen_excess(radius, single).shape == (1,)
 

@@ -9,7 +9,14 @@ import torch
 import creinn
 from creinn import CreINN, Ensemble, Interval, models
 from creinn import nn as inn
-from creinn.classifier.inputs import batches, count_rows, first_rows, in_words, labelled_batches, placed
+from creinn.classifier.inputs import (
+    batches,
+    count_rows,
+    first_rows,
+    in_words,
+    labelled_batches,
+    placed,
+)
 from creinn.evaluation import summary
 from creinn.rivals import SNN
 
@@ -27,7 +34,14 @@ def test_every_form_of_inputs_gives_the_same_prediction():
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, X[:, 0]), 5)
     frozen = X.numpy().copy()
     frozen.setflags(write=False)
-    for form in (X.double(), frozen, X.double().numpy()[::-1][::-1], Interval(X, X), [X[:7], X[7:]], loader):
+    for form in (
+        X.double(),
+        frozen,
+        X.double().numpy()[::-1][::-1],
+        Interval(X, X),
+        [X[:7], X[7:]],
+        loader,
+    ):
         torch.testing.assert_close(model.predict(form, batch_size=5).lower, expected)
     torch.testing.assert_close(model.double().predict(X).lower, expected.double())
 
@@ -69,7 +83,10 @@ def test_datasets_are_predicted_row_by_row(tmp_path):
     for form in (Stream(), torch.utils.data.TensorDataset(X, X[:, 0]), mapped):
         torch.testing.assert_close(model.predict(form, batch_size=5).lower, expected)
         assert [len(part) for part in model.predict_batches(form, batch_size=5)] == [5, 5, 2]
-    for form in (Items(), creinn.data.Dataset("rows", Interval(X, X + 1), torch.zeros(12).long(), ("a",))):
+    for form in (
+        Items(),
+        creinn.data.Dataset("rows", Interval(X, X + 1), torch.zeros(12).long(), ("a",)),
+    ):
         torch.testing.assert_close(model.predict(form, batch_size=5).lower, intervals)
 
 
@@ -93,14 +110,18 @@ def test_labelled_data_of_every_form_give_predictions_and_their_classes(tmp_path
         prediction, labels = model.predict_labelled(form, batch_size=5)
         torch.testing.assert_close(prediction.lower, expected.lower, msg=name)
         assert torch.equal(labels, y), name
-    shuffled = torch.utils.data.DataLoader(rows, 5, shuffle=True, generator=torch.Generator().manual_seed(0))
+    shuffled = torch.utils.data.DataLoader(
+        rows, 5, shuffle=True, generator=torch.Generator().manual_seed(0)
+    )
     prediction, labels = model.predict_labelled(shuffled)
     assert labels.tolist() != y.tolist()
     found, known = (summary.quality(*pair) for pair in ((prediction, labels), (expected, y)))
     assert found == pytest.approx(known, abs=1e-5)
     named = SNN(Named())
     prediction, labels = named.predict_labelled(({"a": X, "b": X}, y), batch_size=5)
-    torch.testing.assert_close(prediction.probabilities, named.predict({"a": X, "b": X}).probabilities)
+    torch.testing.assert_close(
+        prediction.probabilities, named.predict({"a": X, "b": X}).probabilities
+    )
 
 
 def test_what_is_not_labelled_is_refused():
@@ -150,11 +171,19 @@ def test_a_stream_refuses_before_it_is_asked_for_the_first_batch():
         (3, TypeError, "Expected inputs, a Dataset or an iterable of batches, got int"),
         ([[1.0, 2.0]], TypeError, "Inputs are a tensor, an array or an Interval, .* got float"),
         ("words", TypeError, "got str"),
-        ({"a": X, "b": X[:3]}, ValueError, r"same number of rows, but \['a'\] has 12, \['b'\] has 3"),
+        (
+            {"a": X, "b": X[:3]},
+            ValueError,
+            r"same number of rows, but \['a'\] has 12, \['b'\] has 3",
+        ),
         ({}, ValueError, "there is none"),
         (torch.tensor(1.0), ValueError, "a number has none"),
         (X[:0], ValueError, "Nothing to predict"),
-        ((X, X[:, 0]), ValueError, r"MLP cannot be run on inputs of tuple: \[0\] torch.float32 of shape \(12, 2\)"),
+        (
+            (X, X[:, 0]),
+            ValueError,
+            r"MLP cannot be run on inputs of tuple: \[0\] torch.float32 of shape \(12, 2\)",
+        ),
     ],
 )
 def test_what_are_no_inputs_is_refused(x, error, message):
@@ -167,7 +196,10 @@ def test_batches_keep_the_form_and_integers():
     (batch,) = batches([(parts, torch.zeros(5))], 2)
     assert batch["name"] == "kept"
     placed_batch = placed(batch, torch.device("cpu"), torch.float32)
-    assert (placed_batch["ids"].dtype, placed_batch["numbers"].dtype) == (torch.int64, torch.float32)
+    assert (placed_batch["ids"].dtype, placed_batch["numbers"].dtype) == (
+        torch.int64,
+        torch.float32,
+    )
     assert in_words(placed_batch) == (
         "dict: ['ids'] torch.int64 of shape (5,), ['numbers'] torch.float32 of shape (5, 2), ['name'] str"
     )
@@ -182,8 +214,15 @@ def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
     x, y = X.clone(), torch.arange(12) % 3
     x[7, 1] = value
     ordinary = CreINN(network(torch.nn), distance=True).fit_distance(X, y)
-    for model in (CreINN(network()).eval(), ordinary, Ensemble([ordinary]), creinn.compile(ordinary)):
-        with pytest.raises(ValueError, match=rf"^row 7 of the inputs holds {value} at index \(7, 1\)\."):
+    for model in (
+        CreINN(network()).eval(),
+        ordinary,
+        Ensemble([ordinary]),
+        creinn.compile(ordinary),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"^row 7 of the inputs holds {value} at index \(7, 1\)\."
+        ):
             model.predict(x, batch_size=5)
         model.gives_logits = False  # a model that has just been loaded looks at these rows
         prediction = model.predict(x, missing="vacuous")
@@ -203,7 +242,10 @@ def test_rivals_refuse_rows_that_are_missing_values():
     rival = SNN(network(torch.nn))
     with pytest.raises(ValueError, match="row 7 of the inputs holds nan"):
         rival.predict([x[:5], x[5:]])
-    with pytest.raises(ValueError, match=r"SNN predicts distributions, .* Only credal models take missing='vacuous'"):
+    with pytest.raises(
+        ValueError,
+        match=r"SNN predicts distributions, .* Only credal models take missing='vacuous'",
+    ):
         rival.predict(x, missing="vacuous")
     with pytest.raises(ValueError, match="Unknown missing 'zero'; choose 'refuse' or 'vacuous'"):
         rival.predict(X, missing="zero")

@@ -21,7 +21,9 @@ Y = torch.arange(40) % 3
 def trained(mode="paper", family=inn, width=16, **options):
     torch.manual_seed(0)
     behind = (family.Linear(width, 12), family.BatchNorm1d(12), family.ReLU(), family.Linear(12, 3))
-    network = torch.nn.Sequential(family.Linear(5, width), family.BatchNorm1d(width), family.ReLU(), *behind)
+    network = torch.nn.Sequential(
+        family.Linear(5, width), family.BatchNorm1d(width), family.ReLU(), *behind
+    )
     model = CreINN(network, mode=mode, **options)
     model(X)  # running statistics
     with torch.no_grad():
@@ -44,10 +46,15 @@ def warm(model, x=X):
 def assert_plain(model, x=X, tolerance=1e-5):
     """Its prediction is that of the model itself."""
     with torch.no_grad():
-        got, expected = model.predict(x), copy.deepcopy(model).eval()(x.to(next(model.parameters()).dtype))
+        got, expected = (
+            model.predict(x),
+            copy.deepcopy(model).eval()(x.to(next(model.parameters()).dtype)),
+        )
     assert got.lower.dtype == expected.lower.dtype
     for bound in ("lower", "upper"):
-        torch.testing.assert_close(getattr(got, bound), getattr(expected, bound), rtol=0, atol=tolerance)
+        torch.testing.assert_close(
+            getattr(got, bound), getattr(expected, bound), rtol=0, atol=tolerance
+        )
     return got
 
 
@@ -126,7 +133,9 @@ def by_inference_mode(model):
 
 
 def by_state(model):
-    state = {name: 0.5 * t if t.is_floating_point() else t for name, t in model.state_dict().items()}
+    state = {
+        name: 0.5 * t if t.is_floating_point() else t for name, t in model.state_dict().items()
+    }
     model.load_state_dict(state)
 
 
@@ -149,7 +158,11 @@ def by_a_layer(model):
 
 
 def by_fit(model):
-    creinn.fit(model, (X, Y), config=TrainConfig(epochs=2, batch_size=16, learning_rate=0.1, progress=False))
+    creinn.fit(
+        model,
+        (X, Y),
+        config=TrainConfig(epochs=2, batch_size=16, learning_rate=0.1, progress=False),
+    )
 
 
 def by_dtype(model):
@@ -184,7 +197,9 @@ def test_a_change_is_seen_by_the_next_call(change):
     before = warm(model).predict(X)
     change(model)
     after = assert_plain(model)
-    assert (after.lower - before.lower).abs().max() > (0 if after.lower.dtype == torch.float64 else 1e-4)
+    assert (after.lower - before.lower).abs().max() > (
+        0 if after.lower.dtype == torch.float64 else 1e-4
+    )
     assert (form(model) is not None) == (change in NEW)
     assert_plain(warm(model))
 
@@ -237,7 +252,9 @@ def test_a_stream_is_compiled_at_once_and_sees_changes_between_batches():
     for prediction in model.predict_batches(X, batch_size=8):
         forms.append(form(model) is not None)
         with torch.no_grad():
-            torch.testing.assert_close(prediction.lower, model(X).lower[8 * len(forms) - 8 : 8 * len(forms)])
+            torch.testing.assert_close(
+                prediction.lower, model(X).lower[8 * len(forms) - 8 : 8 * len(forms)]
+            )
             if len(forms) == 3:
                 by_writing(model)
     assert forms == [True, True, True, False, True]
@@ -401,5 +418,7 @@ def test_errors_and_vacuous_rows_are_as_before():
     torch.testing.assert_close(sets.lower[2:], plain.predict(X).lower[2:])
     huge = X.clone()
     huge[3] = 3e38
-    assert model.predict(huge).upper[3].tolist() == plain.predict(huge).upper[3].tolist() == [1.0] * 3
+    assert (
+        model.predict(huge).upper[3].tolist() == plain.predict(huge).upper[3].tolist() == [1.0] * 3
+    )
     assert form(model) is not None

@@ -43,7 +43,13 @@ def test_every_prediction_keeps_to_the_protocol(name):
     model.after_training([(x, torch.arange(12) % 3)])
     prediction = model.predict(x)
     parts = type(prediction).concatenate([prediction[:5], prediction[5:]]).to(torch.float64)
-    missing = [entry for entry in vars(Prediction) if not entry.startswith("_") and not hasattr(prediction, entry)]
+    missing = [
+        entry
+        for entry in vars(Prediction)
+        if not entry.startswith("_") and not hasattr(prediction, entry)
+    ]
     assert (missing, len(parts)) == ([], 12)
     for measure in ("label", "probabilities", "total", "aleatoric", "epistemic"):
-        torch.testing.assert_close(getattr(parts, measure), getattr(prediction, measure), check_dtype=False)
+        torch.testing.assert_close(
+            getattr(parts, measure), getattr(prediction, measure), check_dtype=False
+        )

@@ -35,7 +35,9 @@ def test_sums_over_batches_are_those_of_all_rows(sizes, out, far):
     assert sums.rows == int(products.rows) == 300 - out
     torch.testing.assert_close(sums.mean_square, x.square().mean())
     torch.testing.assert_close(products.products, residuals.mT @ residuals, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(products.fourth, residuals.square().sum(1).square().sum(), rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(
+        products.fourth, residuals.square().sum(1).square().sum(), rtol=1e-7, atol=1e-7
+    )
 
 
 def test_a_class_without_rows_has_the_mean_of_the_largest():

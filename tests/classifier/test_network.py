@@ -20,7 +20,9 @@ from distance_cases import blobs
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.floats(0, 3), positions=st.integers(1, 5))
-def test_pooled_features_of_a_box_contain_those_of_every_member(seed: int, width: float, positions: int) -> None:
+def test_pooled_features_of_a_box_contain_those_of_every_member(
+    seed: int, width: float, positions: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     lower = torch.randn(3, 2, positions, generator=generator).double()
     box = Interval(lower, lower + width * torch.rand(3, 2, positions, generator=generator).double())
@@ -45,13 +47,19 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
     assert model.distance_at == ("layer1", "layer2", "layer3", "<head>")
     seen = {}
     for path in model.distance_at[:-1]:
-        network.get_submodule(path).register_forward_hook(lambda _, i, o, path=path: seen.update({path: o}))
+        network.get_submodule(path).register_forward_hook(
+            lambda _, i, o, path=path: seen.update({path: o})
+        )
     far = 2 * x[:20]
     network(far)
-    stages = [seen[path] if layers is torch.nn else seen[path].center for path in model.distance_at[:-1]]
+    stages = [
+        seen[path] if layers is torch.nn else seen[path].center for path in model.distance_at[:-1]
+    ]
     for path in model.distance_at[:-1]:
         network.get_submodule(path)._forward_hooks.clear()
-    features = [torch.cat((maps.mean((2, 3)), maps.std((2, 3), correction=0)), 1) for maps in stages]
+    features = [
+        torch.cat((maps.mean((2, 3)), maps.std((2, 3), correction=0)), 1) for maps in stages
+    ]
     radius = model.distance_radius((*features, stages[-1].mean((2, 3))))
     assert radius.max() > 10 * radius.min() > 0
     prediction = model.predict(far)
@@ -61,10 +69,14 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
     fast = creinn.compile(model, example=far)
     torch.testing.assert_close(fast.predict(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
     model.save(tmp_path)
-    torch.testing.assert_close(load(tmp_path).predict(far).upper, prediction.upper, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        load(tmp_path).predict(far).upper, prediction.upper, atol=1e-5, rtol=1e-4
+    )
     state = model.state_dict()
     state["distance_radius.distances.1.means"] = torch.zeros(4, 8)  # of another number of classes
-    with pytest.raises(RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"):
+    with pytest.raises(
+        RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"
+    ):
         CreINN(copy.deepcopy(network), distance=0.1).load_state_dict(state)
     program = torch.export.export(model, (far,), strict=False)
     torch.testing.assert_close(program.module()(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
@@ -80,11 +92,18 @@ def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) 
 
     x, y = blobs()
     model = CreINN(network(), distance=True, distance_at=("0",)).eval().fit_distance(x, y)
-    with pytest.warns(UserWarning, match=r"load\(path, network=\.\.\.\) will need it: its distance is measured at '0'"):
+    with pytest.warns(
+        UserWarning,
+        match=r"load\(path, network=\.\.\.\) will need it: its distance is measured at '0'",
+    ):
         model.save(tmp_path)
-    with pytest.raises(ValueError, match=r"its distance is measured at '0'.*load\(path, network=\.\.\.\)"):
+    with pytest.raises(
+        ValueError, match=r"its distance is measured at '0'.*load\(path, network=\.\.\.\)"
+    ):
         load(tmp_path)
-    torch.testing.assert_close(load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper)
+    torch.testing.assert_close(
+        load(tmp_path, network=network()).predict(x).upper, model.predict(x).upper
+    )
 
 
 class Swapped(torch.nn.Module):
@@ -138,12 +157,18 @@ def test_features_are_what_enters_the_head() -> None:
 
 def test_networks_whose_features_cannot_be_found_are_refused() -> None:
     x, y = blobs()
-    with pytest.raises(ValueError, match=r"Conv2d has no linear layer.*method features\(x\) and a layer head"):
+    with pytest.raises(
+        ValueError, match=r"Conv2d has no linear layer.*method features\(x\) and a layer head"
+    ):
         CreINN(torch.nn.Conv2d(1, 3, 3), distance=True)
-    with pytest.raises(ValueError, match=r"'first', should run once and after all others, .* order: first, last\."):
+    with pytest.raises(
+        ValueError, match=r"'first', should run once and after all others, .* order: first, last\."
+    ):
         CreINN(Swapped(), distance=True).fit_distance(x, y)
     with pytest.raises(ValueError, match=r"output of Lying is not head\(features\(x\)\)"):
         CreINN(Lying(), distance=True).fit_distance(x, y)
-    with pytest.raises(ValueError, match=r"features of Sequence should have shape \(N, 4\).*got \(32, 5, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"features of Sequence should have shape \(N, 4\).*got \(32, 5, 4\)"
+    ):
         CreINN(Sequence(), distance=True).fit_distance(x, y)
     assert CreINN(Named(), distance=True).fit_distance(x, y).logits == 3

@@ -28,18 +28,24 @@ from rigorous_distance import PLACES, count_misses, with_distance
 FEATURES = ("usual", "cancelling", "huge", "tiny", "denormal", "constant", "mixed", "zero")
 
 
-def outputs_of(kind: str, shapes: Sequence[tuple[int, ...]], seed: int, dtype: torch.dtype) -> list[torch.Tensor]:
+def outputs_of(
+    kind: str, shapes: Sequence[tuple[int, ...]], seed: int, dtype: torch.dtype
+) -> list[torch.Tensor]:
     """What 60 rows might give at some places of a network; every fifth row is far away."""
     found, generator = [], torch.Generator().manual_seed(seed)
     sizes = {"huge": (1e8, 1e60), "tiny": (1e-30, 1e-60), "denormal": (1e-41, 1e-315)}
     for shape in shapes:
         x = torch.randn(60, *shape, generator=generator, dtype=torch.float64)
         x[::5] *= 3
-        x = (x + 1e6 if kind == "cancelling" else x) * sizes.get(kind, (1.0, 1.0))[dtype == torch.float64]
+        x = (x + 1e6 if kind == "cancelling" else x) * sizes.get(kind, (1.0, 1.0))[
+            dtype == torch.float64
+        ]
         if kind == "constant":
             x[:, 0] = 0.1
         if kind == "mixed":
-            x *= 2.0 ** torch.randint(-30, 30, shape[:1], generator=generator).view(-1, *(1,) * (len(shape) - 1))
+            x *= 2.0 ** torch.randint(-30, 30, shape[:1], generator=generator).view(
+                -1, *(1,) * (len(shape) - 1)
+            )
         if kind == "zero":
             x[1::2] = 0
         found.append(x.to(dtype))
@@ -57,12 +63,19 @@ def fitted_to(outputs: Sequence[torch.Tensor], rank: int = 256) -> DistanceRadiu
     return radius
 
 
-CASES = (([(3,)], 256), ([(4, 5), (6,)], 4), ([(2, 3, 3), (5,), (4,)], 256))  # shapes, and most directions
+CASES = (
+    ([(3,)], 256),
+    ([(4, 5), (6,)], 4),
+    ([(2, 3, 3), (5,), (4,)], 256),
+)  # shapes, and most directions
 
 
 def too_low(real: Balls, bound: torch.Tensor) -> int:
     """How many real radii are not proved to be within their bound."""
-    return sum(not (high == math.inf or value <= high) for value, high in zip(real, bound.tolist(), strict=True))
+    return sum(
+        not (high == math.inf or value <= high)
+        for value, high in zip(real, bound.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -79,7 +92,10 @@ def test_real_radii_of_points_are_bounded_and_nearly_attained(kind, dtype):
             assert too_low(real, bound) == 0
             ordinary_missed += too_low(real, radius([pooled(one) for one in outputs]).double())
             if kind in ("usual", "cancelling", "huge", "tiny", "constant"):
-                assert all(high <= 1.00001 * value + 1e-99 for value, high in zip(real, bound.tolist(), strict=True))
+                assert all(
+                    high <= 1.00001 * value + 1e-99
+                    for value, high in zip(real, bound.tolist(), strict=True)
+                )
     assert ordinary_missed > 0
 
 
@@ -91,13 +107,20 @@ def test_real_radii_of_boxes_are_bounded(kind):
         radius = fitted_to(outputs, rank)
         boxes = []
         for x in outputs:
-            reach = x.abs() * torch.as_tensor(10.0 ** rng.uniform(-9, -1, (60, *(1,) * (x.ndim - 1))))
+            reach = x.abs() * torch.as_tensor(
+                10.0 ** rng.uniform(-9, -1, (60, *(1,) * (x.ndim - 1)))
+            )
             boxes.append(Interval._of_parts(x - reach, x + reach))
         with outwards():
             bound = radius_bound(radius, boxes, [False] * len(boxes))
         for member in ("corner", "corner", "inside"):
             with flint.ctx.workprec(BITS):
-                assert too_low(radius_of(radius, [draw_inputs(box, member, rng) for box in boxes]), bound) == 0
+                assert (
+                    too_low(
+                        radius_of(radius, [draw_inputs(box, member, rng) for box in boxes]), bound
+                    )
+                    == 0
+                )
         if kind in ("usual", "constant"):
             sound = radius([pooled(box) for box in boxes])
             kept = bound < math.inf
@@ -109,10 +132,22 @@ def by_hand() -> DistanceRadius:
     radius = DistanceRadius(2)
     radius._make_distances(2)
     for distance in radius.distances:
-        distance.origin, distance.rest, distance.means = torch.zeros(1), torch.ones(()), torch.tensor([[0.0], [9.0]])
-        distance.directions, distance.deviations, distance.axes = torch.eye(1), torch.ones(1), torch.eye(1)
+        distance.origin, distance.rest, distance.means = (
+            torch.zeros(1),
+            torch.ones(()),
+            torch.tensor([[0.0], [9.0]]),
+        )
+        distance.directions, distance.deviations, distance.axes = (
+            torch.eye(1),
+            torch.ones(1),
+            torch.eye(1),
+        )
         distance.shares = torch.tensor([0.5])
-    radius.usual, radius.spreads, radius.sums = torch.zeros(3), torch.ones(3), torch.tensor([[0.0, 1.0]] * 3)
+    radius.usual, radius.spreads, radius.sums = (
+        torch.zeros(3),
+        torch.ones(3),
+        torch.tensor([[0.0, 1.0]] * 3),
+    )
     radius.scale.fill_(0.125)
     return radius
 
@@ -124,7 +159,9 @@ def test_a_radius_by_hand():
         bound = radius_bound(radius, [torch.tensor([[2.0]])], [False]).item()
         of_box = radius_bound(radius, [Interval([[1.0]], [[2.0]])], [False]).item()
     assert bound == pytest.approx(math.log(1 + math.exp(4.3)) ** 4 / 8, rel=1e-12)
-    assert of_box == pytest.approx(bound, rel=1e-12)  # attained at 2: the direction of all members is 1
+    assert of_box == pytest.approx(
+        bound, rel=1e-12
+    )  # attained at 2: the direction of all members is 1
     with flint.ctx.workprec(BITS):
         (real,) = radius_of(radius, [exact(np.array([[2.0]]))])
         assert real <= bound
@@ -157,7 +194,10 @@ def test_tokens_are_positions():
     outputs = outputs_of("usual", [(4, 5)], 0, torch.float64)
     radius = fitted_to(outputs)
     with outwards():
-        bounds = [radius_bound(radius, [x], [tokens]) for x, tokens in ((outputs[0], False), (outputs[0].mT, True))]
+        bounds = [
+            radius_bound(radius, [x], [tokens])
+            for x, tokens in ((outputs[0], False), (outputs[0].mT, True))
+        ]
     torch.testing.assert_close(*bounds)
 
 
@@ -189,7 +229,10 @@ def test_usual_sets_are_hardly_wider_than_sound_ones(name):
 
 
 def test_sound_mode_misses_members_that_rigorous_mode_holds():
-    model, x = with_distance("one logit", "points", 1, torch.float64), inputs_of("one logit", "points", 20, 3).double()
+    model, x = (
+        with_distance("one logit", "points", 1, torch.float64),
+        inputs_of("one logit", "points", 20, 3).double(),
+    )
     assert count_misses(model, x, forms_of(model), 0)[1] == [0, 0, 0]
     model.mode = "sound"
     assert min(count_misses(model, x, forms_of(model), 0)[1]) > 0
@@ -197,15 +240,21 @@ def test_sound_mode_misses_members_that_rigorous_mode_holds():
 
 def hidden_distance() -> CreINN:
     """Features ``x`` and ``y``, ``x`` by way of ``x + 2**30``, which swallows it in single precision."""
-    network = torch.nn.Sequential(inn.Linear(2, 2), inn.ReLU(), inn.Linear(2, 2), inn.Linear(2, 2)).double()
-    model = CreINN(network, mode="sound", logit_norm=False, distance=0.01, distance_at=("<head>",)).eval()
+    network = torch.nn.Sequential(
+        inn.Linear(2, 2), inn.ReLU(), inn.Linear(2, 2), inn.Linear(2, 2)
+    ).double()
+    model = CreINN(
+        network, mode="sound", logit_norm=False, distance=0.01, distance_at=("<head>",)
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
         for layer, sign in ((network[0], 1), (network[2], -1)):
             layer.weight.copy_(torch.eye(2))
             layer.bias[0] = sign * 2.0**30
-    x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0)).double() + torch.tensor([0.0, 6.0])
+    x = torch.randn(90, 2, generator=torch.Generator().manual_seed(0)).double() + torch.tensor(
+        [0.0, 6.0]
+    )
     return model.fit_distance(x, (x[:, 0] > 0).long()).float()
 
 
@@ -226,7 +275,9 @@ def test_a_distance_that_large_numbers_swallow():
 def test_radii_of_exact_features_are_rounded_outwards_too():
     # inputs themselves, nearly alike in direction, and logits 0: nothing but the radius rounds
     network = torch.nn.Sequential(inn.Flatten(), inn.Linear(6, 2))
-    model = CreINN(network, mode="sound", logit_norm=False, distance=0.01, distance_at=("0",)).eval()
+    model = CreINN(
+        network, mode="sound", logit_norm=False, distance=0.01, distance_at=("0",)
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -239,18 +290,28 @@ def test_radii_of_exact_features_are_rounded_outwards_too():
 
 def test_large_radii_are_not_cut_off():
     # logits 0 and 0, radius 60: the least probability is 1 / (1 + exp(120)) = 7.7e-53, below what other modes show
-    logits, radius = Interval.point(torch.zeros(1, 2, dtype=torch.float64)), torch.tensor([60.0]).double()
+    logits, radius = (
+        Interval.point(torch.zeros(1, 2, dtype=torch.float64)),
+        torch.tensor([60.0]).double(),
+    )
     assert credal_set(logits, "sound", radius).lower.amax() > 1e-20
     with outwards():
         found = credal_set(logits, "rigorous", radius)
-        vacuous = credal_set(Interval.point(torch.zeros(2, 2)), "rigorous", torch.tensor([1e39, math.inf]).double())
+        vacuous = credal_set(
+            Interval.point(torch.zeros(2, 2)), "rigorous", torch.tensor([1e39, math.inf]).double()
+        )
     assert found.lower.amax().item() <= 1 / (1 + math.exp(120)) < 1e-50
     assert (vacuous.lower.tolist(), vacuous.upper.tolist()) == ([[0, 0], [0, 0]], [[1, 1], [1, 1]])
 
 
-@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e37), (torch.float64, 1e160)])
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e37), (torch.float64, 1e160)]
+)
 def test_features_that_overflow_give_vacuous_sets(dtype, size):
-    model, x = with_distance("perceptron", "usual", 0, dtype), inputs_of("perceptron", "usual", 3, 1, dtype)
+    model, x = (
+        with_distance("perceptron", "usual", 0, dtype),
+        inputs_of("perceptron", "usual", 3, 1, dtype),
+    )
     for form in (model.predict, *forms_of(model)):
         found = form(size * x)
         assert bool((found.lower == 0).all() and (found.upper == 1).all())
@@ -273,7 +334,11 @@ def test_a_rigorous_model_is_fitted_as_a_sound_one_saved_and_loaded(tmp_path):
     x, y = blobs()
     new = blobs(90, seed=1)
     torch.manual_seed(0)
-    sound = CreINN(inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3), "sound", temperature=True)
+    sound = CreINN(
+        inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3),
+        "sound",
+        temperature=True,
+    )
     rigorous = copy.deepcopy(sound.eval())
     rigorous.mode = "rigorous"
     for model in (sound, rigorous):
@@ -289,20 +354,37 @@ def test_a_rigorous_model_is_fitted_as_a_sound_one_saved_and_loaded(tmp_path):
     torch.testing.assert_close(loaded(x).lower, rigorous(x).lower)
     torch.testing.assert_close(Ensemble([rigorous, loaded], "envelope")(x).lower, rigorous(x).lower)
     box = Interval(x - 0.01, x + 0.01)
-    assert bool((rigorous(box).lower <= rigorous(x).lower).all() and (rigorous(box).width > rigorous(x).width).any())
+    assert bool(
+        (rigorous(box).lower <= rigorous(x).lower).all()
+        and (rigorous(box).width > rigorous(x).width).any()
+    )
 
 
 def test_an_ordinary_network_is_refused_and_its_twin_is_not():
     x, y = blobs()
-    with pytest.raises(ValueError, match="an ordinary network computes has no bounds that hold in floating point"):
+    with pytest.raises(
+        ValueError, match="an ordinary network computes has no bounds that hold in floating point"
+    ):
         ordinary(mode="rigorous")
     model = ordinary(mode="sound", distance=0.01).fit_distance(x, y)
-    with pytest.raises(ValueError, match=r"interval twin of it with creinn\.convert\(network, 1e-30, 'rigorous'\)"):
+    with pytest.raises(
+        ValueError, match=r"interval twin of it with creinn\.convert\(network, 1e-30, 'rigorous'\)"
+    ):
         model.mode = "rigorous"
     assert model.mode == "sound"
-    twin = CreINN(creinn.convert(model.network, 1e-30, "rigorous"), "rigorous", logit_norm=False, distance=0.01)
-    found, expected = twin.double().fit_distance(x.double(), y)(x.double()), model.double().predict(x.double())
-    torch.testing.assert_close(found.lower, expected.lower, rtol=0, atol=1e-4)  # statistics are those of float32
+    twin = CreINN(
+        creinn.convert(model.network, 1e-30, "rigorous"),
+        "rigorous",
+        logit_norm=False,
+        distance=0.01,
+    )
+    found, expected = (
+        twin.double().fit_distance(x.double(), y)(x.double()),
+        model.double().predict(x.double()),
+    )
+    torch.testing.assert_close(
+        found.lower, expected.lower, rtol=0, atol=1e-4
+    )  # statistics are those of float32
 
 
 def test_without_data_the_distance_is_left_out():

@@ -45,7 +45,11 @@ class Ending(Normed):
 class Tokens(nn.Module):
     def __init__(self, returns_state=False):
         super().__init__()
-        self.embedding, self.gru, self.fc = nn.Embedding(20, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 3)
+        self.embedding, self.gru, self.fc = (
+            nn.Embedding(20, 8),
+            nn.GRU(8, 8, batch_first=True),
+            nn.Linear(8, 3),
+        )
         self.returns_state = returns_state
 
     def forward(self, ids):
@@ -57,7 +61,10 @@ class Attention(nn.Module):
     def __init__(self):
         super().__init__()
         layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.embedding, self.encoder = nn.Embedding(20, 8), nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.embedding, self.encoder = (
+            nn.Embedding(20, 8),
+            nn.TransformerEncoder(layer, 1, enable_nested_tensor=False),
+        )
         self.fc = nn.Linear(8, 3)
 
     def forward(self, ids):
@@ -98,7 +105,9 @@ class HeadFirst(nn.Module):
 
 
 def convolutions(*end):
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 3, 1), *end)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 3, 1), *end
+    )
 
 
 WORKING = {
@@ -114,7 +123,11 @@ WORKING = {
     "auxiliary head": (Auxiliary, X, {"head": "fc"}),
     "head defined first": (HeadFirst, X, {"head": "fc"}),
     "1x1 convolution": (convolutions, IMAGES, {"head": "3"}),
-    "1x1 convolution, flat": (lambda: convolutions(nn.Flatten()), IMAGES, {"logits": 3, "distance_at": ("2",)}),
+    "1x1 convolution, flat": (
+        lambda: convolutions(nn.Flatten()),
+        IMAGES,
+        {"logits": 3, "distance_at": ("2",)},
+    ),
     "one logit per row": (lambda: Ending(lambda logits: logits.squeeze(1), 1), X, {}),
 }
 
@@ -134,7 +147,9 @@ def test_networks_of_ones_own_work_from_construction_to_the_compiled_form(name, 
     model.save(tmp_path)
     again = load(tmp_path, network=network()).predict(x, batch_size=25)
     torch.testing.assert_close(again.lower, prediction.lower)
-    torch.testing.assert_close(creinn.compile(model).predict(x).lower, prediction.lower, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        creinn.compile(model).predict(x).lower, prediction.lower, atol=1e-5, rtol=1e-4
+    )
 
 
 REFUSED = {
@@ -143,9 +158,17 @@ REFUSED = {
         IDS,
         r"alone, but returns tuple: \[0\] torch.float32 .*head='path'",
     ),
-    "returns a dict": (lambda: Ending(lambda y: {"logits": y}), X, r"returns dict: \['logits'\] .*head='path'"),
+    "returns a dict": (
+        lambda: Ending(lambda y: {"logits": y}),
+        X,
+        r"returns dict: \['logits'\] .*head='path'",
+    ),
     "auxiliary head": (Auxiliary, X, r"alone, but returns tuple: .*head='path'"),
-    "head defined first": (HeadFirst, X, r"linear layers ran in the order: first, fc\. Name the module .*head='path'"),
+    "head defined first": (
+        HeadFirst,
+        X,
+        r"linear layers ran in the order: first, fc\. Name the module .*head='path'",
+    ),
     "sequence": (
         lambda: Ending(lambda y: y.unsqueeze(1)),
         X,
@@ -156,27 +179,53 @@ REFUSED = {
         IDS[:, :4],
         r"Normed cannot be run on inputs of torch.int64 of shape .*\.float\(\)",
     ),
-    "bytes": (convolutions, IMAGES.byte(), r"cannot be run on inputs of torch.uint8 of .*Dataset\.scaled\(\)"),
-    "two arguments": (lambda: nn.Bilinear(4, 7, 3), (X, X), r"on inputs of tuple: .*'input2'.* as one argument"),
-    "rows differ": (Normed, {"a": X, "b": IDS[:7]}, r"same number of rows, but \['a'\] has 60, \['b'\] has 7"),
+    "bytes": (
+        convolutions,
+        IMAGES.byte(),
+        r"cannot be run on inputs of torch.uint8 of .*Dataset\.scaled\(\)",
+    ),
+    "two arguments": (
+        lambda: nn.Bilinear(4, 7, 3),
+        (X, X),
+        r"on inputs of tuple: .*'input2'.* as one argument",
+    ),
+    "rows differ": (
+        Normed,
+        {"a": X, "b": IDS[:7]},
+        r"same number of rows, but \['a'\] has 60, \['b'\] has 7",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_work_is_refused_before_training(name):
     network, x, message = REFUSED[name]
-    options = {"head": "3"} if name == "bytes" else {"distance_at": ("",), "logits": 3} if "two" in name else {}
-    model = SNN(network(), logits=3) if "two" in name else CreINN(network(), distance=True, **options)
+    options = (
+        {"head": "3"}
+        if name == "bytes"
+        else {"distance_at": ("",), "logits": 3}
+        if "two" in name
+        else {}
+    )
+    model = (
+        SNN(network(), logits=3) if "two" in name else CreINN(network(), distance=True, **options)
+    )
     with pytest.raises(ValueError, match=message):
         fit(model, (x, Y), config=ONCE)
 
 
 def test_a_head_must_be_there_run_and_say_how_many_logits_it_gives():
-    with pytest.raises(ValueError, match=r"no module 'last' that gives the logits\. Its modules are: first,"):
+    with pytest.raises(
+        ValueError, match=r"no module 'last' that gives the logits\. Its modules are: first,"
+    ):
         CreINN(Normed(), distance=True, head="last")
-    with pytest.raises(ValueError, match=r"'dropout' does not say how many logits it gives; pass .* logits="):
+    with pytest.raises(
+        ValueError, match=r"'dropout' does not say how many logits it gives; pass .* logits="
+    ):
         CreINN(Normed(), distance=True, head="dropout")
-    with pytest.raises(ValueError, match="logits are to come from 'aux', but it ran 0 times, not once"):
+    with pytest.raises(
+        ValueError, match="logits are to come from 'aux', but it ran 0 times, not once"
+    ):
         CreINN(Auxiliary(), distance=True, head="aux").fit_distance(X, Y)
     assert CreINN(Normed(), distance=True, head="fc").options()["head"] == "fc"
 
@@ -221,7 +270,10 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_probabilities_are_not_taken_for_logits(name, kind):
     end, logits = ENDS[name]
-    model, message = kind(Ending(end, logits)), rf"Ending ends in a {name}, .* Return what enters the {name}"
+    model, message = (
+        kind(Ending(end, logits)),
+        rf"Ending ends in a {name}, .* Return what enters the {name}",
+    )
     with pytest.raises(ValueError, match=message):
         fit(model, (X, Y.clamp_max(1)), config=ONCE)
     if isinstance(model, CreINN):
@@ -246,17 +298,26 @@ def test_rows_that_sum_to_one_are_probabilities_and_real_logits_are_not(dtype):
         with pytest.raises(ValueError, match=f"ends in a {end}"):
             check_logits(values, 10, "It")
         check_logits(values + 0.05, 10, "It")
-        check_logits(values[:1].expand(32, -1), 10, "It")  # the same in every row, as with a bias alone
+        check_logits(
+            values[:1].expand(32, -1), 10, "It"
+        )  # the same in every row, as with a bias alone
     for scale in (1e-3, 1.0, 100.0):
         check_logits(scale * logits, 10, "It")
         check_logits(scale * logits.abs(), 10, "It")
-        check_logits((scale * logits[:, :1]).sigmoid(), 1, "It")  # values alone do not prove a sigmoid
+        check_logits(
+            (scale * logits[:, :1]).sigmoid(), 1, "It"
+        )  # values alone do not prove a sigmoid
 
 
 def test_looking_at_a_network_changes_nothing():
     torch.manual_seed(0)
-    model = SNN(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 3))).train()
-    before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    model = SNN(
+        nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 3))
+    ).train()
+    before, state = (
+        {name: value.clone() for name, value in model.state_dict().items()},
+        torch.get_rng_state(),
+    )
     model.check_network(X)
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
@@ -279,7 +340,9 @@ def test_datasets_of_dicts_train_and_loaders_of_them_predict():
     fit(SNN(network), Rows(), config=ONCE)
     loader = DataLoader(Rows(), batch_size=16)
     model = CreINN(network, distance=True).fit_distance(loader)
-    torch.testing.assert_close(model.predict(loader).lower, model.predict({"ids": IDS, "numbers": X}).lower)
+    torch.testing.assert_close(
+        model.predict(loader).lower, model.predict({"ids": IDS, "numbers": X}).lower
+    )
     with pytest.raises(TypeError, match="The rivals of CreINN take tensors, not dict"):
         fit(creinn.rivals.FSVI(network), ({"ids": IDS, "numbers": X}, Y), config=ONCE)
 

@@ -18,7 +18,9 @@ class Transformer(nn.Module):
     def __init__(self, depth: int) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, 8, 4, 4)
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(depth)
+        )
         self.norm, self.fc = nn.LayerNorm(8), nn.Linear(8, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -52,13 +54,21 @@ class Functional(nn.Module):
 
 def plain_convolutions() -> nn.Module:
     block = [nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()]
-    rest = [nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    rest = [
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    ]
     return nn.Sequential(*block, *rest, nn.Linear(6, 3))
 
 
 def padded_convolutions() -> nn.Module:
     block = nn.Sequential(Padded(4, 4, 3), nn.BatchNorm2d(4), nn.Dropout())
-    return nn.Sequential(Padded(3, 4, 3), block, nn.MaxPool2d(2), Padded(4, 6, 3), nn.Flatten(), nn.Linear(384, 3))
+    return nn.Sequential(
+        Padded(3, 4, 3), block, nn.MaxPool2d(2), Padded(4, 6, 3), nn.Flatten(), nn.Linear(384, 3)
+    )
 
 
 def signals() -> nn.Module:
@@ -72,8 +82,16 @@ def deep_perceptron() -> nn.Module:
 
 
 FOUND = {
-    "residual network": (lambda: models.resnet8(3, width=2, layers=nn), IMAGES, ["layer1", "layer2", "layer3"]),
-    "of intervals": (lambda: models.resnet8(3, width=2, layers=inn), IMAGES, ["layer1", "layer2", "layer3"]),
+    "residual network": (
+        lambda: models.resnet8(3, width=2, layers=nn),
+        IMAGES,
+        ["layer1", "layer2", "layer3"],
+    ),
+    "of intervals": (
+        lambda: models.resnet8(3, width=2, layers=inn),
+        IMAGES,
+        ["layer1", "layer2", "layer3"],
+    ),
     "with a stem": (
         lambda: models.resnet18(3, stem="imagenet", width=2, layers=nn),
         torch.zeros(2, 3, 64, 64),
@@ -81,13 +99,21 @@ FOUND = {
     ),
     "layers without blocks": (plain_convolutions, IMAGES, ["2", "5"]),
     "signals": (signals, torch.zeros(2, 2, 20), ["1", "2", "4"]),
-    "perceptron": (lambda: models.mlp(4, 3, hidden=(8, 8), layers=nn), torch.zeros(2, 4), ["body.2"]),
+    "perceptron": (
+        lambda: models.mlp(4, 3, hidden=(8, 8), layers=nn),
+        torch.zeros(2, 4),
+        ["body.2"],
+    ),
     "deep perceptron": (deep_perceptron, torch.zeros(2, 4), ["3", "7", "11", "15"]),
     "functions between layers": (Functional, torch.zeros(2, 4), []),
     "linear": (lambda: nn.Linear(4, 3), torch.zeros(2, 4), []),
     "padded convolutions": (padded_convolutions, IMAGES, ["1.1"]),
     "transformer": (lambda: Transformer(2), IMAGES, ["blocks.0:tokens", "blocks.1:tokens"]),
-    "deep transformer": (lambda: Transformer(8), IMAGES, [f"blocks.{i}:tokens" for i in (1, 3, 5, 7)]),
+    "deep transformer": (
+        lambda: Transformer(8),
+        IMAGES,
+        [f"blocks.{i}:tokens" for i in (1, 3, 5, 7)],
+    ),
 }
 
 
@@ -107,6 +133,10 @@ def test_tokens_are_pooled_over_tokens() -> None:
     tokens = torch.randn(5, 7, 3)
     expected = torch.cat((tokens.mean(1), tokens.std(1, correction=0)), 1)
     torch.testing.assert_close(pooled(tokens, tokens=True), expected)
-    model = CreINN(Transformer(2), distance=True).fit_distance(torch.randn(60, 3, 16, 16), torch.arange(60) % 3)
-    assert model.distance_radius.distances[0].origin.shape == (16,)  # means and deviations of eight features
+    model = CreINN(Transformer(2), distance=True).fit_distance(
+        torch.randn(60, 3, 16, 16), torch.arange(60) % 3
+    )
+    assert model.distance_radius.distances[0].origin.shape == (
+        16,
+    )  # means and deviations of eight features
     assert model.predict(torch.randn(4, 3, 16, 16)).lower.shape == (4, 3)

@@ -26,7 +26,10 @@ def fitted_to(x: torch.Tensor, y: torch.Tensor, classes: int) -> DistanceRadius:
 def counted(values: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     """From the median in units of the distance to the 84th percentile, each one of the values."""
     ordered = np.sort(held_out)
-    median, upper = ordered[(len(ordered) - 1) // 2], ordered[int(np.ceil(0.84 * (len(ordered) - 1)))]
+    median, upper = (
+        ordered[(len(ordered) - 1) // 2],
+        ordered[int(np.ceil(0.84 * (len(ordered) - 1)))],
+    )
     return (values - median) / (upper - median)
 
 
@@ -41,7 +44,11 @@ def test_radii_are_the_power_of_near_and_far_terms(places: int) -> None:
         for rows, classes in ((x, y), (new, labels))
     )
     fit_radius(
-        radius, [train.take(torch.arange(200) < 70), train.take(torch.arange(200) >= 70)], [held_out], 0.5, CredalSet
+        radius,
+        [train.take(torch.arange(200) < 70), train.take(torch.arange(200) >= 70)],
+        [held_out],
+        0.5,
+        CredalSet,
     )
     far, near = [], []
     for one in maps:
@@ -52,7 +59,10 @@ def test_radii_are_the_power_of_near_and_far_terms(places: int) -> None:
         distance = Distance(3).double()
         unit = [one(rows) / one(rows).norm(dim=1, keepdim=True) for rows in (x, foreign, new)]
         distance.fit(unit[0], y)
-        near += [[part.numpy() for part in pair] for pair in zip(distance(unit[1]), distance(unit[2]), strict=True)]
+        near += [
+            [part.numpy() for part in pair]
+            for pair in zip(distance(unit[1]), distance(unit[2]), strict=True)
+        ]
     sums = [
         [sum(counted(pair[i], pair[1]) for pair in near) for i in (0, 1)],
         [sum(np.maximum(counted(pair[i], pair[1]), 0) for pair in far) for i in (0, 1)],
@@ -101,7 +111,10 @@ def test_a_state_makes_room_for_what_was_fitted() -> None:
     assert torch.equal(empty((2 * x,)), radius((2 * x,)))
     with pytest.raises(RuntimeError, match=r"size mismatch for distances\.0\.means"):
         DistanceRadius(4).load_state_dict(radius.state_dict())
-    with pytest.raises(RuntimeError, match=r"fitted by an older version: train the model again, or call fit_distance"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"fitted by an older version: train the model again, or call fit_distance",
+    ):
         empty.load_state_dict({"distances.0.median": torch.ones(()), "scale": torch.ones(())})
 
 
@@ -115,7 +128,15 @@ def test_held_out_data_that_overflow_are_refused() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "name",
-    ["more features than rows", "one row each", "an empty class", "one row", "constant", "a dead feature", "two"],
+    [
+        "more features than rows",
+        "one row each",
+        "an empty class",
+        "one row",
+        "constant",
+        "a dead feature",
+        "two",
+    ],
 )
 def test_poor_data_give_finite_distances(name: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -143,7 +164,9 @@ def test_poor_data_give_finite_distances(name: str, dtype: torch.dtype) -> None:
 
 
 def test_radii_are_added_until_nothing_is_known() -> None:
-    logits = Interval(torch.tensor([[0.0, 3.0], [0.0, 3.0]]), torch.tensor([[1.0, 3.0], [1.0, 3.0]]))
+    logits = Interval(
+        torch.tensor([[0.0, 3.0], [0.0, 3.0]]), torch.tensor([[1.0, 3.0], [1.0, 3.0]])
+    )
     wide = add_radius(logits, torch.tensor([2.0, 1e9]))
     torch.testing.assert_close(wide.lower, torch.tensor([[-2.0, 1.0], [-3 - VACUOUS, -VACUOUS]]))
     torch.testing.assert_close(wide.upper, torch.tensor([[3.0, 5.0], [4 + VACUOUS, 6 + VACUOUS]]))
@@ -158,13 +181,21 @@ def test_radii_are_added_until_nothing_is_known() -> None:
 
 def test_the_largest_radius_makes_any_logits_vacuous() -> None:
     generator = torch.Generator().manual_seed(0)
-    for dtype, classes, mode in itertools.product((torch.float32, torch.float64), (1, 2, 5), ("paper", "sound")):
+    for dtype, classes, mode in itertools.product(
+        (torch.float32, torch.float64), (1, 2, 5), ("paper", "sound")
+    ):
         size = 10 ** (30 * torch.rand(400, 1, generator=generator))
         offset = (
-            size * torch.rand(400, 1, generator=generator) * 10 ** torch.randint(0, 7, (400, 1), generator=generator)
+            size
+            * torch.rand(400, 1, generator=generator)
+            * 10 ** torch.randint(0, 7, (400, 1), generator=generator)
         )
-        logits = (size * torch.randn(400, classes, generator=generator) + (offset if classes > 1 else 0)).to(dtype)
+        logits = (
+            size * torch.randn(400, classes, generator=generator) + (offset if classes > 1 else 0)
+        ).to(dtype)
         for radius in (torch.inf, torch.finfo(dtype).max):
-            found = credal_set(Interval.point(logits), mode, torch.full((400,), radius, dtype=dtype))
+            found = credal_set(
+                Interval.point(logits), mode, torch.full((400,), radius, dtype=dtype)
+            )
             assert found.lower.max() < 1e-6
             assert found.upper.min() > 1 - 1e-6

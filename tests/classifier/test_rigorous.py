@@ -16,7 +16,15 @@ from creinn.graph.fold import FoldedFull, FoldedLayer
 from creinn.graph.native import NativeFull, OnInputs
 from creinn.rounding import outwards
 from reference_exact import BITS, draw_member, exact, misses, run
-from rigorous_cases import NETWORKS, count_misses, every_kind, forms_of, inputs_of, model_of, natively
+from rigorous_cases import (
+    NETWORKS,
+    count_misses,
+    every_kind,
+    forms_of,
+    inputs_of,
+    model_of,
+    natively,
+)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -58,7 +66,10 @@ def test_wide_radii_are_rounded_outwards_too(form_of):
             logits = form._logits(model._inputs(x))
             lower, upper = logits.lower, logits.upper
         with flint.ctx.workprec(BITS):
-            members = [run(network, exact(x), draw_member(network, kind, rng)) for kind in ("lower", "upper")]
+            members = [
+                run(network, exact(x), draw_member(network, kind, rng))
+                for kind in ("lower", "upper")
+            ]
         missed[mode] = sum(misses(balls, lower, upper, -math.inf, math.inf) for balls in members)
     assert missed["sound"] > 100
     assert missed["rigorous"] == 0
@@ -69,7 +80,9 @@ def test_compiled_layers_are_those_that_are_proved():
     for by_library, proved in ((True, {NativeFull, OnInputs}), (False, {FoldedFull})):
         compiled = creinn.compile(model, native=by_library)
         layers = [part for part in compiled.modules() if isinstance(part, FoldedLayer)]
-        assert {type(layer) for layer in layers} == proved  # a layer of another kind may round in other ways
+        assert {
+            type(layer) for layer in layers
+        } == proved  # a layer of another kind may round in other ways
         assert all(layer.outward for layer in layers if isinstance(layer, NativeFull))
 
 
@@ -81,7 +94,11 @@ def test_torch_can_go_on_where_the_library_began(kind):
     model, x = model_of("residual", kind, 0), inputs_of("residual", kind, 4, 0)
     compiled = natively(model)
     compiled(x)
-    layers = [layer for layer in compiled.modules() if isinstance(layer, NativeFull) and layer.block is None]
+    layers = [
+        layer
+        for layer in compiled.modules()
+        if isinstance(layer, NativeFull) and layer.block is None
+    ]
     assert len(layers) == 3
     for layer in layers:
         layer._is_quicker = lambda *arguments: False
@@ -143,7 +160,11 @@ def test_other_algorithms_of_convolutions_are_kept_away():
         warnings.simplefilter("ignore")  # torch's own, about devices that are not there
         with torch.backends.mkldnn.flags(enabled=False), torch.no_grad():  # where NNPACK transforms
             sets = [form(x) for form in forms_of(model)]
-    assert count_misses(model, x, 0, [lambda x, s=s: s for s in sets], ("centre",)).missed == [0, 0, 0]
+    assert count_misses(model, x, 0, [lambda x, s=s: s for s in sets], ("centre",)).missed == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_centres_that_were_rounded_elsewhere_are_not_taken():
@@ -189,8 +210,12 @@ def test_averages_of_rigorous_members_contain_the_real_average(count):
 
 def test_a_converted_network_is_enclosed():
     torch.manual_seed(0)
-    source = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 3))
-    model = CreINN(creinn.convert(source.eval(), 1e-7, "rigorous"), mode="rigorous", logit_norm=False).eval()
+    source = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 3)
+    )
+    model = CreINN(
+        creinn.convert(source.eval(), 1e-7, "rigorous"), mode="rigorous", logit_norm=False
+    ).eval()
     x = torch.randn(20, 4)
     exact, found = source.double()(x.double()).softmax(1), model(x)
     assert bool((found.lower.double() <= exact).all() and (exact <= found.upper.double()).all())
@@ -209,7 +234,9 @@ def test_temperature_is_divided_by_outwards():
 
 
 def test_refusals(tmp_path):
-    network = torch.nn.Sequential(inn.Linear(2, 4), inn.BatchNorm1d(4), inn.Dropout(), inn.ReLU(), inn.Linear(4, 3))
+    network = torch.nn.Sequential(
+        inn.Linear(2, 4), inn.BatchNorm1d(4), inn.Dropout(), inn.ReLU(), inn.Linear(4, 3)
+    )
     model, x = CreINN(network, mode="rigorous"), torch.zeros(6, 2)
     with pytest.raises(ValueError, match="train in mode 'sound'"):
         model(x)

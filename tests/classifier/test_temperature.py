@@ -27,7 +27,10 @@ def slow_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     if logits.shape[1] == 1:
         logits = np.concatenate((np.zeros_like(logits), logits), 1)
     rows = np.arange(len(labels))
-    losses = [-log_softmax(logits * np.exp(-t), 1)[rows, labels].sum() + (t / DEVIATION) ** 2 / 2 for t in GRID]
+    losses = [
+        -log_softmax(logits * np.exp(-t), 1)[rows, labels].sum() + (t / DEVIATION) ** 2 / 2
+        for t in GRID
+    ]
     return float(np.exp(GRID[int(np.argmin(losses))]))
 
 
@@ -90,19 +93,27 @@ def test_held_out_data_of_any_form_cool_a_model_that_is_too_certain(form):
     held_out = {"tensors": (x[1::2], y[1::2]), "loader": loader, "iterator": iter(loader)}[form]
     model.fit_distance(x, y, held_out=held_out)
     logits = model.network(x[1::2])
-    assert float(model.temperature.value) == pytest.approx(fit_temperature(logits, y[1::2]), rel=1e-4)
+    assert float(model.temperature.value) == pytest.approx(
+        fit_temperature(logits, y[1::2]), rel=1e-4
+    )
     assert float(model.temperature.value) > 3
     assert log_loss(model, x, y) < 0.6 * before
-    torch.testing.assert_close(model.predict(x).intersection, (model.network(x) / model.temperature.value).softmax(1))
+    torch.testing.assert_close(
+        model.predict(x).intersection, (model.network(x) / model.temperature.value).softmax(1)
+    )
 
 
 def test_the_scale_is_chosen_on_scaled_logits(monkeypatch):
     model, x, y = too_certain()
     seen = []
-    monkeypatch.setattr(module, "fit_radius", lambda radius, train, held_out, *rest: seen.extend(held_out))
+    monkeypatch.setattr(
+        module, "fit_radius", lambda radius, train, held_out, *rest: seen.extend(held_out)
+    )
     model.fit_distance(x, y, held_out=(x[::2], y[::2]))
     assert float(model.temperature.value) > 3
-    torch.testing.assert_close(seen[0].logits.center, model.network(x[::2]) / model.temperature.value)
+    torch.testing.assert_close(
+        seen[0].logits.center, model.network(x[::2]) / model.temperature.value
+    )
 
 
 def test_without_held_out_data_it_stays_and_training_forgets_it():
@@ -132,8 +143,12 @@ def test_the_paper_s_form_has_one_only_if_asked(asked):
         losses = {}
         for factor in (0.9, 1.0, 1.1):
             model.temperature.value.fill_(T * factor)
-            losses[factor] = len(y) * float(log_loss(model, x, y)) + (math.log(T * factor) / DEVIATION) ** 2 / 2
-            torch.testing.assert_close(model._logits(Interval.point(x)).radius, raw.radius / (T * factor))
+            losses[factor] = (
+                len(y) * float(log_loss(model, x, y)) + (math.log(T * factor) / DEVIATION) ** 2 / 2
+            )
+            torch.testing.assert_close(
+                model._logits(Interval.point(x)).radius, raw.radius / (T * factor)
+            )
         assert losses[1.0] < min(losses[0.9], losses[1.1])
 
 

@@ -59,7 +59,10 @@ def breast_cancer(tmp_path_factory) -> tuple[Path, Path]:
 def train_wine(wine, tmp_path_factory) -> Callable[..., Path]:
     def train(name: str, *options: str) -> Path:
         out = tmp_path_factory.mktemp("models") / name
-        assert main(["train", str(wine[0]), "--target", "kind", "--out", str(out), *QUICK, *options]) == 0
+        assert (
+            main(["train", str(wine[0]), "--target", "kind", "--out", str(out), *QUICK, *options])
+            == 0
+        )
         return out
 
     return train

@@ -6,7 +6,22 @@ from creinn.cli import main as cli
 
 
 def test_every_form_is_timed_beside_the_ordinary_network(capsys):
-    assert cli.main(["benchmark", "--network", "resnet8", "--size", "8", "--batches", "1,2", "--seconds", "0.01"]) == 0
+    assert (
+        cli.main(
+            [
+                "benchmark",
+                "--network",
+                "resnet8",
+                "--size",
+                "8",
+                "--batches",
+                "1,2",
+                "--seconds",
+                "0.01",
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 2 * 4
     assert [line.split()[-2] for line in lines if " SNN " in line] == ["1.00", "1.00"]

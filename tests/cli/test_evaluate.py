@@ -19,7 +19,9 @@ from creinn.report.tables import MISSING
 def labelled(wine, tmp_path):
     """The test table with some classes exchanged, so that the model errs."""
     frame = pd.read_csv(wine[1])
-    frame.loc[::7, "kind"] = frame.kind[::7].map({"class_0": "class_1", "class_1": "class_2", "class_2": "class_0"})
+    frame.loc[::7, "kind"] = frame.kind[::7].map(
+        {"class_0": "class_1", "class_1": "class_2", "class_2": "class_0"}
+    )
     frame.to_csv(tmp_path / "labelled.csv", index=False)
     return tmp_path / "labelled.csv"
 
@@ -73,7 +75,9 @@ def test_classes_and_probabilities_are_measured(run, model, labelled, tmp_path, 
     assert record["classes"] == names
     counts = [[int(((truth == t) & (inside.label == f)).sum()) for f in names] for t in names]
     assert record["confusion"] == counts
-    assert record["recall"] == pytest.approx({t: (inside.label == t)[truth == t].mean() for t in names})
+    assert record["recall"] == pytest.approx(
+        {t: (inside.label == t)[truth == t].mean() for t in names}
+    )
     p = inside[[f"probability_{name}" for name in names]].to_numpy()
     hit = (truth.to_numpy()[:, None] == names).astype(float)
     assert record["log_loss"] == pytest.approx(-(np.log(p) * hit).sum(1).mean(), rel=1e-5)
@@ -92,22 +96,44 @@ def test_classes_and_probabilities_are_measured(run, model, labelled, tmp_path, 
 
 def test_provenance_is_in_the_file_and_on_the_page(run, model, wine, tmp_path):
     out, page = tmp_path / "e.json", tmp_path / "a page.html"
-    assert run("evaluate", model, wine[1], "--out", out, "--report", page, "--batch-size", "7").code == 0
+    assert (
+        run("evaluate", model, wine[1], "--out", out, "--report", page, "--batch-size", "7").code
+        == 0
+    )
     record = json.loads(out.read_text())
     origin = record["provenance"]
     assert (record["model"], record["data"]) == (str(model), str(wine[1]))
-    assert origin["command"] == f"creinn evaluate {model} {wine[1]} --out {out} --report '{page}' --batch-size 7"
-    assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(origin["date"])) < timedelta(hours=1)
+    assert (
+        origin["command"]
+        == f"creinn evaluate {model} {wine[1]} --out {out} --report '{page}' --batch-size 7"
+    )
+    assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(origin["date"])) < timedelta(
+        hours=1
+    )
     assert origin["versions"]["torch"] == torch.__version__
     assert "commit" in origin
     text = page.read_text()
-    for fact in (origin["date"], f"torch {torch.__version__}", "--batch-size 7", str(model), str(wine[1])):
+    for fact in (
+        origin["date"],
+        f"torch {torch.__version__}",
+        "--batch-size 7",
+        str(model),
+        str(wine[1]),
+    ):
         assert fact in text
 
 
 def test_one_row_is_a_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "one.csv", index=False)
-    done = run("evaluate", model, tmp_path / "one.csv", "--out", tmp_path / "e.json", "--report", tmp_path / "r.html")
+    done = run(
+        "evaluate",
+        model,
+        tmp_path / "one.csv",
+        "--out",
+        tmp_path / "e.json",
+        "--report",
+        tmp_path / "r.html",
+    )
     assert done.code == 0, done.err
     assert "1 row of" in done.out
     assert "1 row of" in (tmp_path / "r.html").read_text()
@@ -148,7 +174,12 @@ def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_p
     assert "bits" not in done.out
     assert '"text":"uncertainty (probability)"' in page.read_text()
     assert "(bits)" not in page.read_text()
-    assert run("train", train, "--target", "kind", "--out", m, *quick, "--method", "deep-ensemble").code == 0
+    assert (
+        run(
+            "train", train, "--target", "kind", "--out", m, *quick, "--method", "deep-ensemble"
+        ).code
+        == 0
+    )
     assert run("evaluate", m, test, "--out", out).code == 0
     record = json.loads(out.read_text())
     assert record["accuracy"] > 0.93
@@ -158,7 +189,9 @@ def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_p
 
 def test_report(run, model, wine, foreign, tmp_path):
     page = tmp_path / "r.html"
-    done = run("evaluate", model, wine[1], "--ood", foreign, "--report", page, "--out", tmp_path / "e.json")
+    done = run(
+        "evaluate", model, wine[1], "--ood", foreign, "--report", page, "--out", tmp_path / "e.json"
+    )
     assert done.code == 0, done.err
     assert f"wrote {page}" in done.out
     text = page.read_text()
@@ -169,7 +202,15 @@ def test_report(run, model, wine, foreign, tmp_path):
 
 def test_report_without_plotly_is_refused_before_any_work(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
-    done = run("evaluate", "absent", "absent.csv", "--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
+    done = run(
+        "evaluate",
+        "absent",
+        "absent.csv",
+        "--report",
+        tmp_path / "r.html",
+        "--out",
+        tmp_path / "e.json",
+    )
     assert done.code == 1
     assert "needs plotly, which is not installed: pip install 'creinn[report]'" in done.err
     assert list(tmp_path.iterdir()) == []
@@ -181,7 +222,10 @@ def test_labels_that_the_model_does_not_have(run, model, wine, tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
     assert done.code == 1
-    assert "t.csv row 4, column 'kind': the model has no class 'riesling', only class_0, class_1, class_2." in done.err
+    assert (
+        "t.csv row 4, column 'kind': the model has no class 'riesling', only class_0, class_1, class_2."
+        in done.err
+    )
     frame.drop(columns="kind").to_csv(tmp_path / "t.csv", index=False)
     done = run("evaluate", model, tmp_path / "t.csv", "--out", tmp_path / "e.json")
     assert done.code == 1
@@ -192,10 +236,15 @@ def test_labels_that_the_model_does_not_have(run, model, wine, tmp_path):
 def test_foreign_pairs(run, model, interval_model, wine, foreign, tmp_path):
     done = run("evaluate", model, wine[1], "--ood-lower", foreign, "--out", tmp_path / "e.json")
     assert done.code == 1
-    assert "--ood-lower and --ood-upper are two halves of a pair, but only one is given." in done.err
+    assert (
+        "--ood-lower and --ood-upper are two halves of a pair, but only one is given." in done.err
+    )
     pair = ("--ood-lower", foreign, "--ood-upper", foreign)
     assert run("evaluate", interval_model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0
     done = run("evaluate", model, wine[1], *pair, "--out", tmp_path / "f.json")
     assert done.code == 1
-    assert "hold intervals, but the model takes none. Train one for them with --method creinn." in done.err
+    assert (
+        "hold intervals, but the model takes none. Train one for them with --method creinn."
+        in done.err
+    )
     assert not (tmp_path / "f.json").exists()

@@ -32,7 +32,9 @@ def explored(run, tmp_path):
 
 def assert_step(step, prediction, tolerance=2e-5):
     for name in ("lower", "upper"):
-        np.testing.assert_allclose(np.array(step[name]) / explorer.SCALE, getattr(prediction, name), atol=tolerance)
+        np.testing.assert_allclose(
+            np.array(step[name]) / explorer.SCALE, getattr(prediction, name), atol=tolerance
+        )
     np.testing.assert_allclose(step["EU"], prediction.epistemic, atol=1e-4)
 
 
@@ -71,7 +73,9 @@ def test_of_many_rows_some_are_chosen(explored, model, wine, foreign, tmp_path, 
     assert set(np.argsort(whole["steps"][0]["TU"])[-6:]) <= set(rows)
     for name in ("TU", "lower", "upper", "label"):
         expected = np.array(whole["steps"][0][name])[rows]
-        np.testing.assert_allclose(some["steps"][0][name], expected, rtol=0, atol=1 if expected.ndim == 2 else 1e-5)
+        np.testing.assert_allclose(
+            some["steps"][0][name], expected, rtol=0, atol=1 if expected.ndim == 2 else 1e-5
+        )
     assert some["cells"] == [whole["cells"][i] for i in rows]
     assert some["truth"] == [whole["truth"][i] for i in rows]
     assert "Shown are 12 of 54 rows of" in " ".join((tmp_path / "r.html").read_text().split())
@@ -86,12 +90,20 @@ def test_points_are_widened_by_deviations(explored, interval_model, wine, tmp_pa
     assert gapped["names"] == ["row 4"]
     assert len(gapped["steps"]) == 1
     assert gapped["cells"][0][0] == MISSING
-    assert [step["said"].split()[0] for step in complete["steps"]] == ["0", "0.1", "0.2", "0.5", "1"]
+    assert [step["said"].split()[0] for step in complete["steps"]] == [
+        "0",
+        "0.1",
+        "0.2",
+        "0.5",
+        "1",
+    ]
     assert complete["own"] == 0
     model = load(interval_model)
     columns = model.preprocessing["columns"]
     rows = frame.drop(index=3)
-    x = np.stack([(rows[column["name"]] - column["mean"]) / column["scale"] for column in columns], 1)
+    x = np.stack(
+        [(rows[column["name"]] - column["mean"]) / column["scale"] for column in columns], 1
+    )
     x = torch.tensor(x, dtype=torch.float32)
     for step in complete["steps"]:
         radius = float(step["said"].split()[0]) / 2
@@ -105,16 +117,24 @@ def test_measured_intervals_are_scaled(explored, interval_model, wine, tmp_path)
         moved = frame.copy()
         moved[numbers] += sign * 0.05 * frame[numbers].std()
         moved.to_csv(tmp_path / f"{side}.csv", index=False)
-    (group,) = explored(interval_model, "--lower", tmp_path / "lower.csv", "--upper", tmp_path / "upper.csv")
+    (group,) = explored(
+        interval_model, "--lower", tmp_path / "lower.csv", "--upper", tmp_path / "upper.csv"
+    )
     assert [step["said"].split()[0] for step in group["steps"]] == ["0", "0.5", "1", "1.5", "2"]
     assert group["own"] == 2
     low, high = (pd.read_csv(tmp_path / f"{side}.csv").alcohol[0] for side in ("lower", "upper"))
-    assert [float(number) for number in group["cells"][0][0].split(" to ")] == pytest.approx([low, high])
+    assert [float(number) for number in group["cells"][0][0].split(" to ")] == pytest.approx(
+        [low, high]
+    )
     model = load(interval_model)
     scale = {column["name"]: column["scale"] for column in model.preprocessing["columns"]}
     mean = {column["name"]: column["mean"] for column in model.preprocessing["columns"]}
-    center = torch.tensor(((frame[numbers] - pd.Series(mean)) / pd.Series(scale)).to_numpy(), dtype=torch.float32)
-    measured = torch.tensor((0.05 * frame[numbers].std() / pd.Series(scale)).to_numpy(), dtype=torch.float32)
+    center = torch.tensor(
+        ((frame[numbers] - pd.Series(mean)) / pd.Series(scale)).to_numpy(), dtype=torch.float32
+    )
+    measured = torch.tensor(
+        (0.05 * frame[numbers].std() / pd.Series(scale)).to_numpy(), dtype=torch.float32
+    )
     for step in group["steps"]:
         radius = float(step["said"].split()[0]) * measured
         assert_step(step, model.predict(Interval(center - radius, center + radius)), 2e-4)
@@ -130,7 +150,9 @@ def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_
     quick = ("--width", 2, "--epochs", 1, "--method", "creinn", "--validation-fraction", 0)
     assert run("train", tmp_path / "photos", "--out", tmp_path / "m", *quick).code == 0
     asked, predict = [], CreINN.predict
-    monkeypatch.setattr(CreINN, "predict", lambda model, x, *rest: asked.append(x) or predict(model, x, *rest))
+    monkeypatch.setattr(
+        CreINN, "predict", lambda model, x, *rest: asked.append(x) or predict(model, x, *rest)
+    )
     (group,) = explored(tmp_path / "m", tmp_path / "photos")
     assert group["names"][:2] == ["bright/0.png", "bright/1.png"]
     images = image_folder(tmp_path / "photos", size=8).inputs
@@ -138,7 +160,13 @@ def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_
         shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))))
         np.testing.assert_array_equal(shown, image.permute(1, 2, 0))
     x, about = images.float() / 255, load(tmp_path / "m").preprocessing
-    assert [step["said"].split()[0] for step in group["steps"]] == ["0", "0.02", "0.05", "0.1", "0.2"]
+    assert [step["said"].split()[0] for step in group["steps"]] == [
+        "0",
+        "0.02",
+        "0.05",
+        "0.1",
+        "0.2",
+    ]
     for width, found in zip((0.02, 0.05, 0.1, 0.2), asked[-4:], strict=True):
         pixels = Interval((x - width / 2).clamp(0, 1), (x + width / 2).clamp(0, 1))
         expected = normalize(pixels, about["mean"], about["std"])

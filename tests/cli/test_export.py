@@ -21,7 +21,9 @@ def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
     assert "its metadata say, under preprocessing" in done.out
     session = onnxruntime.InferenceSession(tmp_path / "wine.onnx")
     about, again = session.get_modelmeta().custom_metadata_map, load(model)
-    assert json.loads(about["class_names"]) == again.class_names == ["class_0", "class_1", "class_2"]
+    assert (
+        json.loads(about["class_names"]) == again.class_names == ["class_0", "class_1", "class_2"]
+    )
     assert json.loads(about["preprocessing"])["kind"] == "table"
     x = torch.randn(20, 13, generator=torch.Generator().manual_seed(0))
     (upper,) = session.run(["upper"], {"x": x.numpy()})
@@ -37,7 +39,9 @@ def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model, t
     x = torch.randn(20, 13, generator=torch.Generator().manual_seed(0))
     again = load(interval_model)
     box = Interval(x - 0.1, x + 0.2)
-    torch.testing.assert_close(program(box.lower, box.upper)["lower"], again.predict(box).lower, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        program(box.lower, box.upper)["lower"], again.predict(box).lower, atol=1e-5, rtol=0
+    )
     assert json.loads(extra["creinn.json"])["class_names"] == again.class_names
     done = run("export", interval_model, "--format", "pt2")
     assert done.code == 1
@@ -50,9 +54,15 @@ def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--format", "onnx", "--out", "wine.pt2"), "--format is onnx, but wine.pt2 ends in .pt2. Leave one out."),
+        (
+            ("--format", "onnx", "--out", "wine.pt2"),
+            "--format is onnx, but wine.pt2 ends in .pt2. Leave one out.",
+        ),
         (("--out", "wine.txt"), "wine.txt ends neither in .onnx nor in .pt2"),
-        (("--intervals",), "The model takes no intervals: its network is an ordinary one. Leave --intervals out."),
+        (
+            ("--intervals",),
+            "The model takes no intervals: its network is an ordinary one. Leave --intervals out.",
+        ),
     ],
 )
 def test_refusals(run, model, tmp_path, monkeypatch, arguments, message):
@@ -76,5 +86,7 @@ def test_images_have_the_size_of_training():
 
     assert shape([8, 6]) == (1, 3, 8, 6)
     assert shape(8) == shape(None, size=8) == (1, 3, 8, 8)  # models of older versions
-    with pytest.raises(ValueError, match="does not say which size its training images had: give it, --size"):
+    with pytest.raises(
+        ValueError, match="does not say which size its training images had: give it, --size"
+    ):
         shape(None)

@@ -30,8 +30,14 @@ def command(monkeypatch):
     """Puts a function in the place of a command."""
 
     def install(run):
-        actions = {"thing": run} if callable(run) else {f"thing {name}": action for name, action in run.items()}
-        monkeypatch.setattr(cli, "COMMANDS", {name: (Options, f"module.{name}") for name in actions})
+        actions = (
+            {"thing": run}
+            if callable(run)
+            else {f"thing {name}": action for name, action in run.items()}
+        )
+        monkeypatch.setattr(
+            cli, "COMMANDS", {name: (Options, f"module.{name}") for name in actions}
+        )
         monkeypatch.setattr(cli, "GROUPS", {} if callable(run) else {"thing": "Does things."})
         monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(**actions))
 
@@ -52,7 +58,11 @@ def test_options_reach_the_command_and_its_code_comes_back(command):
     [
         (ValueError("the table\n  is round"), 1, "creinn thing: the table is round\n"),
         (FileNotFoundError("There is no file x."), 1, "creinn thing: There is no file x.\n"),
-        (PermissionError(13, "Permission denied", "x.csv"), 1, "creinn thing: x.csv: Permission denied.\n"),
+        (
+            PermissionError(13, "Permission denied", "x.csv"),
+            1,
+            "creinn thing: x.csv: Permission denied.\n",
+        ),
         (ImportError("Install it."), 1, "creinn thing: Install it.\n"),
         (FloatingPointError("The loss is NaN."), 1, "creinn thing: The loss is NaN.\n"),
         (KeyboardInterrupt(), 130, "creinn thing: stopped.\n"),
@@ -97,9 +107,15 @@ def test_actions(command, capsys):
     assert cli.main(["thing", "--help"]) == 0
     assert "  second  Do it.\n" in capsys.readouterr().out
     assert cli.main(["thing"]) == 2
-    assert "creinn: 'thing' is no command; there are thing first, thing second." in capsys.readouterr().err
+    assert (
+        "creinn: 'thing' is no command; there are thing first, thing second."
+        in capsys.readouterr().err
+    )
     assert cli.main(["thing", "third"]) == 2
-    assert "'thing third' is no command; there are thing first, thing second." in capsys.readouterr().err
+    assert (
+        "'thing third' is no command; there are thing first, thing second."
+        in capsys.readouterr().err
+    )
 
 
 def test_usage_errors_have_code_two(command, capsys):
@@ -108,7 +124,10 @@ def test_usage_errors_have_code_two(command, capsys):
 
     command(run)
     assert cli.main(["thing", "--often", "3"]) == 2
-    assert capsys.readouterr().err == "creinn thing: unrecognized arguments: --often 3. See creinn thing --help.\n"
+    assert (
+        capsys.readouterr().err
+        == "creinn thing: unrecognized arguments: --often 3. See creinn thing --help.\n"
+    )
     assert cli.main(["other"]) == 2
     assert "'other' is no command; there are thing." in capsys.readouterr().err
     assert cli.main([]) == 2
@@ -174,6 +193,8 @@ def test_installed_program():
     program = Path(sys.executable).with_name("creinn")
     if not program.exists():
         pytest.skip("the package is not installed")
-    done = subprocess.run([program, "predict", "absent", "x.csv", "--out", "p.csv"], capture_output=True, text=True)
+    done = subprocess.run(
+        [program, "predict", "absent", "x.csv", "--out", "p.csv"], capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert done.stderr == "creinn predict: There is no model directory absent.\n"

@@ -35,7 +35,12 @@ class Options:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}.")
 
 
-HELPS = {"data": "What to do it with: 100%.", "out": "Where it goes.", "batch_size": "Rows.", "from": "Where to begin."}
+HELPS = {
+    "data": "What to do it with: 100%.",
+    "out": "Where it goes.",
+    "batch_size": "Rows.",
+    "from": "Where to begin.",
+}
 
 
 def parse(*arguments: str) -> Options:
@@ -45,7 +50,18 @@ def parse(*arguments: str) -> Options:
 def test_defaults_and_every_kind_of_option():
     assert parse("--out", "m") == Options(out=Path("m"))
     found = parse(
-        *("d.csv", "--out=m", "--batch-size", "3", "--rate", "1", "--hidden", "5,6", "--drop", "id, 7,true"),
+        *(
+            "d.csv",
+            "--out=m",
+            "--batch-size",
+            "3",
+            "--rate",
+            "1",
+            "--hidden",
+            "5,6",
+            "--drop",
+            "id, 7,true",
+        ),
         *("--rule", "b", "--no-progress", "--target", "12"),
     )
     assert found == Options(
@@ -62,7 +78,9 @@ def test_defaults_and_every_kind_of_option():
     assert isinstance(found.rate, float)
 
 
-@pytest.mark.parametrize("target", ["1", "1.50", "true", "null", "yes", "a: b", "[x", "2020-01-01", "#1"])
+@pytest.mark.parametrize(
+    "target", ["1", "1.50", "true", "null", "yes", "a: b", "[x", "2020-01-01", "#1"]
+)
 def test_texts_are_taken_as_they_are(target):
     assert parse("--out", "m", "--target", target).target == target
     assert parse("--out", "m", f"--drop={target}").drop == (target,)
@@ -88,7 +106,10 @@ def test_underscore_at_the_end_of_a_field_is_no_part_of_the_option(tmp_path, cap
     [([], True), (["0.5"], 0.5), (["2"], 2.0), (["true"], True), (["false"], False)],
 )
 def test_numbers_that_may_be_truth_values(arguments, scale):
-    for found in (parse("--scale", *arguments, "--out", "m"), parse("--out", "m", "--scale", *arguments)):
+    for found in (
+        parse("--scale", *arguments, "--out", "m"),
+        parse("--out", "m", "--scale", *arguments),
+    ):
         assert found.scale == scale
         assert type(found.scale) is type(scale)
 
@@ -96,7 +117,9 @@ def test_numbers_that_may_be_truth_values(arguments, scale):
 def test_file_gives_any_option_and_the_command_line_goes_before_it(tmp_path):
     path = tmp_path / "o.yaml"
     path.write_text("data: d.csv\nout: m\nbatch_size: 7\nhidden: [1]\nprogress: false\ndrop: [a]\n")
-    expected = Options(data=Path("d.csv"), out=Path("m"), batch_size=7, hidden=(1,), progress=False, drop=("a",))
+    expected = Options(
+        data=Path("d.csv"), out=Path("m"), batch_size=7, hidden=(1,), progress=False, drop=("a",)
+    )
     assert parse("--config", str(path)) == expected
     # in either order
     assert parse("--batch-size", "8", "other.csv", "--config", str(path), "--progress") == Options(
@@ -122,11 +145,17 @@ def test_resolved_options_can_be_used_again(tmp_path):
         (["--out", "m", "--batch", "3"], r"unrecognized arguments: --batch"),
         (["--out", "m", "a", "b"], r"unrecognized arguments: b"),
         (["--out", "m", "--batch-size", "x"], r"--batch-size: expected int. Got value: x"),
-        (["--out", "m", "--scale", "wide"], r"--scale: expected bool or float or null. Got value: wide"),
+        (
+            ["--out", "m", "--scale", "wide"],
+            r"--scale: expected bool or float or null. Got value: wide",
+        ),
         (["--out", "m", "--hidden", "3,x"], r"--hidden: expected int. Got value: x"),
         (["--out", "m", "--rule", "c"], r"--rule: .*c"),
         (["--out", "m", "--batch-size", "0"], r"batch_size must be at least 1, got 0"),
-        (["--out", "m", "--config", "absent.yaml"], r"--config: File does not exist: .*absent\.yaml"),
+        (
+            ["--out", "m", "--config", "absent.yaml"],
+            r"--config: File does not exist: .*absent\.yaml",
+        ),
     ],
 )
 def test_what_is_refused(arguments, message):
@@ -190,7 +219,12 @@ def test_command_line_gives_the_same_options():
     ]
     options = parse_options(Options, "p", given)
     line = command_line("do", options)
-    expected = "creinn do 'a b.csv' --out o --hidden 5,6 --drop 'x,y z' --no-progress --scale 2.0 --from f"
+    expected = (
+        "creinn do 'a b.csv' --out o --hidden 5,6 --drop 'x,y z' --no-progress --scale 2.0 --from f"
+    )
     assert line == expected
     assert parse_options(Options, "p", shlex.split(line)[2:]) == options
-    assert command_line("do", parse_options(Options, "p", ["--out", "o"]), leave_out=["out"]) == "creinn do"
+    assert (
+        command_line("do", parse_options(Options, "p", ["--out", "o"]), leave_out=["out"])
+        == "creinn do"
+    )

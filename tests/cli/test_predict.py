@@ -15,14 +15,26 @@ from creinn.rivals import Predictive
 
 def test_columns_by_hand():
     prediction = CredalSet(
-        torch.tensor([[0.1, 0.2, 0.3], [0.8, 0.1, 0.0]]), torch.tensor([[0.4, 0.5, 0.7], [0.9, 0.2, 0.1]])
+        torch.tensor([[0.1, 0.2, 0.3], [0.8, 0.1, 0.0]]),
+        torch.tensor([[0.4, 0.5, 0.7], [0.9, 0.2, 0.1]]),
     )
     table = prediction_table(prediction, ["a", "b", "c"], {"row": [1, 2]})
     assert list(table.columns) == [
-        *("row", "label", "probability_a", "lower_a", "upper_a", "probability_b", "lower_b", "upper_b"),
+        *(
+            "row",
+            "label",
+            "probability_a",
+            "lower_a",
+            "upper_a",
+            "probability_b",
+            "lower_b",
+            "upper_b",
+        ),
         *("probability_c", "lower_c", "upper_c", "AU", "EU", "TU", "set"),
     ]
-    np.testing.assert_allclose(table.filter(like="probability_"), prediction.intersection, atol=1e-6)
+    np.testing.assert_allclose(
+        table.filter(like="probability_"), prediction.intersection, atol=1e-6
+    )
     assert table.label.tolist() == ["c", "a"]
     assert table.set.tolist() == ["a|b|c", "a"]
     np.testing.assert_allclose(table.upper_c, [0.7, 0.1], atol=1e-6)
@@ -49,7 +61,10 @@ def test_round_trip(run, model, wine, tmp_path):
     assert (lower <= upper).all()
     assert (lower.sum(1) <= 1 + 1e-5).all()
     assert (upper.sum(1) >= 1 - 1e-5).all()
-    assert all(label in names.split("|") for label, names in zip(predicted.label, predicted.set, strict=True))
+    assert all(
+        label in names.split("|")
+        for label, names in zip(predicted.label, predicted.set, strict=True)
+    )
     options = yaml.safe_load((tmp_path / "p.yaml").read_text())
     assert options["rule"] == "maximality"
     assert options["model"] == str(model)
@@ -58,12 +73,26 @@ def test_round_trip(run, model, wine, tmp_path):
 def test_rule_and_batch_size(run, model, wine, tmp_path):
     for rule in ("dominance", "e-admissibility"):
         assert (
-            run("predict", model, wine[1], "--out", tmp_path / f"{rule}.csv", "--rule", rule, "--batch-size", "7").code
+            run(
+                "predict",
+                model,
+                wine[1],
+                "--out",
+                tmp_path / f"{rule}.csv",
+                "--rule",
+                rule,
+                "--batch-size",
+                "7",
+            ).code
             == 0
         )
-    wide, narrow = (pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("dominance", "e-admissibility"))
+    wide, narrow = (
+        pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("dominance", "e-admissibility")
+    )
     np.testing.assert_allclose(wide.TU, narrow.TU, atol=1e-5)
-    assert all(set(n.split("|")) <= set(w.split("|")) for n, w in zip(narrow.set, wide.set, strict=True))
+    assert all(
+        set(n.split("|")) <= set(w.split("|")) for n, w in zip(narrow.set, wide.set, strict=True)
+    )
 
 
 def test_new_tables_with_gaps_and_strange_columns(run, model, wine, tmp_path):
@@ -75,9 +104,14 @@ def test_new_tables_with_gaps_and_strange_columns(run, model, wine, tmp_path):
     assert refused.code == 1
     assert f"{tmp_path / 'new.csv'} row 3, column 'alcohol': '?' is not a number." in refused.err
     assert list(tmp_path.iterdir()) == [tmp_path / "new.csv"]
-    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--missing", "?")
+    done = run(
+        "predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--missing", "?"
+    )
     assert done.code == 0
-    assert "column 'alcohol': 1 missing value, for which values of the training table are tried" in done.out
+    assert (
+        "column 'alcohol': 1 missing value, for which values of the training table are tried"
+        in done.out
+    )
     assert "not used, for the training table has no such column: extra" in done.out
     frame.drop(columns="alcohol").to_csv(tmp_path / "less.csv", index=False)
     done = run("predict", model, tmp_path / "less.csv", "--out", tmp_path / "p.csv")
@@ -124,7 +158,12 @@ def test_output_that_cannot_be_written(run, model, wine, tmp_path):
 
 
 def contents(*folders):
-    return {path: path.read_bytes() for folder in folders for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: path.read_bytes()
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
@@ -133,10 +172,18 @@ def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
     shutil.copytree(model, kept)
     (tmp_path / "link.csv").symlink_to(data)
     before = contents(tmp_path)
-    for out in (data, tmp_path / "link.csv", kept / "config.json", kept / "model.safetensors", kept / "train.csv"):
+    for out in (
+        data,
+        tmp_path / "link.csv",
+        kept / "config.json",
+        kept / "model.safetensors",
+        kept / "train.csv",
+    ):
         done = run("predict", kept, data, "--out", out, "--force")
         assert done.code == 1
-        assert "is an input of this command, or part of one. Name another file to write." in done.err
+        assert (
+            "is an input of this command, or part of one. Name another file to write." in done.err
+        )
         assert contents(tmp_path) == before
     done = run("evaluate", kept, data, "--out", tmp_path / "e.json", "--report", data, "--force")
     assert f"{data} is an input" in done.err
@@ -151,7 +198,10 @@ def test_files_of_others_are_replaced_by_force_alone(run, model, wine, tmp_path)
         mine.write_text("mine")
         done = run("predict", model, wine[1], "--out", out)
         assert done.code == 1
-        assert f"{mine} is there already, and creinn predict did not write it. Name another file, or" in done.err
+        assert (
+            f"{mine} is there already, and creinn predict did not write it. Name another file, or"
+            in done.err
+        )
         assert contents(tmp_path) == {mine: b"mine"}
         mine.unlink()
     out.write_text("mine")
@@ -168,27 +218,54 @@ def test_columns_are_kept(run, model, interval_model, wine, tmp_path):
     frame.insert(0, "id", [f"00{i}" for i in range(len(frame))])
     frame.insert(3, "name", ["", *["Łódź, 1.0"] * (len(frame) - 1)])
     frame.to_csv(tmp_path / "new.csv", index=False)
-    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv", "--keep", "id,name,kind")
+    done = run(
+        "predict",
+        model,
+        tmp_path / "new.csv",
+        "--out",
+        tmp_path / "p.csv",
+        "--keep",
+        "id,name,kind",
+    )
     assert done.code == 0, done.err
     predicted = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
     assert list(predicted.columns)[:5] == ["row", "id", "name", "kind", "label"]
     assert predicted.id.tolist() == frame.id.tolist()
     assert predicted.name.tolist() == frame.name.tolist()
     pair = ("--lower", tmp_path / "new.csv", "--upper", tmp_path / "new.csv")
-    assert run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", "--keep", "id").code == 0
-    for column, message in (("key", "has no column 'key'; its columns are id"), ("row", "'row' cannot be kept")):
-        done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", column)
+    assert (
+        run("predict", interval_model, *pair, "--out", tmp_path / "q.csv", "--keep", "id").code == 0
+    )
+    for column, message in (
+        ("key", "has no column 'key'; its columns are id"),
+        ("row", "'row' cannot be kept"),
+    ):
+        done = run(
+            "predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", column
+        )
         assert done.code == 1
         assert message in done.err
     frame.rename(columns={"id": "label"}).to_csv(tmp_path / "new.csv", index=False)
-    done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", "label")
-    assert "The column 'label' cannot be kept: the predictions have a column of that name." in done.err
+    done = run(
+        "predict", model, tmp_path / "new.csv", "--out", tmp_path / "r.csv", "--keep", "label"
+    )
+    assert (
+        "The column 'label' cannot be kept: the predictions have a column of that name." in done.err
+    )
 
 
 def test_one_row_is_one_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "new.csv", index=False)
     done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.out.endswith("p.csv: 1 row\n")
-    done = run("evaluate", model, tmp_path / "new.csv", "--ood", tmp_path / "new.csv", "--out", tmp_path / "e.json")
+    done = run(
+        "evaluate",
+        model,
+        tmp_path / "new.csv",
+        "--ood",
+        tmp_path / "new.csv",
+        "--out",
+        tmp_path / "e.json",
+    )
     assert done.out.startswith("1 row of ")
     assert "OOD: 1 row of " in done.out

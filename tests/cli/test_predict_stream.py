@@ -32,10 +32,14 @@ def check_same(one, other):
     numbers = [*one.filter(regex="^(probability|lower|upper)_"), "AU", "EU", "TU"]
     np.testing.assert_allclose(one[numbers], other[numbers], atol=1e-5)
     for name in one.columns.drop(numbers):
-        assert one[name].fillna("").astype(str).tolist() == other[name].fillna("").astype(str).tolist()
+        assert (
+            one[name].fillna("").astype(str).tolist() == other[name].fillna("").astype(str).tolist()
+        )
 
 
-def test_parts_are_the_whole_and_notes_are_said_once(run, model, wine, tmp_path, in_parts, monkeypatch):
+def test_parts_are_the_whole_and_notes_are_said_once(
+    run, model, wine, tmp_path, in_parts, monkeypatch
+):
     frame = pd.read_csv(wine[1])
     frame.loc[[3, 25, 26], "hue"] = None
     frame.drop(columns="kind").assign(extra=1).to_csv(tmp_path / "t.csv", index=False, sep=";")
@@ -43,7 +47,10 @@ def test_parts_are_the_whole_and_notes_are_said_once(run, model, wine, tmp_path,
     assert done.code == 0, done.err
     assert done.out.count("note: ") == 3
     assert "cells are parted by ';'" in done.out
-    assert "column 'hue': 3 missing values, for which values of the training table are tried" in done.out
+    assert (
+        "column 'hue': 3 missing values, for which values of the training table are tried"
+        in done.out
+    )
     assert "no such column: extra" in done.out
     assert done.err == ""  # no terminal, no bar
     monkeypatch.setattr(sources, "MOST_ROWS", 1000)
@@ -55,15 +62,31 @@ def test_unknown_categories_are_counted_over_all_parts(run, tmp_path, in_parts):
     rows = [f"{i % 7},{'uv'[i % 2]},{i % 2}\n" for i in range(60)]
     (tmp_path / "t.csv").write_text("x,k,y\n" + "".join(rows))
     quick = ("--hidden", "8", "--epochs", "1", "--validation-fraction", "0")
-    assert run("train", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *quick).code == 0
+    assert (
+        run("train", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *quick).code == 0
+    )
     rows[12], rows[47] = "1.50,w,0\n", "1,q,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
-    done = run("predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "p.csv", *TEN_ROWS, "--keep", "x")
+    done = run(
+        "predict",
+        tmp_path / "m",
+        tmp_path / "n.csv",
+        "--out",
+        tmp_path / "p.csv",
+        *TEN_ROWS,
+        "--keep",
+        "x",
+    )
     assert pd.read_csv(tmp_path / "p.csv", dtype=str).x[12] == "1.50"  # as it is written
-    assert "column 'k': 2 values not seen in training, first 'w' in row 13; taken for none of the 2" in done.out
+    assert (
+        "column 'k': 2 values not seen in training, first 'w' in row 13; taken for none of the 2"
+        in done.out
+    )
     rows[58] = "one,u,0\n"
     (tmp_path / "n.csv").write_text("x,k,y\n" + "".join(rows))
-    done = run("predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "q.csv", *TEN_ROWS)
+    done = run(
+        "predict", tmp_path / "m", tmp_path / "n.csv", "--out", tmp_path / "q.csv", *TEN_ROWS
+    )
     assert done.code == 1
     assert "n.csv row 59, column 'x': 'one' is not a number" in done.err
     assert not list(tmp_path.glob("q.*"))  # though five parts were written
@@ -78,7 +101,9 @@ def test_parquet_in_and_out(run, model, wine, tmp_path, in_parts):
     for source in ("t.csv", "t.parquet"):
         for kind in ("csv", "parquet"):
             out = tmp_path / f"{source}-out.{kind}"
-            done = run("predict", model, tmp_path / source, "--out", out, "--keep", "key,name", *TEN_ROWS)
+            done = run(
+                "predict", model, tmp_path / source, "--out", out, "--keep", "key,name", *TEN_ROWS
+            )
             assert done.code == 0, done.err
             check_same(tmp_path / "t.csv-out.csv", out)
     predicted = read(tmp_path / "t.parquet-out.parquet")
@@ -86,8 +111,16 @@ def test_parquet_in_and_out(run, model, wine, tmp_path, in_parts):
     assert predicted.key.tolist() == frame.key.tolist()
     assert predicted.name.fillna("").tolist() == frame.name.fillna("").tolist()
     quick = ("--hidden", "8", "--epochs", "1", "--drop", "key,name")
-    assert run("train", tmp_path / "t.parquet", "--target", "kind", "--out", tmp_path / "m", *quick).code == 0
-    assert run("evaluate", tmp_path / "m", tmp_path / "t.parquet", "--out", tmp_path / "e.json").code == 0
+    assert (
+        run(
+            "train", tmp_path / "t.parquet", "--target", "kind", "--out", tmp_path / "m", *quick
+        ).code
+        == 0
+    )
+    assert (
+        run("evaluate", tmp_path / "m", tmp_path / "t.parquet", "--out", tmp_path / "e.json").code
+        == 0
+    )
 
 
 def test_pairs_stream_in_step(run, interval_model, wine, tmp_path, in_parts):
@@ -113,14 +146,18 @@ def test_folders_are_read_a_part_at_a_time(run, tmp_path):
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "train" / name / f"{i}.png")
     quick = ("--width", "2", "--epochs", "1", "--validation-fraction", "0")
     assert run("train", tmp_path / "train", "--out", tmp_path / "m", *quick).code == 0
-    broken = [tmp_path / "train" / place for place in ("a/2.png", "a/3.png", "b/5.png")]  # one part, and the last file
+    broken = [
+        tmp_path / "train" / place for place in ("a/2.png", "a/3.png", "b/5.png")
+    ]  # one part, and the last file
     for path in broken:
         path.write_bytes(b"junk")
     Image.new("RGB", (4, 4)).save(tmp_path / "train" / "b" / "0.png")
     found = []
     for size in ("2", "100"):
         out = tmp_path / f"{size}.csv"
-        done = run("predict", tmp_path / "m", tmp_path / "train", "--out", out, "--batch-size", size)
+        done = run(
+            "predict", tmp_path / "m", tmp_path / "train", "--out", out, "--batch-size", size
+        )
         assert done.code == 0, done.err
         assert "1 image stretched to 8 x 8 pixels: 1 of 4 x 4" in done.out
         assert "3 files (a/2.png, a/3.png, b/5.png) left out" in done.out
@@ -131,7 +168,15 @@ def test_folders_are_read_a_part_at_a_time(run, tmp_path):
     np.testing.assert_allclose(found[0].TU, found[1].TU, atol=1e-4)
     for path in (tmp_path / "train").rglob("*.png"):
         path.write_bytes(b"junk")
-    done = run("predict", tmp_path / "m", tmp_path / "train", "--out", tmp_path / "p.csv", "--batch-size", "2")
+    done = run(
+        "predict",
+        tmp_path / "m",
+        tmp_path / "train",
+        "--out",
+        tmp_path / "p.csv",
+        "--batch-size",
+        "2",
+    )
     assert done.code == 1
     assert "no image can be read, 12 files in all" in done.err
 
@@ -141,7 +186,17 @@ def test_a_kill_leaves_no_half_file_under_the_final_name(model, wine, tmp_path):
     (tmp_path / "t.csv").write_text(header + "".join(rows) * 2000)  # several seconds' work
     out, unfinished = tmp_path / "p.csv", tmp_path / "p.csv.tmp"
     out.write_text("before")
-    command = [sys.executable, "-m", "creinn", "predict", model, tmp_path / "t.csv", "--out", out, "--force"]
+    command = [
+        sys.executable,
+        "-m",
+        "creinn",
+        "predict",
+        model,
+        tmp_path / "t.csv",
+        "--out",
+        out,
+        "--force",
+    ]
     process = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL)
     while not (unfinished.exists() and unfinished.stat().st_size):
         assert process.poll() is None
@@ -160,14 +215,20 @@ def test_tables_are_evaluated_in_parts_too(run, model, wine, tmp_path, in_parts,
     done = run(*arguments, "--out", tmp_path / "parts.json", *TEN_ROWS)
     assert done.code == 0, done.err
     assert done.out.count("column 'hue': 2 missing values") == 1
-    frame.assign(kind=frame.kind.where(frame.index != 30, "beer")).to_csv(tmp_path / "wrong.csv", index=False)
-    wrong = run("evaluate", model, tmp_path / "wrong.csv", "--out", tmp_path / "wrong.json", *TEN_ROWS)
+    frame.assign(kind=frame.kind.where(frame.index != 30, "beer")).to_csv(
+        tmp_path / "wrong.csv", index=False
+    )
+    wrong = run(
+        "evaluate", model, tmp_path / "wrong.csv", "--out", tmp_path / "wrong.json", *TEN_ROWS
+    )
     assert wrong.code == 1
     assert "row 31" in wrong.err
     assert "the model has no class 'beer'" in wrong.err
     monkeypatch.setattr(sources, "MOST_ROWS", 1000)
     assert run(*arguments, "--out", tmp_path / "whole.json").code == 0
-    parts, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("parts", "whole"))
+    parts, whole = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("parts", "whole")
+    )
     assert parts["rows"] == whole["rows"] == len(frame)
     assert parts["confusion"] == whole["confusion"]
     for name in ("log_loss", "brier", "expected_calibration_error"):

@@ -32,7 +32,19 @@ def test_image_round_trip(run, tmp_path):
     write_images(tmp_path / "test", rng, 5, size=15)  # stretched to the size of the training images
     m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
     done = run(
-        *("train", tmp_path / "train", "--out", m, "--size", "8", "--width", "4", "--epochs", "6", "--augment"),
+        *(
+            "train",
+            tmp_path / "train",
+            "--out",
+            m,
+            "--size",
+            "8",
+            "--width",
+            "4",
+            "--epochs",
+            "6",
+            "--augment",
+        ),
         *("--learning-rate", "0.01", "--batch-size", "8"),
     )
     assert done.code == 0, done.err
@@ -84,7 +96,10 @@ def test_the_size_is_part_of_the_model(run, model, tmp_path):
     np.testing.assert_allclose(small.probability_dark, large.probability_dark, atol=1e-5)
     done = run("predict", model, tmp_path / "small", "--out", tmp_path / "p.csv", "--size", "9")
     assert done.code == 1
-    assert "--size is 9, but the model was trained on images of 12 x 12 pixels and stretches all" in done.err
+    assert (
+        "--size is 9, but the model was trained on images of 12 x 12 pixels and stretches all"
+        in done.err
+    )
 
 
 def test_models_that_do_not_know_their_size(run, model, photos, tmp_path):
@@ -93,7 +108,10 @@ def test_models_that_do_not_know_their_size(run, model, photos, tmp_path):
     (model / "config.json").write_text(json.dumps(config))
     done = run("predict", model, photos, "--out", tmp_path / "p.csv")
     assert done.code == 0, done.err
-    assert "note: the model does not say which size its training images had; these are taken as they are" in done.out
+    assert (
+        "note: the model does not say which size its training images had; these are taken as they are"
+        in done.out
+    )
     write_images(tmp_path / "large", np.random.default_rng(1), 2, size=20)
     done = run("evaluate", model, tmp_path / "large", "--out", tmp_path / "e.json", "--size", "12")
     assert done.code == 0, done.err
@@ -101,7 +119,10 @@ def test_models_that_do_not_know_their_size(run, model, photos, tmp_path):
     assert "does not say" not in done.out
     done = run("train", photos, "--from", model, "--out", tmp_path / "n")
     assert done.code == 0, done.err
-    assert json.loads((tmp_path / "n" / "config.json").read_text())["preprocessing"]["size"] == [12, 12]
+    assert json.loads((tmp_path / "n" / "config.json").read_text())["preprocessing"]["size"] == [
+        12,
+        12,
+    ]
     config["preprocessing"]["size"] = 12  # as with --size 12
     (model / "config.json").write_text(json.dumps(config))
     assert run("predict", model, tmp_path / "large", "--out", tmp_path / "q.csv").code == 0
@@ -132,12 +153,25 @@ def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch,
     monkeypatch.setattr(sources, "KEPT", 5000)
     pixels = LazyImages._pixels
     monkeypatch.setattr(
-        LazyImages, "_pixels", lambda self, files: (kept.append(len(self._kept)), pixels(self, files))[1]
+        LazyImages,
+        "_pixels",
+        lambda self, files: (kept.append(len(self._kept)), pixels(self, files))[1],
     )
     m = tmp_path / "m"
     few = ("--batch-size", "8")
     commands = (
-        ("train", photos, "--out", m, *QUICK[:3], "2", *few, "--augment", "--class-weight", "balanced"),
+        (
+            "train",
+            photos,
+            "--out",
+            m,
+            *QUICK[:3],
+            "2",
+            *few,
+            "--augment",
+            "--class-weight",
+            "balanced",
+        ),
         ("train", photos, "--from", m, "--out", tmp_path / "n", *few),
         ("evaluate", m, photos, "--ood", photos, "--out", tmp_path / "e.json"),
     )
@@ -145,7 +179,9 @@ def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch,
         for arguments in commands:
             done = run(*arguments)
             assert done.code == 0, done.err
-            assert ("GiB of images stay in memory; others are decoded again\n" in done.out) == (arguments[0] == "train")
+            assert ("GiB of images stay in memory; others are decoded again\n" in done.out) == (
+                arguments[0] == "train"
+            )
     assert 8 <= largest.count <= 9  # a single last row joins the batch before it
     assert max(kept) == 5000 // (3 * 12 * 12)
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 80
@@ -157,7 +193,9 @@ def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch
     done = run(*arguments, "--out", tmp_path / "lazy")
     assert done.code == 0, done.err
     monkeypatch.setattr(
-        LazyImages, "normalized", lambda self, mean, std: normalize(image_folder(photos).scaled(), mean, std)
+        LazyImages,
+        "normalized",
+        lambda self, mean, std: normalize(image_folder(photos).scaled(), mean, std),
     )
     whole = run(*arguments, "--out", tmp_path / "whole")
     assert whole.out.replace("whole", "lazy") == done.out
@@ -168,7 +206,8 @@ def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch
     np.testing.assert_allclose(settings["mean"], pixels.mean((0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(settings["std"], pixels.std((0, 2, 3), correction=0), rtol=1e-6)
     one, other = (
-        load(tmp_path / name).predict(normalize(x, settings["mean"], settings["std"])) for name in ("lazy", "whole")
+        load(tmp_path / name).predict(normalize(x, settings["mean"], settings["std"]))
+        for name in ("lazy", "whole")
     )
     torch.testing.assert_close(one.lower, other.lower, rtol=0, atol=1e-4)
     assert one.width.mean() > 1e-3
@@ -187,11 +226,19 @@ def test_unreadable_and_other_files_are_named(run, model, photos, tmp_path):
     for arguments in commands.values():
         done = run(*arguments, "--strict")
         assert done.code == 1
-        assert f"{photos}: dark/3.png cannot be read as an image: cannot identify image file." in done.err
+        assert (
+            f"{photos}: dark/3.png cannot be read as an image: cannot identify image file."
+            in done.err
+        )
         done = run(*arguments)
         assert done.code == 0, done.err
-        assert f"{photos}: 2 files (dark/3.png, dark/4.png) left out, being unreadable\n" in done.out
-        assert f"{photos}: 2 files (bright/a.heic, notes.txt) left out, being no image by the suffix\n" in done.out
+        assert (
+            f"{photos}: 2 files (dark/3.png, dark/4.png) left out, being unreadable\n" in done.out
+        )
+        assert (
+            f"{photos}: 2 files (bright/a.heic, notes.txt) left out, being no image by the suffix\n"
+            in done.out
+        )
         lines = done.err.splitlines()
         assert [line.split(" cannot")[0] for line in lines] == [
             f"left out: {photos}: dark/{number}.png" for number in (3, 4)
@@ -213,11 +260,15 @@ def test_one_image(run, model, photos, tmp_path):
     image = photos / "dark" / "0.png"
     done = run("predict", model, image, "--out", tmp_path / "p.csv")
     assert done.code == 0, done.err
-    assert pd.read_csv(tmp_path / "p.csv")[["file", "label"]].to_numpy().tolist() == [["0.png", "dark"]]
+    assert pd.read_csv(tmp_path / "p.csv")[["file", "label"]].to_numpy().tolist() == [
+        ["0.png", "dark"]
+    ]
     for arguments in (("train", image), ("evaluate", model, image)):
         done = run(*arguments, "--out", tmp_path / "n")
         assert done.code == 1
-        assert f"{image} is one image. Give a folder with one folder of images per class." in done.err
+        assert (
+            f"{image} is one image. Give a folder with one folder of images per class." in done.err
+        )
     done = run("predict", model, image, "--out", tmp_path / "q.csv", "--keep", "id")
     assert done.code == 1
     assert "--keep is for columns of a table" in done.err
@@ -247,9 +298,24 @@ def pair(folders):
 
 def test_train_predict_and_evaluate(folders, capsys):
     model = str(folders / "model")
-    settings = ["--method", "creinn", "--channels", "1", "--width", "2", "--epochs", "30", "--batch-size", "4"]
-    assert main(["train", *pair(folders), *settings, "--learning-rate", "0.01", "--out", model]) == 0
-    assert "12 rows of 1 x 8 x 8 intervals; 2 classes: bright (6), dark (6)" in capsys.readouterr().out
+    settings = [
+        "--method",
+        "creinn",
+        "--channels",
+        "1",
+        "--width",
+        "2",
+        "--epochs",
+        "30",
+        "--batch-size",
+        "4",
+    ]
+    assert (
+        main(["train", *pair(folders), *settings, "--learning-rate", "0.01", "--out", model]) == 0
+    )
+    assert (
+        "12 rows of 1 x 8 x 8 intervals; 2 classes: bright (6), dark (6)" in capsys.readouterr().out
+    )
     out = folders / "predictions.csv"
     assert main(["predict", model, *pair(folders), "--out", str(out)]) == 0
     table = pd.read_csv(out)
@@ -262,7 +328,14 @@ def test_train_predict_and_evaluate(folders, capsys):
 def test_pairs_of_different_kinds_are_refused(folders, capsys):
     table = folders / "upper.csv"
     table.write_text("a,y\n1,x\n")
-    arguments = ["--lower", str(folders / "lower"), "--upper", str(table), "--out", str(folders / "model")]
+    arguments = [
+        "--lower",
+        str(folders / "lower"),
+        "--upper",
+        str(table),
+        "--out",
+        str(folders / "model"),
+    ]
     assert main(["train", *arguments, "--target", "y"]) != 0
     assert "must both be tables or both be folders of images" in capsys.readouterr().err
 
@@ -274,4 +347,6 @@ def test_a_class_that_the_model_does_not_know_is_refused(folders, capsys):
     for bound in ("lower", "upper"):
         (folders / bound / "dark").rename(folders / bound / "grey")
     assert main(["evaluate", model, *pair(folders)]) != 0
-    assert "has a folder 'grey', which is none of the classes bright, dark" in capsys.readouterr().err
+    assert (
+        "has a folder 'grey', which is none of the classes bright, dark" in capsys.readouterr().err
+    )

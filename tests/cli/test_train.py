@@ -49,9 +49,24 @@ def table(tmp_path):
 
 def test_what_was_done_is_said_and_kept(run, table, tmp_path):
     out = tmp_path / "model"
-    done = run("train", table, "--target", "y", "--drop", "key", "--out", out, *FEW, "--validation-fraction", "0.2")
+    done = run(
+        "train",
+        table,
+        "--target",
+        "y",
+        "--drop",
+        "key",
+        "--out",
+        out,
+        *FEW,
+        "--validation-fraction",
+        "0.2",
+    )
     assert done.code == 0, done.err
-    assert f"note: {table}, column 'size': 2 missing values, for which values of the training" in done.out
+    assert (
+        f"note: {table}, column 'size': 2 missing values, for which values of the training"
+        in done.out
+    )
     assert f"note: {table}, column 'colour': 1 missing value, for which" in done.out
     assert f"note: {table}, column 'constant': it is 1 in all rows, so it is left out" in done.out
     assert f"note: {table}, column 'empty': it is empty, so it is left out" in done.out
@@ -61,7 +76,11 @@ def test_what_was_done_is_said_and_kept(run, table, tmp_path):
     config = read_config(out)
     assert config["classes"] == ["0", "1", "2"]
     assert [c["name"] for c in config["preprocessing"]["columns"]] == ["size", "colour"]
-    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors", "train.yaml"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "train.yaml",
+    ]
     options = yaml.safe_load((out / "train.yaml").read_text())
     assert options["members"] == 1
     assert options["learning_rate"] == 0.001
@@ -86,7 +105,12 @@ def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
     first, again = tmp_path / "first", tmp_path / "again"
     assert run("train", table, "--target", "y", "--out", first, *FEW, "--seed", "3").code == 0
     assert run("train", "--config", first / "train.yaml", "--out", again).code == 0
-    assert run("train", "--config", first / "train.yaml", "--out", tmp_path / "other", "--seed", "4").code == 0
+    assert (
+        run(
+            "train", "--config", first / "train.yaml", "--out", tmp_path / "other", "--seed", "4"
+        ).code
+        == 0
+    )
     a, b, c = (load(path).state_dict() for path in (first, again, tmp_path / "other"))
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not all(torch.equal(a[name], c[name]) for name in a)
@@ -122,13 +146,23 @@ def test_default_is_the_recommended_form(run, wine, tmp_path):
     arguments = ("train", wine[0], "--target", "kind", *FEW)
     done = run(*arguments, "--out", tmp_path / "m")
     model = load(tmp_path / "m")
-    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (False, True, "paper", False)
+    assert (model.is_interval, model.distance, model.mode, model.logit_norm) == (
+        False,
+        True,
+        "paper",
+        False,
+    )
     assert f"scale of the distance: {float(model.distance_radius.scale):.3g}\n" in done.out
     assert f"temperature of the logits: {float(model.temperature.value):.3g}\n" in done.out
     assert float(model.temperature.value) != 1
     assert "width" not in done.out
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
-    assert (kept["method"], kept["distance"], kept["train"], kept["from"]) == ("creinn-d", True, "all", None)
+    assert (kept["method"], kept["distance"], kept["train"], kept["from"]) == (
+        "creinn-d",
+        True,
+        "all",
+        None,
+    )
 
 
 def test_options_of_credal_methods(run, wine, tmp_path):
@@ -161,13 +195,17 @@ def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monke
 
     monkeypatch.setattr(CreINN, "_fit_distance", spy)
     arguments = ("--from", ordinary) if start else ("--target", "kind", *FEW)
-    done = run("train", wine[0], *arguments, "--validation-fraction", "0.25", "--out", tmp_path / "m")
+    done = run(
+        "train", wine[0], *arguments, "--validation-fraction", "0.25", "--out", tmp_path / "m"
+    )
     assert done.code == 0, done.err
     assert "of 31 rows" in done.out
     assert seen == [(93, 31)]
 
 
-@pytest.mark.parametrize("method", sorted(set(train.METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"}))
+@pytest.mark.parametrize(
+    "method", sorted(set(train.METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"})
+)
 def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)
     assert done.code == 0, done.err
@@ -177,7 +215,9 @@ def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
 
 
 def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
-    assert run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
+    assert (
+        run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
+    )
     assert load(tmp_path / "m").logits == 1
 
 
@@ -197,7 +237,18 @@ def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypat
 def test_early_stopping_keeps_the_best(run, wine, tmp_path):
     options = ("--patience", "2", "--validation-fraction", "0.3", "--class-weight", "balanced")
     done = run(
-        *("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--hidden", "8", "--epochs", "300"),
+        *(
+            "train",
+            wine[0],
+            "--target",
+            "kind",
+            "--out",
+            tmp_path / "m",
+            "--hidden",
+            "8",
+            "--epochs",
+            "300",
+        ),
         *("--learning-rate", "0.05", *options),
     )
     assert done.code == 0
@@ -206,7 +257,18 @@ def test_early_stopping_keeps_the_best(run, wine, tmp_path):
 
 
 def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
-    arguments = ("train", wine[0], "--target", "kind", "--hidden", "8", "--learning-rate", "0.05", "--epochs", "300")
+    arguments = (
+        "train",
+        wine[0],
+        "--target",
+        "kind",
+        "--hidden",
+        "8",
+        "--learning-rate",
+        "0.05",
+        "--epochs",
+        "300",
+    )
     done = run(*arguments, "--out", tmp_path / "m")
     assert done.code == 0, done.err
     last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
@@ -217,18 +279,34 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     x, y = apart.x, apart.labels
     assert (len(y), len(trained.labels)) == (21, 103)
     sets = model.predict(x)
-    sizes, covered = sets.classes("maximality").sum(1), sets.classes("maximality")[torch.arange(21), y]
+    sizes, covered = (
+        sets.classes("maximality").sum(1),
+        sets.classes("maximality")[torch.arange(21), y],
+    )
     loss = -sets.intersection[torch.arange(21), y].log().mean()
     assert f"validation accuracy {(sets.label == y).double().mean():.4f} (" in done.out
     assert f"validation log loss {loss:.4f}\n" in done.out
     assert (
-        f"the true class is in {covered.double().mean():.4f} of them, mean size {sizes.double().mean():.2f}" in done.out
+        f"the true class is in {covered.double().mean():.4f} of them, mean size {sizes.double().mean():.2f}"
+        in done.out
     )
-    assert "these rows have chosen the epoch, the temperature and the scale of the distance too" in done.out
+    assert (
+        "these rows have chosen the epoch, the temperature and the scale of the distance too"
+        in done.out
+    )
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
     assert (kept["validation_fraction"], kept["patience"]) == (1 / 6, 10)
     done = run(
-        *arguments[:-1], "15", "--out", tmp_path / "n", "--patience", "0", "--distance", "1", "--temperature", "false"
+        *arguments[:-1],
+        "15",
+        "--out",
+        tmp_path / "n",
+        "--patience",
+        "0",
+        "--distance",
+        "1",
+        "--temperature",
+        "false",
     )
     assert "trained 1 network, epochs: 15\n" in done.out
     assert "validation accuracy" in done.out
@@ -242,7 +320,10 @@ def test_few_rows_are_not_held_out(run, table, tmp_path):
     table.write_text("\n".join([*lines[:58], "k,0.5,red,1,,rare"]))  # 58 rows
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
     assert done.code == 0, done.err
-    assert "note: 58 rows are too few to hold some out: no accuracy is measured. --validation-fraction" in done.out
+    assert (
+        "note: 58 rows are too few to hold some out: no accuracy is measured. --validation-fraction"
+        in done.out
+    )
     assert "validation accuracy" not in done.out
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
     assert (kept["validation_fraction"], kept["patience"]) == (0, 0)
@@ -255,10 +336,16 @@ def test_classes_keep_a_row_to_train_on(capsys):
     assert sorted(torch.cat([kept.x, apart.x])[:, 0].tolist()) == list(range(120))
     assert set(kept.labels.tolist()) == set(range(7))
     assert apart.labels.tolist() == [6] * 19
-    assert "no row is held out of classes that would have none left: 1 name (a)" in capsys.readouterr().out
+    assert (
+        "no row is held out of classes that would have none left: 1 name (a)"
+        in capsys.readouterr().out
+    )
     singles = Rows(torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
     assert divided(singles, None, 0, is_new=True)[1] is None
-    assert "no row is held out of classes that would have none left: 17 names (" in capsys.readouterr().out
+    assert (
+        "no row is held out of classes that would have none left: 17 names ("
+        in capsys.readouterr().out
+    )
 
 
 def test_checkpoints_let_a_training_go_on(run, table, tmp_path):
@@ -302,7 +389,10 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
             "{table} has no column 'z'; its columns are key, size, colour, constant, empty, y.",
         ),
         (["{table}", "--target", "constant"], "{table} has one class only, '1'."),
-        (["--target", "y"], "Data are one table or folder, or --lower and --upper, but neither is given."),
+        (
+            ["--target", "y"],
+            "Data are one table or folder, or --lower and --upper, but neither is given.",
+        ),
         (["--target", "y", "--lower", "{table}"], "two halves of a pair, but only one is given"),
         (["{table}", "--target", "y", "--lower", "{table}", "--upper", "{table}"], "but both are."),
         (["{table}", "--target", "y", "--members", "0"], "--members must be at least 1, got 0."),
@@ -311,10 +401,19 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
             ["{table}", "--target", "y", "--patience", "3", "--validation-fraction", "0"],
             "--patience needs --validation-fraction",
         ),
-        (["{table}", "--target", "y", "--validation-fraction", "1"], "--validation-fraction must be at least 0"),
+        (
+            ["{table}", "--target", "y", "--validation-fraction", "1"],
+            "--validation-fraction must be at least 0",
+        ),
         (["{table}", "--target", "y", "--device", "abacus"], "The device 'abacus' cannot be used"),
-        (["{table}", "--target", "y", "--augment"], "--augment is for images, but the data are a table."),
-        (["{table}", "--target", "y", "--separator", ";"], "has no column 'y'; its columns are key,size,colour"),
+        (
+            ["{table}", "--target", "y", "--augment"],
+            "--augment is for images, but the data are a table.",
+        ),
+        (
+            ["{table}", "--target", "y", "--separator", ";"],
+            "has no column 'y'; its columns are key,size,colour",
+        ),
         (
             ["--lower", "{table}", "--upper", "{table}", "--target", "y", "--method", "snn"],
             "The method 'snn' takes no intervals; take --method creinn.",
@@ -331,7 +430,10 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
             ["{table}", "--target", "y", "--method", "bnn-r", "--from", "m"],
             "--from is for creinn-d and creinn, not for bnn-r.",
         ),
-        (["{table}", "--target", "y", "--distance", "false"], "creinn-d is nothing without a distance"),
+        (
+            ["{table}", "--target", "y", "--distance", "false"],
+            "creinn-d is nothing without a distance",
+        ),
         (["{table}", "--target", "y", "--distance", "-1"], "distance must be a finite number >= 0"),
         (["{table}", "--target", "y", "--train", "radii"], "--train radii needs --from"),
         (["{table}", "--target", "y", "--train", "nothing"], "--train nothing needs --from"),
@@ -342,7 +444,9 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
 def test_user_errors_are_one_line_and_leave_nothing(run, table, tmp_path, arguments, message):
     filled = [argument.replace("{table}", str(table)) for argument in arguments]
     few = [] if "--epochs" in filled else FEW[2:]
-    done = run("train", *filled, "--out", tmp_path / "m", *([] if "--from" in filled else FEW[:2]), *few)
+    done = run(
+        "train", *filled, "--out", tmp_path / "m", *([] if "--from" in filled else FEW[:2]), *few
+    )
     assert done.code == 1
     assert done.err.startswith("creinn train: ")
     assert message.replace("{table}", str(table)) in done.err
@@ -377,7 +481,9 @@ def bounds(wine, tmp_path_factory):
         for side, sign in (("lower", -1), ("upper", 1)):
             shifted = numbers + sign * 0.1 * numbers.std()
             paths.append(folder / f"{part}-{side}.csv")
-            shifted.assign(kind=frame.kind, place="x").assign(place=frame.kind.str[-1]).to_csv(paths[-1], index=False)
+            shifted.assign(kind=frame.kind, place="x").assign(place=frame.kind.str[-1]).to_csv(
+                paths[-1], index=False
+            )
     return paths
 
 
@@ -385,7 +491,19 @@ def test_pair_round_trip(run, bounds, tmp_path):
     lower, upper, test_lower, test_upper = bounds
     m, p, e = tmp_path / "m", tmp_path / "p.csv", tmp_path / "e.json"
     done = run(
-        *("train", "--lower", lower, "--upper", upper, "--target", "kind", "--drop", "place", "--out", m),
+        *(
+            "train",
+            "--lower",
+            lower,
+            "--upper",
+            upper,
+            "--target",
+            "kind",
+            "--drop",
+            "place",
+            "--out",
+            m,
+        ),
         *("--method", "creinn", "--hidden", "16", "--epochs", "30", "--learning-rate", "0.01"),
     )
     assert done.code == 0, done.err
@@ -397,7 +515,9 @@ def test_pair_round_trip(run, bounds, tmp_path):
     assert json.loads(e.read_text())["accuracy"] == pytest.approx(
         (predicted.label == pd.read_csv(test_lower).kind).mean()
     )
-    swapped = run("predict", m, "--lower", test_upper, "--upper", test_lower, "--out", tmp_path / "q.csv")
+    swapped = run(
+        "predict", m, "--lower", test_upper, "--upper", test_lower, "--out", tmp_path / "q.csv"
+    )
     assert swapped.code == 1
     assert "row 1, column 'alcohol' is" in swapped.err
     assert "Are the tables swapped?" in swapped.err
@@ -418,8 +538,27 @@ def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
 
 
 def test_torchrun_trains_on_two_processes(run, wine, tmp_path):
-    options = ("train", wine[0], "--target", "kind", "--hidden", "8", "--epochs", "3", "--method", "snn")
-    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "creinn")
+    options = (
+        "train",
+        wine[0],
+        "--target",
+        "kind",
+        "--hidden",
+        "8",
+        "--epochs",
+        "3",
+        "--method",
+        "snn",
+    )
+    launch = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "creinn",
+    )
     command = [*map(str, (*launch, *options, "--batch-size", "16", "--out", tmp_path / "two"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -447,10 +586,14 @@ def test_sets_with_a_guarantee(run, tmp_path):
     done = run("predict", tmp_path / "m", tmp_path / "test.csv", "--out", tmp_path / "p.csv")
     found = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
     truth = frame.kind[600:].tolist()
-    covered = [label in said.split("|") for label, said in zip(truth, found["conformal_set"], strict=True)]
+    covered = [
+        label in said.split("|") for label, said in zip(truth, found["conformal_set"], strict=True)
+    ]
     assert np.mean(covered) == pytest.approx(0.9, abs=0.08)
     report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
-    done = run("evaluate", tmp_path / "m", tmp_path / "test.csv", "--ood", tmp_path / "train.csv", *report)
+    done = run(
+        "evaluate", tmp_path / "m", tmp_path / "test.csv", "--ood", tmp_path / "train.csv", *report
+    )
     assert done.code == 0, done.err
     record = json.loads((tmp_path / "e.json").read_text())["conformal"]
     assert record["coverage"] == pytest.approx(np.mean(covered))
@@ -468,6 +611,20 @@ def test_sets_with_a_guarantee(run, tmp_path):
 def test_too_few_rows_for_a_coverage_are_refused_before_training(run, wine, tmp_path):
     done = run("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--coverage", "0.99")
     assert done.code != 0
-    assert "--coverage 0.99 needs at least 99 rows for the calibration, but a sixth of 124 rows is 21" in done.err
-    done = run("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--coverage", "0.9", "--method", "snn")
+    assert (
+        "--coverage 0.99 needs at least 99 rows for the calibration, but a sixth of 124 rows is 21"
+        in done.err
+    )
+    done = run(
+        "train",
+        wine[0],
+        "--target",
+        "kind",
+        "--out",
+        tmp_path / "m",
+        "--coverage",
+        "0.9",
+        "--method",
+        "snn",
+    )
     assert "--coverage is for creinn-d and creinn, not for snn" in done.err

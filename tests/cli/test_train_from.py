@@ -54,14 +54,29 @@ def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreig
 
 
 def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path):
-    arguments = ("train", wine[0], "--from", ordinary, "--distance", "0.5", "--target", "kind", "--missing", "?")
+    arguments = (
+        "train",
+        wine[0],
+        "--from",
+        ordinary,
+        "--distance",
+        "0.5",
+        "--target",
+        "kind",
+        "--missing",
+        "?",
+    )
     assert run(*arguments, "--out", tmp_path / "m").code == 0
     kept = yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())
     assert (kept["from"], kept["train"], kept["members"]) == (str(ordinary), "nothing", 1)
-    assert run("train", "--config", tmp_path / "m" / "train.yaml", "--out", tmp_path / "n").code == 0
+    assert (
+        run("train", "--config", tmp_path / "m" / "train.yaml", "--out", tmp_path / "n").code == 0
+    )
     first, again = load(tmp_path / "m"), load(tmp_path / "n")
     assert float(first.distance_radius.scale) == 0.5
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items())
+    assert all(
+        torch.equal(value, again.state_dict()[name]) for name, value in first.state_dict().items()
+    )
     saved = read_model(tmp_path / "m", "cpu")
     assert saved.preprocessing["marks"] == ["?"]
     assert saved.preprocessing["columns"] == read_model(ordinary, "cpu").preprocessing["columns"]
@@ -70,7 +85,19 @@ def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path)
 
 @pytest.mark.parametrize("method", ["creinn", "creinn-d"])
 def test_radii_alone_are_trained(run, ordinary, wine, tmp_path, method):
-    done = run("train", wine[0], "--from", ordinary, "--method", method, "--train", "radii", *FEW, "--out", tmp_path)
+    done = run(
+        "train",
+        wine[0],
+        "--from",
+        ordinary,
+        "--method",
+        method,
+        "--train",
+        "radii",
+        *FEW,
+        "--out",
+        tmp_path,
+    )
     assert done.code == 0, done.err
     assert "trained 1 network, epochs: 3" in done.out
     before, after = load(ordinary), load(tmp_path)
@@ -81,7 +108,9 @@ def test_radii_alone_are_trained(run, ordinary, wine, tmp_path, method):
     for name, value in before.network.state_dict().items():
         if name.endswith("weight") and value.ndim == 2:
             assert torch.equal(value, state[name])  # centres stay
-            assert not torch.equal(fresh.state_dict()[f"{name}_radius"], state[f"{name}_radius"])  # radii do not
+            assert not torch.equal(
+                fresh.state_dict()[f"{name}_radius"], state[f"{name}_radius"]
+            )  # radii do not
     x = rows(ordinary, wine[1]).x
     assert (before.predict(x).label == after.predict(x).label).float().mean() > 0.95
 
@@ -90,11 +119,26 @@ FEW = ("--epochs", "3")
 
 
 def test_radii_are_the_default_of_creinn(run, ordinary, wine, bounds_of, tmp_path):
-    assert run("train", wine[0], "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "m").code == 0
+    assert (
+        run(
+            "train",
+            wine[0],
+            "--from",
+            ordinary,
+            "--method",
+            "creinn",
+            *FEW,
+            "--out",
+            tmp_path / "m",
+        ).code
+        == 0
+    )
     assert yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())["train"] == "radii"
     # an interval twin takes intervals, and can learn its radii from them
     pair = bounds_of(wine[0])
-    done = run("train", *pair, "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "n")
+    done = run(
+        "train", *pair, "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "n"
+    )
     assert done.code == 0, done.err
     assert run("predict", tmp_path / "n", *pair, "--out", tmp_path / "p.csv").code == 0
     done = run("train", *pair, "--from", ordinary, "--out", tmp_path / "o")
@@ -108,14 +152,18 @@ def bounds_of(tmp_path):
         frame = pd.read_csv(path)
         paths = [tmp_path / f"{path.stem}-{side}.csv" for side in ("lower", "upper")]
         for where, sign in zip(paths, (-1, 1), strict=True):
-            (frame.drop(columns="kind") + sign * 0.01).assign(kind=frame.kind).to_csv(where, index=False)
+            (frame.drop(columns="kind") + sign * 0.01).assign(kind=frame.kind).to_csv(
+                where, index=False
+            )
         return "--lower", paths[0], "--upper", paths[1]
 
     return write
 
 
 def test_training_goes_on(run, model, wine, tmp_path):
-    done = run("train", wine[0], "--from", model, "--train", "all", "--epochs", "2", "--out", tmp_path)
+    done = run(
+        "train", wine[0], "--from", model, "--train", "all", "--epochs", "2", "--out", tmp_path
+    )
     assert done.code == 0, done.err
     assert "trained 1 network, epochs: 2" in done.out
     before, after = load(model), load(tmp_path)
@@ -133,7 +181,9 @@ def test_interval_network_gets_a_distance(run, interval_model, wine, tmp_path):
     narrow, wide = before.predict(x), after.predict(x)
     assert bool((wide.lower <= narrow.lower + 1e-6).all())
     assert wide.width.mean() > narrow.width.mean()
-    done = run("train", wine[0], "--from", interval_model, "--mode", "scaled", "--out", tmp_path / "n")
+    done = run(
+        "train", wine[0], "--from", interval_model, "--mode", "scaled", "--out", tmp_path / "n"
+    )
     assert done.code == 1
     assert "The model to start from was trained in mode 'paper': give --mode paper." in done.err
 
@@ -175,7 +225,9 @@ def test_the_centres_of_a_converted_model_predict_as_before(logit_norm, tmp_path
     model.eval()
     made = credal(model, FORM, needs_radii=True)
     expected = model.norm(model.network(x))
-    torch.testing.assert_close(made.network(x).center, expected, atol=5e-3, rtol=0)  # but for ReLU near 0
+    torch.testing.assert_close(
+        made.network(x).center, expected, atol=5e-3, rtol=0
+    )  # but for ReLU near 0
     with_distance = credal(model, FORM | {"distance": True}, needs_radii=False)
     torch.testing.assert_close(with_distance.norm(with_distance.network(x)), expected)
     save(made.eval(), tmp_path)

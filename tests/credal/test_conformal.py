@@ -43,11 +43,18 @@ def slow_score(name: str, lower, upper, p, y: int, usual: float = 0.0) -> float:
         return 1 - p[y]
     order = sorted(range(len(p)), key=lambda k: (-p[k], k))
     rank = order.index(y) + 1
-    return sum(p[k] for k in order[:rank]) + (PENALTY * max(0, rank - FREE) if name == "raps" else 0)
+    return sum(p[k] for k in order[:rank]) + (
+        PENALTY * max(0, rank - FREE) if name == "raps" else 0
+    )
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 9), st.sampled_from(list(SCORES)), st.sampled_from([0.0, 0.3, 1.0]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(2, 9),
+    st.sampled_from(list(SCORES)),
+    st.sampled_from([0.0, 0.3, 1.0]),
+)
 def test_scores_are_those_of_the_definition(seed, classes, name, usual):
     s = random_sets(4, classes, seed)
     found = SCORES[name](s.lower, s.upper, s.intersection, usual=usual)
@@ -75,7 +82,9 @@ def test_usual_masses_lie_on_either_side_of_that_with_the_new_row(seed, rows):
 
 def test_dominance_at_zero_is_interval_dominance():
     s = random_sets(500, 4)
-    at_zero = Conformal(torch.zeros(99, dtype=torch.float64), torch.zeros(99, dtype=torch.long), "dominance")
+    at_zero = Conformal(
+        torch.zeros(99, dtype=torch.float64), torch.zeros(99, dtype=torch.long), "dominance"
+    )
     assert torch.equal(s.with_conformal(at_zero).classes("conformal"), s.classes("dominance"))
 
 
@@ -106,7 +115,9 @@ def test_groups_have_quantiles_of_their_own():
     scores = tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
     groups = tensor([0, 0, 0, 1, 1, 1])
     p = tensor([[0.65, 0.35], [0.65, 0.35]], dtype=torch.float64)
-    by_class = CredalSet(p, p).with_conformal(Conformal(scores, groups, "lac", "class", 0.75))  # 0.3 and 0.6
+    by_class = CredalSet(p, p).with_conformal(
+        Conformal(scores, groups, "lac", "class", 0.75)
+    )  # 0.3 and 0.6
     assert by_class.classes("conformal").tolist() == [[False, False]] * 2
     by_group = CredalSet(p, p).with_conformal(Conformal(scores, groups, "lac", "groups", 0.75))
     assert by_group.classes("conformal", groups=[0, 1]).tolist() == [[False, False], [True, False]]
@@ -117,7 +128,8 @@ def test_groups_have_quantiles_of_their_own():
     with pytest.raises(ValueError, match="by groups: say that of each row"):
         by_group.classes("conformal")
     with pytest.raises(
-        ValueError, match=r"from 0 on, of shape \(2,\), one for each row, got torch.int64 of shape \(3,\)"
+        ValueError,
+        match=r"from 0 on, of shape \(2,\), one for each row, got torch.int64 of shape \(3,\)",
     ):
         by_group.classes("conformal", groups=[0, 1, 1])
 
@@ -143,12 +155,17 @@ def test_exchangeable_data_are_covered_as_asked(score, coverage, random):
         part = torch.rand(n + m, 1) if random else 1.0
         own, usual = usual_mass(s.lower[:n])
         scores = SCORES[score](s.lower, s.upper, s.intersection, part, own)[torch.arange(n + m), y]
-        conformal = Conformal(scores[:n], torch.zeros(n, dtype=torch.long), score, None, coverage, random, usual)
+        conformal = Conformal(
+            scores[:n], torch.zeros(n, dtype=torch.long), score, None, coverage, random, usual
+        )
         sets = s[n:].with_conformal(conformal).classes("conformal")
         found.append(sets[torch.arange(m), y[n:]].double().mean().item())
     # the number covered is beta-binomial, of mean k / (n + 1) without ties
     k = conformal_rank(n, coverage)
-    mean, spread = k / (n + 1), math.sqrt(k * (n + 1 - k) / (n + 1) ** 2 / (n + 2) * (1 + (n + 1) / m) / trials)
+    mean, spread = (
+        k / (n + 1),
+        math.sqrt(k * (n + 1 - k) / (n + 1) ** 2 / (n + 2) * (1 + (n + 1) / m) / trials),
+    )
     assert abs(np.mean(found) - mean) < 4 * spread + (1 / (n + 1) if random else 0)
 
 
@@ -156,13 +173,19 @@ def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
     # a model that is right in 95 of 100 rows, and knows nothing more: scores are 0 or 1
     p = tensor([[1.0, 0.0]]).double().repeat(4000, 1)
     rng = np.random.default_rng(0)
-    scores, new = (torch.from_numpy((rng.random(count) < 0.05).astype(float)) for count in (2000, 4000))
+    scores, new = (
+        torch.from_numpy((rng.random(count) < 0.05).astype(float)) for count in (2000, 4000)
+    )
     s, wrong = CredalSet(p, p), new.long()
     kept = {}
     for random in (False, True):
         conformal = Conformal(scores, torch.zeros(2000, dtype=torch.long), "lac", None, 0.8, random)
         kept[random] = (
-            s.with_conformal(conformal).classes("conformal")[torch.arange(4000), wrong].double().mean().item()
+            s.with_conformal(conformal)
+            .classes("conformal")[torch.arange(4000), wrong]
+            .double()
+            .mean()
+            .item()
         )
     assert kept[False] == pytest.approx(0.95, abs=0.015)
     assert kept[True] == pytest.approx(0.8, abs=0.02)
@@ -176,41 +199,63 @@ def test_widened_sets_hold_distributions_as_asked(coverage):
         s, shares = exchangeable(n + m, 3, rng, votes=5)
         scores = distribution_score(s.lower, s.upper, shares)
         groups = torch.zeros(n, dtype=torch.long)
-        wide = s[n:].with_conformal(Conformal(scores[:n], groups, DISTRIBUTION, None, coverage)).widened()
+        wide = (
+            s[n:]
+            .with_conformal(Conformal(scores[:n], groups, DISTRIBUTION, None, coverage))
+            .widened()
+        )
         found.append(wide.contains(shares[n:], tolerance=1e-12).double().mean().item())
     k = conformal_rank(n, coverage)
     assert abs(np.mean(found) - k / (n + 1)) < 4 * math.sqrt(0.25 * (1 / n + 1 / m) / trials)
-    for got, expected in zip(reachable(wide.lower, wide.upper), (wide.lower, wide.upper), strict=True):
+    for got, expected in zip(
+        reachable(wide.lower, wide.upper), (wide.lower, wide.upper), strict=True
+    ):
         torch.testing.assert_close(got, expected)
     assert bool((wide.lower_entropy() <= s[n:].lower_entropy() + 1e-9).all())
 
 
 def test_widened_by_hand():
     s = CredalSet([[0.5, 0.2, 0.1]], [[0.6, 0.4, 0.2]])
-    conformal = Conformal(torch.full((9,), 0.15).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9)
+    conformal = Conformal(
+        torch.full((9,), 0.15).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9
+    )
     wide = s.with_conformal(conformal).widened()
     np.testing.assert_allclose(wide.lower, [[0.35, 0.05, 0.0]], atol=1e-6)
     np.testing.assert_allclose(wide.upper, [[0.75, 0.55, 0.35]], atol=1e-6)
-    inside = Conformal(torch.full((9,), -0.05).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9)
-    torch.testing.assert_close(s.with_conformal(inside).widened().lower, s.lower)  # never less than predicted
+    inside = Conformal(
+        torch.full((9,), -0.05).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9
+    )
+    torch.testing.assert_close(
+        s.with_conformal(inside).widened().lower, s.lower
+    )  # never less than predicted
 
 
 def test_sets_carry_the_calibration_where_it_still_means_something():
     conformal = Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long))
     s = random_sets(6, 3).with_conformal(conformal)
-    for same in (s[2:], s.to(torch.float32), s.detach(), s.with_label(s.label), CredalSet.concatenate([s, s])):
+    for same in (
+        s[2:],
+        s.to(torch.float32),
+        s.detach(),
+        s.with_label(s.label),
+        CredalSet.concatenate([s, s]),
+    ):
         assert same.conformal is conformal
     assert CredalSet.average([s, s]).conformal is None
     assert CredalSet.concatenate([s, random_sets(6, 3)]).conformal is None
     with pytest.raises(ValueError, match=r"carry no calibration: call model\.calibrate"):
         random_sets(6, 3).classes("conformal")
-    with pytest.raises(ValueError, match="coverage and groups are for the rule 'conformal', not for 'maximality'"):
+    with pytest.raises(
+        ValueError, match="coverage and groups are for the rule 'conformal', not for 'maximality'"
+    ):
         s.classes("maximality", coverage=0.9)
     with pytest.raises(ValueError, match=r"above 0 and below 1, got 1\.0"):
         s.classes("conformal", coverage=1.0)
     with pytest.raises(ValueError, match=r"by classes, not by distributions: ask for s\.classes"):
         s.widened()
-    by_votes = s.with_conformal(Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long), DISTRIBUTION))
+    by_votes = s.with_conformal(
+        Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long), DISTRIBUTION)
+    )
     with pytest.raises(ValueError, match=r"by distributions, not by classes: ask for s\.widened"):
         by_votes.classes("conformal")
 
@@ -238,7 +283,9 @@ def test_sets_are_those_of_mapie():
             return self.predict_proba(X).argmax(1)
 
     rows = np.arange(700.0)[:, None]
-    theirs = SplitConformalClassifier(Known(), confidence_level=0.9, conformity_score="lac", prefit=True)
+    theirs = SplitConformalClassifier(
+        Known(), confidence_level=0.9, conformity_score="lac", prefit=True
+    )
     theirs.conformalize(rows[:300], y[:300].numpy())
     scores = SCORES["lac"](s.lower, s.upper, s.intersection)[torch.arange(300), y[:300]]
     conformal = Conformal(scores, torch.zeros(300, dtype=torch.long), "lac", None, 0.9)

@@ -47,12 +47,16 @@ def test_bounds_are_made_reachable():
 
 def test_measures_by_name():
     s = random_sets()
-    for got, expected in zip(s.uncertainty("entropy"), entropy_uncertainty(s.lower, s.upper), strict=True):
+    for got, expected in zip(
+        s.uncertainty("entropy"), entropy_uncertainty(s.lower, s.upper), strict=True
+    ):
         assert torch.equal(got, expected)
     assert torch.equal(s.total, s.uncertainty("entropy").total)
     with pytest.raises(ValueError, match="defined for 2 classes, found 5"):
         s.uncertainty("interval")
-    with pytest.raises(ValueError, match="measure must be 'entropy' or 'interval', found 'variance'"):
+    with pytest.raises(
+        ValueError, match="measure must be 'entropy' or 'interval', found 'variance'"
+    ):
         s.uncertainty("variance")
 
 
@@ -72,7 +76,8 @@ def test_classes_by_rule():
     assert s.classes("maximality").tolist() == [True, True, True]
     assert s.classes("e-admissibility").tolist() == [True, True, False]
     with pytest.raises(
-        ValueError, match="one of 'dominance', 'maximality', 'e-admissibility', 'conformal'; found 'all'"
+        ValueError,
+        match="one of 'dominance', 'maximality', 'e-admissibility', 'conformal'; found 'all'",
     ):
         s.classes("all")
 
@@ -80,7 +85,9 @@ def test_classes_by_rule():
 def test_uncertainties_are_computed_once(monkeypatch):
     s = random_sets()
     total = s.total
-    monkeypatch.setattr("creinn.credal.entropy.entropy_uncertainty", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(
+        "creinn.credal.entropy.entropy_uncertainty", lambda *_: pytest.fail("computed again")
+    )
     assert s.total is total
     assert s.aleatoric is not None
 
@@ -152,13 +159,19 @@ def test_trusted_construction_never_looks_at_the_data():
 @pytest.mark.parametrize("classes", [3, 10, 1000])
 def test_half_precision_is_held_in_single(dtype, classes):
     """Rounded to half precision, points sum to 1 only by an epsilon: no member is lost, and sets stay non-empty."""
-    q = torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1).to(dtype)
+    q = (
+        torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        .softmax(-1)
+        .to(dtype)
+    )
     for lower, upper in ((q, q), (q * 0.9, (q * 1.1).clamp_max(1))):
         s = CredalSet(lower, upper)
         assert s.lower.dtype == s.total.dtype == s.intersection.dtype == torch.float32
         assert (s.lower.sum(-1) <= 1 + 1e-5).all()
         assert (s.upper.sum(-1) >= 1 - 1e-5).all()
-        torch.testing.assert_close(s.intersection, q.float(), rtol=0, atol=2 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(
+            s.intersection, q.float(), rtol=0, atol=2 * torch.finfo(dtype).eps
+        )
     assert CredalSet.binary(q[:, 0], q[:, 0]).lower.dtype == torch.float32
     assert CredalSet._trusted(q, q).lower.dtype == torch.float32
 
@@ -179,7 +192,9 @@ def test_models_in_half_precision_give_single_precision_sets(mode, classes):
         torch.testing.assert_close(again.intersection, s.intersection)
     half = Interval(x[:, :classes].bfloat16() - 1, x[:, :classes].bfloat16() + 1)
     single = Interval(half.lower.float(), half.upper.float())
-    torch.testing.assert_close(credal_set(half, mode).upper, credal_set(single, mode).upper)  # no digits are lost
+    torch.testing.assert_close(
+        credal_set(half, mode).upper, credal_set(single, mode).upper
+    )  # no digits are lost
 
 
 def test_averages_of_reachable_sets_are_reachable():
@@ -187,7 +202,9 @@ def test_averages_of_reachable_sets_are_reachable():
     mean = CredalSet.average(sets)
     torch.testing.assert_close(mean.lower, sum(s.lower for s in sets) / 3)
     torch.testing.assert_close(mean.upper, sum(s.upper for s in sets) / 3)
-    for got, expected in zip(reachable(mean.lower, mean.upper), (mean.lower, mean.upper), strict=True):
+    for got, expected in zip(
+        reachable(mean.lower, mean.upper), (mean.lower, mean.upper), strict=True
+    ):
         torch.testing.assert_close(got, expected)
     low, high = mean.lower[0].numpy(), mean.upper[0].numpy()
     for k, unit in enumerate(np.eye(4)):
@@ -209,24 +226,34 @@ def test_envelope_by_hand():
 def test_envelope_is_the_least_reachable_set_that_holds_the_members(data):
     first = data.draw(credal_cases.credal_bounds(5))
     classes = len(first[0])
-    others = data.draw(st.lists(credal_cases.credal_bounds(5).filter(lambda b: len(b[0]) == classes), max_size=2))
+    others = data.draw(
+        st.lists(credal_cases.credal_bounds(5).filter(lambda b: len(b[0]) == classes), max_size=2)
+    )
     sets = [CredalSet(*bounds) for bounds in (first, *others)]
     envelope = CredalSet.envelope(sets)
     for s in sets:
         assert (envelope.lower <= s.lower).all()
         assert (envelope.upper >= s.upper).all()
         assert envelope.contains(s.vertices()).all()
-    corners = np.concatenate([reference_credal.vertices(s.lower.numpy(), s.upper.numpy(), 1e-11) for s in sets])
-    np.testing.assert_allclose(envelope.lower, corners.min(0), rtol=0, atol=1e-10)  # attained by a member's member
+    corners = np.concatenate(
+        [reference_credal.vertices(s.lower.numpy(), s.upper.numpy(), 1e-11) for s in sets]
+    )
+    np.testing.assert_allclose(
+        envelope.lower, corners.min(0), rtol=0, atol=1e-10
+    )  # attained by a member's member
     np.testing.assert_allclose(envelope.upper, corners.max(0), rtol=0, atol=1e-10)
-    for got, expected in zip(reachable(envelope.lower, envelope.upper), (envelope.lower, envelope.upper), strict=True):
+    for got, expected in zip(
+        reachable(envelope.lower, envelope.upper), (envelope.lower, envelope.upper), strict=True
+    ):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 def test_envelope_of_softmax_outputs_is_reachable_in_float32():
     bounds = [credal_cases.softmax_sets(50, 10, seed, 1.0) for seed in range(4)]
     envelope = CredalSet.envelope([CredalSet(a.float(), b.float()) for a, b in bounds])
-    for got, expected in zip(reachable(envelope.lower, envelope.upper), (envelope.lower, envelope.upper), strict=True):
+    for got, expected in zip(
+        reachable(envelope.lower, envelope.upper), (envelope.lower, envelope.upper), strict=True
+    ):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
     low, high = envelope.lower[0].double().numpy(), envelope.upper[0].double().numpy()
     for k, unit in enumerate(np.eye(10)):
@@ -238,26 +265,37 @@ def test_envelope_never_looks_at_the_data_and_passes_gradients():
     on_meta = CredalSet._trusted(*torch.rand(2, 4, 3, device="meta"))
     assert CredalSet.envelope([on_meta, on_meta]).shape == (4, 3)
     lower = random_sets().lower.clone().requires_grad_()
-    CredalSet.envelope([CredalSet._wrap(lower, random_sets().upper), random_sets(seed=1)]).lower.sum().backward()
+    CredalSet.envelope(
+        [CredalSet._wrap(lower, random_sets().upper), random_sets(seed=1)]
+    ).lower.sum().backward()
     assert 0 < lower.grad.sum() < lower.numel()
 
 
 def test_envelope_refuses_what_does_not_fit():
     with pytest.raises(ValueError, match="nothing to envelop: the list of credal sets is empty"):
         CredalSet.envelope([])
-    with pytest.raises(ValueError, match=r"to envelop do not fit: shape \(20, 5\) at position 0, \(20, 4\) at pos"):
+    with pytest.raises(
+        ValueError, match=r"to envelop do not fit: shape \(20, 5\) at position 0, \(20, 4\) at pos"
+    ):
         CredalSet.envelope([random_sets(), random_sets(classes=4)])
 
 
 def test_wrapper_is_the_envelope_of_its_samples():
-    samples = torch.randn(7, 20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).softmax(-1)
-    wrapper, envelope = CredalSet.from_samples(samples), CredalSet.envelope([CredalSet(p, p) for p in samples])
+    samples = torch.randn(
+        7, 20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).softmax(-1)
+    wrapper, envelope = (
+        CredalSet.from_samples(samples),
+        CredalSet.envelope([CredalSet(p, p) for p in samples]),
+    )
     torch.testing.assert_close(wrapper.lower, samples.min(0).values)
     torch.testing.assert_close(wrapper.upper, envelope.upper)
     assert wrapper.contains(samples).all()
     one = CredalSet.from_samples(samples[:1])
     torch.testing.assert_close(one.intersection, samples[0])
-    for got, expected in zip(reachable(wrapper.lower, wrapper.upper), (wrapper.lower, wrapper.upper), strict=True):
+    for got, expected in zip(
+        reachable(wrapper.lower, wrapper.upper), (wrapper.lower, wrapper.upper), strict=True
+    ):
         torch.testing.assert_close(got, expected)
 
 
@@ -274,7 +312,8 @@ def test_average_and_concatenate_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="nothing to average"):
         CredalSet.average([])
     with pytest.raises(
-        ValueError, match=r"to average do not fit: shape \(20, 5\) at position 0, \(20, 4\) at position 1"
+        ValueError,
+        match=r"to average do not fit: shape \(20, 5\) at position 0, \(20, 4\) at position 1",
     ):
         CredalSet.average([random_sets(), random_sets(classes=4)])
     with pytest.raises(ValueError, match=r"to concatenate do not fit.*\(20, 4\) at position 1"):
@@ -310,7 +349,9 @@ def test_moves_and_detaching():
     s = random_sets()
     assert s.to(torch.float32).lower.dtype == torch.float32
     assert s.to("meta").upper.device.type == "meta"
-    with pytest.raises(TypeError, match=r"holds float32 or float64, it cannot be made torch\.float16"):
+    with pytest.raises(
+        TypeError, match=r"holds float32 or float64, it cannot be made torch\.float16"
+    ):
         s.to(torch.float16)
     lower = s.lower.clone().requires_grad_()
     assert CredalSet(lower, s.upper).lower.requires_grad
@@ -326,8 +367,13 @@ def test_repr_is_short():
 def test_vertices_by_hand():
     expected = tensor([[0.0, 0.6, 0.4], [0.2, 0.4, 0.4], [0.2, 0.6, 0.2]])
     torch.testing.assert_close(by_hand().vertices(), expected)
-    assert CredalSet(torch.zeros(4), torch.ones(4)).vertices().tolist() == torch.eye(4).flip(0).tolist()
-    assert CredalSet(tensor([0.3, 0.7]), tensor([0.3, 0.7])).vertices().tolist() == [pytest.approx([0.3, 0.7])]
+    assert (
+        CredalSet(torch.zeros(4), torch.ones(4)).vertices().tolist()
+        == torch.eye(4).flip(0).tolist()
+    )
+    assert CredalSet(tensor([0.3, 0.7]), tensor([0.3, 0.7])).vertices().tolist() == [
+        pytest.approx([0.3, 0.7])
+    ]
 
 
 @credal_cases.seeded(100)
@@ -346,7 +392,9 @@ def test_vertices_match_enumeration(bounds):
 @pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
 def test_entropy_over_vertices_is_the_lower_entropy(case):
     s = CredalSet(*case.bounds())
-    assert reference_credal.entropy(s.vertices().numpy()).min() == pytest.approx(s.lower_entropy().item(), abs=1e-10)
+    assert reference_credal.entropy(s.vertices().numpy()).min() == pytest.approx(
+        s.lower_entropy().item(), abs=1e-10
+    )
 
 
 def test_vertices_of_many_fixed_classes():
@@ -372,7 +420,9 @@ def test_contains():
     assert s.contains([0.2, 0.4, 0.4])
     batch = random_sets()
     assert batch.contains(batch.intersection).all()
-    assert batch.contains(reference_credal.members(batch.lower[0], batch.upper[0], 50, seed=0)[:, None])[:, 0].all()
+    assert batch.contains(
+        reference_credal.members(batch.lower[0], batch.upper[0], 50, seed=0)[:, None]
+    )[:, 0].all()
 
 
 def test_gradients_flow_through_construction_and_measures():
@@ -411,7 +461,13 @@ def test_a_label_that_a_model_gave_stays_with_its_set():
     given = (bounds.label + 1) % 5
     s = CredalSet._wrap(bounds.lower, bounds.upper, given)
     assert s.label is given
-    for again in (s.detach(), s.to(torch.float32), pytree.tree_map(torch.clone, s), s[...], s[None][0]):
+    for again in (
+        s.detach(),
+        s.to(torch.float32),
+        pytree.tree_map(torch.clone, s),
+        s[...],
+        s[None][0],
+    ):
         assert again.label.tolist() == given.tolist()
     assert s.to(torch.float32).label.dtype == torch.int64
     assert s.to("meta").label.device.type == "meta"

@@ -22,7 +22,9 @@ def assert_matches_programs(lower, upper):
     for j in classes:
         margins = {
             "dominance": -max(low[i] - high[j] for i in classes),
-            "maximality": -max(reference_credal.difference(low, high, i, j) for i in classes if i != j),
+            "maximality": -max(
+                reference_credal.difference(low, high, i, j) for i in classes if i != j
+            ),
             "e-admissibility": reference_credal.admissibility(low, high, j),
         }
         for name, margin in margins.items():
@@ -36,7 +38,9 @@ def assert_matches_programs(lower, upper):
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_rules_match_linear_programs(family, classes):
     lower, upper = reachable(*credal_cases.FAMILIES[family](8, classes, seed=classes))
-    assert sum(assert_matches_programs(*row) for row in zip(lower, upper, strict=True)) > 8 * classes
+    assert (
+        sum(assert_matches_programs(*row) for row in zip(lower, upper, strict=True)) > 8 * classes
+    )
 
 
 @pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
@@ -57,7 +61,9 @@ def test_smallest_difference_in_closed_form():
     for n in range(20):
         for i, j in [(0, 1), (2, 3), (3, 0)]:
             closed = max(
-                lower[n, i] - upper[n, j], upper[n, i] - upper[n, j] - excess[n], lower[n, i] - lower[n, j] - room[n]
+                lower[n, i] - upper[n, j],
+                upper[n, i] - upper[n, j] - excess[n],
+                lower[n, i] - lower[n, j] - room[n],
             )
             program = reference_credal.difference(lower[n].numpy(), upper[n].numpy(), i, j)
             assert closed.item() == pytest.approx(program, abs=1e-9)
@@ -70,7 +76,11 @@ def test_rules_by_hand():
     assert e_admissibility(lower, upper).tolist() == [True, True, False]
     assert maximality(lower, upper).tolist() == [True, True, True]
     # class 1 reaches .5, above the lower bound .4 of class 0; class 2 does not
-    assert interval_dominance(tensor([0.4, 0.1, 0.0]), tensor([0.8, 0.5, 0.2])).tolist() == [True, True, False]
+    assert interval_dominance(tensor([0.4, 0.1, 0.0]), tensor([0.8, 0.5, 0.2])).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_maximality_holds_for_bounds_that_are_not_reachable():
@@ -89,7 +99,9 @@ def test_maximality_holds_for_bounds_that_are_not_reachable():
 @pytest.mark.parametrize("family", credal_cases.FAMILIES)
 def test_rules_are_nested_and_keep_the_predicted_class(family, dtype):
     for classes in (2, 3, 10, 100):
-        lower, upper = reachable(*(x.to(dtype) for x in credal_cases.FAMILIES[family](200, classes, seed=1)))
+        lower, upper = reachable(
+            *(x.to(dtype) for x in credal_cases.FAMILIES[family](200, classes, seed=1))
+        )
         undominated, maximal, admissible = (rule(lower, upper) for rule in RULES.values())
         assert (admissible <= maximal).all()
         assert (maximal <= undominated).all()
@@ -118,7 +130,11 @@ def test_the_uniform_point_keeps_every_class(dtype, classes):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_point_keeps_its_largest_class_only(dtype):
-    q = torch.randn(300, 40, generator=torch.Generator().manual_seed(3), dtype=dtype).mul(3).softmax(-1)
+    q = (
+        torch.randn(300, 40, generator=torch.Generator().manual_seed(3), dtype=dtype)
+        .mul(3)
+        .softmax(-1)
+    )
     expected = q == q.amax(-1, keepdim=True)
     assert all(torch.equal(rule(*reachable(q, q)), expected) for rule in RULES.values())
 
@@ -145,6 +161,9 @@ def test_rules_are_permutation_equivariant_over_any_batch_shape(rule):
 @pytest.mark.parametrize("rule", RULES.values())
 def test_rules_at_huge_float32_logits(rule):
     generator = torch.Generator().manual_seed(6)
-    center, radius = 1e4 * torch.randn(100, 10, generator=generator), torch.rand(100, 10, generator=generator)
+    center, radius = (
+        1e4 * torch.randn(100, 10, generator=generator),
+        torch.rand(100, 10, generator=generator),
+    )
     lower, upper = reachable(*interval_softmax(center - radius, center + radius))
     assert rule(lower, upper).any(-1).all()

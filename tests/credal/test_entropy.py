@@ -42,14 +42,18 @@ def assert_members(q, lower, upper, slack=1e-13):
 
 def test_lower_entropy_by_hand():
     # vertices (0, .6, .4), (.2, .4, .4), (.2, .6, .2); the first has the least entropy
-    value, q = lower_entropy(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]), return_distribution=True)
+    value, q = lower_entropy(
+        tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]), return_distribution=True
+    )
     assert value.item() == pytest.approx(0.97095, abs=1e-5)  # -.6 log2 .6 - .4 log2 .4
     assert q.tolist() == pytest.approx([0, 0.6, 0.4])
 
 
 def test_upper_entropy_by_hand():
     # level .4: the first class stays at .5, the second at .1
-    value, q = upper_entropy(tensor([0.5, 0.0, 0.1]), tensor([0.8, 0.1, 0.6]), return_distribution=True)
+    value, q = upper_entropy(
+        tensor([0.5, 0.0, 0.1]), tensor([0.8, 0.1, 0.6]), return_distribution=True
+    )
     assert value.item() == pytest.approx(1.36096, abs=1e-5)  # .5 + .1 log2 10 + .4 log2 2.5
     assert q.tolist() == pytest.approx([0.5, 0.1, 0.4])
 
@@ -128,12 +132,20 @@ def test_gap_of_adversarial_sets_is_honest(bounds):
 
 @pytest.mark.parametrize(
     ("family", "classes"),
-    [("softmax", 60), ("softmax, wide", 60), ("boxes", 40), ("independent", 30), ("concentric", 12), ("lattice", 24)],
+    [
+        ("softmax", 60),
+        ("softmax, wide", 60),
+        ("boxes", 40),
+        ("independent", 30),
+        ("concentric", 12),
+        ("lattice", 24),
+    ],
 )
 def test_lower_entropy_matches_plain_search(family, classes):
     lower, upper = reachable(*credal_cases.FAMILIES[family](6, classes, seed=1))
     expected = [
-        reference_credal.lower_entropy_by_search(*row) for row in zip(lower.numpy(), upper.numpy(), strict=True)
+        reference_credal.lower_entropy_by_search(*row)
+        for row in zip(lower.numpy(), upper.numpy(), strict=True)
     ]
     assert lower_entropy(lower, upper).tolist() == pytest.approx(expected, abs=1e-9)
 
@@ -157,7 +169,9 @@ def test_hard_sets_end_with_a_small_gap(kind, classes):
 
 def test_unproven_values_are_said_and_can_be_read():
     lower, upper = credal_cases.HARD["equal slopes"](2, 30, 0)
-    with pytest.warns(EntropyGapWarning, match="not proven to be the least; ask for return_gap=True"):
+    with pytest.warns(
+        EntropyGapWarning, match="not proven to be the least; ask for return_gap=True"
+    ):
         value = lower_entropy(lower, upper)
     s = CredalSet(lower, upper)
     again, gap = s.lower_entropy(return_gap=True)
@@ -171,20 +185,32 @@ def test_core_by_hand():
     """Only the free class of a better vertex can be outside; one of greater lower bound and room enough replaces it."""
     lower = tensor([[0.1, 0.2, 0.15, 0.12, 0.11]], dtype=torch.float64)
     width = tensor([[0.1, 0.01, 0.1, 0.1, 0.01]], dtype=torch.float64)
-    off_slope = tensor([[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64)  # may move by all, .001, .02, .02, all
+    off_slope = tensor(
+        [[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64
+    )  # may move by all, .001, .02, .02, all
     nodes, best = entropy_search._start(lower, lower + width)
     solved = entropy_search._relax(lower, lower + width)._replace(
-        filled=torch.zeros_like(lower), fractional=tensor([[0]]), slope=off_slope, bound=tensor([1.0]).double()
+        filled=torch.zeros_like(lower),
+        fractional=tensor([[0]]),
+        slope=off_slope,
+        bound=tensor([1.0]).double(),
     )
     best = best._replace(attained=tensor([1.1]).double())
     found = entropy_search._core(nodes, solved, entropy_search._reach(nodes, solved, best))
-    assert found.tolist() == [[True, True, True, False, True]]  # class 3 by class 2, which class 1 has no room for
+    assert found.tolist() == [
+        [True, True, True, False, True]
+    ]  # class 3 by class 2, which class 1 has no room for
 
 
 def test_equal_intervals_are_interchangeable():
     """Two nested kinds, 500 of each: a vertex is how many of each kind are at the top, and the kind of the free one."""
-    low, high = tensor([0.0006, 0.0002], dtype=torch.float64), tensor([0.0013, 0.0019], dtype=torch.float64)
-    value, gap = lower_entropy(low.repeat_interleave(500), high.repeat_interleave(500), return_gap=True)
+    low, high = (
+        tensor([0.0006, 0.0002], dtype=torch.float64),
+        tensor([0.0013, 0.0019], dtype=torch.float64),
+    )
+    value, gap = lower_entropy(
+        low.repeat_interleave(500), high.repeat_interleave(500), return_gap=True
+    )
     h_low, h_high = (entropy(x.unsqueeze(-1)) for x in (low, high))
     best = []
     for free in range(2):
@@ -192,7 +218,9 @@ def test_equal_intervals_are_interchangeable():
         top = torch.cartesian_prod(torch.arange(count[0] + 1), torch.arange(count[1] + 1)).double()
         rest = 1 - ((count - top) * low + top * high).sum(-1)
         fits = (rest >= low[free] - 1e-12) & (rest <= high[free] + 1e-12)
-        bits = ((count - top) * h_low + top * h_high).sum(-1) + entropy(rest.clamp_min(0).unsqueeze(-1))
+        bits = ((count - top) * h_low + top * h_high).sum(-1) + entropy(
+            rest.clamp_min(0).unsqueeze(-1)
+        )
         best.append(bits[fits].min().item())
     assert gap == 0
     assert value.item() == pytest.approx(min(best), abs=1e-10)
@@ -209,7 +237,9 @@ def test_no_member_has_less_or_more_entropy(classes):
 
 def test_bounds_ordered_alike_need_no_branching(monkeypatch):
     generator = torch.Generator().manual_seed(0)
-    lower, upper = torch.rand(2, 50, 200, generator=generator, dtype=torch.float64).sort(-1).values / 200
+    lower, upper = (
+        torch.rand(2, 50, 200, generator=generator, dtype=torch.float64).sort(-1).values / 200
+    )
     expected = lower_entropy(lower, upper * 3)
     branch = entropy_search._branch
 
@@ -229,7 +259,9 @@ def test_entropies_do_not_depend_on_the_order_of_classes(function):
     lower, upper = credal_cases.boxes(100, 9, seed=2, share=1.0)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
     value, q = function(lower, upper, return_distribution=True)
-    value_of_permuted, q_of_permuted = function(lower[:, order], upper[:, order], return_distribution=True)
+    value_of_permuted, q_of_permuted = function(
+        lower[:, order], upper[:, order], return_distribution=True
+    )
     torch.testing.assert_close(value_of_permuted, value)
     torch.testing.assert_close(q_of_permuted, q[:, order])
 
@@ -238,7 +270,9 @@ def test_entropies_do_not_depend_on_the_order_of_classes(function):
 def test_wider_sets_have_wider_entropies(function):
     lower, upper = credal_cases.boxes(200, 6, seed=4, share=0.5)
     inner, outer = function(lower, upper), function(lower * 0.9, (upper * 1.1).clamp_max(1))
-    assert ((outer <= inner + 1e-12) if function is lower_entropy else (outer >= inner - 1e-12)).all()
+    assert (
+        (outer <= inner + 1e-12) if function is lower_entropy else (outer >= inner - 1e-12)
+    ).all()
 
 
 @pytest.mark.parametrize("function", ENTROPIES)
@@ -266,7 +300,9 @@ def test_float32_in_float32_out(function):
     lower, upper = (x.float() for x in credal_cases.softmax_sets(200, 20, seed=7, width=1.0))
     value, q = function(lower, upper, return_distribution=True)
     assert value.dtype == q.dtype == torch.float32
-    torch.testing.assert_close(value.double(), function(lower.double(), upper.double()), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        value.double(), function(lower.double(), upper.double()), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("function", ENTROPIES)
@@ -281,7 +317,10 @@ def test_single_precision_search_where_the_device_has_no_double(function, monkey
 @pytest.mark.parametrize("scale", [1.0, 100.0, 1e4])
 def test_saturated_float32_softmax_sets(function, scale):
     generator = torch.Generator().manual_seed(9)
-    center, radius = scale * torch.randn(200, 10, generator=generator), torch.rand(200, 10, generator=generator)
+    center, radius = (
+        scale * torch.randn(200, 10, generator=generator),
+        torch.rand(200, 10, generator=generator),
+    )
     lower, upper = interval_softmax(center - radius, center + radius)
     value, q = function(lower, upper, return_distribution=True)
     assert torch.isfinite(value).all()
@@ -291,7 +330,9 @@ def test_saturated_float32_softmax_sets(function, scale):
 
 @pytest.mark.parametrize("function", ENTROPIES)
 def test_gradients_match_differences(function):
-    lower, upper = (x.clone().requires_grad_() for x in credal_cases.boxes(6, 5, seed=10, share=1.0))
+    lower, upper = (
+        x.clone().requires_grad_() for x in credal_cases.boxes(6, 5, seed=10, share=1.0)
+    )
     assert torch.autograd.gradcheck(function, (lower * 0.99, upper * 1.01))
 
 
@@ -316,7 +357,9 @@ def test_shapes_are_checked_in_tests():
 
 
 def test_entropy_uncertainty_by_hand():
-    total, aleatoric, epistemic = entropy_uncertainty(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]))
+    total, aleatoric, epistemic = entropy_uncertainty(
+        tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])
+    )
     assert total.item() == pytest.approx(1.52193, abs=1e-5)  # (.2, .4, .4): .2 log2 5 + .8 log2 2.5
     assert aleatoric.item() == pytest.approx(0.97095, abs=1e-5)  # (0, .6, .4)
     assert epistemic.item() == pytest.approx(0.55098, abs=1e-5)
@@ -329,18 +372,26 @@ def test_interval_uncertainty_by_hand():
 
 
 def test_interval_uncertainty_is_the_papers_formula_and_symmetric():
-    low, high = torch.rand(2, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sort(0).values
+    low, high = (
+        torch.rand(2, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        .sort(0)
+        .values
+    )
     lower, upper = torch.stack([1 - high, low], -1), torch.stack([1 - low, high], -1)
     found = interval_uncertainty(lower, upper)
     expected = Uncertainty(torch.minimum(1 - low, high), torch.minimum(low, 1 - high), high - low)
-    for got, wanted, swapped in zip(found, expected, interval_uncertainty(lower.flip(-1), upper.flip(-1)), strict=True):
+    for got, wanted, swapped in zip(
+        found, expected, interval_uncertainty(lower.flip(-1), upper.flip(-1)), strict=True
+    ):
         torch.testing.assert_close(got, wanted)
         torch.testing.assert_close(got, swapped)
     torch.testing.assert_close(found.total, found.aleatoric + found.epistemic)
 
 
 def test_interval_uncertainty_refuses_three_classes():
-    with pytest.raises(ValueError, match=r"defined for 2 classes, found 3 \(bounds of shape \(4, 3\)\)"):
+    with pytest.raises(
+        ValueError, match=r"defined for 2 classes, found 3 \(bounds of shape \(4, 3\)\)"
+    ):
         interval_uncertainty(torch.zeros(4, 3), torch.ones(4, 3))
 
 
@@ -368,7 +419,9 @@ def test_samples_uncertainty_refuses_what_has_no_sample():
 
 @pytest.mark.parametrize("family", ["softmax", "boxes", "lattice"])
 def test_measures_are_ordered_and_bounded(family):
-    total, aleatoric, epistemic = entropy_uncertainty(*credal_cases.FAMILIES[family](300, 8, seed=2))
+    total, aleatoric, epistemic = entropy_uncertainty(
+        *credal_cases.FAMILIES[family](300, 8, seed=2)
+    )
     assert ((aleatoric >= 0) & (aleatoric <= total) & (total <= 3 + 1e-12) & (epistemic >= 0)).all()
 
 
@@ -381,7 +434,9 @@ def logits(count, classes, seed):
 def unreduced(count, classes, seed):
     """Intervals that are mostly not reachable, as a caller may give them."""
     generator = torch.Generator().manual_seed(seed)
-    point = torch.randn(count, classes, generator=generator, dtype=torch.float64).mul(1.5).softmax(-1)
+    point = (
+        torch.randn(count, classes, generator=generator, dtype=torch.float64).mul(1.5).softmax(-1)
+    )
     down, up = torch.rand(2, count, classes, generator=generator, dtype=torch.float64)
     return point * down, point + (0.999 - point) * up.square()
 
@@ -394,7 +449,10 @@ KINDS = {
     "logits, paper": (logits, interval_softmax),
     "logits, sound": (logits, lambda low, high: interval_softmax(low, high, "sound")),
     "unreduced": (unreduced, unchanged),
-    **{name: (make, lambda low, high: (low * 0.97, high * 1.03)) for name, make in credal_cases.FAMILIES.items()},
+    **{
+        name: (make, lambda low, high: (low * 0.97, high * 1.03))
+        for name, make in credal_cases.FAMILIES.items()
+    },
 }
 
 
@@ -404,7 +462,9 @@ def test_gradients_are_the_difference_quotients(kind, classes):
     """Of sets without a kink: in each of four directions the quotients to both sides agree."""
     make, bounds = KINDS[kind]
     at = torch.stack(make(500, classes, classes))
-    noise = torch.randn(4, *at.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = torch.randn(
+        4, *at.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     directions, step = noise * at.abs().clamp_max(0.9), 1e-6
 
     def measures(x):
@@ -422,7 +482,9 @@ def test_gradients_are_the_difference_quotients(kind, classes):
     for measure, gradient in enumerate(gradients):
         found = (gradient * directions).sum((1, -1))
         error = (found - (to_right + to_left)[:, measure] / 2).abs()[:, smooth[measure]]
-        assert error.max() < 1e-4, f"measure {measure}: {int((error > 1e-4).any(0).sum())} of {error.shape[1]} sets"
+        assert error.max() < 1e-4, (
+            f"measure {measure}: {int((error > 1e-4).any(0).sum())} of {error.shape[1]} sets"
+        )
 
 
 def test_points_have_no_epistemic_uncertainty():

@@ -14,18 +14,25 @@ from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertic
 
 def test_by_hand():
     # vertices (0, .6, .4), (.2, .4, .4), (.2, .6, .2); the first has the least entropy
-    assert lower_entropy_by_vertices(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])).item() == pytest.approx(
-        0.97095, abs=1e-5
-    )
-    assert lower_entropy_by_vertices(torch.zeros(4), torch.ones(4)).item() == 0  # a class for certain
+    assert lower_entropy_by_vertices(
+        tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])
+    ).item() == pytest.approx(0.97095, abs=1e-5)
+    assert (
+        lower_entropy_by_vertices(torch.zeros(4), torch.ones(4)).item() == 0
+    )  # a class for certain
 
 
 @pytest.mark.parametrize("family", credal_cases.FAMILIES)
 @pytest.mark.parametrize("classes", [2, 3, 6, MOST_CLASSES])
 def test_it_is_the_least_entropy(family, classes):
     lower, upper = credal_cases.FAMILIES[family](5, classes, 0)
-    expected = [reference_credal.lower_entropy(*row) for row in zip(lower.numpy(), upper.numpy(), strict=True)]
-    np.testing.assert_allclose(lower_entropy_by_vertices(lower, upper).numpy(), expected, rtol=0, atol=1e-11)
+    expected = [
+        reference_credal.lower_entropy(*row)
+        for row in zip(lower.numpy(), upper.numpy(), strict=True)
+    ]
+    np.testing.assert_allclose(
+        lower_entropy_by_vertices(lower, upper).numpy(), expected, rtol=0, atol=1e-11
+    )
 
 
 @credal_cases.seeded()
@@ -37,7 +44,9 @@ def test_extreme_sets(bounds):
 
 def test_bounds_that_rounding_leaves_without_a_distribution():
     torch.manual_seed(0)
-    points = torch.randn(200, 7).mul(5).softmax(1)  # sums of single precision, a little above and below 1
+    points = (
+        torch.randn(200, 7).mul(5).softmax(1)
+    )  # sums of single precision, a little above and below 1
     assert (points.double().sum(1) != 1).any()
     found = lower_entropy_by_vertices(points, points)
     torch.testing.assert_close(found, lower_entropy(points, points), rtol=0, atol=1e-5)

@@ -16,20 +16,29 @@ from creinn.credal.probability import interval_softmax
 
 
 def test_cross_entropy_by_hand():
-    s = CredalSet(tensor([[0.1, 0.2, 0.3]] * 2), tensor([[0.4, 0.5, 0.7]] * 2))  # intersection .22, .32, .46
-    assert cross_entropy(s, tensor([2, 0])).item() == pytest.approx((0.776529 + 1.514128) / 2, abs=1e-5)
+    s = CredalSet(
+        tensor([[0.1, 0.2, 0.3]] * 2), tensor([[0.4, 0.5, 0.7]] * 2)
+    )  # intersection .22, .32, .46
+    assert cross_entropy(s, tensor([2, 0])).item() == pytest.approx(
+        (0.776529 + 1.514128) / 2, abs=1e-5
+    )
     weighted = cross_entropy(s, tensor([2, 0]), tensor([3.0, 0.0, 1.0]))
     assert weighted.item() == pytest.approx((0.776529 + 3 * 1.514128) / 4, abs=1e-5)
 
 
 def test_cross_entropy_is_torchs_on_the_intersection():
-    s, weight = random_sets(), torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    s, weight = (
+        random_sets(),
+        torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
+    )
     target = torch.arange(20) % 5
     for w in (None, weight):
         expected = torch.nn.functional.nll_loss(s.intersection.log(), target, w)
         torch.testing.assert_close(cross_entropy(s, target, w), expected)
     grid = CredalSet._wrap(s.lower.view(4, 5, 5), s.upper.view(4, 5, 5))
-    torch.testing.assert_close(cross_entropy(grid, target.view(4, 5), weight), cross_entropy(s, target, weight))
+    torch.testing.assert_close(
+        cross_entropy(grid, target.view(4, 5), weight), cross_entropy(s, target, weight)
+    )
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, bounds_cross_entropy])
@@ -73,23 +82,32 @@ def test_cross_entropy_refuses_bad_targets():
 
 
 def test_bounds_cross_entropy_by_hand():
-    s = CredalSet(tensor([[0.25, 0.5], [0.125, 0.5], [0.5, 0.0]]), tensor([[0.5, 0.75], [0.5, 0.875], [1.0, 0.5]]))
+    s = CredalSet(
+        tensor([[0.25, 0.5], [0.125, 0.5], [0.5, 0.0]]),
+        tensor([[0.5, 0.75], [0.5, 0.875], [1.0, 0.5]]),
+    )
     target = tensor([0, 0, 0])  # upper .5, .5, 1; lower .25, .125, .5
     ln2 = math.log(2)
     assert bounds_cross_entropy(s, target, hardest=0.34).item() == pytest.approx((2 / 3 + 3) * ln2)
-    assert bounds_cross_entropy(s, target).item() == pytest.approx((2 / 3 + 5 / 2) * ln2)  # 1.5 samples: two
+    assert bounds_cross_entropy(s, target).item() == pytest.approx(
+        (2 / 3 + 5 / 2) * ln2
+    )  # 1.5 samples: two
     assert bounds_cross_entropy(s, target, hardest=1.0).item() == pytest.approx((2 / 3 + 2) * ln2)
     assert bounds_cross_entropy(s, target, hardest=1e-9).item() == pytest.approx((2 / 3 + 3) * ln2)
     mixed = tensor([0, 1, 0])  # upper .5, .875, 1; lower .25, .5, .5; weights 1, 3, 1
     expected = (ln2 - 3 * math.log(0.875)) / 5 + 2 * ln2
-    assert bounds_cross_entropy(s, mixed, tensor([1.0, 3.0]), 0.34).item() == pytest.approx(expected)
+    assert bounds_cross_entropy(s, mixed, tensor([1.0, 3.0]), 0.34).item() == pytest.approx(
+        expected
+    )
 
 
 def slow_bounds_cross_entropy(s, target, weight, hardest):
     """Sample by sample."""
     pairs = []
     for low, high, y in zip(s.lower.tolist(), s.upper.tolist(), target.tolist(), strict=True):
-        pairs.append((-math.log(max(low[y], 2.3e-308)), -math.log(max(high[y], 2.3e-308)), weight[y]))
+        pairs.append(
+            (-math.log(max(low[y], 2.3e-308)), -math.log(max(high[y], 2.3e-308)), weight[y])
+        )
     count = max(1, round(hardest * len(pairs)))
     hard = sorted((p for p in pairs if p[2] > 0), key=lambda p: -p[0])[:count]
     upper = sum(w * high for _, high, w in pairs) / sum(w for *_, w in pairs)
@@ -97,13 +115,20 @@ def slow_bounds_cross_entropy(s, target, weight, hardest):
 
 
 @credal_cases.seeded(60)
-@given(st.integers(0, 10**6), st.integers(1, 9), st.sampled_from([0.01, 0.3, 0.5, 0.8, 1.0]), st.booleans())
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 9),
+    st.sampled_from([0.01, 0.3, 0.5, 0.8, 1.0]),
+    st.booleans(),
+)
 def test_bounds_cross_entropy_matches_the_slow_one(seed, count, hardest, weighted):
     generator = torch.Generator().manual_seed(seed)
     s = random_sets(count, 4, seed)
     target = torch.randint(4, (count,), generator=generator)
     weight = torch.rand(4, generator=generator, dtype=torch.float64) + 0.1 if weighted else None
-    expected = slow_bounds_cross_entropy(s, target, [1.0] * 4 if weight is None else weight.tolist(), hardest)
+    expected = slow_bounds_cross_entropy(
+        s, target, [1.0] * 4 if weight is None else weight.tolist(), hardest
+    )
     got = bounds_cross_entropy(s, target, weight, hardest)
     assert got.item() == pytest.approx(expected, rel=1e-12)
     assert got >= 0
@@ -115,7 +140,10 @@ def test_bounds_cross_entropy_of_points_and_of_any_batch_shape():
     points = CredalSet(random_sets().intersection, random_sets().intersection)
     target = torch.arange(20) % 5
     torch.testing.assert_close(
-        bounds_cross_entropy(points, target, hardest=1.0), 2 * cross_entropy(points, target), rtol=1e-9, atol=0
+        bounds_cross_entropy(points, target, hardest=1.0),
+        2 * cross_entropy(points, target),
+        rtol=1e-9,
+        atol=0,
     )
     s, weight = random_sets(), torch.arange(1.0, 6.0)
     grid = CredalSet._wrap(s.lower.view(4, 5, 5), s.upper.view(4, 5, 5))

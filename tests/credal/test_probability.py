@@ -20,7 +20,9 @@ from creinn.credal.probability import (
 from creinn.numerics import entropy
 
 MODES = ["paper", "sound"]
-logits = st.one_of(st.sampled_from([0.0, 1.0, 1e4, -1e4, 88.0, -104.0]), st.floats(-1e4, 1e4, width=32))
+logits = st.one_of(
+    st.sampled_from([0.0, 1.0, 1e4, -1e4, 88.0, -104.0]), st.floats(-1e4, 1e4, width=32)
+)
 
 
 @st.composite
@@ -86,7 +88,9 @@ def test_huge_float32_logits_give_valid_and_accurate_intervals(mode, box):
     exact = reference_credal.exact_softmax_intervals(low.tolist(), high.tolist(), mode)
     for got, expected in zip((lower, upper), exact, strict=True):
         # a midpoint is a float32 of size 1e4: the logits themselves are only known to 1e-3
-        np.testing.assert_allclose(got.detach().numpy(), expected, atol=3e-4 if mode == "paper" else 1e-6)
+        np.testing.assert_allclose(
+            got.detach().numpy(), expected, atol=3e-4 if mode == "paper" else 1e-6
+        )
 
 
 def test_sound_softmax_keeps_digits_of_close_huge_logits():
@@ -122,7 +126,9 @@ def test_softmax_is_permutation_equivariant(mode):
     low, high = random_box(20, 6, seed=3)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(4))
     for got, expected in zip(
-        interval_softmax(low[:, order], high[:, order], mode), interval_softmax(low, high, mode), strict=True
+        interval_softmax(low[:, order], high[:, order], mode),
+        interval_softmax(low, high, mode),
+        strict=True,
     ):
         torch.testing.assert_close(got, expected[:, order])
 
@@ -134,9 +140,13 @@ def test_softmax_gradients(mode):
 
 
 def test_softmax_refuses_one_class_and_unknown_modes():
-    with pytest.raises(ValueError, match=r"at least 2 classes, found logits of shape \(5, 1\).*interval_sigmoid"):
+    with pytest.raises(
+        ValueError, match=r"at least 2 classes, found logits of shape \(5, 1\).*interval_sigmoid"
+    ):
         interval_softmax(torch.zeros(5, 1), torch.zeros(5, 1))
-    with pytest.raises(ValueError, match="mode must be 'paper', 'sound' or 'rigorous', found 'tight'"):
+    with pytest.raises(
+        ValueError, match="mode must be 'paper', 'sound' or 'rigorous', found 'tight'"
+    ):
         interval_softmax(torch.zeros(3), torch.zeros(3), mode="tight")
 
 
@@ -149,7 +159,9 @@ def test_sigmoid_by_hand_has_the_corrected_sign():
 def test_one_logit_is_two_class_softmax_with_a_zero_logit():
     low, high = (x[:, 0] for x in random_box(30, 1, seed=6))
     pairs = [torch.stack([torch.zeros_like(x), x], -1) for x in (low, high)]
-    for got, expected in zip(one_logit_softmax(low, high), interval_softmax(*pairs, mode="sound"), strict=True):
+    for got, expected in zip(
+        one_logit_softmax(low, high), interval_softmax(*pairs, mode="sound"), strict=True
+    ):
         torch.testing.assert_close(got, expected)
 
 
@@ -167,7 +179,9 @@ def test_reachable_matches_linear_programs(bounds):
     low, high = (x.numpy() for x in bounds)
     for k, unit in enumerate(np.eye(len(low))):
         assert lower[k].item() == pytest.approx(reference_credal.minimum(unit, low, high), abs=1e-7)
-        assert upper[k].item() == pytest.approx(-reference_credal.minimum(-unit, low, high), abs=1e-7)
+        assert upper[k].item() == pytest.approx(
+            -reference_credal.minimum(-unit, low, high), abs=1e-7
+        )
 
 
 @pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
@@ -188,7 +202,9 @@ def test_reachable_by_hand():
 def test_empty_sets_are_named():
     with pytest.raises(ValueError, match=r"lower bounds sum to 1\.2 > 1\. Were logits passed"):
         reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]))
-    with pytest.raises(ValueError, match=r"upper bounds sum to 0\.9 < 1 at index \(1, 0\) of batch \(2, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"upper bounds sum to 0\.9 < 1 at index \(1, 0\) of batch \(2, 1\)"
+    ):
         reachable(torch.full((2, 1, 3), 0.1), tensor([[[0.5] * 3], [[0.3] * 3]]))
     reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]), check=False)
 
@@ -229,7 +245,9 @@ def test_intersection_of_a_point_has_value_and_gradient(dtype):
 def test_intersection_gradients():
     lower, upper = (x.clone().requires_grad_() for x in credal_cases.boxes(3, 5, seed=7, share=1.0))
     assert torch.autograd.gradcheck(intersection_probability, (lower, upper))
-    assert torch.autograd.gradcheck(lambda a, b: reachable(a, b, check=False), (lower * 0.9, upper * 1.1))
+    assert torch.autograd.gradcheck(
+        lambda a, b: reachable(a, b, check=False), (lower * 0.9, upper * 1.1)
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -14,12 +14,18 @@ from creinn import CreINN, TrainConfig, fit, models
 from creinn.data import open_arrays
 
 KINDS = st.sampled_from(["<f4", "<f8", ">f8", "<f2", "|u1", "<i8", ">i4", "|b1"])
-ARRAYS = KINDS.flatmap(lambda kind: arrays_of.arrays(kind, arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0)))
+ARRAYS = KINDS.flatmap(
+    lambda kind: arrays_of.arrays(kind, arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0))
+)
 
 
-@given(st.dictionaries(st.sampled_from(["x", "y", "a name", "é"]), ARRAYS, max_size=3), st.booleans())
+@given(
+    st.dictionaries(st.sampled_from(["x", "y", "a name", "é"]), ARRAYS, max_size=3), st.booleans()
+)
 def test_maps_are_what_numpy_reads(tmp_path_factory, written, in_columns):
-    written = {name: np.asfortranarray(array) if in_columns else array for name, array in written.items()}
+    written = {
+        name: np.asfortranarray(array) if in_columns else array for name, array in written.items()
+    }
     path = tmp_path_factory.mktemp("arrays") / "a.npz"
     np.savez(path, **written)
     found = open_arrays(path)
@@ -47,7 +53,12 @@ def test_a_model_is_trained_and_predicts_from_a_file(tmp_path):
     for inputs, classes in ((mapped["x"], mapped["y"]), (torch.from_numpy(x), torch.from_numpy(y))):
         torch.manual_seed(0)
         model = CreINN(models.mlp(4, 3, layers=torch.nn), distance=True)
-        fit(model, (inputs, classes), (inputs, classes), TrainConfig(epochs=2, batch_size=16, progress=False))
+        fit(
+            model,
+            (inputs, classes),
+            (inputs, classes),
+            TrainConfig(epochs=2, batch_size=16, progress=False),
+        )
         model.fit_distance(inputs, classes)
         found.append(model.predict(inputs))
     torch.testing.assert_close(found[0].lower, found[1].lower, rtol=0, atol=1e-5)
@@ -59,10 +70,15 @@ def test_refusals(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"There is no file .*a\.npz"):
         open_arrays(path)
     np.savez_compressed(path, x=np.zeros(1000))
-    with pytest.raises(ValueError, match=r"x\.npy in .*a\.npz is compressed, .* numpy\.savez, not numpy\.savez_compr"):
+    with pytest.raises(
+        ValueError,
+        match=r"x\.npy in .*a\.npz is compressed, .* numpy\.savez, not numpy\.savez_compr",
+    ):
         open_arrays(path)
     np.savez(path, x=np.array([None, "text"], dtype=object))
-    with pytest.raises(ValueError, match=r"x\.npy in .* cannot be mapped .*: it holds Python objects"):
+    with pytest.raises(
+        ValueError, match=r"x\.npy in .* cannot be mapped .*: it holds Python objects"
+    ):
         open_arrays(path)
     np.savez(path, x=np.zeros(1000))
     raw = path.read_bytes()
@@ -71,7 +87,9 @@ def test_refusals(tmp_path):
         open_arrays(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "no array")
-    with pytest.raises(ValueError, match=r"notes\.txt in .* cannot be mapped as an array of numbers: the magic"):
+    with pytest.raises(
+        ValueError, match=r"notes\.txt in .* cannot be mapped as an array of numbers: the magic"
+    ):
         open_arrays(path)
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(1000))

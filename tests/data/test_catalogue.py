@@ -39,7 +39,9 @@ def write_idx(path, array, pack=gzip.compress):
 def write_sheet(path, images, columns):
     cells = np.zeros((-(-len(images) // columns) * columns, 32, 32, 3), np.uint8)
     cells[: len(images)] = images.transpose(0, 2, 3, 1)
-    sheet = cells.reshape(-1, columns, 32, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, columns * 32, 3)
+    sheet = (
+        cells.reshape(-1, columns, 32, 32, 3).transpose(0, 2, 1, 3, 4).reshape(-1, columns * 32, 3)
+    )
     Image.fromarray(sheet).save(path, lossless=True)
 
 
@@ -85,13 +87,19 @@ def test_cifar10_sheets(tmp_path):
     np.testing.assert_array_equal(test.inputs, images[20:])
     assert test.labels.tolist() == labels[20:].tolist()
     np.savez(tmp_path / "cifar10" / "labels.npz", train=labels[:19])
-    with pytest.raises(ValueError, match=r"labels\.npz holds 19 labels, which do not share out among 5 sheets"):
+    with pytest.raises(
+        ValueError, match=r"labels\.npz holds 19 labels, which do not share out among 5 sheets"
+    ):
         load("cifar10", tmp_path, complete=False)
-    with pytest.raises(ValueError, match=r"labels\.npz must hold labels 'test' as a vector of bytes; .* keys train"):
+    with pytest.raises(
+        ValueError, match=r"labels\.npz must hold labels 'test' as a vector of bytes; .* keys train"
+    ):
         load("cifar10", tmp_path, "test", complete=False)
     path = tmp_path / "cifar10" / "labels.npz"
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"labels\.npz cannot be read as a NumPy archive: .* truncated or damaged"):
+    with pytest.raises(
+        ValueError, match=r"labels\.npz cannot be read as a NumPy archive: .* truncated or damaged"
+    ):
         load("cifar10", tmp_path, complete=False)
     np.savez(path, train=np.array([{}] * 20, dtype=object))
     with pytest.raises(ValueError, match="Object arrays cannot be loaded when allow_pickle=False"):
@@ -115,7 +123,12 @@ def test_svhn_in_both_forms(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("mnist", "mnist"), ("mnist", "MNIST/raw"), ("mnist", "."), ("fashion-mnist", "fashion_mnist")],
+    [
+        ("mnist", "mnist"),
+        ("mnist", "MNIST/raw"),
+        ("mnist", "."),
+        ("fashion-mnist", "fashion_mnist"),
+    ],
 )
 @pytest.mark.parametrize("packed", [True, False])
 def test_idx_sets(tmp_path, name, place, packed):
@@ -137,11 +150,14 @@ def test_short_fashion_mnist_and_labels_that_do_not_fit(tmp_path):
     assert load("fashion-mnist", tmp_path, complete=False).classes[9] == "Ankle boot"
     write_idx(folder / "train20k-labels-idx1-ubyte.gz", np.array([0, 9], np.uint8))
     with pytest.raises(
-        ValueError, match=r"must hold images and as many labels, but have shapes \(3, 28, 28\) and \(2,\)"
+        ValueError,
+        match=r"must hold images and as many labels, but have shapes \(3, 28, 28\) and \(2,\)",
     ):
         load("fashion-mnist", tmp_path, complete=False)
     write_idx(folder / "train20k-labels-idx1-ubyte.gz", np.array([0, 10, 1], np.uint8))
-    with pytest.raises(ValueError, match=r"Labels must lie in 0 \.\. 9 for 10 classes, but label 1 is 10"):
+    with pytest.raises(
+        ValueError, match=r"Labels must lie in 0 \.\. 9 for 10 classes, but label 1 is 10"
+    ):
         load("fashion-mnist", tmp_path, complete=False)
 
 
@@ -152,7 +168,12 @@ def test_chest_folders(tmp_path, place):
     assert data.inputs.shape == (3, 1, 16, 16)
     assert data.labels.tolist() == [0, 1, 1]
     assert data.classes == ("NORMAL", "PNEUMONIA")
-    assert load("chest-xray", tmp_path / "data", channels=3, complete=False).inputs.shape == (3, 3, 224, 224)
+    assert load("chest-xray", tmp_path / "data", channels=3, complete=False).inputs.shape == (
+        3,
+        3,
+        224,
+        224,
+    )
 
 
 def test_chest_archive_gives_the_same_and_its_strays_and_copies_are_skipped(tmp_path):
@@ -161,7 +182,9 @@ def test_chest_archive_gives_the_same_and_its_strays_and_copies_are_skipped(tmp_
         for file in sorted((tmp_path / "chest_xray").rglob("*")):
             inside = file.relative_to(tmp_path).as_posix()
             archive.write(file, inside)
-            if file.name != "rgb.jpeg":  # the deeper copy differs, so that it shows which one was read
+            if (
+                file.name != "rgb.jpeg"
+            ):  # the deeper copy differs, so that it shows which one was read
                 archive.write(file, f"chest_xray/{inside}")
             if file.is_file():
                 archive.writestr(f"chest_xray/__MACOSX/{inside}", b"x")
@@ -187,16 +210,28 @@ def test_chest_archive_of_something_else_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "chest_xray.zip", "w") as archive:
         archive.writestr("x/train/NORMAL/a.jpeg", b"x")
         archive.writestr("y/train/PNEUMONIA/a.jpeg", b"x")
-    with pytest.raises(ValueError, match=r"chest_xray\.zip holds no train/NORMAL/ with train/PNEUMONIA/ beside it"):
+    with pytest.raises(
+        ValueError, match=r"chest_xray\.zip holds no train/NORMAL/ with train/PNEUMONIA/ beside it"
+    ):
         load("chest-xray", tmp_path)
 
 
 def test_size_and_channels_as_asked(tmp_path):
     write_batches(tmp_path)
-    assert load("cifar10", tmp_path, size=28, channels=1, complete=False).inputs.shape == (20, 1, 28, 28)
+    assert load("cifar10", tmp_path, size=28, channels=1, complete=False).inputs.shape == (
+        20,
+        1,
+        28,
+        28,
+    )
     write_idx(tmp_path / "t10k-images-idx3-ubyte", pixels(2, 28, 28), bytes)
     write_idx(tmp_path / "t10k-labels-idx1-ubyte", np.zeros(2, np.uint8), bytes)
-    assert load("mnist", tmp_path, "test", size=32, channels=3, complete=False).inputs.shape == (2, 3, 32, 32)
+    assert load("mnist", tmp_path, "test", size=32, channels=3, complete=False).inputs.shape == (
+        2,
+        3,
+        32,
+        32,
+    )
 
 
 def test_nothing_found_lists_what_was_looked_for(tmp_path):
@@ -211,9 +246,14 @@ def test_nothing_found_lists_what_was_looked_for(tmp_path):
     ]:
         assert f"\n  {file}\n" in f"{message}\n"
     assert "missing" not in message
-    with pytest.raises(FileNotFoundError, match=r"mnist/t10k-images-idx3-ubyte\[\.gz\], mnist/t10k-labels-idx1-ubyte"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"mnist/t10k-images-idx3-ubyte\[\.gz\], mnist/t10k-labels-idx1-ubyte",
+    ):
         load("mnist", tmp_path, "test")
-    with pytest.raises(FileNotFoundError, match=r"nowhere is not a folder, so svhn cannot be in it"):
+    with pytest.raises(
+        FileNotFoundError, match=r"nowhere is not a folder, so svhn cannot be in it"
+    ):
         load("svhn", tmp_path / "nowhere")
     assert available(tmp_path) == {}
 
@@ -230,12 +270,17 @@ def test_a_missing_batch_is_named(tmp_path):
 def test_copies_that_are_not_whole_are_refused(tmp_path, monkeypatch):
     write_batches(tmp_path)
     with pytest.raises(
-        ValueError, match=r"test_batch: not a whole copy of cifar10 \(test\).* are \(0, 0, 0, 0, 0, 1, 1, 1, 1,"
+        ValueError,
+        match=r"test_batch: not a whole copy of cifar10 \(test\).* are \(0, 0, 0, 0, 0, 1, 1, 1, 1,",
     ):
         load("cifar10", tmp_path, "test")
     edition = {"counts": [0, 0, 0, 0, 0, 1, 1, 1, 1, 0]}
-    monkeypatch.setitem(_KNOWN["cifar10"]["parts"]["test"], "editions", [{**edition, "sha256": "0" * 64}])
-    with pytest.raises(ValueError, match=r"pixels or labels of cifar10 \(test\) differ from the published ones"):
+    monkeypatch.setitem(
+        _KNOWN["cifar10"]["parts"]["test"], "editions", [{**edition, "sha256": "0" * 64}]
+    )
+    with pytest.raises(
+        ValueError, match=r"pixels or labels of cifar10 \(test\) differ from the published ones"
+    ):
         load("cifar10", tmp_path, "test")
     monkeypatch.setitem(_KNOWN["cifar10"]["parts"]["test"], "editions", [edition])
     assert len(load("cifar10", tmp_path, "test")) == 4
@@ -243,10 +288,13 @@ def test_copies_that_are_not_whole_are_refused(tmp_path, monkeypatch):
 
 def test_unknown_names_splits_and_channels_are_named(tmp_path):
     with pytest.raises(
-        ValueError, match=r"no data set 'cifar'\. Known are cifar10, svhn, chest-xray, mnist, fashion-mnist"
+        ValueError,
+        match=r"no data set 'cifar'\. Known are cifar10, svhn, chest-xray, mnist, fashion-mnist",
     ):
         load("cifar", tmp_path)
-    with pytest.raises(ValueError, match=r"svhn has the parts train, test, not 'val'\. A validation set"):
+    with pytest.raises(
+        ValueError, match=r"svhn has the parts train, test, not 'val'\. A validation set"
+    ):
         load("svhn", tmp_path, "val")
     with pytest.raises(ValueError, match="channels, not 2"):
         load("svhn", tmp_path, channels=2)
@@ -257,7 +305,9 @@ def test_truncated_files_are_named_with_their_path(tmp_path):
     write_idx(tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz", np.zeros(9, np.uint8))
     path = tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=rf"{tmp_path}/mnist/t10k-images-idx3-ubyte\.gz cannot .* truncated"):
+    with pytest.raises(
+        ValueError, match=rf"{tmp_path}/mnist/t10k-images-idx3-ubyte\.gz cannot .* truncated"
+    ):
         load("mnist", tmp_path, "test")
 
 
@@ -265,7 +315,9 @@ def test_real_samples_agree_with_the_compact_copy(real_data):
     for split in ("train", "test"):
         sample = load("cifar10", real_data / "samples", split, complete=False)
         assert len(sample) == 200
-    chest = load("chest-xray", real_data / "samples" / "chest_xray_original", "test", size=64, complete=False)
+    chest = load(
+        "chest-xray", real_data / "samples" / "chest_xray_original", "test", size=64, complete=False
+    )
     assert chest.counts == (3, 3)
     if (real_data / "cifar10" / "test_batch.webp").exists():
         whole = load("cifar10", real_data, "test")
@@ -273,7 +325,9 @@ def test_real_samples_agree_with_the_compact_copy(real_data):
         assert torch.equal(whole.labels[:200], sample.labels)
 
 
-@pytest.mark.parametrize(("name", "split"), [(name, split) for name in _KNOWN for split in _KNOWN[name]["parts"]])
+@pytest.mark.parametrize(
+    ("name", "split"), [(name, split) for name in _KNOWN for split in _KNOWN[name]["parts"]]
+)
 def test_real_data_are_whole(real_data, name, split):
     if split not in available(real_data).get(name, ()) or (name, split) == ("chest-xray", "train"):
         pytest.skip(f"no {name} ({split}) there, or too many")

@@ -19,9 +19,14 @@ def table(**columns: list[str | None]) -> Table:
 Y40 = ["a", "b"] * 20
 
 
-def said(columns: dict[str, list[str | None]], reading: Reading = Reading(separator=","), **options) -> list[str]:  # noqa: B008
+def said(
+    columns: dict[str, list[str | None]], reading: Reading = Reading(separator=","), **options
+) -> list[str]:  # noqa: B008
     data = Table("t.csv", pd.DataFrame({**columns, "y": Y40}, dtype=object), reading)
-    return [note.removeprefix("t.csv, column 'x': ") for note in TableEncoder.fit([data], "y", **options)[1]]
+    return [
+        note.removeprefix("t.csv, column 'x': ")
+        for note in TableEncoder.fit([data], "y", **options)[1]
+    ]
 
 
 def test_marks_of_missing_values():
@@ -39,13 +44,19 @@ def test_marks_of_missing_values():
     np.testing.assert_array_equal(x[0], [1, 0, 0])
     assert np.isnan(x[12]).all()
     rare = ["NA", *garage[2:], "shed"]
-    assert TableEncoder.fit([table(x=rare, y=Y40)], "y")[0].columns == (Category("x", ("None", "shed")),)
+    assert TableEncoder.fit([table(x=rare, y=Y40)], "y")[0].columns == (
+        Category("x", ("None", "shed")),
+    )
     named = Table("t.csv", frame, Reading(("NA", "None"), ","))
     with pytest.raises(ValueError, match="no column to learn from"):  # all others are sheds
         TableEncoder.fit([named], "y")
     numbers = ["NA"] * 10 + [str(i % 5) for i in range(30)]
-    assert said({"x": numbers}) == ["10 missing values, for which values of the training table are tried"]
-    with pytest.raises(ValueError, match=r"'None' is not a number, but 30 of 40 values.*\(--missing\)"):
+    assert said({"x": numbers}) == [
+        "10 missing values, for which values of the training table are tried"
+    ]
+    with pytest.raises(
+        ValueError, match=r"'None' is not a number, but 30 of 40 values.*\(--missing\)"
+    ):
         said({"x": [text.replace("NA", "None") for text in numbers]})
 
 
@@ -54,9 +65,14 @@ def test_decimal_commas_are_read_and_said():
     frame = pd.DataFrame({**columns, "y": Y40}, dtype=object)
     semicolons = Table("t.csv", frame, Reading(separator=";"))
     encoder, notes = TableEncoder.fit([semicolons], "y")
-    assert notes == ["t.csv, numbers have ',' before decimals and '.' between thousands: '0,5' is 0.5 (x, z)"]
+    assert notes == [
+        "t.csv, numbers have ',' before decimals and '.' between thousands: '0,5' is 0.5 (x, z)"
+    ]
     x = encoder.columns[0]
-    assert (x.mean, x.style) == (pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)])), (",", "."))
+    assert (x.mean, x.style) == (
+        pytest.approx(np.mean([i % 7 + 0.5 for i in range(40)])),
+        (",", "."),
+    )
     assert encoder.columns[1].mean == pytest.approx(1119.75)
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
     (x_new,), _ = copy.encode([table(x=["3,5"], z=["1.100"])])
@@ -64,9 +80,13 @@ def test_decimal_commas_are_read_and_said():
     with pytest.raises(ValueError, match=r"'3\.5' is not a number"):  # never 35
         copy.encode([table(x=["3.5"], z=["1"])])
     point = Table(
-        "new.csv", pd.DataFrame({"x": ["3.5"], "z": ["1"]}, dtype=object), Reading(decimal=".", thousands="none")
+        "new.csv",
+        pd.DataFrame({"x": ["3.5"], "z": ["1"]}, dtype=object),
+        Reading(decimal=".", thousands="none"),
     )
-    np.testing.assert_allclose(copy.encode([point])[0][0][0, 0], (3.5 - x.mean) / x.scale, rtol=1e-6)
+    np.testing.assert_allclose(
+        copy.encode([point])[0][0][0, 0], (3.5 - x.mean) / x.scale, rtol=1e-6
+    )
 
 
 def test_dates_become_numbers():
@@ -88,7 +108,9 @@ def test_dates_become_numbers():
     parts = x[0] * np.array(column.scales) + np.array(column.means)
     np.testing.assert_allclose(parts, [2022, 3, 1, 372], rtol=1e-5)
     assert np.isnan(x[1]).all()
-    with pytest.raises(ValueError, match=r"row 1, column 'x': '2022-03-08' is not a date of the form %d\.%m\.%Y"):
+    with pytest.raises(
+        ValueError, match=r"row 1, column 'x': '2022-03-08' is not a date of the form %d\.%m\.%Y"
+    ):
         copy.encode([table(x=["2022-03-08"])])
     forced, _ = TableEncoder.fit([table(x=days, y=Y40)], "y", categorical=["x"])
     assert isinstance(forced.columns[0], Category)
@@ -109,7 +131,9 @@ def test_dates_become_numbers():
     ],
 )
 def test_forms_of_dates(text, form):
-    encoder, _ = TableEncoder.fit([table(x=[text.format(i + 1) for i in range(20)] * 2, y=Y40)], "y")
+    encoder, _ = TableEncoder.fit(
+        [table(x=[text.format(i + 1) for i in range(20)] * 2, y=Y40)], "y"
+    )
     assert getattr(encoder.columns[0], "form", None) == form
 
 
@@ -159,7 +183,8 @@ def test_many_categories_take_little_memory():
 def test_targets_that_look_wrong():
     prices = np.array([str(i / 7) for i in range(100)], object)
     with pytest.raises(
-        ValueError, match=r"'price' has 100 different numbers in 100 rows. Was regression meant.*classes 100"
+        ValueError,
+        match=r"'price' has 100 different numbers in 100 rows. Was regression meant.*classes 100",
     ):
         classes_of(prices, "price")
     assert len(classes_of(prices, "price", 100)) == 100
@@ -168,7 +193,8 @@ def test_targets_that_look_wrong():
     assert len(classes_of(np.repeat(prices, 5), "price")) == 100  # each often enough
     words = np.array([f"w{i}" for i in range(1001)], object)
     with pytest.raises(
-        ValueError, match=r"'word' has 1001 classes, more than 1000. If it is the right column, say --max-cl"
+        ValueError,
+        match=r"'word' has 1001 classes, more than 1000. If it is the right column, say --max-cl",
     ):
         classes_of(words, "word")
     assert len(classes_of(words[:1000], "word")) == 1000

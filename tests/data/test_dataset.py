@@ -15,7 +15,12 @@ from creinn.interval import Interval
 def toy(counts, channels=3, size=4):
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
-    images = torch.arange(len(labels)).reshape(-1, 1, 1, 1).expand(-1, channels, size, size).to(torch.uint8)
+    images = (
+        torch.arange(len(labels))
+        .reshape(-1, 1, 1, 1)
+        .expand(-1, channels, size, size)
+        .to(torch.uint8)
+    )
     return Dataset("toy", images, labels, tuple(map(str, range(len(counts)))), "train")
 
 
@@ -24,7 +29,9 @@ def numbers(data):
     return data.inputs[:, 0, 0, 0].tolist()
 
 
-some_counts = st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(lambda c: 3 <= sum(c) <= 255)
+some_counts = st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(
+    lambda c: 3 <= sum(c) <= 255
+)
 
 
 def test_a_dataset_feeds_a_data_loader():
@@ -37,8 +44,15 @@ def test_a_dataset_feeds_a_data_loader():
 
 
 def test_scaled_by_hand():
-    data = Dataset("a", torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3), torch.tensor([0]), ("x",))
-    torch.testing.assert_close(data.scaled(torch.float64).flatten(), torch.tensor([0, 0.2, 1], dtype=torch.float64))
+    data = Dataset(
+        "a",
+        torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3),
+        torch.tensor([0]),
+        ("x",),
+    )
+    torch.testing.assert_close(
+        data.scaled(torch.float64).flatten(), torch.tensor([0, 0.2, 1], dtype=torch.float64)
+    )
     assert data.scaled().dtype == torch.float32
 
 
@@ -50,7 +64,8 @@ def test_intervals_are_inputs_too():
     assert part.labels.tolist() == [1, 0]
     assert subset(data, 2, seed=0).inputs.shape == (2, 2)
     with pytest.raises(
-        TypeError, match=r"Only images of bytes can be changed so, but the inputs of boxes are torch\.float32"
+        TypeError,
+        match=r"Only images of bytes can be changed so, but the inputs of boxes are torch\.float32",
     ):
         data.scaled()
 
@@ -94,7 +109,9 @@ def test_split_shares_nothing_and_leaves_nothing_out(counts, fractions):
         assert abs(len(part) - fraction * len(data)) <= 1
         for have, whole in zip(part.counts, counts, strict=True):
             assert abs(have - fraction * whole) < 2.5
-    assert [numbers(part) for part in split(data, fractions, seed=3)] == [numbers(part) for part in parts]
+    assert [numbers(part) for part in split(data, fractions, seed=3)] == [
+        numbers(part) for part in parts
+    ]
     assert all(part.split == "train" for part in parts)
 
 
@@ -114,13 +131,17 @@ def test_draws_that_cannot_be_made_are_named():
         split(data, (0.5, 0.6), seed=0)
     with pytest.raises(ValueError, match="must be positive and sum to 1"):
         split(data, 1.0, seed=0)
-    with pytest.raises(ValueError, match=r"toy \(train\) has only 5 samples: part 1 of .* is empty"):
+    with pytest.raises(
+        ValueError, match=r"toy \(train\) has only 5 samples: part 1 of .* is empty"
+    ):
         split(data, 0.99, seed=0)
 
 
 @pytest.fixture
 def photos():
-    pixels = torch.randint(256, (3, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    pixels = torch.randint(
+        256, (3, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
     return Dataset("photos", pixels, torch.tensor([0, 1, 0]), ("a", "b"))
 
 
@@ -138,7 +159,9 @@ def test_grey_in_the_shape_of_mnist_is_near_pillows_resizing(photos):
     small = to_grey(photos, size=28)
     assert small.inputs.shape == (3, 1, 28, 28)
     for image, grey in zip(small.inputs, to_grey(photos).inputs, strict=True):
-        expected = np.asarray(Image.fromarray(grey[0].numpy()).resize((28, 28), Image.Resampling.BILINEAR))
+        expected = np.asarray(
+            Image.fromarray(grey[0].numpy()).resize((28, 28), Image.Resampling.BILINEAR)
+        )
         assert np.abs(image[0].numpy().astype(int) - expected).max() <= 1
 
 
@@ -154,9 +177,13 @@ def test_rgb_repeats_grey_and_resize_keeps_constants(photos):
 
 def test_bad_images_are_named(photos):
     two = Dataset("two", torch.zeros(1, 2, 4, 4, dtype=torch.uint8), torch.tensor([0]), ("a",))
-    with pytest.raises(ValueError, match="Only images of 1 or 3 channels can be made grey; two has 2"):
+    with pytest.raises(
+        ValueError, match="Only images of 1 or 3 channels can be made grey; two has 2"
+    ):
         to_grey(two)
-    with pytest.raises(ValueError, match="Only images of 1 or 3 channels can be made RGB; two has 2"):
+    with pytest.raises(
+        ValueError, match="Only images of 1 or 3 channels can be made RGB; two has 2"
+    ):
         to_rgb(two)
     with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):
         resize(photos, 0)
@@ -171,10 +198,20 @@ def test_bad_images_are_named(photos):
             ValueError,
             r"Images must have shape .* but have \(2, 3, 4\)",
         ),
-        (torch.zeros(2, 3, dtype=torch.int32), [0, 1], TypeError, r"bytes \(uint8\) or floating, but are torch\.int32"),
+        (
+            torch.zeros(2, 3, dtype=torch.int32),
+            [0, 1],
+            TypeError,
+            r"bytes \(uint8\) or floating, but are torch\.int32",
+        ),
         (torch.zeros(2, 3), [0.0, 1.0], TypeError, r"Labels must be int64, but are torch\.float32"),
         (torch.zeros(2, 3), [0], ValueError, r"inputs have shape \(2, 3\) and labels \(1,\)"),
-        (torch.zeros(2, 3), [0, 2], ValueError, r"Labels must lie in 0 \.\. 1 for 2 classes, but label 1 is 2"),
+        (
+            torch.zeros(2, 3),
+            [0, 2],
+            ValueError,
+            r"Labels must lie in 0 \.\. 1 for 2 classes, but label 1 is 2",
+        ),
         (torch.zeros(2, 3), [-1, 0], ValueError, "label 0 is -1"),
     ],
 )

@@ -32,7 +32,10 @@ TRAINING = table(
 def test_columns_by_hand():
     encoder, notes = TableEncoder.fit([TRAINING], "y")
     # ages 10, 30, 20: mean 20, deviation sqrt(200 / 3)
-    assert encoder.columns == (Number("age", 20.0, pytest.approx((200 / 3) ** 0.5)), Category("sex", ("f", "m")))
+    assert encoder.columns == (
+        Number("age", 20.0, pytest.approx((200 / 3) ** 0.5)),
+        Category("sex", ("f", "m")),
+    )
     assert encoder.ignored == ("one", "none", "same")
     assert notes == [
         "train.csv, column 'age': 1 missing value, for which values of the training table are tried",
@@ -51,7 +54,9 @@ def test_json_round_trip_encodes_alike():
     encoder, _ = TableEncoder.fit([TRAINING], "y")
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json(), allow_nan=False)))
     assert copy == encoder
-    new = table("new.csv", sex=["m", "x", None, "x"], age=["1", None, "2", "3"], extra=["1", "2", "3", "4"])
+    new = table(
+        "new.csv", sex=["m", "x", None, "x"], age=["1", None, "2", "3"], extra=["1", "2", "3", "4"]
+    )
     (x,), notes = copy.encode([new])
     np.testing.assert_array_equal(x, encoder.encode([new])[0][0])
     np.testing.assert_array_equal(x[:, 1:], [[0, 1], [0, 0], [np.nan, np.nan], [0, 0]])
@@ -98,14 +103,26 @@ def test_names_are_said_to_be_many():
     ("columns", "options", "message"),
     [
         ({"x": ["1", "2"]}, {}, r"t\.csv has no column 'y'; its columns are x"),
-        ({"x": ["1", "2"], "y": ["a", "b"]}, {"drop": ["z"]}, r"t\.csv has no column 'z'; its columns are x, y"),
-        ({"x": ["1", "1"], "y": ["a", "b"]}, {}, r"t\.csv has no column to learn from besides the target 'y'"),
+        (
+            {"x": ["1", "2"], "y": ["a", "b"]},
+            {"drop": ["z"]},
+            r"t\.csv has no column 'z'; its columns are x, y",
+        ),
+        (
+            {"x": ["1", "1"], "y": ["a", "b"]},
+            {},
+            r"t\.csv has no column to learn from besides the target 'y'",
+        ),
         (
             {"x": ["1", "2", "?"], "y": ["a", "b", "a"]},
             {},
             r"t\.csv row 3, column 'x': '\?' is not a number, but 2 of 3 values of this column are",
         ),
-        ({"x": ["1", "-inf"], "y": ["a", "b"]}, {}, r"t\.csv row 2, column 'x': '-inf' is not a finite number"),
+        (
+            {"x": ["1", "-inf"], "y": ["a", "b"]},
+            {},
+            r"t\.csv row 2, column 'x': '-inf' is not a finite number",
+        ),
     ],
 )
 def test_training_tables_that_are_refused(columns, options, message):
@@ -115,7 +132,9 @@ def test_training_tables_that_are_refused(columns, options, message):
 
 def test_tables_that_do_not_fit_the_model():
     encoder, _ = TableEncoder.fit([TRAINING], "y")
-    with pytest.raises(ValueError, match=r"new\.csv has no column 'sex', which the model was trained with"):
+    with pytest.raises(
+        ValueError, match=r"new\.csv has no column 'sex', which the model was trained with"
+    ):
         encoder.encode([table("new.csv", age=["1"])])
     with pytest.raises(ValueError, match=r"new\.csv row 2, column 'age': 'old' is not a number"):
         encoder.encode([table("new.csv", age=["1", "old"], sex=["f", "f"])])
@@ -168,7 +187,10 @@ def test_missing_values_of_pairs():
     upper = table("hi.csv", x=["2", None, "5"], k=["u", "v", None], y=["a", "b", "a"])
     encoder, notes = TableEncoder.fit([lower, upper], "y")
     assert encoder.columns[0].mean == 2.75  # of 1, 2, 3, 5
-    assert notes[0] == "lo.csv, column 'x': 1 missing value, for which values of the training table are tried"
+    assert (
+        notes[0]
+        == "lo.csv, column 'x': 1 missing value, for which values of the training table are tried"
+    )
     (lo, hi), _ = encoder.encode([lower, upper])
     assert np.isnan(lo[1, 0])
     assert np.isnan(hi[1, 0])
@@ -180,12 +202,32 @@ def test_missing_values_of_pairs():
         ({"x": ["1", "2"]}, {"x": ["1"]}, r"lo\.csv has 2 rows, but hi\.csv has 1"),
         ({"x": ["1"], "z": ["1"]}, {"x": ["1"]}, r"lo\.csv has a column 'z', but hi\.csv has not"),
         ({"x": ["1"]}, {"x": ["1"], "z": ["1"]}, r"hi\.csv has a column 'z', but lo\.csv has not"),
-        ({"x": ["0", "3"]}, {"x": ["1", "2"]}, r"lo\.csv row 2, column 'x' is 3, above the 2 in hi\.csv"),
-        ({"x": ["0", None]}, {"x": ["1", "2"]}, r"lo\.csv row 2, column 'x' is missing, but not in hi\.csv"),
-        ({"x": ["0", "1"]}, {"x": ["1", None]}, r"hi\.csv row 2, column 'x' is missing, but not in lo\.csv"),
+        (
+            {"x": ["0", "3"]},
+            {"x": ["1", "2"]},
+            r"lo\.csv row 2, column 'x' is 3, above the 2 in hi\.csv",
+        ),
+        (
+            {"x": ["0", None]},
+            {"x": ["1", "2"]},
+            r"lo\.csv row 2, column 'x' is missing, but not in hi\.csv",
+        ),
+        (
+            {"x": ["0", "1"]},
+            {"x": ["1", None]},
+            r"hi\.csv row 2, column 'x' is missing, but not in lo\.csv",
+        ),
         ({"x": ["0", "b"]}, {"x": ["1", "2"]}, r"lo\.csv row 2, column 'x': 'b' is not a number"),
-        ({"x": ["u", "v"]}, {"x": ["u", "u"]}, r"lo\.csv row 2, column 'x' is 'v', but 'u' in hi\.csv"),
-        ({"x": ["u", None]}, {"x": ["u", "u"]}, r"lo\.csv row 2, column 'x' is missing, but 'u' in hi\.csv"),
+        (
+            {"x": ["u", "v"]},
+            {"x": ["u", "u"]},
+            r"lo\.csv row 2, column 'x' is 'v', but 'u' in hi\.csv",
+        ),
+        (
+            {"x": ["u", None]},
+            {"x": ["u", "u"]},
+            r"lo\.csv row 2, column 'x' is missing, but 'u' in hi\.csv",
+        ),
     ],
 )
 def test_pairs_that_are_refused(lower, upper, message):

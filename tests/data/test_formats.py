@@ -17,7 +17,11 @@ from creinn.data.formats import read_batches, read_batches_archive, read_idx, re
 
 
 def idx_bytes(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 @pytest.fixture
@@ -43,7 +47,8 @@ def test_truncated_gzip_is_named(tmp_path, array):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(idx_bytes(array))[:-20])
     with pytest.raises(
-        ValueError, match=r"idx3-ubyte\.gz cannot be read as an IDX file: .*end-of-stream.* truncated or"
+        ValueError,
+        match=r"idx3-ubyte\.gz cannot be read as an IDX file: .*end-of-stream.* truncated or",
     ):
         read_idx(path)
 
@@ -53,20 +58,28 @@ def test_damaged_gzip_is_named(tmp_path, array):
     raw[-8] ^= 0xFF  # checksum
     (tmp_path / "a.gz").write_bytes(bytes(raw))
     with pytest.raises(
-        ValueError, match=r"a\.gz cannot be read as an IDX file: CRC check failed.*truncated or damaged"
+        ValueError,
+        match=r"a\.gz cannot be read as an IDX file: CRC check failed.*truncated or damaged",
     ):
         read_idx(tmp_path / "a.gz")
     (tmp_path / "b.gz").write_bytes(raw[:10] + b"\xff" * 20)
-    with pytest.raises(ValueError, match=r"b\.gz cannot be read as an IDX file: .*truncated or damaged"):
+    with pytest.raises(
+        ValueError, match=r"b\.gz cannot be read as an IDX file: .*truncated or damaged"
+    ):
         read_idx(tmp_path / "b.gz")
 
 
 def test_too_few_and_too_many_bytes_are_named(tmp_path, array):
     (tmp_path / "short").write_bytes(idx_bytes(array)[:-1])
-    with pytest.raises(ValueError, match=r"short is truncated or damaged: its header \(5, 4, 3\) promises 60.*only 59"):
+    with pytest.raises(
+        ValueError,
+        match=r"short is truncated or damaged: its header \(5, 4, 3\) promises 60.*only 59",
+    ):
         read_idx(tmp_path / "short")
     (tmp_path / "long").write_bytes(idx_bytes(array) + b"x")
-    with pytest.raises(ValueError, match=r"long is truncated or damaged: .* promises 60 values, but more follow"):
+    with pytest.raises(
+        ValueError, match=r"long is truncated or damaged: .* promises 60 values, but more follow"
+    ):
         read_idx(tmp_path / "long")
     (tmp_path / "header").write_bytes(idx_bytes(array)[:9])
     with pytest.raises(ValueError, match="header is truncated: it ends inside its header"):
@@ -153,7 +166,9 @@ def test_reads_and_joins_batches(write):
 
 @pytest.mark.parametrize("protocol", [3, 4])
 def test_reads_batches_saved_again_by_python_3(write, protocol):
-    saved = {key.encode(): value for key, value in content().items()}  # as loaded with encoding="bytes"
+    saved = {
+        key.encode(): value for key, value in content().items()
+    }  # as loaded with encoding="bytes"
     images, _ = read_batches(write("data_batch_1", pickle.dumps(saved, protocol)))
     np.testing.assert_array_equal(images.reshape(4, -1), content()["data"])
 
@@ -171,7 +186,9 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(write, tm
     proof = tmp_path / "proof"
     bad = {**content(), "labels": Evil(os.system, f"touch {proof}")}
     path = write("data_batch_1", pickle.dumps(bad, protocol))
-    with pytest.raises(ValueError, match=rf"data_batch_1 cannot be read .*asks for {os.name}\.system"):
+    with pytest.raises(
+        ValueError, match=rf"data_batch_1 cannot be read .*asks for {os.name}\.system"
+    ):
         read_batches(path)
     assert not proof.exists()
     pickle.loads(path.read_bytes())  # the ordinary way does run it: the test could fail
@@ -180,7 +197,12 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(write, tm
 
 @pytest.mark.parametrize(
     ("function", "name"),
-    [(eval, "builtins.eval"), (getattr, "builtins.getattr"), (np.load, "numpy.load"), (np.fromfile, "numpy.*fromfile")],
+    [
+        (eval, "builtins.eval"),
+        (getattr, "builtins.getattr"),
+        (np.load, "numpy.load"),
+        (np.fromfile, "numpy.*fromfile"),
+    ],
 )
 def test_other_names_are_refused_even_of_numpy(write, function, name):
     with pytest.raises(ValueError, match=f"asks for {name}"):
@@ -195,7 +217,9 @@ def test_dotted_names_cannot_reach_through_an_allowed_one(write):
 
 @pytest.mark.parametrize("keep", [0, 1, 50, 5000, -1])
 def test_truncated_batches_are_named(write, keep):
-    with pytest.raises(ValueError, match=r"data_batch_3 cannot be read as a CIFAR-10 batch: .+ download it again"):
+    with pytest.raises(
+        ValueError, match=r"data_batch_3 cannot be read as a CIFAR-10 batch: .+ download it again"
+    ):
         read_batches(write("data_batch_3", python2_pickle(content())[:keep]))
 
 
@@ -243,10 +267,14 @@ def test_archive_is_read_in_the_order_asked_for(archive):
 
 
 def test_archive_without_a_batch_and_truncated_archive_are_named(archive):
-    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz holds no cifar-10-batches-py/data_batch_3"):
+    with pytest.raises(
+        ValueError, match=r"cifar-10-python\.tar\.gz holds no cifar-10-batches-py/data_batch_3"
+    ):
         read_batches_archive(archive, ["data_batch_1", "data_batch_3"])
     archive.write_bytes(archive.read_bytes()[:-3000])
-    with pytest.raises(ValueError, match=r"cifar-10-python\.tar\.gz (cannot be read|holds no).* truncated"):
+    with pytest.raises(
+        ValueError, match=r"cifar-10-python\.tar\.gz (cannot be read|holds no).* truncated"
+    ):
         read_batches_archive(archive, ["data_batch_1", "data_batch_2"])
 
 
@@ -288,7 +316,8 @@ def test_truncated_matlab_files_are_named(tmp_path, compress, keep):
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * keep) if isinstance(keep, float) else keep])
     with pytest.raises(
-        ValueError, match=r"train_32x32\.mat (cannot be read as a MATLAB file|holds no variable).*truncated"
+        ValueError,
+        match=r"train_32x32\.mat (cannot be read as a MATLAB file|holds no variable).*truncated",
     ):
         read_mat(path)
 
@@ -296,11 +325,17 @@ def test_truncated_matlab_files_are_named(tmp_path, compress, keep):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"X": np.zeros((6, 32, 32, 3), np.uint8)}, r"X must be bytes of shape \(32, 32, 3, N\), but is uint8 of \(6,"),
+        (
+            {"X": np.zeros((6, 32, 32, 3), np.uint8)},
+            r"X must be bytes of shape \(32, 32, 3, N\), but is uint8 of \(6,",
+        ),
         ({"X": np.zeros((32, 32, 3, 6))}, "but is float64"),
         ({"y": None}, "holds no variable y"),
         ({"y": np.ones((5, 1), np.uint8)}, "holds 5 labels for 6 images"),
-        ({"y": np.array([1, 2, 0, 4, 5, 6], np.uint8)}, "label 2 is 0, but SVHN labels run from 1 to 10"),
+        (
+            {"y": np.array([1, 2, 0, 4, 5, 6], np.uint8)},
+            "label 2 is 0, but SVHN labels run from 1 to 10",
+        ),
         ({"y": np.array([1, 2, 11, 4, 5, 6], np.uint8)}, "label 2 is 11"),
     ],
 )
@@ -317,7 +352,9 @@ def test_real_svhn_sample(real_data):
 
 
 def sheet(path, rows, columns, tile=32):
-    pixels = np.random.default_rng(0).integers(0, 256, (rows * tile, columns * tile, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(
+        0, 256, (rows * tile, columns * tile, 3), dtype=np.uint8
+    )
     Image.fromarray(pixels).save(path, lossless=True)
     return pixels
 
@@ -328,18 +365,25 @@ def test_tiles_are_taken_row_by_row(tmp_path):
     assert tiles.shape == (5, 3, 32, 32)
     np.testing.assert_array_equal(tiles[4].transpose(1, 2, 0), pixels[32:64, 32:64])
     sheet(tmp_path / "a.webp", 2, 1)
-    assert read_sheet(tmp_path / "a.webp", 2).flags.writeable  # torch wants it so, also where no copy was needed
+    assert read_sheet(
+        tmp_path / "a.webp", 2
+    ).flags.writeable  # torch wants it so, also where no copy was needed
 
 
 def test_truncated_and_wrong_sheets_are_named(tmp_path):
     path = tmp_path / "test_batch.webp"
     sheet(path, 2, 2)
-    with pytest.raises(ValueError, match=r"test_batch\.webp has 64 x 64 pixels, which do not hold 5 tiles of 32 x 32"):
+    with pytest.raises(
+        ValueError,
+        match=r"test_batch\.webp has 64 x 64 pixels, which do not hold 5 tiles of 32 x 32",
+    ):
         read_sheet(path, 5)
     Image.new("RGB", (64, 60)).save(path)
     with pytest.raises(ValueError, match="64 x 60 pixels, which do not hold 2 tiles of 32 x 32"):
         read_sheet(path, 2)
     sheet(path, 2, 2)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"test_batch\.webp cannot be read as an image: .*truncated or damaged"):
+    with pytest.raises(
+        ValueError, match=r"test_batch\.webp cannot be read as an image: .*truncated or damaged"
+    ):
         read_sheet(path, 4)

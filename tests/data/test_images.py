@@ -43,7 +43,12 @@ def zipped(folder, path):
 
 def test_classes_are_sorted_folders_and_pixels_are_exact(folder):
     data = image_folder(folder, split="train")
-    assert (data.name, data.split, data.classes, data.counts) == ("pets", "train", ("cat", "dog"), (3, 2))
+    assert (data.name, data.split, data.classes, data.counts) == (
+        "pets",
+        "train",
+        ("cat", "dog"),
+        (3, 2),
+    )
     assert data.inputs.shape == (5, 3, 4, 6)
     assert data.inputs.dtype == torch.uint8
     assert data.labels.tolist() == [0, 0, 0, 1, 1]
@@ -62,7 +67,14 @@ def test_zip_gives_the_same_as_the_folder(folder, tmp_path):
 
 
 def test_stray_files_are_skipped_and_deeper_folders_belong_to_their_class(folder):
-    for stray in [".DS_Store", "cat/.DS_Store", "cat/._0.png", "__MACOSX/cat/._0.png", "cat/notes.txt", ".git/x.png"]:
+    for stray in [
+        ".DS_Store",
+        "cat/.DS_Store",
+        "cat/._0.png",
+        "__MACOSX/cat/._0.png",
+        "cat/notes.txt",
+        ".git/x.png",
+    ]:
         (folder / stray).parent.mkdir(parents=True, exist_ok=True)
         (folder / stray).write_bytes(b"not an image")
     (folder / "dog" / "puppies").mkdir()
@@ -85,16 +97,24 @@ def test_palette_and_transparency_are_read(tmp_path):
     image.save(tmp_path / "a" / "0.png", transparency=bytes(range(256)))
     picture(0).convert("RGBA").save(tmp_path / "a" / "1.png")
     data = image_folder(tmp_path)
-    colours, alpha = np.asarray(image.convert("RGB"), float), np.asarray(image, float)[..., None] / 255
+    colours, alpha = (
+        np.asarray(image.convert("RGB"), float),
+        np.asarray(image, float)[..., None] / 255,
+    )
     on_white = alpha * colours + (1 - alpha) * 255
     np.testing.assert_allclose(data.inputs[0].permute(1, 2, 0), on_white, atol=1)
     np.testing.assert_array_equal(data.inputs[1].permute(1, 2, 0), np.asarray(picture(0)))
 
 
-@pytest.mark.parametrize(("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0)), ("RGB", (0, 0, 0)), ("L", 0)])
+@pytest.mark.parametrize(
+    ("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0)), ("RGB", (0, 0, 0)), ("L", 0)]
+)
 def test_what_is_transparent_lies_on_white(tmp_path, mode, colour):
     image = Image.new(mode, (2, 1), colour)
-    image.putpixel((1, 0), (40,) * 3 if mode == "RGB" else 40 if mode == "L" else (40,) * (len(mode) - 1) + (255,))
+    image.putpixel(
+        (1, 0),
+        (40,) * 3 if mode == "RGB" else 40 if mode == "L" else (40,) * (len(mode) - 1) + (255,),
+    )
     image.save(tmp_path / "a.png", **({} if "A" in mode else {"transparency": colour}))
     found = decode_all(["a.png"], lambda name: (tmp_path / name).read_bytes(), "here", None, 1)
     assert found.pixels.tolist() == [[[[255, 40]]]]
@@ -105,7 +125,9 @@ def test_images_are_turned_as_their_exif_data_say(folder):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was held upright
     picture(7).transpose(Image.Transpose.ROTATE_90).save(folder / "dog" / "z.png", exif=exif)
-    np.testing.assert_array_equal(image_folder(folder).inputs[5].permute(1, 2, 0), np.asarray(picture(7)))
+    np.testing.assert_array_equal(
+        image_folder(folder).inputs[5].permute(1, 2, 0), np.asarray(picture(7))
+    )
 
 
 def test_unreadable_files_are_left_out_on_request(folder):
@@ -128,9 +150,14 @@ def test_unreadable_files_are_left_out_on_request(folder):
         "here: cat/1.png cannot be read as an image: cannot identify image file. Is it damaged, or of another kind?"
     )
     assert "cat/3.png cannot be read as an image: [Errno 2] No such file" in found.unreadable[1]
-    with pytest.raises(ValueError, match=r"here: cat/1\.png cannot be read as an image: cannot identify image file\."):
+    with pytest.raises(
+        ValueError,
+        match=r"here: cat/1\.png cannot be read as an image: cannot identify image file\.",
+    ):
         decode_all(files, read, "here", (4, 6), 3)
-    with pytest.raises(ValueError, match=r"here: no image can be read, 1 file in all\. here: cat/1\.png"):
+    with pytest.raises(
+        ValueError, match=r"here: no image can be read, 1 file in all\. here: cat/1\.png"
+    ):
         decode_all(files[1:2], read, "here", (4, 6), 3, strict=False)
 
 
@@ -146,13 +173,18 @@ def test_classes_may_be_given(folder):
     data = image_folder(folder, classes=["dog", "horse", "cat"])
     assert data.counts == (2, 0, 3)
     assert data.labels.tolist() == [0, 0, 2, 2, 2]
-    with pytest.raises(ValueError, match="pets has a folder 'dog', which is none of the classes cat, horse"):
+    with pytest.raises(
+        ValueError, match="pets has a folder 'dog', which is none of the classes cat, horse"
+    ):
         image_folder(folder, classes=["cat", "horse"])
 
 
 def test_images_of_other_sizes_are_named(folder):
     picture(7, size=(9, 17)).save(folder / "dog" / "large.png")
-    with pytest.raises(ValueError, match=r"dog/large\.png has 9 x 17 pixels, but cat/0\.png has 6 x 4\. Give a size"):
+    with pytest.raises(
+        ValueError,
+        match=r"dog/large\.png has 9 x 17 pixels, but cat/0\.png has 6 x 4\. Give a size",
+    ):
         image_folder(folder)
 
 
@@ -162,7 +194,8 @@ def test_truncated_images_are_named(folder, suffix, tmp_path):
     picture(0, size=(60, 60)).save(path)
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(
-        ValueError, match=rf"pets: dog/broken\.{suffix} cannot be read as an image: .*Is it damaged, or"
+        ValueError,
+        match=rf"pets: dog/broken\.{suffix} cannot be read as an image: .*Is it damaged, or",
     ):
         image_folder(folder, size=4)
     with pytest.raises(ValueError, match=rf"pets\.zip: dog/broken\.{suffix} cannot be read"):
@@ -177,7 +210,9 @@ def test_truncated_and_damaged_archives_are_named(folder, tmp_path):
         image_folder(path)
     at = whole.index(b"IDAT") + 30  # inside the pixels of the first image
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-    with pytest.raises(ValueError, match=r"pets\.zip: cat/0\.png cannot be read as an image: Bad CRC-32"):
+    with pytest.raises(
+        ValueError, match=r"pets\.zip: cat/0\.png cannot be read as an image: Bad CRC-32"
+    ):
         image_folder(path)
 
 
@@ -195,7 +230,9 @@ def test_mistaken_folders_are_named(folder, tmp_path):
     with pytest.raises(ValueError, match="empty has no folders of images in it"):
         image_folder(tmp_path / "empty")
     folder.rename(tmp_path / "empty" / "train")
-    with pytest.raises(ValueError, match="empty is divided into train: choose one of these folders"):
+    with pytest.raises(
+        ValueError, match="empty is divided into train: choose one of these folders"
+    ):
         image_folder(tmp_path / "empty")
     picture(0).save(tmp_path / "empty" / "train" / "lost.png")
     with pytest.raises(ValueError, match=r"lost\.png is in no class folder"):
@@ -223,12 +260,16 @@ def test_missing_pillow_says_what_to_install(folder, monkeypatch):
 
 def test_bomb_in_a_folder_is_named(folder, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)
-    with pytest.raises(ValueError, match=r"cat/0\.png cannot be read as an image: .*decompression bomb"):
+    with pytest.raises(
+        ValueError, match=r"cat/0\.png cannot be read as an image: .*decompression bomb"
+    ):
         image_folder(folder)
 
 
 def test_real_chest_samples_of_original_size(real_data):
-    data = image_folder(real_data / "samples" / "chest_xray_original" / "chest_xray" / "train", size=32, channels=1)
+    data = image_folder(
+        real_data / "samples" / "chest_xray_original" / "chest_xray" / "train", size=32, channels=1
+    )
     assert data.inputs.shape == (6, 1, 32, 32)
     assert data.counts == (3, 3)
     assert data.classes == ("NORMAL", "PNEUMONIA")
@@ -265,7 +306,10 @@ def test_stretching_and_grey_keep_order(folders):
 def test_first_mismatch_is_named(folders):
     low, high = folders
     (high / "a" / "1.png").rename(high / "a" / "2.png")
-    with pytest.raises(ValueError, match=r"low has a/1\.png, but .*high has not\. Both must hold the same file names"):
+    with pytest.raises(
+        ValueError,
+        match=r"low has a/1\.png, but .*high has not\. Both must hold the same file names",
+    ):
         read_pair(low, high)
     (low / "a" / "1.png").unlink()
     with pytest.raises(ValueError, match=r"high has a/2\.png, but .*low has not"):
@@ -273,9 +317,7 @@ def test_first_mismatch_is_named(folders):
 
 
 def test_swapped_folders_are_named(folders):
-    message = (
-        r"out of order in a/1\.png: at channel 0, row 0, column 0 the lower one is \d+, the upper one \d+\. Were the"
-    )
+    message = r"out of order in a/1\.png: at channel 0, row 0, column 0 the lower one is \d+, the upper one \d+\. Were the"
     with pytest.raises(ValueError, match=message):
         read_pair(*reversed(folders))
 
@@ -283,7 +325,9 @@ def test_swapped_folders_are_named(folders):
 def test_other_sizes_are_named(folders):
     for file in folders[1].rglob("*.png"):
         Image.new("RGB", (3, 2)).save(file)
-    with pytest.raises(ValueError, match=r"low has images of 6 x 8 pixels, but .*high of 3 x 2\. Give a size"):
+    with pytest.raises(
+        ValueError, match=r"low has images of 6 x 8 pixels, but .*high of 3 x 2\. Give a size"
+    ):
         read_pair(*folders)
 
 

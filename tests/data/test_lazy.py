@@ -30,7 +30,10 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_items_are_the_rows_of_the_whole_folder(folder, channels):
-    whole, images = image_folder(folder, size=8, channels=channels), LazyImages(folder, size=8, channels=channels)
+    whole, images = (
+        image_folder(folder, size=8, channels=channels),
+        LazyImages(folder, size=8, channels=channels),
+    )
     assert (len(images), images.classes, images.shape) == (12, whole.classes, (12, channels, 8, 8))
     x, labels = next(iter(DataLoader(images, batch_size=12)))
     assert torch.equal(labels, whole.labels)
@@ -73,7 +76,11 @@ def test_two_folders_are_intervals(folder, tmp_path):
 @pytest.mark.parametrize(("room", "decoded"), [(0, 36), (5, 5 + 3 * 7), (12, 12)])
 def test_as_many_images_stay_in_memory_as_there_is_room_for(folder, monkeypatch, room, decoded):
     counts, decode_all = [], lazy.decode_all
-    monkeypatch.setattr(lazy, "decode_all", lambda files, *rest: counts.append(len(files)) or decode_all(files, *rest))
+    monkeypatch.setattr(
+        lazy,
+        "decode_all",
+        lambda files, *rest: counts.append(len(files)) or decode_all(files, *rest),
+    )
     images = LazyImages(folder, size=8, keep=room * 3 * 8 * 8)
     assert images.fits == (room == 12)
     first = [x for x, _ in images]
@@ -90,14 +97,23 @@ def test_as_many_images_stay_in_memory_as_there_is_room_for(folder, monkeypatch,
 def test_checkpoints_know_images_by_names_labels_and_colours(folder):
     like = torch.zeros(1)
     images = LazyImages(folder, size=8).normalized(0.5, 0.25)
-    others = [images.take(torch.arange(11, -1, -1)), images.normalized(0.5, 0.26), LazyImages(folder, size=9)]
+    others = [
+        images.take(torch.arange(11, -1, -1)),
+        images.normalized(0.5, 0.26),
+        LazyImages(folder, size=9),
+    ]
     known, *found = (Rows(data, 2, like, "train_data").digest() for data in (images, *others))
-    assert known == Rows(LazyImages(folder, size=8).normalized(0.5, 0.25), 2, like, "train_data").digest()
+    assert (
+        known
+        == Rows(LazyImages(folder, size=8).normalized(0.5, 0.25), 2, like, "train_data").digest()
+    )
     assert known.startswith("12 rows of a LazyImages, checksum ")
     assert known not in found
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=3), st.integers(0, 2**32 - 1), st.booleans())
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=3), st.integers(0, 2**32 - 1), st.booleans()
+)
 def test_colours_are_those_of_all_images(parts, seed, is_interval):
     rng = np.random.default_rng(seed)
     low = rng.integers(0, 256, (sum(parts) + 1, 3, 4, 5), dtype=np.uint8)
@@ -119,7 +135,12 @@ def test_colours_are_those_of_all_images(parts, seed, is_interval):
 def test_a_model_is_trained_and_predicts_from_the_folder(folder):
     images = LazyImages(folder, size=8)
     model = CreINN(models.resnet8(2, width=4, layers=torch.nn), distance=True)
-    fit(model, images, images, TrainConfig(epochs=1, batch_size=4, progress=False, class_weight="balanced"))
+    fit(
+        model,
+        images,
+        images,
+        TrainConfig(epochs=1, batch_size=4, progress=False, class_weight="balanced"),
+    )
     assert len(model.predict(images)) == len(model.predict(DataLoader(images, batch_size=5))) == 12
 
 

@@ -44,7 +44,10 @@ def test_rows_by_hand():
     assert len(fills) == FILLS
     assert all(torch.equal(filled[0], box.lower[0]) for filled in fills)
     assert {float(filled[1, 0]) for filled in fills} == {1, 3, 5}
-    assert all(((box.lower <= filled) & (filled <= box.upper)).all() for filled in (*fills, missing.fill(X)))
+    assert all(
+        ((box.lower <= filled) & (filled <= box.upper)).all()
+        for filled in (*fills, missing.fill(X))
+    )
     torch.testing.assert_close(missing.fill(X, 3), missing.fill(X, 3), rtol=0, atol=0)
 
 
@@ -74,11 +77,15 @@ def model(form: str):
     if form == "ensemble":
         return Ensemble([model("paper"), model("paper")], "envelope")
     if form == "creinn-d":
-        return CreINN(network(form), distance=1.0).fit_distance(torch.randn(60, 5), torch.arange(60) % 3)
+        return CreINN(network(form), distance=1.0).fit_distance(
+            torch.randn(60, 5), torch.arange(60) % 3
+        )
     return METHODS["creinn"].build(lambda layers: network(form), mode=form).eval()
 
 
-@pytest.mark.parametrize("form", ["creinn-d", "paper", "scaled", "sound", "ensemble", "snn", "deep-ensemble"])
+@pytest.mark.parametrize(
+    "form", ["creinn-d", "paper", "scaled", "sound", "ensemble", "snn", "deep-ensemble"]
+)
 def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
     missing, classifier = Missing.learn(X, (1, 2)), model(form)
     x = X[[1, 0, 2, 3, 1]]
@@ -95,7 +102,9 @@ def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
         if form != "creinn-d":
             torch.testing.assert_close(got.label[[0, 2, 4]], mean.argmax(1)[[0, 2, 4]])
         assert got.classes("e-admissibility").gather(1, got.label[:, None]).all()
-        inside = [((got.lower <= f.lower + 1e-6) & (got.upper >= f.upper - 1e-6)).all(1) for f in fills]
+        inside = [
+            ((got.lower <= f.lower + 1e-6) & (got.upper >= f.upper - 1e-6)).all(1) for f in fills
+        ]
         assert torch.stack(inside).sum(0).min() >= (PLAUSIBLE if form == "creinn-d" else FILLS)
     complete = predict(classifier, x[[1, 3]], missing, 2)
     torch.testing.assert_close(complete.probabilities, plain.probabilities)
@@ -131,13 +140,22 @@ def test_sets_grow_with_what_is_missing(load, form, share):
     x = ((x - x.mean(0)) / x.std(0)).float()
     train, test = train_test_split(torch.arange(len(y)), stratify=y, test_size=0.3, random_state=0)
     generator = torch.Generator().manual_seed(0)
-    rows = x[train].masked_fill(torch.rand(len(train), x.shape[1], generator=generator) < share, nan)
+    rows = x[train].masked_fill(
+        torch.rand(len(train), x.shape[1], generator=generator) < share, nan
+    )
     missing = Missing.learn(rows)
     torch.manual_seed(0)
     logits = 1 if y.max() == 1 else 3
     layers = torch.nn if form == "creinn-d" else inn
-    classifier = CreINN(models.mlp(missing.num_features, logits, (16,), layers=layers), distance=form == "creinn-d")
-    fit(classifier, (missing.fill(rows), y[train]), None, TrainConfig(epochs=20, learning_rate=0.01, progress=False))
+    classifier = CreINN(
+        models.mlp(missing.num_features, logits, (16,), layers=layers), distance=form == "creinn-d"
+    )
+    fit(
+        classifier,
+        (missing.fill(rows), y[train]),
+        None,
+        TrainConfig(epochs=20, learning_rate=0.01, progress=False),
+    )
     blanked = x[test]
     order = torch.rand(blanked.shape, generator=generator).argsort(1)
     sets: list[CredalSet] = []

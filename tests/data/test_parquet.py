@@ -50,7 +50,9 @@ def test_chunks_are_the_whole_however_rows_lie_in_the_file(path):
         chunks = list(read_chunks(path, rows=rows))
         assert [len(chunk) for chunk in chunks[:-1]] == [rows] * (len(chunks) - 1)
         assert [chunk.first for chunk in chunks] == list(range(0, 4, rows))
-        pd.testing.assert_frame_equal(pd.concat([chunk.frame for chunk in chunks], ignore_index=True), whole)
+        pd.testing.assert_frame_equal(
+            pd.concat([chunk.frame for chunk in chunks], ignore_index=True), whole
+        )
 
 
 def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
@@ -63,7 +65,9 @@ def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet")
     tables = [read_table(tmp_path / name) for name in ("t.csv", "t.parquet")]
-    (encoder, notes), (other, other_notes) = (TableEncoder.fit([table], "y", (), ["n"]) for table in tables)
+    (encoder, notes), (other, other_notes) = (
+        TableEncoder.fit([table], "y", (), ["n"]) for table in tables
+    )
     assert encoder == other
     assert len(notes) == len(other_notes)
     for learnt in tables:
@@ -75,7 +79,9 @@ def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
 def test_what_cannot_be_read_is_refused(tmp_path, path):
     whole = path.read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"cut\.parquet cannot be read as Parquet: .* Is it whole\?"):
+    with pytest.raises(
+        ValueError, match=r"cut\.parquet cannot be read as Parquet: .* Is it whole\?"
+    ):
         read_table(tmp_path / "cut.parquet")
     pq.write_table(pa.table({"a": [[1], [2]]}), tmp_path / "list.parquet")
     with pytest.raises(ValueError, match=r"column 'a' holds list<.*>: no numbers, texts or dates"):

@@ -19,9 +19,16 @@ def write(folder: Path, text: str, name: str = "t.csv") -> Path:
 
 
 def test_cells_stay_texts_and_missing_ones_are_none(tmp_path):
-    table = read_table(write(tmp_path, "a, b ,c\n1, x y ,NA\n2.0,,007\n\n-3,?,1e3\n"), Reading(("NA", "?")))
+    table = read_table(
+        write(tmp_path, "a, b ,c\n1, x y ,NA\n2.0,,007\n\n-3,?,1e3\n"), Reading(("NA", "?"))
+    )
     assert table.columns == ["a", "b", "c"]
-    assert table.texts("a").tolist() == ["1", "2", None, "-3"]  # a blank line is a row too, unless the last
+    assert table.texts("a").tolist() == [
+        "1",
+        "2",
+        None,
+        "-3",
+    ]  # a blank line is a row too, unless the last
     assert table.texts("b").tolist() == ["x y", None, None, None]
     assert table.texts("b", known=["?"]).tolist() == ["x y", None, None, "?"]
     assert table.texts("c").tolist() == [None, "007", None, "1e3"]
@@ -49,8 +56,14 @@ def test_column_named_like_a_missing_value(tmp_path):
         ("a,b\n", r"t\.csv has a header line, but no rows"),
         ("a,b,a\n1,2,3\n", r"columns 1 and 3 have the same name 'a'"),
         ("a,,b\n1,2,3\n", r"column 2 of 3 has no name"),
-        ("a,b\n1,2\n3,4,5\n", r"not a table with ',' between cells: .*Expected 2 fields in line 3, saw 3"),
-        ("a,b\n1,2,3\n3,4,5\n", r"not a table with ',' between cells: .*Expected 2 fields in line 2, saw 3"),
+        (
+            "a,b\n1,2\n3,4,5\n",
+            r"not a table with ',' between cells: .*Expected 2 fields in line 3, saw 3",
+        ),
+        (
+            "a,b\n1,2,3\n3,4,5\n",
+            r"not a table with ',' between cells: .*Expected 2 fields in line 2, saw 3",
+        ),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path, text, message):
@@ -59,7 +72,8 @@ def test_what_is_no_table_is_refused(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "said"), [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le"), ("utf-16-be",) * 2]
+    ("encoding", "said"),
+    [("cp1252", "cp1252"), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le"), ("utf-16-be",) * 2],
 )
 def test_other_encodings_are_found_and_said(tmp_path, encoding, said):
     path = tmp_path / "t.csv"
@@ -77,12 +91,16 @@ def test_other_encodings_are_found_and_said(tmp_path, encoding, said):
 def test_encodings_that_do_not_fit(tmp_path):
     path = tmp_path / "latin.csv"
     path.write_bytes("größe\n1\n".encode("latin1"))
-    with pytest.raises(ValueError, match=r"latin\.csv is not a text in utf-8: .* Name another --encoding"):
+    with pytest.raises(
+        ValueError, match=r"latin\.csv is not a text in utf-8: .* Name another --encoding"
+    ):
         read_table(path, Reading(encoding="utf-8"))
     with pytest.raises(ValueError, match="There is no encoding 'klingon'"):
         read_table(path, Reading(encoding="klingon"))
     path.write_bytes(b"PK\x03\0\0" + bytes(range(256)))
-    with pytest.raises(ValueError, match=r"latin\.csv is not a text in UTF-8 or UTF-16\. Name another --encoding"):
+    with pytest.raises(
+        ValueError, match=r"latin\.csv is not a text in UTF-8 or UTF-16\. Name another --encoding"
+    ):
         read_table(path)
 
 
@@ -95,9 +113,13 @@ def test_a_cell_that_is_no_number_is_named(tmp_path):
     table = read_table(write(tmp_path, "age,size\n3,1\n,2\nabc,inf\n", "new.csv"))
     with pytest.raises(ValueError, match=r"new\.csv row 3, column 'age': 'abc' is not a number"):
         table.numbers("age")
-    with pytest.raises(ValueError, match=r"new\.csv row 3, column 'size': 'inf' is not a finite number"):
+    with pytest.raises(
+        ValueError, match=r"new\.csv row 3, column 'size': 'inf' is not a finite number"
+    ):
         table.numbers("size")
-    with pytest.raises(ValueError, match=r"new\.csv has no column 'weight'; its columns are age, size"):
+    with pytest.raises(
+        ValueError, match=r"new\.csv has no column 'weight'; its columns are age, size"
+    ):
         table.numbers("weight")
 
 
@@ -130,13 +152,17 @@ def test_a_separator_is_one_sign(tmp_path):
 def test_every_line_of_one_column_is_a_row(tmp_path):
     table = read_table(write(tmp_path, "a\n1\n\n3\n\n\n"))
     np.testing.assert_array_equal(table.numbers("a"), [1, np.nan, 3, np.nan, np.nan])
-    assert len(read_table(write(tmp_path, "a,b\n1,2\n\n3,4\n\n\n"))) == 3  # the last lines are no rows here
+    assert (
+        len(read_table(write(tmp_path, "a,b\n1,2\n\n3,4\n\n\n"))) == 3
+    )  # the last lines are no rows here
 
 
 def test_a_column_that_numbers_the_rows_is_left_out(tmp_path):
     table = read_table(write(tmp_path, ",a\n0,5\n1,6\n7,6\n"))
     assert table.columns == ["a"]
-    assert table.notes == (f"{table.name}: the first column has no name and numbers the rows, so it is left out",)
+    assert table.notes == (
+        f"{table.name}: the first column has no name and numbers the rows, so it is left out",
+    )
     for text in (",a\n0,5\n0,6\n", ",a\nx,5\ny,6\n", "a,\n5,0\n6,1\n"):
         with pytest.raises(ValueError, match="has no name in the header line"):
             read_table(write(tmp_path, text))
@@ -153,7 +179,9 @@ def test_packed_tables(tmp_path):
     assert is_packed_table(tmp_path / "t.zip")
     with zipfile.ZipFile(tmp_path / "t.zip", "a") as archive:
         archive.writestr("u.csv", text)
-    with pytest.raises(ValueError, match=r"t\.zip holds 2 tables \(folder/t\.csv, u\.csv\), but one is needed"):
+    with pytest.raises(
+        ValueError, match=r"t\.zip holds 2 tables \(folder/t\.csv, u\.csv\), but one is needed"
+    ):
         read_table(tmp_path / "t.zip")
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         archive.writestr("a.png", b"")
@@ -192,7 +220,12 @@ def test_rows_of_chunks_are_called_as_in_the_file(tmp_path):
     stream = read_chunks(path, rows=3, numbers=["a"])
     next(stream), next(stream)
     with pytest.raises(ValueError, match=r"u\.csv row 7, column 'a': 'one' is not a number"):
-        [table.numbers("a") for table in read_chunks(write(tmp_path, path.read_text()[:-6], "u.csv"), AUTO, 3, ["a"])]
+        [
+            table.numbers("a")
+            for table in read_chunks(
+                write(tmp_path, path.read_text()[:-6], "u.csv"), AUTO, 3, ["a"]
+            )
+        ]
     with pytest.raises(ValueError, match="Expected 2 fields in line 9, saw 3"):
         next(stream)
 
@@ -205,12 +238,16 @@ def test_numbers_that_pandas_reads_are_those_of_the_texts(tmp_path):
     np.testing.assert_allclose(table.numbers("a"), table.numbers("b"), rtol=1e-15)
     assert table.texts("a").tolist() == ["1", "2.5", None, None, "-300000", "0.5", "7", "0.1"]
     path = write(tmp_path, "a,b\n7,7\n7.0,7.0\n8,8\n")
-    (table,) = read_chunks(path, Reading(("7",)), 10, ["a"])  # as a mark of missing values it is a text
+    (table,) = read_chunks(
+        path, Reading(("7",)), 10, ["a"]
+    )  # as a mark of missing values it is a text
     np.testing.assert_array_equal(table.numbers("a"), [np.nan, 7, 8])
     np.testing.assert_array_equal(table.numbers("b"), [np.nan, 7, 8])
     for cell in ("inf", "nan", "1,5", "x", "True"):
         (table,) = read_chunks(write(tmp_path, f"a;b\n1;2\n{cell};2\n"), Reading(()), numbers=["a"])
-        with pytest.raises(ValueError, match=f"row 2, column 'a': '{cell}' is not a (finite )?number"):
+        with pytest.raises(
+            ValueError, match=f"row 2, column 'a': '{cell}' is not a (finite )?number"
+        ):
             table.numbers("a")
 
 
@@ -242,5 +279,7 @@ def test_tables_of_a_pair_go_in_step(tmp_path, rows):
 def test_a_packed_file_that_is_cut_off_is_refused(tmp_path):
     text = "a,b\n" + "".join(f"{i},{i**3 % 977}\n" for i in range(9000))
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-900])
-    with pytest.raises(ValueError, match=r"t\.csv\.gz cannot be unpacked: .*It is truncated or damaged"):
+    with pytest.raises(
+        ValueError, match=r"t\.csv\.gz cannot be unpacked: .*It is truncated or damaged"
+    ):
         list(read_chunks(tmp_path / "t.csv.gz", rows=1000))

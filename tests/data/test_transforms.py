@@ -15,7 +15,9 @@ CIFAR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
 NOISE_STRENGTHS = (0, 0.08, 0.12, 0.16, 0.18, 0.2)
 BRIGHTNESS_STRENGTHS = (0, 0.05, 0.1, 0.15, 0.2, 0.3)
 
-levels = st.sampled_from([0.0, 1e-40, 2e-38, 1 / 255, 0.5, 254 / 255, 1.0]) | st.floats(0, 1, width=32)
+levels = st.sampled_from([0.0, 1e-40, 2e-38, 1 / 255, 0.5, 254 / 255, 1.0]) | st.floats(
+    0, 1, width=32
+)
 strengths = st.sampled_from([*NOISE_STRENGTHS, *BRIGHTNESS_STRENGTHS, 1.0, -0.25, 1e-9])
 
 
@@ -38,9 +40,13 @@ def brightened_by_colorsys(pixel, beta):
 @pytest.mark.parametrize("beta", [*BRIGHTNESS_STRENGTHS, -0.1, 1.0])
 def test_brightness_matches_a_second_implementation(beta):
     x = colours(torch.float64)
-    expected = torch.tensor([brightened_by_colorsys(p, beta) for p in x.flatten(1).tolist()], dtype=torch.float64)
+    expected = torch.tensor(
+        [brightened_by_colorsys(p, beta) for p in x.flatten(1).tolist()], dtype=torch.float64
+    )
     got = brightness(x, min(beta, 0), max(beta, 0))
-    torch.testing.assert_close((got.upper if beta >= 0 else got.lower).flatten(1), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        (got.upper if beta >= 0 else got.lower).flatten(1), expected, rtol=0, atol=1e-12
+    )
 
 
 def test_brightness_by_hand():
@@ -50,7 +56,9 @@ def test_brightness_by_hand():
     torch.testing.assert_close(got.lower.flatten(), torch.tensor([0.2, 0.4, 0.0]))
     # Saturated: V = 1 cannot be raised. Black has no hue: it becomes grey.
     assert brightness(colour(1.0, 0.5, 0.25), 0, 0.3).upper.flatten().tolist() == [1.0, 0.5, 0.25]
-    torch.testing.assert_close(brightness(colour(0.0, 0.0, 0.0), 0.1, 0.3).upper.flatten(), torch.full((3,), 0.3))
+    torch.testing.assert_close(
+        brightness(colour(0.0, 0.0, 0.0), 0.1, 0.3).upper.flatten(), torch.full((3,), 0.3)
+    )
 
 
 def test_noise_by_hand():
@@ -73,7 +81,12 @@ def test_bounds_are_monotone_in_the_strength_without_any_tolerance(shift, dtype)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.lists(levels, min_size=3, max_size=3), strengths, strengths, st.sampled_from([torch.float32, torch.float64]))
+@given(
+    st.lists(levels, min_size=3, max_size=3),
+    strengths,
+    strengths,
+    st.sampled_from([torch.float32, torch.float64]),
+)
 def test_any_colour_and_any_strength_give_a_valid_interval(channels, one, other, dtype):
     low, high = sorted((one, other))
     x = colour(*channels, dtype=dtype)
@@ -108,7 +121,9 @@ def test_normalising_keeps_order_and_acts_alike_on_both_bounds(dtype):
 
 
 def test_normalising_by_hand_and_for_tables():
-    torch.testing.assert_close(normalize(torch.tensor([[1.0, 4.0]]), (0, 1), (2, 3)), torch.tensor([[0.5, 1.0]]))
+    torch.testing.assert_close(
+        normalize(torch.tensor([[1.0, 4.0]]), (0, 1), (2, 3)), torch.tensor([[0.5, 1.0]])
+    )
     torch.testing.assert_close(normalize(torch.tensor([3.0]), 1, 4), torch.tensor([0.5]))
     point = normalize(Interval.point(torch.ones(1, 2)), 0.5, 0.5)
     assert point.is_point
@@ -117,14 +132,19 @@ def test_normalising_by_hand_and_for_tables():
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_errors_name_the_cause():
     x = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(TypeError, match=r"Images must be floating, in \[0, 1\], but are torch\.uint8"):
+    with pytest.raises(
+        TypeError, match=r"Images must be floating, in \[0, 1\], but are torch\.uint8"
+    ):
         noise(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), 0, 0.1)
     with pytest.raises(ValueError, match=r"but have \(3, 4, 4\)"):
         noise(x[0], 0, 0.1)
     for bad in (1.5, -0.25, float("nan")):
         y = x.clone()
         y[1, 2, 3, 0] = bad
-        with pytest.raises(ValueError, match=rf"Pixels must lie in \[0, 1\], but one is {bad} at index \(1, 2, 3, 0\)"):
+        with pytest.raises(
+            ValueError,
+            match=rf"Pixels must lie in \[0, 1\], but one is {bad} at index \(1, 2, 3, 0\)",
+        ):
             brightness(y, 0, 0.1)
     with pytest.raises(ValueError, match=r"Need -1 <= mu1 <= mu2 <= 1, but they are 0\.2 and 0\.1"):
         noise(x, 0.2, 0.1)
@@ -136,7 +156,10 @@ def test_errors_name_the_cause():
         normalize(x, 0, (0.5, 0, 0.5))
     with pytest.raises(ValueError, match=r"std must be positive, but is \[nan\]"):
         normalize(x, 0, float("nan"))
-    with pytest.raises(ValueError, match=r"mean must be one number or one per channel; got \(2,\) for \(2, 3, 4, 4\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"mean must be one number or one per channel; got \(2,\) for \(2, 3, 4, 4\)",
+    ):
         normalize(x, (0, 1), 1)
 
 

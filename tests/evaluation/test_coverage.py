@@ -12,7 +12,13 @@ from creinn.evaluation import binomial_share, set_coverage
 def test_by_hand():
     sets = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 1, 0]], dtype=bool)
     found = set_coverage(sets, [0, 2, 1, 2, 1])
-    assert (found.all.rows, found.all.coverage, found.size, found.empty, found.full) == (5, 0.6, 1.4, 0.2, 0.2)
+    assert (found.all.rows, found.all.coverage, found.size, found.empty, found.full) == (
+        5,
+        0.6,
+        1.4,
+        0.2,
+        0.2,
+    )
     assert {size: (share.rows, share.coverage) for size, share in found.by_size.items()} == {
         0: (1, 0.0),
         1: (2, 1.0),
@@ -41,7 +47,9 @@ def test_interval_is_that_of_clopper_and_pearson(rows, data):
 
 
 def test_refusals():
-    with pytest.raises(TypeError, match=r"classes must be boolean, but its dtype is int64\. Pass a mask"):
+    with pytest.raises(
+        TypeError, match=r"classes must be boolean, but its dtype is int64\. Pass a mask"
+    ):
         set_coverage([[1, 0]], [0])
     with pytest.raises(ValueError, match="with one row at least"):
         set_coverage(np.zeros((0, 3), bool), [])

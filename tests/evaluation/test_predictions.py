@@ -61,7 +61,8 @@ def test_scores_are_those_of_the_definitions(given_, bins):
     assert expected_calibration_error(p, labels, bins) == pytest.approx(expected, abs=1e-12)
     found = p.argmax(1)
     counts = [
-        [sum((labels[i], found[i]) == (t, f) for i in rows) for f in range(p.shape[1])] for t in range(p.shape[1])
+        [sum((labels[i], found[i]) == (t, f) for i in rows) for f in range(p.shape[1])]
+        for t in range(p.shape[1])
     ]
     assert confusion(found, labels, p.shape[1]).tolist() == counts
 
@@ -73,7 +74,9 @@ def test_scores_by_hand():
     )  # a zero for the truth
     assert brier(P, Y) == pytest.approx((0.14 + 0.62 + 0.26 + 1.52) / 4)
     # two bins hold all: .7 right, .5 wrong, .6 right, .6 wrong, and .5 is in the lower one
-    assert expected_calibration_error(P, Y, bins=2) == pytest.approx((0.5 + 3 * abs(2 / 3 - 1.9 / 3)) / 4)
+    assert expected_calibration_error(P, Y, bins=2) == pytest.approx(
+        (0.5 + 3 * abs(2 / 3 - 1.9 / 3)) / 4
+    )
     assert confusion([0, 0, 2, 0], Y, 3).tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
 
 
@@ -97,7 +100,9 @@ def test_single_precision_and_credal_sets():
     sets = CredalSet(torch.tensor([[0.1, 0.2, 0.3]] * 7), torch.tensor([[0.3, 0.5, 0.6]] * 7))
     p, labels = sets.probabilities, torch.tensor([0, 1, 2, 0, 1, 2, 2])
     assert p.dtype == torch.float32
-    assert log_loss(p, labels) == pytest.approx(-p.double().log()[torch.arange(7), labels].mean().item(), abs=1e-6)
+    assert log_loss(p, labels) == pytest.approx(
+        -p.double().log()[torch.arange(7), labels].mean().item(), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("score", [log_loss, brier, expected_calibration_error, reliability])
@@ -106,7 +111,9 @@ def test_bad_input_is_named(score):
         score([[1.0, 2.0]], [0])
     with pytest.raises(ValueError, match="Label 2 in row 0 is not a class: there are 2"):
         score([[0.5, 0.5]], [2])
-    with pytest.raises(ValueError, match=r"labels must have shape \(1,\), one class per row, but have shape \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"labels must have shape \(1,\), one class per row, but have shape \(2,\)"
+    ):
         score([[0.5, 0.5]], [0, 1])
     with pytest.raises(TypeError, match="must be class indices"):
         score([[0.5, 0.5]], [0.5])
@@ -117,7 +124,9 @@ def test_bad_input_is_named(score):
 def test_bad_counts_are_named():
     with pytest.raises(ValueError, match="at least one bin"):
         reliability(P, Y, bins=0)
-    with pytest.raises(ValueError, match=r"labels must have shape \(2,\), one class per row, but have shape \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"labels must have shape \(2,\), one class per row, but have shape \(1,\)"
+    ):
         confusion([0, 1], [0], 2)
     with pytest.raises(ValueError, match=r"one class per row, but have shape \(0,\)"):
         confusion(np.zeros(0, int), np.zeros(0, int), 2)
@@ -173,7 +182,11 @@ def test_threshold_comes_as_near_to_the_size_as_any_can(case):
 @given(distributions_and_size())
 def test_tail_comes_as_near_to_the_size_as_any_can(case):
     p, size = case
-    levels = [0, 1, *{float(sum(row[:m])) for row in -np.sort(-p, 1) for m in range(1, p.shape[1] + 1)}]
+    levels = [
+        0,
+        1,
+        *{float(sum(row[:m])) for row in -np.sort(-p, 1) for m in range(1, p.shape[1] + 1)},
+    ]
     expected = nearest_sets(p, size, slow_cumulative_set, levels)
     tail = tail_for_size(p, size)
     sets = cumulative_sets(p, tail)
@@ -187,8 +200,12 @@ def test_tail_comes_as_near_to_the_size_as_any_can(case):
 @given(distributions(most=5), st.integers(0, 32))
 def test_sets_are_those_of_the_definition(p, step):
     number = step / 32
-    np.testing.assert_array_equal(threshold_sets(p, number), [slow_threshold_set(row, number) for row in p])
-    np.testing.assert_array_equal(cumulative_sets(p, number), [slow_cumulative_set(row, 1 - number) for row in p])
+    np.testing.assert_array_equal(
+        threshold_sets(p, number), [slow_threshold_set(row, number) for row in p]
+    )
+    np.testing.assert_array_equal(
+        cumulative_sets(p, number), [slow_cumulative_set(row, 1 - number) for row in p]
+    )
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -208,7 +225,9 @@ def test_decisions_are_those_of_the_definition(p, data):
     )
     found = set_decisions(sets, labels)
     assert found.single_accuracy == pytest.approx(expected[3])
-    assert found._replace(single_accuracy=0) == pytest.approx(SetDecisions(*expected)._replace(single_accuracy=0))
+    assert found._replace(single_accuracy=0) == pytest.approx(
+        SetDecisions(*expected)._replace(single_accuracy=0)
+    )
 
 
 @pytest.mark.parametrize("rows", [3, 7, 49, 107])
@@ -225,7 +244,9 @@ def test_mean_sizes_that_rounding_makes_inexact_are_reached(rows):
 
 def test_by_hand():
     # In: {0}, {0, 1}, {1, 2}. True: 0, 2, 1. Covered 2 of 3, sizes 1 + 2 + 2, discounted (1 + 0 + 1/2) / 3.
-    found = set_decisions([[True, False, False], [True, True, False], [False, True, True]], [0, 2, 1])
+    found = set_decisions(
+        [[True, False, False], [True, True, False], [False, True, True]], [0, 2, 1]
+    )
     assert found == pytest.approx((2 / 3, 5 / 3, 1 / 3, 1.0, 0.5))
     # Two further classes for three rows: of 0.4, 0.3, 0.2, 0.1, ... the first two; 0.2 stays out.
     assert threshold_for_size(THREE, 5 / 3) == np.nextafter(0.2, 1)
@@ -238,26 +259,35 @@ def test_by_hand():
 
 def test_no_single_class_has_no_accuracy():
     found = set_decisions([[True, True]], [1])
-    assert found == SetDecisions(coverage=1.0, size=2.0, single=0.0, single_accuracy=None, discounted=0.5)
+    assert found == SetDecisions(
+        coverage=1.0, size=2.0, single=0.0, single_accuracy=None, discounted=0.5
+    )
 
 
 def test_ends_of_the_range_of_sizes():
     top = np.eye(3, dtype=bool)[THREE.argmax(1)]
     for size, expected in ((1, top), (3, np.ones((3, 3), bool))):
-        np.testing.assert_array_equal(threshold_sets(THREE, threshold_for_size(THREE, size)), expected)
+        np.testing.assert_array_equal(
+            threshold_sets(THREE, threshold_for_size(THREE, size)), expected
+        )
         np.testing.assert_array_equal(cumulative_sets(THREE, tail_for_size(THREE, size)), expected)
 
 
 def test_ties_are_in_or_out_together_and_the_first_class_is_always_in():
     p = np.full((2, 4), 0.25)
-    assert threshold_sets(p, threshold_for_size(p, 3.9)).tolist() == [[True, False, False, False]] * 2
+    assert (
+        threshold_sets(p, threshold_for_size(p, 3.9)).tolist() == [[True, False, False, False]] * 2
+    )
     assert threshold_sets(p, threshold_for_size(p, 4)).all()
     assert cumulative_sets(p, tail_for_size(p, 2.9)).tolist() == [[True, True, False, False]] * 2
 
 
 def test_classes_of_probability_zero_are_never_needed():
     p = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
-    assert cumulative_sets(p, tail_for_size(p, 3)).tolist() == [[True, False, False], [True, True, False]]
+    assert cumulative_sets(p, tail_for_size(p, 3)).tolist() == [
+        [True, False, False],
+        [True, True, False],
+    ]
     assert threshold_sets(p, threshold_for_size(p, 3)).all()
 
 
@@ -280,7 +310,9 @@ def test_order_of_rows_and_of_classes_does_not_matter():
     for find, sets in ((threshold_for_size, threshold_sets), (tail_for_size, cumulative_sets)):
         number = find(p, 2.3)
         assert find(p[rows][:, classes], 2.3) == pytest.approx(number, rel=1e-12)
-        np.testing.assert_array_equal(sets(p[rows][:, classes], number), sets(p, number)[rows][:, classes])
+        np.testing.assert_array_equal(
+            sets(p[rows][:, classes], number), sets(p, number)[rows][:, classes]
+        )
 
 
 def test_lists_numpy_and_torch_agree():
@@ -298,21 +330,34 @@ def test_lists_numpy_and_torch_agree():
     assert found == set_decisions(credal.classes("dominance").tolist(), [0, 2])
 
 
-@pytest.mark.parametrize("function", [threshold_for_size, threshold_sets, tail_for_size, cumulative_sets])
+@pytest.mark.parametrize(
+    "function", [threshold_for_size, threshold_sets, tail_for_size, cumulative_sets]
+)
 def test_what_are_no_distributions_is_refused(function):
-    with pytest.raises(ValueError, match=r"probabilities must be finite, but is nan at index \(0, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"probabilities must be finite, but is nan at index \(0, 1\)"
+    ):
         function([[0.5, float("nan")]], 1)
     with pytest.raises(ValueError, match="probabilities is empty"):
         function(np.zeros((0, 3)), 1)
-    with pytest.raises(ValueError, match=r"shape \(samples, classes\) with two classes or more, but have shape \(2,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"shape \(samples, classes\) with two classes or more, but have shape \(2,\)",
+    ):
         function([0.5, 0.5], 1)
     with pytest.raises(ValueError, match=r"but have shape \(2, 1\)"):
         function([[1.0], [1.0]], 1)
-    with pytest.raises(ValueError, match=r"must be >= 0, but is -1 at index \(1, 0\)\. Were logits passed"):
+    with pytest.raises(
+        ValueError, match=r"must be >= 0, but is -1 at index \(1, 0\)\. Were logits passed"
+    ):
         function([[0.5, 0.5], [-1, 2]], 1)
-    with pytest.raises(ValueError, match=r"sum of each row.* must be 1, but is 1\.5 at index \(1,\)\. Were logits"):
+    with pytest.raises(
+        ValueError, match=r"sum of each row.* must be 1, but is 1\.5 at index \(1,\)\. Were logits"
+    ):
         function([[0.5, 0.5], [1, 0.5]], 1)
-    with pytest.raises(TypeError, match="probabilities must hold real numbers, but its dtype is complex128"):
+    with pytest.raises(
+        TypeError, match="probabilities must hold real numbers, but its dtype is complex128"
+    ):
         function([[1j, 1]], 1)
 
 
@@ -325,7 +370,9 @@ def test_sizes_out_of_range_are_refused(function, size):
 
 @pytest.mark.parametrize("number", [-0.1, 1.1, float("nan")])
 def test_numbers_out_of_range_are_refused(number):
-    with pytest.raises(ValueError, match=rf"threshold is a probability, in \[0, 1\], found {number}"):
+    with pytest.raises(
+        ValueError, match=rf"threshold is a probability, in \[0, 1\], found {number}"
+    ):
         threshold_sets(THREE, number)
     with pytest.raises(ValueError, match=rf"tail is a probability, in \[0, 1\], found {number}"):
         cumulative_sets(THREE, number)
@@ -335,18 +382,28 @@ def test_sets_and_labels_that_do_not_fit_are_refused():
     sets = np.array([[True, False], [True, True]])
     with pytest.raises(ValueError, match=r"with one row at least, but have shape \(0, 3\)"):
         set_decisions(np.zeros((0, 3), bool), np.zeros(0, int))
-    with pytest.raises(TypeError, match=r"classes must be boolean, but its dtype is float64\. Pass a mask"):
+    with pytest.raises(
+        TypeError, match=r"classes must be boolean, but its dtype is float64\. Pass a mask"
+    ):
         set_decisions(sets.astype(float), [0, 1])
-    with pytest.raises(ValueError, match=r"labels must have shape \(2,\), one class per row, but have shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"labels must have shape \(2,\), one class per row, but have shape \(3,\)"
+    ):
         set_decisions(sets, [0, 1, 1])
-    with pytest.raises(ValueError, match=r"classes must have shape \(samples, classes\).*but have shape \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"classes must have shape \(samples, classes\).*but have shape \(2,\)"
+    ):
         set_decisions(sets[0], [0, 1])
-    with pytest.raises(TypeError, match=r"labels must be class indices \(integers\), but their dtype is float64"):
+    with pytest.raises(
+        TypeError, match=r"labels must be class indices \(integers\), but their dtype is float64"
+    ):
         set_decisions(sets, [0.0, 1.0])
     with pytest.raises(TypeError, match="their dtype is bool"):
         set_decisions(sets, [True, False])
     with pytest.raises(ValueError, match=r"The set of row 1 is empty"):
         set_decisions([[True, False], [False, False]], [0, 1])
     for label in (-1, 2):
-        with pytest.raises(ValueError, match=rf"Label {label} in row 1 is not a class: there are 2"):
+        with pytest.raises(
+            ValueError, match=rf"Label {label} in row 1 is not a class: there are 2"
+        ):
             set_decisions(sets, [0, label])

@@ -12,7 +12,11 @@ from creinn.evaluation import auarc, ood_detection, summary
 from creinn.rivals import Predictive
 
 LOWER = [[0.4, 0.3, 0.0], [0.1, 0.1, 0.1], [0.0, 0.0, 0.8]]
-UPPER = [[0.6, 0.5, 0.1], [0.7, 0.7, 0.7], [0.1, 0.1, 1.0]]  # rules out class 2, nothing, all but class 2
+UPPER = [
+    [0.6, 0.5, 0.1],
+    [0.7, 0.7, 0.7],
+    [0.1, 0.1, 1.0],
+]  # rules out class 2, nothing, all but class 2
 
 
 def prediction(aleatoric, epistemic, label=(0, 0)):
@@ -21,7 +25,9 @@ def prediction(aleatoric, epistemic, label=(0, 0)):
 
 
 def drawn(kind, rows, seed):
-    samples = torch.randn(3, rows, 4, generator=torch.Generator().manual_seed(seed)).double().softmax(-1)
+    samples = (
+        torch.randn(3, rows, 4, generator=torch.Generator().manual_seed(seed)).double().softmax(-1)
+    )
     return CredalSet(samples.amin(0), samples.amax(0)) if kind == "credal" else Predictive(samples)
 
 
@@ -35,8 +41,13 @@ def test_quality_by_its_definitions(kind):
     p, truth = found.probabilities.tolist(), labels.tolist()
     hits = [row == y for row, y in zip(found.label.tolist(), truth, strict=True)]
     sure = [row[k] for row, k in zip(p, found.label.tolist(), strict=True)]
-    gaps = [sum(h - s for h, s in zip(hits, sure, strict=True) if b / 15 < s <= (b + 1) / 15) for b in range(15)]
-    squares = [sum((q - (k == y)) ** 2 for k, q in enumerate(row)) for row, y in zip(p, truth, strict=True)]
+    gaps = [
+        sum(h - s for h, s in zip(hits, sure, strict=True) if b / 15 < s <= (b + 1) / 15)
+        for b in range(15)
+    ]
+    squares = [
+        sum((q - (k == y)) ** 2 for k, q in enumerate(row)) for row, y in zip(p, truth, strict=True)
+    ]
     assert summary.quality(found, labels) == pytest.approx(
         {
             "accuracy": sum(hits) / 50,
@@ -49,7 +60,11 @@ def test_quality_by_its_definitions(kind):
 
 def test_each_uncertainty_orders_rejects_and_detects(kind):
     inside, outside, labels = drawn(kind, 50, 0), drawn(kind, 30, 1), torch.arange(50) % 4
-    curves, found, means = summary.rejection(inside, labels), summary.detection(inside, outside), summary.means(inside)
+    curves, found, means = (
+        summary.rejection(inside, labels),
+        summary.detection(inside, outside),
+        summary.means(inside),
+    )
     assert list(curves) == list(found) == list(summary.MEASURES)
     correct = inside.label == labels
     for name, values in summary.uncertainties(inside).items():
@@ -63,8 +78,12 @@ def test_each_uncertainty_orders_rejects_and_detects(kind):
 
 def test_the_uncertain_error_is_rejected_first():
     # the second of two is wrong and more uncertain by every measure: accuracies 1/2 (both kept) and 1 (one kept)
-    curves = summary.rejection(prediction([0.1, 0.2], [0.3, 0.5], label=(0, 1)), torch.tensor([0, 0]))
-    assert {name: curve.area for name, curve in curves.items()} == dict.fromkeys(summary.MEASURES, 0.75)
+    curves = summary.rejection(
+        prediction([0.1, 0.2], [0.3, 0.5], label=(0, 1)), torch.tensor([0, 0])
+    )
+    assert {name: curve.area for name, curve in curves.items()} == dict.fromkeys(
+        summary.MEASURES, 0.75
+    )
 
 
 def test_increase_leaves_out_rounding_errors():

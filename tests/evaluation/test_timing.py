@@ -15,7 +15,9 @@ def clock(monkeypatch):
 
 
 def test_least_and_median_leave_the_warm_up_out(clock):
-    found = interleaved({"a": clock.call("a", 9, 5, 1, 4), "b": clock.call("b", 0.5, 0.75, 2, 3, 7)}, 3)
+    found = interleaved(
+        {"a": clock.call("a", 9, 5, 1, 4), "b": clock.call("b", 0.5, 0.75, 2, 3, 7)}, 3
+    )
     # a: 9 is the warm-up; b: 0.5 and 0.75 are, for the first took less than a second
     assert found == {"a": Timing(1, 4, 2, 3), "b": Timing(2, 3, 1.5, 3)}
 

@@ -12,7 +12,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from creinn.evaluation import accuracy_rejection, auarc, ood_detection, relative_increase
 
 some_scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=3)
-samples = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.booleans()), min_size=1, max_size=6)
+samples = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.booleans()), min_size=1, max_size=6
+)
 uncertainty = st.sampled_from([0.0, 0.125, 0.3, 1.0, 3.3])
 
 
@@ -49,7 +51,9 @@ def test_rejection_by_hand_with_a_tie():
 def test_accuracy_at_no_rejection_is_the_accuracy():
     rng = np.random.default_rng(0)
     correct = rng.random(1000) < 0.7
-    assert accuracy_rejection(rng.random(1000), correct).accuracy[0] == pytest.approx(correct.mean())
+    assert accuracy_rejection(rng.random(1000), correct).accuracy[0] == pytest.approx(
+        correct.mean()
+    )
 
 
 def test_constant_score_gives_exactly_the_accuracy_everywhere():
@@ -93,7 +97,9 @@ def test_rejection_lists_numpy_and_torch_agree():
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         tensor = torch.tensor(score, dtype=dtype, requires_grad=True)
         assert auarc(tensor, torch.tensor(correct)) == expected
-    assert isinstance(accuracy_rejection(torch.tensor(score), torch.tensor(correct)).accuracy, np.ndarray)
+    assert isinstance(
+        accuracy_rejection(torch.tensor(score), torch.tensor(correct)).accuracy, np.ndarray
+    )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -107,13 +113,19 @@ def test_rejection_errors_name_the_cause():
         auarc([], [])
     with pytest.raises(ValueError, match=r"shapes are \(2,\) and \(3,\)"):
         auarc([0.1, 0.2], [True, False, True])
-    with pytest.raises(ValueError, match=r"score must have shape \(samples,\), but has shape \(1, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"score must have shape \(samples,\), but has shape \(1, 2\)"
+    ):
         auarc([[0.1, 0.2]], [True, False])
-    with pytest.raises(TypeError, match=r"correct must be boolean, but its dtype is int64\. Were labels passed"):
+    with pytest.raises(
+        TypeError, match=r"correct must be boolean, but its dtype is int64\. Were labels passed"
+    ):
         auarc([0.1, 0.2], np.array([3, 1]))
     with pytest.raises(TypeError, match="score must hold real numbers, but its dtype is <U1"):
         auarc(["a", "b"], [True, False])
-    with pytest.raises(TypeError, match="score must hold real numbers, but its dtype is complex128"):
+    with pytest.raises(
+        TypeError, match="score must hold real numbers, but its dtype is complex128"
+    ):
         auarc([1j], [True])
 
 
@@ -159,7 +171,9 @@ def test_detection_matches_scikit_learn_with_ties():
     inside, outside = rng.integers(0, 20, 300) / 7, rng.integers(5, 30, 500) / 7
     labels, scores = np.repeat([0, 1], [300, 500]), np.concatenate([inside, outside])
     got = ood_detection(inside, outside)
-    assert got == pytest.approx((roc_auc_score(labels, scores), average_precision_score(labels, scores), 500 / 800))
+    assert got == pytest.approx(
+        (roc_auc_score(labels, scores), average_precision_score(labels, scores), 500 / 800)
+    )
 
 
 def test_detection_known_answers():
@@ -195,14 +209,20 @@ def test_detection_errors_name_the_cause():
         ood_detection(torch.empty(0), [0.1])
     with pytest.raises(ValueError, match=r"id_score must be finite, but is nan at index \(0,\)"):
         ood_detection([float("nan")], [0.1])
-    with pytest.raises(ValueError, match=r"ood_score must have shape \(samples,\), but has shape \(1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"ood_score must have shape \(samples,\), but has shape \(1, 1\)"
+    ):
         ood_detection([0.1], [[0.1]])
     with pytest.raises(TypeError, match="id_score must hold real numbers"):
         ood_detection([None], [0.1])
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(uncertainty, uncertainty), min_size=1, max_size=8).filter(lambda p: any(b > 0 for _, b in p)))
+@given(
+    st.lists(st.tuples(uncertainty, uncertainty), min_size=1, max_size=8).filter(
+        lambda p: any(b > 0 for _, b in p)
+    )
+)
 def test_increase_slow_definition(pairs):
     ratios = [t / b for t, b in pairs if b > 0]
     got = relative_increase([t for t, _ in pairs], [b for _, b in pairs])

@@ -25,7 +25,15 @@ from creinn.experiments.run import run_experiment
 from creinn.experiments.store import packed_files, read_packed
 
 EPOCHS = 30
-SETTINGS = ["fashion-mnist-small", "--methods", "snn,deep-ensemble", "--seeds", "2", "--epochs", str(EPOCHS)]
+SETTINGS = [
+    "fashion-mnist-small",
+    "--methods",
+    "snn,deep-ensemble",
+    "--seeds",
+    "2",
+    "--epochs",
+    str(EPOCHS),
+]
 SETTINGS += ["--width", "2", "--batch-size", "16", "--train-images", "60", "--test-images", "20"]
 SETTINGS += ["--no-complete", "--no-progress"]
 
@@ -43,16 +51,27 @@ def kill_trainer(out, cluster):
     """Kill the process that trains, which holds a lock; what it had done by then."""
     name, row = first_epoch(out, lambda: cluster.status.name == "running")
     inode = str((out / "work" / "locks" / f"{name}.lock").stat().st_ino)
-    (holder,) = {line.split()[4] for line in Path("/proc/locks").read_text().splitlines() if f":{inode} " in line}
+    (holder,) = {
+        line.split()[4]
+        for line in Path("/proc/locks").read_text().splitlines()
+        if f":{inode} " in line
+    }
     os.kill(int(holder), signal.SIGKILL)
     return name, row
 
 
-@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="looks for the process that trains in /proc")
-def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(tiny_data, tmp_path, monkeypatch, capsys):
+@pytest.mark.skipif(
+    not Path("/proc/locks").exists(), reason="looks for the process that trains in /proc"
+)
+def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(
+    tiny_data, tmp_path, monkeypatch, capsys
+):
     """Two worker processes train; one is killed, and another goes on from its checkpoint."""
     how = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": ":0"}
-    with concurrent.futures.ThreadPoolExecutor(1) as pool, LocalCluster(**how, silence_logs="ERROR") as cluster:
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        LocalCluster(**how, silence_logs="ERROR") as cluster,
+    ):
         killed = pool.submit(kill_trainer, tmp_path / "out", cluster)
         monkeypatch.chdir(tmp_path)  # where the workers are not
         where = ["--data", str(tiny_data), "--out", "out", "--address", cluster.scheduler_address]
@@ -74,9 +93,22 @@ def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(tiny_data, tmp_pa
 def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
     if backend == "ray" and find_spec("ray") is None:
         pytest.skip("ray is not installed; pip install creinn[ray]")
-    command = [sys.executable, "-m", "creinn", "experiment", "run", *SETTINGS, "--backend", backend, "--jobs", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "creinn",
+        "experiment",
+        "run",
+        *SETTINGS,
+        "--backend",
+        backend,
+        "--jobs",
+        "2",
+    ]
     command += ["--data", str(tiny_data), "--out", str(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             first_epoch(tmp_path, lambda: process.poll() is None)
         finally:
@@ -94,10 +126,14 @@ def test_what_does_not_go_together_is_refused(tiny, tiny_data, tmp_path):
         workers("slurm")
     with pytest.raises(ValueError, match="loky works on this machine alone: for tcp://a:1 choose"):
         workers("loky", address="tcp://a:1")
-    with pytest.raises(ValueError, match="All workers of the cluster at tcp://a:1 are used: leave jobs=2 out"):
+    with pytest.raises(
+        ValueError, match="All workers of the cluster at tcp://a:1 are used: leave jobs=2 out"
+    ):
         workers("dask", 2, "tcp://a:1")
     timed = replace(tiny, timing=Timing(batches=(1,), rounds=1))
-    with pytest.raises(ValueError, match="takes times, on this machine and alone: leave backend=dask out"):
+    with pytest.raises(
+        ValueError, match="takes times, on this machine and alone: leave backend=dask out"
+    ):
         run_experiment(timed, tiny_data, tmp_path, backend="dask")
 
 

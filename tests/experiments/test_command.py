@@ -12,11 +12,21 @@ def test_list_names_every_experiment(capsys):
     assert main(["experiment", "list"]) == 0
     out = capsys.readouterr().out
     assert "cifar10-svhn-small" in out
-    assert "resnet50, width 64; all training images, 150 epochs, 15 runs; SNN, BNN-R, BNN-F, FSVI, BNN-L" in out
+    assert (
+        "resnet50, width 64; all training images, 150 epochs, 15 runs; SNN, BNN-R, BNN-F, FSVI, BNN-L"
+        in out
+    )
 
 
 def test_run_and_report(tiny_data, tmp_path, capsys):
-    arguments = ["--data", str(tiny_data), "--out", str(tmp_path / "out"), "--no-complete", "--no-progress"]
+    arguments = [
+        "--data",
+        str(tiny_data),
+        "--out",
+        str(tmp_path / "out"),
+        "--no-complete",
+        "--no-progress",
+    ]
     arguments += ["--methods", "snn", "--seeds", "1", "--epochs", "1", "--width", "2"]
     arguments += ["--train-images", "60", "--test-images", "20"]
     assert main(["experiment", "run", "fashion-mnist-small", *arguments]) == 0
@@ -24,8 +34,12 @@ def test_run_and_report(tiny_data, tmp_path, capsys):
     assert main(["experiment", "run", "fashion-mnist-small", *arguments]) == 0
     assert "2 pieces, 0 of them done now." in capsys.readouterr().out
     assert main(["experiment", "report", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.split() == [str(tmp_path / "out" / f"report.{end}") for end in ("md", "html")]
-    assert (tmp_path / "out" / "report.html").stat().st_size > 1e6  # with its script, it opens offline
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "out" / f"report.{end}") for end in ("md", "html")
+    ]
+    assert (
+        tmp_path / "out" / "report.html"
+    ).stat().st_size > 1e6  # with its script, it opens offline
 
 
 def test_missing_data_are_named(tmp_path, capsys):
@@ -35,7 +49,9 @@ def test_missing_data_are_named(tmp_path, capsys):
 
 
 def test_unknown_experiment_and_missing_action(tmp_path, capsys):
-    assert main(["experiment", "run", "mnist", "--data", str(tmp_path), "--out", str(tmp_path)]) == 1
+    assert (
+        main(["experiment", "run", "mnist", "--data", str(tmp_path), "--out", str(tmp_path)]) == 1
+    )
     assert "There is no experiment 'mnist'" in capsys.readouterr().err
     assert main(["experiment"]) == 2
 
@@ -55,7 +71,15 @@ def test_failed_pieces_are_named_and_give_exit_code_one(tiny_data, tmp_path, cap
 
 
 def test_options_of_a_method_come_from_the_command_line(tmp_path):
-    arguments = ["cifar10-svhn", "--data", "d", "--out", "o", "--options", "{bnn-r: {kl_weight: 0.5}}"]
+    arguments = [
+        "cifar10-svhn",
+        "--data",
+        "d",
+        "--out",
+        "o",
+        "--options",
+        "{bnn-r: {kl_weight: 0.5}}",
+    ]
     options = parse_options(RunOptions, "creinn experiment run", arguments)
     chosen = resolve(options).options
     assert (chosen["bnn-r"], chosen["bnn-f"]) == ({"kl_weight": 0.5}, {"kl_weight": 0.1})
@@ -66,9 +90,19 @@ def test_options_of_a_method_come_from_the_command_line(tmp_path):
 
 def test_options_change_the_experiment(tmp_path):
     options = RunOptions(
-        name="cifar10-svhn", data=tmp_path, out=tmp_path, methods=("creinn",), epochs=3, steps=2, batch_size=64
+        name="cifar10-svhn",
+        data=tmp_path,
+        out=tmp_path,
+        methods=("creinn",),
+        epochs=3,
+        steps=2,
+        batch_size=64,
     )
     chosen = resolve(options)
-    assert (chosen.methods, chosen.training.epochs, chosen.training.batch_size) == (("creinn",), 1, 64)
+    assert (chosen.methods, chosen.training.epochs, chosen.training.batch_size) == (
+        ("creinn",),
+        1,
+        64,
+    )
     with pytest.raises(ValueError, match="There is no method 'cre'"):
         resolve(RunOptions(name="cifar10-svhn", data=tmp_path, out=tmp_path, methods=("cre",)))

@@ -20,7 +20,13 @@ PAPER = [
     "inference-time",
 ]
 STUDIES = ["study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray"]
-OTHERS = ["fashion-mnist-small", "cifar10-svhn-resnet20", "near-fashion-mnist", "near-cifar10", "demo"]
+OTHERS = [
+    "fashion-mnist-small",
+    "cifar10-svhn-resnet20",
+    "near-fashion-mnist",
+    "near-cifar10",
+    "demo",
+]
 
 
 def test_every_experiment_of_the_paper_has_a_small_twin():
@@ -34,22 +40,44 @@ def test_every_experiment_of_the_paper_has_a_small_twin():
 
 def test_settings_of_the_paper():
     cifar = EXPERIMENTS["cifar10-svhn"]
-    assert (cifar.network.builder, cifar.network.stem, cifar.network.width) == ("resnet50", "imagenet", 64)
+    assert (cifar.network.builder, cifar.network.stem, cifar.network.width) == (
+        "resnet50",
+        "imagenet",
+        64,
+    )
     training = cifar.training
     assert (training.epochs, training.batch_size, training.milestones) == (150, 128, (80, 120))
-    assert (training.learning_rate, training.augment, training.validation) == (1e-3, "crop-flip", 1 / 6)
+    assert (training.learning_rate, training.augment, training.validation) == (
+        1e-3,
+        "crop-flip",
+        1 / 6,
+    )
     assert (cifar.seeds, cifar.members, cifar.deep_members) == (15, 5, 10)
     assert (cifar.images.count, cifar.test.count, cifar.ood[0].count) == (None, None, None)
     assert (cifar.mean, cifar.std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
     chest = EXPERIMENTS["chest-xray"]
-    assert (chest.network.builder, chest.training.milestones, chest.logits) == ("resnet18", (25,), 1)
+    assert (chest.network.builder, chest.training.milestones, chest.logits) == (
+        "resnet18",
+        (25,),
+        1,
+    )
 
 
 def test_shifts_of_the_paper():
     noise, bright = EXPERIMENTS["interval-cifar10"].arms
     assert (str(noise.train), str(bright.train)) == ("noise [0, 0.08]", "brightness [0, 0.05]")
-    assert [(s.low, s.high) for s in noise.tests] == [(0, 0.08), (0.12, 0.16), (0.16, 0.18), (0.18, 0.2)]
-    assert [(s.low, s.high) for s in bright.tests] == [(0, 0.05), (0.1, 0.15), (0.15, 0.2), (0.2, 0.3)]
+    assert [(s.low, s.high) for s in noise.tests] == [
+        (0, 0.08),
+        (0.12, 0.16),
+        (0.16, 0.18),
+        (0.18, 0.2),
+    ]
+    assert [(s.low, s.high) for s in bright.tests] == [
+        (0, 0.05),
+        (0.1, 0.15),
+        (0.15, 0.2),
+        (0.2, 0.3),
+    ]
     (points,) = EXPERIMENTS["points-to-intervals-cifar10"].arms
     assert points.train is None
     assert [s.high for s in points.tests if s.kind == "noise"] == [0.08, 0.12, 0.16, 0.18, 0.2]
@@ -63,27 +91,59 @@ def test_small_test_subsets_keep_the_base_rate():
 
 
 def test_methods_by_name():
-    assert [base_method(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == ["snn", "fsvi", "bnn-l"]
-    assert [is_ensemble(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == [True, True, False]
+    assert [base_method(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == [
+        "snn",
+        "fsvi",
+        "bnn-l",
+    ]
+    assert [is_ensemble(m) for m in ("deep-ensemble", "fsvi-ensemble", "bnn-l")] == [
+        True,
+        True,
+        False,
+    ]
     assert label("bnn-r-ensemble", 5) == "BNN-R \u00d75"
-    assert (base_method("deep-ensemble-norm"), base_method("creinn-d-envelope")) == ("snn-norm", "creinn-d")
+    assert (base_method("deep-ensemble-norm"), base_method("creinn-d-envelope")) == (
+        "snn-norm",
+        "creinn-d",
+    )
     assert label("fsvi-norm-ensemble", 5) == "FSVI, logit norm \u00d75"
     assert label("deep-ensemble-norm", 10) == "Deep Ensembles (10), logit norm"
-    assert (base_method("creinn-d-deep"), label("creinn-d-deep", 10)) == ("creinn-d", "CreINN-D \u00d710")
-    assert (base_method("bnn-r-wrapper"), label("bnn-r-wrapper", 5)) == ("bnn-r", "BNN-R \u00d75, wrapper")
+    assert (base_method("creinn-d-deep"), label("creinn-d-deep", 10)) == (
+        "creinn-d",
+        "CreINN-D \u00d710",
+    )
+    assert (base_method("bnn-r-wrapper"), label("bnn-r-wrapper", 5)) == (
+        "bnn-r",
+        "BNN-R \u00d75, wrapper",
+    )
     assert label("deep-ensemble-wrapper", 10) == "Deep Ensembles (10), wrapper"
-    taking = [m for m in ("snn", "creinn-scaled-ensemble", "creinn-d") if find_method(m).takes_intervals]
+    taking = [
+        m for m in ("snn", "creinn-scaled-ensemble", "creinn-d") if find_method(m).takes_intervals
+    ]
     assert taking == ["creinn-scaled-ensemble"]
-    for unknown in ("mlp", "snn-ensemble", "snn-norm-ensemble", "bnn-r-envelope", "snn-wrapper", "creinn-wrapper"):
-        with pytest.raises(ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"):
+    for unknown in (
+        "mlp",
+        "snn-ensemble",
+        "snn-norm-ensemble",
+        "bnn-r-envelope",
+        "snn-wrapper",
+        "creinn-wrapper",
+    ):
+        with pytest.raises(
+            ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"
+        ):
             base_method(unknown)
 
 
 def test_methods_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="interval-cifar10 has interval inputs, which SNN cannot take"):
+    with pytest.raises(
+        ValueError, match="interval-cifar10 has interval inputs, which SNN cannot take"
+    ):
         replace(EXPERIMENTS["interval-cifar10"], methods=("snn",))
     for method in ("bnn-l", "bnn-l-norm"):
-        with pytest.raises(ValueError, match="chest-xray has two classes, and BNN-L is for three or more"):
+        with pytest.raises(
+            ValueError, match="chest-xray has two classes, and BNN-L is for three or more"
+        ):
             replace(EXPERIMENTS["chest-xray"], methods=(method,))
     with pytest.raises(ValueError, match="Methods must be named once each"):
         replace(EXPERIMENTS["chest-xray"], methods=())
@@ -97,13 +157,18 @@ def test_ensembles_never_have_more_members_than_there_are_runs():
     ten = replace(five, snn_seeds=10)
     assert (ten.runs("snn"), ten.runs("creinn"), ten.ensemble_size("deep-ensemble")) == (10, 5, 10)
     assert [ten.runs(method) for method in ("snn-norm", "creinn-d", "creinn-radii")] == [10, 10, 5]
-    assert [ten.ensemble_size(method) for method in ("creinn-d-ensemble", "creinn-d-deep")] == [5, 10]
+    assert [ten.ensemble_size(method) for method in ("creinn-d-ensemble", "creinn-d-deep")] == [
+        5,
+        10,
+    ]
     few = replace(ten, distance_seeds=4)
     assert [few.runs(method) for method in ("snn-norm", "creinn-d", "creinn-radii")] == [10, 4, 5]
 
 
 def test_unknown_experiment_is_named():
-    with pytest.raises(ValueError, match=r"There is no experiment 'cifar'\. Known are cifar10-svhn, chest-xray"):
+    with pytest.raises(
+        ValueError, match=r"There is no experiment 'cifar'\. Known are cifar10-svhn, chest-xray"
+    ):
         experiment("cifar")
 
 
@@ -124,9 +189,15 @@ def test_a_study_shares_the_trainings_of_the_small_experiment(name):
     small = EXPERIMENTS[f"{name.removeprefix('study-')}-small"]
     assert {*small.methods} < {*study.methods}
     assert {"fsvi-norm", "fsvi-norm-ensemble"} < {*study.methods}
-    assert ("bnn-l-norm" in study.methods) == ("bnn-l-norm-ensemble" in study.methods) == (study.logits > 2)
+    assert (
+        ("bnn-l-norm" in study.methods)
+        == ("bnn-l-norm-ensemble" in study.methods)
+        == (study.logits > 2)
+    )
     data = [("train", "1"), ("test", "2"), ("ood", "3")]
-    few, many = ({piece.key for piece in make_plan(experiment, data)} for experiment in (small, study))
+    few, many = (
+        {piece.key for piece in make_plan(experiment, data)} for experiment in (small, study)
+    )
     assert few < many
 
 
@@ -135,9 +206,15 @@ CIFAR = EXPERIMENTS["cifar10-svhn-small"]
 
 def test_only_what_is_given_changes():
     assert tailor(CIFAR) == CIFAR
-    changed = tailor(CIFAR, methods=["snn"], seeds=3, epochs=6, batch_size=32, width=4, train_images=60)
+    changed = tailor(
+        CIFAR, methods=["snn"], seeds=3, epochs=6, batch_size=32, width=4, train_images=60
+    )
     assert (changed.methods, changed.seeds, changed.runs("snn")) == (("snn",), 3, 3)
-    assert (changed.training.epochs, changed.training.milestones, changed.training.batch_size) == (6, (3, 5), 32)
+    assert (changed.training.epochs, changed.training.milestones, changed.training.batch_size) == (
+        6,
+        (3, 5),
+        32,
+    )
     assert (changed.network.width, changed.images.count, changed.test) == (4, 60, CIFAR.test)
 
 
@@ -179,7 +256,10 @@ def test_few_steps_keep_network_batch_and_methods():
 def test_numbers_out_of_range_are_named():
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         tailor(CIFAR, epochs=0)
-    with pytest.raises(ValueError, match=r"Options are for single methods, snn, .*; 'deep-ensemble' is none of them"):
+    with pytest.raises(
+        ValueError,
+        match=r"Options are for single methods, snn, .*; 'deep-ensemble' is none of them",
+    ):
         tailor(CIFAR, options={"deep-ensemble": {}})
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         few_steps(CIFAR, 0)

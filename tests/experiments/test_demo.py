@@ -35,7 +35,9 @@ def result():
 
 def test_data_are_disjoint_and_complete(tmp_path):
     sources = prepare_all(demo.demo_experiment(), tmp_path, tmp_path)
-    train, test, near, far = (source.read() for source in (sources.train, sources.test, *sources.ood))
+    train, test, near, far = (
+        source.read() for source in (sources.train, sources.test, *sources.ood)
+    )
     assert set(train.labels.tolist()) == set(test.labels.tolist()) == set(range(8))
     assert len(train) + len(test) + len(near) == 1797
     assert len(far) == len(near) == 354  # 174 eights and 180 nines
@@ -53,7 +55,9 @@ def test_patches_are_pieces_of_the_photographs(tmp_path):
     # a slow look: each patch must be found at a multiple of 8 in one of the photographs
     pieces = {
         grey[y : y + 8, x : x + 8].tobytes()
-        for grey in (np.asarray(Image.fromarray(photo).convert("L")) for photo in load_sample_images().images)
+        for grey in (
+            np.asarray(Image.fromarray(photo).convert("L")) for photo in load_sample_images().images
+        )
         for y in range(0, grey.shape[0] - 7, 8)
         for x in range(0, grey.shape[1] - 7, 8)
     }
@@ -80,7 +84,11 @@ def test_all_models_are_measured(result):
     assert parameters["Deep Ensemble"] == 4 * parameters["SNN"]
     assert parameters["CreINN ensemble"] == 2 * parameters["CreINN"]
     assert parameters["CreINN-D"] == parameters["SNN"] + 2 * 8  # batch norm on the logits
-    assert {model: len(rows) for model, rows in result.histories.items()} == {"SNN": 2, "CreINN": 2, "CreINN-D": 2}
+    assert {model: len(rows) for model, rows in result.histories.items()} == {
+        "SNN": 2,
+        "CreINN": 2,
+        "CreINN-D": 2,
+    }
     assert result.radii.shape[0] == 8
 
 
@@ -101,7 +109,9 @@ def test_numbers_follow_from_the_predictions(result):
         found, numbers = result.predictions[model], result.runs[model][0]
         correct = found[demo.TEST].label == labels
         assert numbers["accuracy"] == pytest.approx(correct.double().mean().item(), abs=1e-6)
-        assert numbers["AUARC, EU"] == pytest.approx(auarc(found[demo.TEST].epistemic, correct), abs=1e-6)
+        assert numbers["AUARC, EU"] == pytest.approx(
+            auarc(found[demo.TEST].epistemic, correct), abs=1e-6
+        )
         near = ood_detection(found[demo.TEST].epistemic, found[demo.NEAR].epistemic)
         assert numbers["AUROC held-out digits, EU"] == pytest.approx(near.auroc, abs=1e-6)
         assert numbers["AUPRC held-out digits, EU"] == pytest.approx(near.auprc, abs=1e-6)
@@ -124,14 +134,19 @@ def test_set_size_and_coverage_by_hand():
 def test_ensembles_average_their_members(result):
     assert result.predictions["Deep Ensemble"][demo.TEST].samples.shape[0] == 4
     torch.testing.assert_close(
-        result.predictions["Deep Ensemble"][demo.TEST].samples[0], result.predictions["SNN"][demo.TEST].probabilities
+        result.predictions["Deep Ensemble"][demo.TEST].samples[0],
+        result.predictions["SNN"][demo.TEST].probabilities,
     )
 
 
 def test_one_network_has_no_epistemic_curve(result):
     assert {model: list(found) for model, found in result.curves().items()} == {
         "SNN": ["aleatoric (AU)", "total (TU)"],
-        **{model: ["aleatoric (AU)", "epistemic (EU)", "total (TU)"] for model in MODELS if model != "SNN"},
+        **{
+            model: ["aleatoric (AU)", "epistemic (EU)", "total (TU)"]
+            for model in MODELS
+            if model != "SNN"
+        },
     }
 
 
@@ -151,7 +166,9 @@ def test_threads_and_generator_are_left_as_they_were(monkeypatch):
     try:
         torch.set_num_threads(3)
         with pytest.raises(pytest.fail.Exception, match="stopped here"):
-            demo.run_demo(replace(TINY, methods=("snn",), seeds=1, snn_seeds=None), jobs=1, progress=False)
+            demo.run_demo(
+                replace(TINY, methods=("snn",), seeds=1, snn_seeds=None), jobs=1, progress=False
+            )
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(threads)
@@ -177,10 +194,16 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
         return result
 
     monkeypatch.setattr(demo, "run_demo", fake)
-    options = DemoOptions(out=tmp_path / "demo", members=2, epochs=7, seed=3, jobs=1, progress=False)
+    options = DemoOptions(
+        out=tmp_path / "demo", members=2, epochs=7, seed=3, jobs=1, progress=False
+    )
     assert command.demo(options) == 0
     assert asked == [(demo.demo_experiment(members=2, epochs=7, seed=3), 1, False)]
-    assert sorted(path.name for path in options.out.iterdir()) == ["demo.yaml", "report.html", "results.json"]
+    assert sorted(path.name for path in options.out.iterdir()) == [
+        "demo.yaml",
+        "report.html",
+        "results.json",
+    ]
 
     record = json.loads((options.out / "results.json").read_text())
     assert record["command"] == "creinn demo --members 2 --epochs 7 --seed 3 --jobs 1"
@@ -194,10 +217,14 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
 
     page = (options.out / "report.html").read_text(encoding="utf-8")
     assert [page.count(f"<h2>{heading}</h2>") for heading in HEADINGS] == [1] * len(HEADINGS)
-    assert page.count("Plotly.newPlot(") - _script().count("Plotly.newPlot(") == 3 + 5 + 6 + 4 + 3 + 1
+    assert (
+        page.count("Plotly.newPlot(") - _script().count("Plotly.newPlot(") == 3 + 5 + 6 + 4 + 3 + 1
+    )
     assert page.count('<img src="data:image/png;base64,') == page.count("<img ") == 4 + 6 * 4
     groups = record_of(page)["groups"]
-    assert [(group["data"], group["outside"]) for group in groups] == [(g, g != demo.TEST) for g in demo.GROUPS]
+    assert [(group["data"], group["outside"]) for group in groups] == [
+        (g, g != demo.TEST) for g in demo.GROUPS
+    ]
     assert groups[0]["truth"] == result.data[demo.TEST].labels.tolist()
     for group in groups:
         found = result.predictions["CreINN-D ensemble"][group["data"]]
@@ -231,7 +258,9 @@ def _script():
 
 
 def test_an_unusable_folder_is_found_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: pytest.fail("trained although the folder is unusable"))
+    monkeypatch.setattr(
+        demo, "run_demo", lambda *_, **__: pytest.fail("trained although the folder is unusable")
+    )
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="Cannot write"):
         command.demo(DemoOptions(out=tmp_path / "file" / "demo"))

@@ -36,7 +36,10 @@ def test_identity_stands_for_the_content(tiny_data, tmp_path):
     drawn = prepare(replace(FASHION, count=30), tiny_data, tmp_path, complete=False)
     assert drawn.digest != first.digest
     assert drawn.read().counts == (3,) * 10
-    assert prepare(replace(FASHION, count=30, seed=1), tiny_data, tmp_path, complete=False).digest != drawn.digest
+    assert (
+        prepare(replace(FASHION, count=30, seed=1), tiny_data, tmp_path, complete=False).digest
+        != drawn.digest
+    )
 
 
 def test_shuffled_images_keep_their_labels(tiny_data, tmp_path):
@@ -45,7 +48,9 @@ def test_shuffled_images_keep_their_labels(tiny_data, tmp_path):
     assert not torch.equal(plain.labels, mixed.labels)
 
     def pairs(data):
-        return sorted((int(y), x.numpy().tobytes()) for x, y in zip(data.inputs, data.labels, strict=True))
+        return sorted(
+            (int(y), x.numpy().tobytes()) for x, y in zip(data.inputs, data.labels, strict=True)
+        )
 
     assert pairs(plain) == pairs(mixed)
 
@@ -55,7 +60,9 @@ def test_some_classes_are_numbered_anew(tiny_data, tmp_path):
     some = prepare(replace(FASHION, classes=(7, 2)), tiny_data, tmp_path, complete=False).read()
     assert some.classes == (everything.classes[2], everything.classes[7])
     for number, before in enumerate((2, 7)):
-        assert torch.equal(some.inputs[some.labels == number], everything.inputs[everything.labels == before])
+        assert torch.equal(
+            some.inputs[some.labels == number], everything.inputs[everything.labels == before]
+        )
 
 
 def test_an_incomplete_copy_is_refused_unless_allowed(tiny_data, tmp_path):
@@ -65,7 +72,9 @@ def test_an_incomplete_copy_is_refused_unless_allowed(tiny_data, tmp_path):
 
 def test_images_of_another_shape_are_refused(tiny_data, tmp_path, tiny):
     other = replace(tiny, ood=(replace(tiny.ood[0], size=14),))
-    with pytest.raises(ValueError, match=r"Images of mnist have shape \(1, 14, 14\), but those of fashion-mnist"):
+    with pytest.raises(
+        ValueError, match=r"Images of mnist have shape \(1, 14, 14\), but those of fashion-mnist"
+    ):
         prepare_all(other, tiny_data, tmp_path, complete=False)
 
 
@@ -73,7 +82,9 @@ def test_division_is_five_to_one_and_disjoint(tiny_data, tmp_path):
     data = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
     train, validation = divide(data, Training())
     assert (train.counts, validation.counts) == ((5,) * 10, (1,) * 10)
-    assert not {x.numpy().tobytes() for x in train.inputs} & {x.numpy().tobytes() for x in validation.inputs}
+    assert not {x.numpy().tobytes() for x in train.inputs} & {
+        x.numpy().tobytes() for x in validation.inputs
+    }
 
 
 def test_normalisation_of_the_training_images(tiny, tiny_data, tmp_path):

@@ -25,7 +25,11 @@ def of_kind(plan, kind):
 def test_counts():
     plan = make_plan(CIFAR, DATA)
     kinds = [piece.kind for piece in plan]
-    assert {kind: kinds.count(kind) for kind in kinds} == {"train": 15, "evaluate": 15, "ensemble": 2}
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "train": 15,
+        "evaluate": 15,
+        "ensemble": 2,
+    }
     assert [len(piece.needs) for piece in of_kind(plan, "ensemble")] == [10, 5]
     assert len({piece.key for piece in plan}) == len(plan)
 
@@ -59,8 +63,13 @@ def test_a_changed_training_setting_changes_every_key(change):
 
 
 def test_a_changed_option_of_one_method_leaves_the_others_alone():
-    before, after = make_plan(CIFAR, DATA), make_plan(replace(CIFAR, options={"creinn": {"mode": "sound"}}), DATA)
-    changed = {p.method for p in before} - {p.method for p in before if p.key in keys(after, p.kind)}
+    before, after = (
+        make_plan(CIFAR, DATA),
+        make_plan(replace(CIFAR, options={"creinn": {"mode": "sound"}}), DATA),
+    )
+    changed = {p.method for p in before} - {
+        p.method for p in before if p.key in keys(after, p.kind)
+    }
     assert changed == {"creinn", "creinn-ensemble"}
 
 
@@ -74,7 +83,9 @@ def test_changed_test_data_leave_trainings_alone():
 
 
 def test_other_training_data_change_every_key():
-    assert not keys(make_plan(CIFAR, DATA), "train") & keys(make_plan(CIFAR, [("c", "x"), *DATA[1:]]), "train")
+    assert not keys(make_plan(CIFAR, DATA), "train") & keys(
+        make_plan(CIFAR, [("c", "x"), *DATA[1:]]), "train"
+    )
 
 
 def test_more_runs_keep_those_that_are_there():
@@ -85,7 +96,9 @@ def test_more_runs_keep_those_that_are_there():
 def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
     points = make_plan(CIFAR, DATA)
     shifted = make_plan(EXPERIMENTS["points-to-intervals-cifar10-small"], DATA[:2])
-    assert keys(shifted, "train") == {p.key for p in points if p.kind == "train" and p.method == "creinn"}
+    assert keys(shifted, "train") == {
+        p.key for p in points if p.kind == "train" and p.method == "creinn"
+    }
     assert not keys(shifted, "evaluate") & keys(points, "evaluate")
     intervals = make_plan(EXPERIMENTS["interval-cifar10-small"], DATA[:2])
     assert len(keys(intervals, "train")) == 10
@@ -121,7 +134,9 @@ def test_a_timing_is_one_piece():
     assert make_plan(other, DATA)[0].key != plan[0].key
 
 
-@pytest.mark.parametrize("name", ["chest-xray-small", "interval-cifar10-small", "points-to-intervals-cifar10-small"])
+@pytest.mark.parametrize(
+    "name", ["chest-xray-small", "interval-cifar10-small", "points-to-intervals-cifar10-small"]
+)
 def test_recorded_experiments_are_found_by_their_keys(name):
     """Records that are kept under version control count as done: no change of the code may change their keys."""
     path = Path(__file__).parents[2] / "results" / "experiments" / f"{name}.jsonl.gz"

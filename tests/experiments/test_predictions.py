@@ -44,7 +44,9 @@ def test_interval_norms_use_the_batch_and_keep_their_state(mode, x):
     assert not norm.training
     assert norm.track_running_stats
     torch.testing.assert_close(norm.state_dict(), before)
-    assert (norm(interval).lower - found.lower).abs().max() > 0.1  # running statistics give something else
+    assert (
+        norm(interval).lower - found.lower
+    ).abs().max() > 0.1  # running statistics give something else
 
 
 def test_state_comes_back_after_an_error():
@@ -67,7 +69,9 @@ def test_batches_are_predicted_in_order_and_a_single_last_row_joins(x):
     model = SNN(torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)))
     found = predict_by_batch(model, x, 3)
     with evaluating(model), batch_statistics(model), torch.no_grad():
-        expected = torch.cat([model(x[:3]).probabilities, model(x[3:]).probabilities])  # rows 0-2, then 3-6
+        expected = torch.cat(
+            [model(x[:3]).probabilities, model(x[3:]).probabilities]
+        )  # rows 0-2, then 3-6
     torch.testing.assert_close(found.probabilities, expected)
     assert len(predict_by_batch(model, x, 100)) == 7
     assert model.training  # as it was before
@@ -98,7 +102,9 @@ def binary(*bounds):
 
 
 def test_wrapper_of_all_members_samples():
-    members = [{"running/test/points/samples": sure(*p).samples.numpy()} for p in ((0.1, 0.5), (0.3, 0.4))]
+    members = [
+        {"running/test/points/samples": sure(*p).samples.numpy()} for p in ((0.1, 0.5), (0.3, 0.4))
+    ]
     wrapped = from_arrays(members, "wrapper")["running"]["test"]["points"]
     assert isinstance(wrapped, CredalSet)
     np.testing.assert_allclose(wrapped.lower, [[0.1, 0.7], [0.4, 0.5]])
@@ -110,9 +116,21 @@ def test_by_hand():
     # the second of two is wrong and more uncertain: accuracies 1/2 (both kept) and 1 (one kept)
     found = measure_test(sure(1.0, 0.5 - 1e-9), torch.tensor([0, 0]))
     assert list(found) == [
-        *("accuracy", "log_loss", "brier", "expected_calibration_error", "auarc", "curves", "means"),
+        *(
+            "accuracy",
+            "log_loss",
+            "brier",
+            "expected_calibration_error",
+            "auarc",
+            "curves",
+            "means",
+        ),
     ]
-    assert (found["accuracy"], found["brier"], found["expected_calibration_error"]) == (0.5, 0.25, 0.25)
+    assert (found["accuracy"], found["brier"], found["expected_calibration_error"]) == (
+        0.5,
+        0.25,
+        0.25,
+    )
     assert found["log_loss"] == pytest.approx(np.log(2) / 2, abs=1e-6)
     assert found["auarc"] == {"aleatoric": 0.75, "epistemic": 0.5, "total": 0.75}
     assert found["means"] == {"aleatoric": 0.5, "epistemic": 0.0, "total": 0.5}
@@ -124,17 +142,23 @@ def test_curves_are_those_of_the_evaluation_at_the_recorded_rates():
     labels = (torch.arange(1000) % 10 < 7).long()
     found, correct = measure_test(made, labels), made.label == labels
     curve = accuracy_rejection(made.total, correct)
-    np.testing.assert_allclose(found["curves"]["total"], np.interp(GRID, curve.rejection, curve.accuracy), atol=6e-6)
+    np.testing.assert_allclose(
+        found["curves"]["total"], np.interp(GRID, curve.rejection, curve.accuracy), atol=6e-6
+    )
     assert found["auarc"]["aleatoric"] == pytest.approx(auarc(made.aleatoric, correct), abs=1e-6)
 
 
 def test_ood_is_told_from_the_test_images():
     inside, outside = binary((0.0, 0.1), (0.0, 0.3)), binary((0.0, 0.2), (0.0, 0.4), (0.0, 0.5))
-    found = measure_all({"points": inside}, torch.tensor([0, 0]), {"other": outside}, (None,))["ood"]["other"]
+    found = measure_all({"points": inside}, torch.tensor([0, 0]), {"other": outside}, (None,))[
+        "ood"
+    ]["other"]
     # of the six pairs five are in order
     assert found["epistemic"]["auroc"] == pytest.approx(5 / 6, abs=1e-6)
     assert found["total"]["base_rate"] == 0.6
-    assert found["means"]["epistemic"] == found["means"]["width"] == pytest.approx(1.1 / 3, abs=1e-6)
+    assert (
+        found["means"]["epistemic"] == found["means"]["width"] == pytest.approx(1.1 / 3, abs=1e-6)
+    )
 
 
 def test_increase_is_against_the_first_shift_of_the_kind():
@@ -150,11 +174,15 @@ def test_increase_is_against_the_first_shift_of_the_kind():
 
 def test_increase_over_nothing_is_none():
     shift = Shift("noise", 0, 0.1)
-    found = measure_all({str(shift): sure(0.1, 0.2)}, torch.tensor([0, 0]), {}, (shift,))["sets"][str(shift)]
+    found = measure_all({str(shift): sure(0.1, 0.2)}, torch.tensor([0, 0]), {}, (shift,))["sets"][
+        str(shift)
+    ]
     assert found["increase"]["epistemic"] == {"mean": None, "excluded": 2}
 
 
 def test_examples_are_different_images_where_all_are_equally_certain():
-    images = Dataset("x", torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), ("a", "b"))
+    images = Dataset(
+        "x", torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), ("a", "b")
+    )
     vacuous = CredalSet(torch.zeros(4, 2), torch.ones(4, 2))
     assert [example["index"] for example in describe_examples(vacuous, images)] == [0, 2, 3]

@@ -23,18 +23,31 @@ from creinn.experiments.tables import (
 )
 from creinn.report.tables import Spread
 
-INTERVAL_ARMS, POINT_ARMS = (EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals"))
+INTERVAL_ARMS, POINT_ARMS = (
+    EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals")
+)
 
 
 @pytest.fixture(scope="session")
 def studied(finished, tiny, tiny_data, tmp_path_factory):
     """Results of every kind of experiment."""
     out = shutil.copytree(finished[0], tmp_path_factory.mktemp("studied") / "out")
-    base = replace(tiny, ood=(), seeds=1, training=replace(tiny.training, epochs=1), methods=("creinn",))
+    base = replace(
+        tiny, ood=(), seeds=1, training=replace(tiny.training, epochs=1), methods=("creinn",)
+    )
     further = [
-        replace(base, name="interval", arms=INTERVAL_ARMS[:1], methods=("creinn", "creinn-ensemble")),
+        replace(
+            base, name="interval", arms=INTERVAL_ARMS[:1], methods=("creinn", "creinn-ensemble")
+        ),
         replace(base, name="from-points", arms=POINT_ARMS),
-        replace(tiny, name="time", ood=(), arms=(), methods=("snn", "creinn"), timing=Timing(batches=(1,), rounds=1)),
+        replace(
+            tiny,
+            name="time",
+            ood=(),
+            arms=(),
+            methods=("snn", "creinn"),
+            timing=Timing(batches=(1,), rounds=1),
+        ),
     ]
     for experiment in further:
         assert not run_experiment(experiment, tiny_data, out, complete=False, progress=False).failed
@@ -49,7 +62,9 @@ def test_report_holds_tables_and_figures(studied):
         assert f"## {name}" in text
         assert f">{name}</h2>" in html
     assert "Deep Ensembles (2)" in text
-    assert "Ensembles are limited by the number of runs: Deep Ensembles (2) of 2 instead of 10" in text
+    assert (
+        "Ensembles are limited by the number of runs: Deep Ensembles (2) of 2 instead of 10" in text
+    )
     assert "noise [0.12, 0.16]" in text
     assert "AUROC TU, test batch" in text
     assert (
@@ -80,7 +95,11 @@ def test_numbers_in_the_table_are_those_of_the_records(studied):
         for name, record in read_packed(path)[1].items()
         if name.startswith("evaluate-creinn-")
     ]
-    ood = [f["running"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if "mnist" in f["running"]["ood"]]
+    ood = [
+        f["running"]["ood"]["mnist"]["epistemic"]["auroc"]
+        for f in found
+        if "mnist" in f["running"]["ood"]
+    ]
     assert row["AUROC EU"] == Spread.of(ood)
     assert row["accuracy %"].mean == pytest.approx(
         50 * sum(f["running"]["sets"]["points"]["accuracy"] for f in found if f["running"]["ood"])
@@ -113,7 +132,10 @@ def test_published_numbers_stand_beside_ours(finished):
 
 
 def test_published_numbers_are_those_of_the_specification():
-    means = {name: [c and c.mean for c in row.values()] for name, row in PUBLISHED["cifar10-svhn"].items()}
+    means = {
+        name: [c and c.mean for c in row.values()]
+        for name, row in PUBLISHED["cifar10-svhn"].items()
+    }
     assert means["creinn"] == [84.20, 0.939, 0.939, 0.943, 0.727, 0.745, 0.854, 0.874]
     assert means["deep-ensemble"] == [85.16, 0.966, 0.962, 0.966, 0.783, 0.796, 0.873, 0.865]
     assert means["creinn-ensemble"] == [87.32, 0.969, 0.957, 0.970, 0.791, 0.895, 0.877, 0.948]
@@ -126,7 +148,9 @@ def test_published_numbers_are_those_of_the_specification():
 
 def test_time_relative_to_the_snn_by_hand():
     def calls(seconds):
-        return {"1": {what: {"least": seconds, "median": seconds} for what in ("label", "uncertainty")}}
+        return {
+            "1": {what: {"least": seconds, "median": seconds} for what in ("label", "uncertainty")}
+        }
 
     record = {
         "parameters": {"snn": 10, "creinn": 20},
@@ -142,7 +166,11 @@ def test_an_unfinished_experiment_is_reported_as_far_as_it_is(finished, tmp_path
     out = shutil.copytree(finished[0], tmp_path / "out", ignore=shutil.ignore_patterns("work"))
     (path,) = packed_files(out)
     about, records = read_packed(path)
-    kept = {name: record for name, record in records.items() if not re.match(r".*creinn|evaluate-snn-1", name)}
+    kept = {
+        name: record
+        for name, record in records.items()
+        if not re.match(r".*creinn|evaluate-snn-1", name)
+    }
     write_packed(path, about, kept)
     markdown, _ = write_report(out)
     text = markdown.read_text()

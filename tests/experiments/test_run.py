@@ -26,7 +26,9 @@ from creinn.experiments.store import Store, packed_files, read_packed, write_pac
 from creinn.files import read_tensors
 from creinn.training import History
 
-INTERVAL_ARMS, POINT_ARMS = (EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals"))
+INTERVAL_ARMS, POINT_ARMS = (
+    EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals")
+)
 
 
 def run(experiment, data, out, **options):
@@ -34,7 +36,11 @@ def run(experiment, data, out, **options):
 
 
 def records(out, start=""):
-    found = {name: record for path in packed_files(Path(out)) for name, record in read_packed(path)[1].items()}
+    found = {
+        name: record
+        for path in packed_files(Path(out))
+        for name, record in read_packed(path)[1].items()
+    }
     return {name: record for name, record in sorted(found.items()) if name.startswith(start)}
 
 
@@ -50,12 +56,23 @@ ENSEMBLES = ["ensemble-creinn-ensemble-0", "ensemble-deep-ensemble-0"]
 def test_every_piece_is_recorded_with_what_it_rests_on(finished):
     out, outcome = finished
     assert (outcome.total, outcome.failed) == (10, {})
-    expected = sorted([*ENSEMBLES, *(f"{kind}-{name}" for kind in ("train", "evaluate") for name in SINGLES)])
+    expected = sorted(
+        [*ENSEMBLES, *(f"{kind}-{name}" for kind in ("train", "evaluate") for name in SINGLES)]
+    )
     assert kinds(outcome.done) == expected
     found = records(out)
     assert kinds(found) == expected
     for record in found.values():
-        assert {"settings", "versions", "commit", "date", "seconds", "key", "threads", "device"} <= set(record)
+        assert {
+            "settings",
+            "versions",
+            "commit",
+            "date",
+            "seconds",
+            "key",
+            "threads",
+            "device",
+        } <= set(record)
         assert record["versions"]["torch"]
     training = next(iter(records(out, "train-creinn-1").values()))
     assert training["settings"]["seed"] == 1
@@ -91,7 +108,9 @@ def test_nothing_is_done_twice(finished, tiny, tiny_data):
 def test_a_changed_setting_runs_what_depends_on_it(finished, tiny, tiny_data, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out")
     without_ood = run(replace(tiny, ood=()), tiny_data, out)
-    assert kinds(without_ood.done) == sorted([*ENSEMBLES, *(f"evaluate-{name}" for name in SINGLES)])
+    assert kinds(without_ood.done) == sorted(
+        [*ENSEMBLES, *(f"evaluate-{name}" for name in SINGLES)]
+    )
     other = replace(tiny, options={"snn": {"logit_norm": True}})
     assert {name.split("-")[1] for name in run(other, tiny_data, out).done} == {"snn", "deep"}
     more = run(replace(tiny, seeds=3, methods=("snn", "deep-ensemble")), tiny_data, out)
@@ -106,9 +125,16 @@ def test_records_from_elsewhere_count_as_done(finished, tiny, tiny_data, tmp_pat
     # without its record the ensemble needs predictions, which were not copied: its members, and no others, are run
     about, found = read_packed(path)
     (name,) = (name for name in found if name.startswith("ensemble-deep"))
-    write_packed(tmp_path / path.name, about, {other: record for other, record in found.items() if other != name})
+    write_packed(
+        tmp_path / path.name,
+        about,
+        {other: record for other, record in found.items() if other != name},
+    )
     outcome = run(tiny, tiny_data, tmp_path)
-    expected = ["ensemble-deep-ensemble-0", *(f"{k}-snn-{i}" for k in ("evaluate", "train") for i in (0, 1))]
+    expected = [
+        "ensemble-deep-ensemble-0",
+        *(f"{k}-snn-{i}" for k in ("evaluate", "train") for i in (0, 1)),
+    ]
     assert kinds(outcome.done) == expected
     assert records(tmp_path)[name]["metrics"] == found[name]["metrics"]
 
@@ -118,13 +144,23 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
     sources = prepare_all(tiny, tiny_data, tmp_path, complete=False)
     plan = make_plan(tiny, sources.identities)
     shop, test = Workshop(tiny, sources, Store(out), ""), sources.test.read()
-    found = [shop.trained(piece.needs[0]) for piece in plan if piece.kind == "evaluate" and piece.method == "creinn"]
+    found = [
+        shop.trained(piece.needs[0])
+        for piece in plan
+        if piece.kind == "evaluate" and piece.method == "creinn"
+    ]
     x = network_inputs(test, None, found[0][1])
     prediction = Ensemble([model for model, _ in found]).predict(x)
-    recorded = next(iter(records(out, "ensemble-creinn").values()))["metrics"]["running"]["sets"]["points"]
-    assert recorded["accuracy"] == pytest.approx((prediction.label == test.labels).double().mean().item(), abs=1e-6)
+    recorded = next(iter(records(out, "ensemble-creinn").values()))["metrics"]["running"]["sets"][
+        "points"
+    ]
+    assert recorded["accuracy"] == pytest.approx(
+        (prediction.label == test.labels).double().mean().item(), abs=1e-6
+    )
     for name in ("total", "aleatoric", "epistemic"):
-        assert recorded["means"][name] == pytest.approx(getattr(prediction, name).mean().item(), abs=1e-4)
+        assert recorded["means"][name] == pytest.approx(
+            getattr(prediction, name).mean().item(), abs=1e-4
+        )
 
 
 def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, monkeypatch):
@@ -153,17 +189,23 @@ def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, 
 
 
 def test_interval_arms_and_points_to_intervals(tiny, tiny_data, tmp_path):
-    quick = replace(tiny, seeds=1, ood=(), methods=("creinn",), training=replace(tiny.training, epochs=1))
+    quick = replace(
+        tiny, seeds=1, ood=(), methods=("creinn",), training=replace(tiny.training, epochs=1)
+    )
     outcome = run(replace(quick, name="interval", arms=INTERVAL_ARMS), tiny_data, tmp_path)
     assert (outcome.failed, len(outcome.done)) == ({}, 4)
-    shifts = {tuple(r["metrics"]["running"]["sets"]) for r in records(tmp_path, "evaluate").values()}
+    shifts = {
+        tuple(r["metrics"]["running"]["sets"]) for r in records(tmp_path, "evaluate").values()
+    }
     assert shifts == {tuple(map(str, arm.tests)) for arm in INTERVAL_ARMS}
     for record in records(tmp_path, "evaluate").values():
         sets = record["metrics"]["running"]["sets"]
         assert next(iter(sets.values()))["increase"]["total"] == {"mean": 1.0, "excluded": 0}
     assert len(run(quick, tiny_data, tmp_path).done) == 2
     shared = run(replace(quick, name="points-to-intervals", arms=POINT_ARMS), tiny_data, tmp_path)
-    assert kinds(shared.done) == ["evaluate-creinn-0"]  # the network trained on points is used again
+    assert kinds(shared.done) == [
+        "evaluate-creinn-0"
+    ]  # the network trained on points is used again
 
 
 def test_two_classes(tiny, tiny_data, tmp_path, monkeypatch):
@@ -194,12 +236,18 @@ def test_rivals_by_name(method, tiny, tiny_data, tmp_path):
     )
     outcome = run(quick, tiny_data, tmp_path)
     assert (outcome.failed, len(outcome.done)) == ({}, 5)
-    sets = next(iter(records(tmp_path, "ensemble").values()))["metrics"]["running"]["sets"]["points"]
-    assert sets["means"]["total"] == pytest.approx(sets["means"]["aleatoric"] + sets["means"]["epistemic"], abs=1e-4)
+    sets = next(iter(records(tmp_path, "ensemble").values()))["metrics"]["running"]["sets"][
+        "points"
+    ]
+    assert sets["means"]["total"] == pytest.approx(
+        sets["means"]["aleatoric"] + sets["means"]["epistemic"], abs=1e-4
+    )
 
 
 def test_inference_times(tiny, tiny_data, tmp_path):
-    timed = replace(tiny, methods=("snn", "creinn"), arms=(), ood=(), timing=Timing(batches=(1, 4), rounds=2))
+    timed = replace(
+        tiny, methods=("snn", "creinn"), arms=(), ood=(), timing=Timing(batches=(1, 4), rounds=2)
+    )
     outcome = run(timed, tiny_data, tmp_path)
     assert kinds(outcome.done) == ["time-all-0"]
     (record,) = records(tmp_path).values()
@@ -218,10 +266,16 @@ def test_an_interruption_ends_the_run(tiny, tiny_data, tmp_path, monkeypatch):
     assert records(tmp_path) == {}
 
 
-@pytest.mark.parametrize(("augment", "flip"), [("none", None), ("crop", False), ("crop-flip", True)])
-def test_training_images_are_augmented_as_defined(augment, flip, tiny, tiny_data, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("augment", "flip"), [("none", None), ("crop", False), ("crop-flip", True)]
+)
+def test_training_images_are_augmented_as_defined(
+    augment, flip, tiny, tiny_data, tmp_path, monkeypatch
+):
     asked = []
-    monkeypatch.setattr(pieces, "fit", lambda *given: asked.append(given[-1]) or History((), interrupted=True))
+    monkeypatch.setattr(
+        pieces, "fit", lambda *given: asked.append(given[-1]) or History((), interrupted=True)
+    )
     with pytest.raises(KeyboardInterrupt):
         run(replace(tiny, training=replace(tiny.training, augment=augment)), tiny_data, tmp_path)
     assert getattr(asked[0], "flip", None) is flip
@@ -239,19 +293,50 @@ def test_jobs_must_be_positive(tiny, tiny_data, tmp_path):
         run(tiny, tiny_data, tmp_path, jobs=0)
 
 
-KILLED = ["experiment", "run", "fashion-mnist-small", "--methods", "creinn,creinn-ensemble", "--seeds", "2"]
-KILLED += ["--epochs", "30", "--width", "2", "--batch-size", "16", "--train-images", "60", "--test-images", "40"]
+KILLED = [
+    "experiment",
+    "run",
+    "fashion-mnist-small",
+    "--methods",
+    "creinn,creinn-ensemble",
+    "--seeds",
+    "2",
+]
+KILLED += [
+    "--epochs",
+    "30",
+    "--width",
+    "2",
+    "--batch-size",
+    "16",
+    "--train-images",
+    "60",
+    "--test-images",
+    "40",
+]
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc"
+)
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
     """A real process with two workers is killed in the middle of training; another run finishes its work."""
-    arguments = [*KILLED, "--data", str(tiny_data), "--out", str(tmp_path), "--no-complete", "--no-progress"]
+    arguments = [
+        *KILLED,
+        "--data",
+        str(tiny_data),
+        "--out",
+        str(tmp_path),
+        "--no-complete",
+        "--no-progress",
+    ]
     process = subprocess.Popen([sys.executable, "-m", "creinn", *arguments, "--jobs", "2"])
     try:
         deadline = time.monotonic() + 240
         every = "work/training/*/history.jsonl"
-        while not (histories := [p for p in tmp_path.glob(every) if p.read_text().count("\n") > 1]):  # one is kept
+        while not (
+            histories := [p for p in tmp_path.glob(every) if p.read_text().count("\n") > 1]
+        ):  # one is kept
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -269,7 +354,9 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
     assert "5 pieces, 5 of them done now" in capsys.readouterr().out
     for name, row in first.items():
         record = records(tmp_path)[name]
-        assert record["history"][0]["seconds"] == pytest.approx(row["seconds"], rel=1e-6)  # not trained again
+        assert record["history"][0]["seconds"] == pytest.approx(
+            row["seconds"], rel=1e-6
+        )  # not trained again
         assert len(record["history"]) == 30
 
 
@@ -310,7 +397,8 @@ def test_a_distance_comes_on_top_of_a_trained_network(tiny, tiny_data, tmp_path)
     assert with_distance["seconds"] >= start["seconds"]
     assert with_distance["distance_scale"] > 0
     ours, theirs = (
-        found[f"evaluate-{name}"]["metrics"]["running"]["sets"]["points"] for name in ("creinn-d", "snn-norm")
+        found[f"evaluate-{name}"]["metrics"]["running"]["sets"]["points"]
+        for name in ("creinn-d", "snn-norm")
     )
     assert ours["accuracy"] == theirs["accuracy"]
     assert ours["means"]["epistemic"] > 0

@@ -9,7 +9,14 @@ import pytest
 from filelock import Timeout
 
 from creinn.experiments.plan import Piece
-from creinn.experiments.store import Store, read_arrays, read_json, read_packed, write_arrays, write_json
+from creinn.experiments.store import (
+    Store,
+    read_arrays,
+    read_json,
+    read_packed,
+    write_arrays,
+    write_json,
+)
 
 PIECE = Piece("train", "snn", 0, {"a": 1})
 
@@ -18,11 +25,18 @@ def test_records_come_back(tmp_path):
     store = Store(tmp_path)
     assert not store.has("records", PIECE)
     assert store.read_record(PIECE) is None
-    record = {"a": [1, 2.5, None], "rows": [{"x": 1}, {"x": 2}], "deep": {"er": {"e": []}}, "empty": {}}
+    record = {
+        "a": [1, 2.5, None],
+        "rows": [{"x": 1}, {"x": 2}],
+        "deep": {"er": {"e": []}},
+        "empty": {},
+    }
     write_json(store.path("records", PIECE), record)
     assert store.read_record(PIECE) == record
     assert store.path("records", PIECE).name == f"train-snn-0-{PIECE.key}.json"
-    assert '"a": [1, 2.5, null]' in store.path("records", PIECE).read_text()  # numbers stand on one line
+    assert (
+        '"a": [1, 2.5, null]' in store.path("records", PIECE).read_text()
+    )  # numbers stand on one line
 
 
 def test_damaged_records_are_named(tmp_path):
@@ -49,7 +63,9 @@ def test_records_are_packed_in_one_file(tmp_path):
     assert store.read_record(PIECE) == {"a": 1}
     assert not store.has("records", other)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"tiny\.jsonl\.gz is no whole file of records: .*Remove it"):
+    with pytest.raises(
+        ValueError, match=r"tiny\.jsonl\.gz is no whole file of records: .*Remove it"
+    ):
         store.has("records", PIECE)
 
 
@@ -61,7 +77,10 @@ def test_numbers_that_are_not_finite_are_never_written(tmp_path):
 
 def test_predictions_come_back(tmp_path):
     path = Store(tmp_path).path("predictions", PIECE)
-    arrays = {"labels": np.arange(3), "running/test/noise [0, 0.08]/lower": np.zeros((3, 2), np.float32)}
+    arrays = {
+        "labels": np.arange(3),
+        "running/test/noise [0, 0.08]/lower": np.zeros((3, 2), np.float32),
+    }
     write_arrays(path, arrays)
     found = read_arrays(path)
     assert set(found) == set(arrays)

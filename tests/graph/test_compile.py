@@ -34,7 +34,9 @@ def trained(network, shape=IMAGES, steps=5, radii=1.0, **options):
         if hasattr(layer, "momentum"):
             layer.momentum = 0.5
     x, y = torch.randn(shape, dtype=torch.float64), torch.randint(0, model.num_classes, shape[:1])
-    learning = [p for name, p in model.named_parameters() if model.mode != "sound" or "radius" not in name]
+    learning = [
+        p for name, p in model.named_parameters() if model.mode != "sound" or "radius" not in name
+    ]
     optimiser = torch.optim.Adam(learning, 1e-3)
     for _ in range(steps):
         optimiser.zero_grad()
@@ -50,7 +52,11 @@ def inputs(shape=IMAGES, seed=1, width=0.1):
     """Points, intervals of any sign, and intervals known to be non-negative."""
     generator = torch.Generator().manual_seed(seed)
     x, w = torch.randn(shape, generator=generator), width * torch.rand(shape, generator=generator)
-    return {"points": x, "signed": Interval(x - w, x + w), "nonnegative": Interval(x.abs(), x.abs() + w)}
+    return {
+        "points": x,
+        "signed": Interval(x - w, x + w),
+        "nonnegative": Interval(x.abs(), x.abs() + w),
+    }
 
 
 def assert_same(got, expected, tolerance=5e-5):
@@ -71,7 +77,10 @@ def assert_same_everywhere(model, shape=IMAGES, tolerance=5e-5, dtype=torch.floa
     for x in inputs(shape, width=width).values():
         expected, true = model(x.to(dtype)), exact(x.to(torch.float64))
         assert_same(fast_exact(x.to(torch.float64)), true, 1e-9)
-        own = max((getattr(expected, b).double() - getattr(true, b)).abs().max().item() for b in ("lower", "upper"))
+        own = max(
+            (getattr(expected, b).double() - getattr(true, b)).abs().max().item()
+            for b in ("lower", "upper")
+        )
         assert_same(fast(x.to(dtype)), expected, max(tolerance, 50 * own))
         assert 1e-4 < expected.width.mean() < 0.95
         assert expected.lower.std(0).max() > 1e-4
@@ -118,7 +127,9 @@ def test_sound_mode_gives_the_same_sets(layers):
     assert_same_everywhere(exact, tolerance=1e-9, dtype=torch.float64, width=1e-7)
 
 
-@pytest.mark.parametrize("options", [{}, {"logit_norm": False}, {"mode": "scaled"}, {"distance": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{}, {"logit_norm": False}, {"mode": "scaled"}, {"distance": 0.5}]
+)
 @torch.no_grad()
 def test_mlps_give_the_same_sets(options):
     with torch.enable_grad():
@@ -137,7 +148,10 @@ def test_float64_agrees_to_its_own_precision():
 @torch.no_grad()
 def test_ensembles_give_the_same_sets(combine):
     with torch.enable_grad():
-        members = [trained(models.mlp(5, 3, hidden=(16,)), (40, 5)), trained(models.mlp(5, 3, hidden=(8,)), (40, 5))]
+        members = [
+            trained(models.mlp(5, 3, hidden=(16,)), (40, 5)),
+            trained(models.mlp(5, 3, hidden=(8,)), (40, 5)),
+        ]
     assert_same_everywhere(Ensemble(members, combine=combine), (40, 5))
 
 
@@ -176,7 +190,9 @@ def test_it_is_a_classifier_that_predicts_in_batches():
     assert isinstance(fast, Classifier)
     assert fast.num_classes == 3
     assert_same(fast.predict(x, batch_size=7), model.predict(x))
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(30)), batch_size=8)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(x, torch.zeros(30)), batch_size=8
+    )
     assert_same(fast.predict(loader), model.predict(x))
 
 
@@ -213,7 +229,11 @@ def test_inputs_are_not_changed():
     for x in inputs((2, 3, 16, 16)).values():
         before = copy.deepcopy(x)
         fast(x)
-        pairs = [(x, before)] if isinstance(x, torch.Tensor) else [(x.lower, before.lower), (x.upper, before.upper)]
+        pairs = (
+            [(x, before)]
+            if isinstance(x, torch.Tensor)
+            else [(x.lower, before.lower), (x.upper, before.upper)]
+        )
         assert all(torch.equal(a, b) for a, b in pairs)
 
 
@@ -246,8 +266,12 @@ def test_memory_formats_give_the_same_sets(memory_format):
 @pytest.mark.parametrize("faster", [torch.contiguous_format, torch.channels_last])
 def test_the_memory_format_is_chosen_by_measurement(faster, monkeypatch):
     seconds = {True: 1.0, False: 2.0}
-    monkeypatch.setattr(inference, "_seconds", lambda compiled, _: seconds[compiled.memory_format == faster])
-    assert compile(CreINN(models.resnet8(3, width=4)), torch.zeros(1, 3, 8, 8)).memory_format == faster
+    monkeypatch.setattr(
+        inference, "_seconds", lambda compiled, _: seconds[compiled.memory_format == faster]
+    )
+    assert (
+        compile(CreINN(models.resnet8(3, width=4)), torch.zeros(1, 3, 8, 8)).memory_format == faster
+    )
 
 
 def test_measuring_is_real():
@@ -334,7 +358,9 @@ def test_something_else_than_inputs_is_refused():
 def overflowing(family, **options):
     """A model whose weights let numbers of about 1e9 overflow, and leave numbers of about 1e-30 alone."""
     torch.manual_seed(0)
-    network = torch.nn.Sequential(family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("logits", 3)))
+    network = torch.nn.Sequential(
+        family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("logits", 3))
+    )
     with torch.no_grad():
         network[0].weight.mul_(1e30)
     return CreINN(network, **options)
@@ -383,5 +409,8 @@ def test_a_sound_resnet_that_overflows_says_so_and_where():
         assert bool(sets.classes("maximality").all())
     calls = {layer.path: layer.nonfinite for layer in diagnose(model, x).layers}
     first = next(path for path, count in calls.items() if count)
-    assert f"first in {first}: in eval mode such rows get the vacuous set" in diagnose(model, x).verdict
+    assert (
+        f"first in {first}: in eval mode such rows get the vacuous set"
+        in diagnose(model, x).verdict
+    )
     assert first.startswith("network.layer")

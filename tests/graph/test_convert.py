@@ -27,7 +27,9 @@ class Block(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.downsample = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         identity = self.downsample(x)
@@ -121,7 +123,9 @@ def test_sound_twin_encloses_its_source_and_every_member(name: str, layers: str)
         for path, layer in twin.named_modules():
             if isinstance(layer, inn.IntervalParameters):
                 weight = layer.weight_interval
-                parts[path].weight.data = weight.lower + torch.rand_like(weight.lower).round() * weight.width
+                parts[path].weight.data = (
+                    weight.lower + torch.rand_like(weight.lower).round() * weight.width
+                )
 
 
 def test_paper_and_sound_twin_of_a_network_without_norms_are_the_same() -> None:
@@ -137,7 +141,9 @@ def test_state_keys_are_those_of_the_source_and_the_radii(name: str, layers: str
     keys = [key for key in twin.state_dict() if not key.endswith("_radius")]
     assert keys == list(source.state_dict())
     for key, tensor in source.state_dict().items():
-        torch.testing.assert_close(twin.state_dict()[key][: len(tensor)] if tensor.ndim else tensor, tensor)
+        torch.testing.assert_close(
+            twin.state_dict()[key][: len(tensor)] if tensor.ndim else tensor, tensor
+        )
 
 
 @by_family
@@ -152,7 +158,9 @@ def test_every_weight_radius_starts_positive_and_alive(name: str, layers: str) -
             continue
         assert bool((layer.weight_radius > 0).all()), path
         for name, radius in layer.radii().items():
-            dead = radius.grad == 0  # at units that no input of the batch reaches, where the centre is dead as well
+            dead = (
+                radius.grad == 0
+            )  # at units that no input of the batch reaches, where the centre is dead as well
             assert not bool(dead.all()), path
             if name != "relative_radius":
                 assert bool((layer.center_of(name).grad[dead] == 0).all()), path
@@ -163,7 +171,9 @@ def test_radii_by_hand() -> None:
     source[0].weight.data = torch.tensor([[3.0, -1.0], [0.0, 0.0], [4.0, 4.0]], dtype=torch.float64)
     source[2].weight.data = torch.tensor([[1.0, -2.0, 2.0]], dtype=torch.float64)
     twin = convert(source, radius=0.3)
-    assert twin.get_submodule("2").weight_radius.tolist() == [pytest.approx([0.5] * 3)]  # 0.3 * (1 + 2 + 2) / 3
+    assert twin.get_submodule("2").weight_radius.tolist() == [
+        pytest.approx([0.5] * 3)
+    ]  # 0.3 * (1 + 2 + 2) / 3
     growth = 5 / 3  # (1 + 2 + 2) / sqrt(1 + 4 + 4)
     rows = [2.0, 2.0, 4.0]  # the mean of each row; for the row of zeros that of the layer
     expected = [pytest.approx([0.3 * row / growth] * 2) for row in rows]
@@ -177,14 +187,20 @@ def test_relative_radii_by_hand() -> None:
     twin = convert(source, radius=0.3, layers=relative)
     assert twin.get_submodule("2").relative_radius.tolist() == pytest.approx([0.3] * 3)
     assert twin.get_submodule("2").weight_radius.tolist() == [pytest.approx([0.3, 0.6, 0.6])]
-    assert twin.get_submodule("0").relative_radius.tolist() == pytest.approx([0.3 / (5 / 3)] * 2)  # growth as above
+    assert twin.get_submodule("0").relative_radius.tolist() == pytest.approx(
+        [0.3 / (5 / 3)] * 2
+    )  # growth as above
     assert twin.get_submodule("0").bias_radius.tolist() == [0.0] * 3
 
 
 def test_families_and_radii_that_are_refused() -> None:
-    with pytest.raises(ValueError, match="Unknown family of interval layers 'ordinary'; choose 'interval' or"):
+    with pytest.raises(
+        ValueError, match="Unknown family of interval layers 'ordinary'; choose 'interval' or"
+    ):
         convert(nn.Linear(2, 1), layers="ordinary")
-    with pytest.raises(ValueError, match=r"radius must be at most 0\.996\d* with relative radii, got 1"):
+    with pytest.raises(
+        ValueError, match=r"radius must be at most 0\.996\d* with relative radii, got 1"
+    ):
         convert(nn.Linear(2, 1), radius=1.0, layers="relative")
     assert convert(nn.Linear(2, 1), radius=1.0, layers=inn).weight_radius.shape == (1, 2)
 
@@ -204,7 +220,10 @@ def test_radius_branch_of_a_norm_by_hand() -> None:
 def test_a_layer_of_zeros_gets_radii_too() -> None:
     source = nn.Sequential(nn.Linear(4, 2))
     nn.init.zeros_(source[0].weight)
-    assert convert(source, radius=0.1).get_submodule("0").weight_radius.tolist() == [pytest.approx([0.05] * 4)] * 2
+    assert (
+        convert(source, radius=0.1).get_submodule("0").weight_radius.tolist()
+        == [pytest.approx([0.05] * 4)] * 2
+    )
 
 
 def test_the_source_is_untouched() -> None:
@@ -325,7 +344,9 @@ def digits() -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("name", "epochs"), [("mlp", 12), ("plain", 12), ("resnet8", 3), ("resnet20", 3)], ids=lambda value: str(value)
+    ("name", "epochs"),
+    [("mlp", 12), ("plain", 12), ("resnet8", 3), ("resnet20", 3)],
+    ids=lambda value: str(value),
 )
 def test_accuracy_stays_and_sets_are_neither_points_nor_vacuous(
     digits: tuple[Tensor, Tensor], name: str, epochs: int
@@ -363,7 +384,9 @@ def test_accuracy_stays_and_sets_are_neither_points_nor_vacuous(
         assert bool((upper > lower).any(1).all())
         assert (logits.contains(ordinary)).double().mean() > 0.99
         started = intersection(*interval_softmax(training)).argmax(1)
-        assert (started == labels[test]).double().mean() > accuracy - 0.05  # a good place to train from
+        assert (
+            started == labels[test]
+        ).double().mean() > accuracy - 0.05  # a good place to train from
 
 
 def interval_softmax(logits: Interval) -> tuple[Tensor, Tensor]:
@@ -371,7 +394,9 @@ def interval_softmax(logits: Interval) -> tuple[Tensor, Tensor]:
     bounds = []
     for k in range(logits.shape[1]):
         others = torch.cat([logits.center[:, :k], logits.center[:, k + 1 :]], 1).logsumexp(1)
-        bounds.append((torch.sigmoid(logits.lower[:, k] - others), torch.sigmoid(logits.upper[:, k] - others)))
+        bounds.append(
+            (torch.sigmoid(logits.lower[:, k] - others), torch.sigmoid(logits.upper[:, k] - others))
+        )
     lower, upper = zip(*bounds, strict=True)
     return torch.stack(lower, 1), torch.stack(upper, 1)
 

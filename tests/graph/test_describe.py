@@ -54,13 +54,18 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "builder": (lambda: models.mlp(4, 3, hidden=(5,)), (6, 4)),
     "ordinary builder": (lambda: models.resnet8(3, width=2, layers=nn), (6, 3, 8, 8)),
     "sequential": (
-        lambda: nn.Sequential(inn.Conv2d(1, 4, 3), inn.BatchNorm2d(4), inn.ReLU(), inn.Flatten(), inn.Linear(64, 3)),
+        lambda: nn.Sequential(
+            inn.Conv2d(1, 4, 3), inn.BatchNorm2d(4), inn.ReLU(), inn.Flatten(), inn.Linear(64, 3)
+        ),
         (6, 1, 6, 6),
     ),
     "converted": (lambda: convert(models.resnet8(3, width=2, layers=nn)), (6, 3, 8, 8)),
     "custom": (Custom, (6, 2, 4, 5)),
     "ordinary": (ordinary, (6, 4)),
-    "nested": (lambda: nn.Sequential(convert(models.mlp(4, 3, layers=nn)), inn.BatchNorm1d(3)), (6, 4)),
+    "nested": (
+        lambda: nn.Sequential(convert(models.mlp(4, 3, layers=nn)), inn.BatchNorm1d(3)),
+        (6, 4),
+    ),
     "layer": (lambda: inn.Linear(4, 3, bias=False), (6, 4)),
 }
 
@@ -119,7 +124,9 @@ def test_shared_and_unused_layers() -> None:
     assert entries["again"] == {"path": "again", "same_as": "conv"}
     again = build(describe(network))
     assert again.again is again.conv
-    assert [path for path, _ in again.named_modules()] == [path for path, _ in network.named_modules()]
+    assert [path for path, _ in again.named_modules()] == [
+        path for path, _ in network.named_modules()
+    ]
 
 
 def test_functional_dropout_follows_the_mode() -> None:
@@ -198,14 +205,24 @@ def infinite() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.Sequential(inn.Linear(2, 2), nn.LayerNorm(2)), "1: LayerNorm: it normalises with statistics"),
+        (
+            lambda: nn.Sequential(inn.Linear(2, 2), nn.LayerNorm(2)),
+            "1: LayerNorm: it normalises with statistics",
+        ),
         (with_parameter, "its state 'extra' belongs to no known layer"),
-        (replaced_weight, r"its state '0\.weight' belongs to no known layer, or has changed its shape"),
+        (
+            replaced_weight,
+            r"its state '0\.weight' belongs to no known layer, or has changed its shape",
+        ),
         (infinite, "an argument cannot be written as JSON"),
     ],
 )
-def test_what_cannot_be_described_is_refused_with_a_way_out(make: Callable[[], nn.Module], message: str) -> None:
-    with pytest.raises(ValueError, match=f"Cannot describe the architecture of Sequential: {message}.*creinn.load"):
+def test_what_cannot_be_described_is_refused_with_a_way_out(
+    make: Callable[[], nn.Module], message: str
+) -> None:
+    with pytest.raises(
+        ValueError, match=f"Cannot describe the architecture of Sequential: {message}.*creinn.load"
+    ):
         describe(make())
 
 
@@ -222,32 +239,85 @@ def node(description: dict[str, Any], op: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: node(d, "function").update(target="os.system"), r"unknown function 'os\.system' in saved graph"),
-        (lambda d: node(d, "function").update(target="__import__"), "unknown function '__import__' in saved graph"),
-        (lambda d: node(d, "function").update(kwargs={"x": 1}), "cannot be called like this.*in saved graph"),
-        (lambda d: node(d, "function").update(args=["os", 2]), "is called on constants alone in saved graph"),
-        (lambda d: node(d, "layer").update(target="nowhere"), "unknown layer path 'nowhere' in saved graph"),
+        (
+            lambda d: node(d, "function").update(target="os.system"),
+            r"unknown function 'os\.system' in saved graph",
+        ),
+        (
+            lambda d: node(d, "function").update(target="__import__"),
+            "unknown function '__import__' in saved graph",
+        ),
+        (
+            lambda d: node(d, "function").update(kwargs={"x": 1}),
+            "cannot be called like this.*in saved graph",
+        ),
+        (
+            lambda d: node(d, "function").update(args=["os", 2]),
+            "is called on constants alone in saved graph",
+        ),
+        (
+            lambda d: node(d, "layer").update(target="nowhere"),
+            "unknown layer path 'nowhere' in saved graph",
+        ),
         (lambda d: node(d, "layer").update(args=[3]), "needs one value"),
-        (lambda d: node(d, "layer").update(op="call_method"), "unknown operation 'call_method' in saved graph"),
-        (lambda d: node(d, "layer").update(args=[{"node": "later"}]), "unknown node 'later' in saved graph"),
-        (lambda d: node(d, "layer").update(args=[{"code": "1"}]), "unknown form 'code' of a constant in saved graph"),
+        (
+            lambda d: node(d, "layer").update(op="call_method"),
+            "unknown operation 'call_method' in saved graph",
+        ),
+        (
+            lambda d: node(d, "layer").update(args=[{"node": "later"}]),
+            "unknown node 'later' in saved graph",
+        ),
+        (
+            lambda d: node(d, "layer").update(args=[{"code": "1"}]),
+            "unknown form 'code' of a constant in saved graph",
+        ),
         (lambda d: d["graph"].pop(), "needs one input and one output"),
-        (lambda d: d["layers"][0].update({"class": "Module"}), "Unknown layer 'Module' of family 'interval'"),
+        (
+            lambda d: d["layers"][0].update({"class": "Module"}),
+            "Unknown layer 'Module' of family 'interval'",
+        ),
         (lambda d: d["layers"][0].update(family="os"), "Unknown layer family 'os'"),
-        (lambda d: d["layers"][0]["arguments"].update(hook="x"), "Linear of family 'interval' has no argument 'hook'"),
-        (lambda d: d["layers"][0].update(path='a"); import os; ("'), "a layer's path may have letters, digits"),
+        (
+            lambda d: d["layers"][0]["arguments"].update(hook="x"),
+            "Linear of family 'interval' has no argument 'hook'",
+        ),
+        (
+            lambda d: d["layers"][0].update(path='a"); import os; ("'),
+            "a layer's path may have letters, digits",
+        ),
         (lambda d: d["layers"][0].update(path="conv"), "Repeated layer path 'conv'"),
         (lambda d: d["layers"][-1].update(same_as="nowhere"), "shares the unknown layer 'nowhere'"),
-        (lambda d: d["layers"][0].pop("class"), "Malformed description of an architecture: KeyError: 'class'"),
-        (lambda d: d.update(graph=[{"name": "x"}]), "Malformed description of an architecture: KeyError: 'op'"),
+        (
+            lambda d: d["layers"][0].pop("class"),
+            "Malformed description of an architecture: KeyError: 'class'",
+        ),
+        (
+            lambda d: d.update(graph=[{"name": "x"}]),
+            "Malformed description of an architecture: KeyError: 'op'",
+        ),
         (lambda d: d.update(layers=3), "Malformed description of an architecture: TypeError"),
-        (lambda d: d.pop("graph"), r"neither 'builder' nor 'layer' nor 'graph' and 'layers', only \['layers'\]"),
-        (lambda d: d.update(builder="vgg"), "Unknown builder 'vgg' in a saved architecture; known are mlp, resnet8"),
-        (lambda d: d.update(builder="mlp", arguments={"x": 1}), "The builder 'mlp' refuses the saved arguments"),
-        (lambda d: d.update(builder="mlp", arguments=[1]), r"Malformed arguments of builder 'mlp'.*\[1\]"),
+        (
+            lambda d: d.pop("graph"),
+            r"neither 'builder' nor 'layer' nor 'graph' and 'layers', only \['layers'\]",
+        ),
+        (
+            lambda d: d.update(builder="vgg"),
+            "Unknown builder 'vgg' in a saved architecture; known are mlp, resnet8",
+        ),
+        (
+            lambda d: d.update(builder="mlp", arguments={"x": 1}),
+            "The builder 'mlp' refuses the saved arguments",
+        ),
+        (
+            lambda d: d.update(builder="mlp", arguments=[1]),
+            r"Malformed arguments of builder 'mlp'.*\[1\]",
+        ),
     ],
 )
-def test_build_refuses_unknown_names(change: Callable[[dict[str, Any]], object], message: str) -> None:
+def test_build_refuses_unknown_names(
+    change: Callable[[dict[str, Any]], object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         build(broken(change))
 

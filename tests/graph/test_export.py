@@ -29,7 +29,9 @@ def inputs(rows: int = ROWS) -> torch.Tensor:
     return blobs(rows, seed=1)[0] * torch.linspace(0.5, 4, rows).unsqueeze(1)
 
 
-def interval_model(logits: int = 3, mode: str = "paper", seed: int = 0, radius: float = 0.3) -> CreINN:
+def interval_model(
+    logits: int = 3, mode: str = "paper", seed: int = 0, radius: float = 0.3
+) -> CreINN:
     torch.manual_seed(seed)
     network = models.mlp(4, logits, hidden=(8,))
     inn.scale_radii_(network, radius)
@@ -46,12 +48,16 @@ def distance_model(logits: int = 3) -> CreINN:
 
 
 def calibrated_model() -> CreINN:
-    return interval_model().calibrate(inputs(300), torch.arange(300) % 3, coverage=0.6, score="raps")
+    return interval_model().calibrate(
+        inputs(300), torch.arange(300) % 3, coverage=0.6, score="raps"
+    )
 
 
 MODELS = {
     "CreINN": calibrated_model,
-    "ensemble": lambda: Ensemble([interval_model(1, "sound", radius=0.05), distance_model(1)], combine="envelope"),
+    "ensemble": lambda: Ensemble(
+        [interval_model(1, "sound", radius=0.05), distance_model(1)], combine="envelope"
+    ),
 }
 
 
@@ -80,23 +86,35 @@ def exported(request, files):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     x = inputs()
     if request.param == "CreINN-D":
-        x = torch.randn(ROWS, 13, generator=torch.Generator().manual_seed(0)) * torch.linspace(0.2, 2, ROWS)[:, None]
+        x = (
+            torch.randn(ROWS, 13, generator=torch.Generator().manual_seed(0))
+            * torch.linspace(0.2, 2, ROWS)[:, None]
+        )
     return model, session, x
 
 
 def run(session, *x: torch.Tensor) -> dict[str, torch.Tensor]:
     names = [output.name for output in session.get_outputs()]
     given = {entry.name: part.numpy() for entry, part in zip(session.get_inputs(), x, strict=True)}
-    return {name: torch.from_numpy(value) for name, value in zip(names, session.run(names, given), strict=True)}
+    return {
+        name: torch.from_numpy(value)
+        for name, value in zip(names, session.run(names, given), strict=True)
+    }
 
 
 def assert_same(found: dict[str, torch.Tensor], expected: CredalSet) -> None:
     """Numbers to 1e-5; labels and sets wherever these do not hang on less than that."""
-    wanted = {"lower": expected.lower, "upper": expected.upper, "probabilities": expected.intersection}
+    wanted = {
+        "lower": expected.lower,
+        "upper": expected.upper,
+        "probabilities": expected.intersection,
+    }
     wanted |= {"TU": expected.total, "AU": expected.aleatoric, "EU": expected.epistemic}
     for name, value in wanted.items():
         if name in found:
-            torch.testing.assert_close(found[name], value, atol=CLOSE, rtol=0, msg=lambda text, n=name: f"{n}: {text}")
+            torch.testing.assert_close(
+                found[name], value, atol=CLOSE, rtol=0, msg=lambda text, n=name: f"{n}: {text}"
+            )
     best, second = expected.intersection.topk(2).values.unbind(1)
     clear = best - second > CLOSE
     assert clear.float().mean() > 0.3
@@ -105,7 +123,9 @@ def assert_same(found: dict[str, torch.Tensor], expected: CredalSet) -> None:
     assert clear.float().mean() > 0.3
     assert torch.equal(found["classes"][clear], expected.classes("dominance")[clear])
     if "conformal" in found:
-        assert (found["conformal"] != expected.classes("conformal")).float().mean() < 0.01  # scores near the quantile
+        assert (
+            found["conformal"] != expected.classes("conformal")
+        ).float().mean() < 0.01  # scores near the quantile
 
 
 @torch.no_grad()
@@ -143,7 +163,10 @@ def test_metadata_say_what_classes_and_inputs_are(files):
     assert json.loads(about["class_names"]) == ["class_0", "class_1", "class_2"]
     assert json.loads(about["preprocessing"]) == files["CreINN-D"][0].preprocessing
     assert json.loads(about["creinn"]) == creinn.__version__
-    assert "class_names" not in onnxruntime.InferenceSession(files["CreINN"][1]).get_modelmeta().custom_metadata_map
+    assert (
+        "class_names"
+        not in onnxruntime.InferenceSession(files["CreINN"][1]).get_modelmeta().custom_metadata_map
+    )
 
 
 def test_the_example_runs_without_torch(example):
@@ -164,7 +187,9 @@ def reload(model, path: Path, example=None):
 @pytest.mark.parametrize(("logits", "dtype"), [(1, torch.float64), (4, torch.float32)])
 def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
     modes = ("paper", "scaled", "sound")
-    model = Ensemble([interval_model(logits, mode, seed) for seed, mode in enumerate(modes)]).to(dtype)
+    model = Ensemble([interval_model(logits, mode, seed) for seed, mode in enumerate(modes)]).to(
+        dtype
+    )
     x = inputs(50).to(dtype)
     assert_same(reload(model, tmp_path / "model.pt2")(x), model(x))
 
@@ -179,8 +204,12 @@ def test_calibrations_are_in_the_graph(tmp_path, score, by):
         model.calibrate(x, y, coverage=0.6, by=by, score=score)
     found, expected = reload(model, tmp_path / "model.pt2")(x), model.predict(x)
     if score == "distribution":
-        torch.testing.assert_close(found["widened_upper"], expected.widened().upper, atol=CLOSE, rtol=0)
-        torch.testing.assert_close(found["widened_lower"], expected.widened().lower, atol=CLOSE, rtol=0)
+        torch.testing.assert_close(
+            found["widened_upper"], expected.widened().upper, atol=CLOSE, rtol=0
+        )
+        torch.testing.assert_close(
+            found["widened_lower"], expected.widened().lower, atol=CLOSE, rtol=0
+        )
         assert (found["widened_upper"] - found["upper"]).max() > 0.05
     else:
         assert 0.5 < found["conformal"].float().sum(1).mean() < 3
@@ -189,7 +218,10 @@ def test_calibrations_are_in_the_graph(tmp_path, score, by):
 
 def test_calibrations_that_draw_or_have_groups_are_left_out():
     x, y = inputs(300), torch.arange(300) % 3
-    for options, said in (({"random": True}, "it draws"), ({"by": torch.arange(300) % 2}, "by groups")):
+    for options, said in (
+        ({"random": True}, "it draws"),
+        ({"by": torch.arange(300) % 2}, "by groups"),
+    ):
         model = interval_model().calibrate(x, y, coverage=0.6, **options)
         with pytest.warns(UserWarning, match=said):
             assert exporting._kept_calibration(model) is None
@@ -198,7 +230,9 @@ def test_calibrations_that_draw_or_have_groups_are_left_out():
 @torch.no_grad()
 def test_intervals_have_two_inputs(tmp_path):
     model, x = interval_model(mode="sound"), Interval(inputs(50) - 0.1, inputs(50) + 0.2)
-    assert_same(reload(model, tmp_path / "model.pt2", Interval.point(inputs(1)))(x.lower, x.upper), model(x))
+    assert_same(
+        reload(model, tmp_path / "model.pt2", Interval.point(inputs(1)))(x.lower, x.upper), model(x)
+    )
     with pytest.raises(TypeError, match="ordinary network, which takes tensors, but got Interval"):
         export(distance_model(), tmp_path / "none.pt2", x)
 
@@ -213,7 +247,9 @@ def test_many_classes_leave_the_search_to_numpy(tmp_path):
     assert_same(found, expected)
     least, gap = lower_entropy(found["lower"].numpy(), found["upper"].numpy())
     np.testing.assert_allclose(least, expected.aleatoric.numpy(), atol=CLOSE)
-    np.testing.assert_allclose(found["TU"].numpy() - least, expected.epistemic.numpy(), atol=2 * CLOSE)
+    np.testing.assert_allclose(
+        found["TU"].numpy() - least, expected.epistemic.numpy(), atol=2 * CLOSE
+    )
     assert not gap.any()
 
 
@@ -245,7 +281,9 @@ def test_images(tmp_path):
     inn.scale_radii_(network, 0.01)
     model, x = CreINN(network), torch.rand(20, 3, 16, 16)
     model(x)
-    with pytest.raises(ValueError, match=r"The first layer, Conv2d, does not tell the size .* example=x\[:1\]"):
+    with pytest.raises(
+        ValueError, match=r"The first layer, Conv2d, does not tell the size .* example=x\[:1\]"
+    ):
         export(model, tmp_path / "model.pt2")
     assert_same(reload(model, tmp_path / "model.pt2", x[:1])(x), model.eval()(x))
 

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from creinn import models
 from creinn import nn as inn
-from creinn.graph.fold import FoldedFull, FoldedLayer, FoldedNetwork, FoldedRelative, Product, finish, fold, sum_moments
+from creinn.graph.fold import (
+    FoldedFull,
+    FoldedLayer,
+    FoldedNetwork,
+    FoldedRelative,
+    Product,
+    finish,
+    fold,
+    sum_moments,
+)
 from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 from creinn.nn import families as layers
@@ -93,16 +102,35 @@ SEQUENCES = {
     "no bias": (inn.Linear(3, 4, bias=False), inn.BatchNorm1d(4), (5, 3)),
     "no norm": (inn.Conv1d(3, 4, 3, padding=1), inn.ReLU(), (5, 3, 7)),
     "plain norm": (inn.Conv1d(3, 4, 3), inn.BatchNorm1d(4, affine=False), (5, 3, 7)),
-    "batch statistics": (inn.Conv1d(3, 4, 3), inn.BatchNorm1d(4, track_running_stats=False), inn.ReLU(), (5, 3, 7)),
+    "batch statistics": (
+        inn.Conv1d(3, 4, 3),
+        inn.BatchNorm1d(4, track_running_stats=False),
+        inn.ReLU(),
+        (5, 3, 7),
+    ),
     "groups": (inn.Conv2d(4, 6, 3, groups=2), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 5, 6)),
     "groups without norm": (inn.Conv2d(4, 6, 3, groups=2), inn.ReLU(), (3, 4, 5, 6)),
     "depthwise": (inn.Conv2d(4, 8, 3, groups=4, bias=False), inn.BatchNorm2d(8), (3, 4, 5, 6)),
-    "circular": (inn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), inn.BatchNorm2d(6), (3, 4, 5, 6)),
-    "volume": (inn.Conv3d(2, 3, 2, dilation=2, stride=2), inn.BatchNorm3d(3), inn.ReLU(), (2, 2, 5, 6, 4)),
+    "circular": (
+        inn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"),
+        inn.BatchNorm2d(6),
+        (3, 4, 5, 6),
+    ),
+    "volume": (
+        inn.Conv3d(2, 3, 2, dilation=2, stride=2),
+        inn.BatchNorm3d(3),
+        inn.ReLU(),
+        (2, 2, 5, 6, 4),
+    ),
     "no batch": (inn.Conv2d(4, 6, 3), inn.ReLU(), (4, 5, 6)),
     "relative": (relative.Conv2d(4, 6, 3, groups=2), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 5, 6)),
     "relative linear": (relative.Linear(4, 6), inn.ReLU(), (3, 4)),
-    "relative tokens": (relative.Linear(4, 6, bias=False), inn.BatchNorm1d(3), inn.ReLU(), (2, 3, 4)),
+    "relative tokens": (
+        relative.Linear(4, 6, bias=False),
+        inn.BatchNorm1d(3),
+        inn.ReLU(),
+        (2, 3, 4),
+    ),
 }
 
 
@@ -118,7 +146,9 @@ def test_a_layer_its_norm_and_relu_are_one(name, mode):
         y = folded(x)
         assert_same(y, network(x))
         assert bool((y.lower <= y.upper).all())
-    assert len(list(folded.children())) == (3 if name in ("batch statistics", "relative tokens") else 1)
+    assert len(list(folded.children())) == (
+        3 if name in ("batch statistics", "relative tokens") else 1
+    )
 
 
 def test_a_resnet_is_folded_layers_and_pooling_alone():
@@ -141,7 +171,10 @@ def test_a_sum_with_a_negative_number_is_not_taken_for_one_that_keeps_the_sign()
     class Shifted(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv, self.norm = inn.Conv2d(1, 1, 1, bias=False), inn.BatchNorm2d(1, eps=0.0, mode="sound")
+            self.conv, self.norm = (
+                inn.Conv2d(1, 1, 1, bias=False),
+                inn.BatchNorm2d(1, eps=0.0, mode="sound"),
+            )
             self.conv.weight.fill_(1.0)
             self.conv.weight_radius.fill_(0.5)
 
@@ -157,7 +190,9 @@ def test_a_sum_with_a_negative_number_is_not_taken_for_one_that_keeps_the_sign()
 @torch.no_grad()
 def test_a_norm_over_another_dimension_than_the_features_of_its_layer_is_not_folded(family):
     torch.manual_seed(0)
-    network = randomise(torch.nn.Sequential(inn.ReLU(), family.Linear(4, 3), inn.BatchNorm2d(3), inn.ReLU()))
+    network = randomise(
+        torch.nn.Sequential(inn.ReLU(), family.Linear(4, 3), inn.BatchNorm2d(3), inn.ReLU())
+    )
     folded = fold(network)
     for x in inputs(2, 3, 5, 4):
         assert_same(folded(x), network(x))
@@ -170,14 +205,17 @@ def test_layers_are_left_out_by_what_they_are_not_by_their_name(monkeypatch):
             return x * 0.5
 
     monkeypatch.setitem(layers._FAMILIES, "halving", SimpleNamespace(Dropout=Dropout))
-    network = torch.nn.Sequential(inn.Dropout(0.5), Dropout(), inn.Linear(3, 2), inn.Identity()).eval()
+    network = torch.nn.Sequential(
+        inn.Dropout(0.5), Dropout(), inn.Linear(3, 2), inn.Identity()
+    ).eval()
     x = Interval._of_point(torch.randn(4, 3))
     assert_same(fold(network)(x), network(x))
 
 
 def test_layers_of_signed_inputs_keep_their_general_form():
     network = torch.nn.Sequential(
-        *(inn.Conv2d(2, 2, 1), inn.BatchNorm2d(2), inn.GELU()), *(inn.Conv2d(2, 2, 1), inn.BatchNorm2d(2), inn.ReLU())
+        *(inn.Conv2d(2, 2, 1), inn.BatchNorm2d(2), inn.GELU()),
+        *(inn.Conv2d(2, 2, 1), inn.BatchNorm2d(2), inn.ReLU()),
     )
     folded = [layer for layer in fold(network).modules() if isinstance(layer, FoldedLayer)]
     assert [layer.general is not None for layer in folded] == [True, True]
@@ -232,7 +270,10 @@ def test_outputs_of_modules_are_given_on_request():
     torch.manual_seed(0)
     network = randomise(Around())
     x = Interval._of_point(torch.randn(4, 3).double())
-    (first, before), logits = fold(network, ["first", network.head]).outputs_and_logits(x)[0], fold(network)(x)
+    (first, before), logits = (
+        fold(network, ["first", network.head]).outputs_and_logits(x)[0],
+        fold(network)(x),
+    )
     assert_same(first, network.first(x))
     assert_same(before, functions.relu(network.first(x)))
     assert_same(logits, network(x))
@@ -240,11 +281,15 @@ def test_outputs_of_modules_are_given_on_request():
     images = Interval._of_point(torch.rand(2, 3, 8, 8).double())
     seen = {}
     for path in ("layer1", "layer2.0.bn1", "layer3"):
-        stages.get_submodule(path).register_forward_hook(lambda _, i, o, path=path: seen.update({path: o}))
+        stages.get_submodule(path).register_forward_hook(
+            lambda _, i, o, path=path: seen.update({path: o})
+        )
     stages(images)
     for path in seen:
         stages.get_submodule(path)._forward_hooks.clear()
-    for path, output in zip(seen, fold(stages, at=list(seen)).outputs_and_logits(images)[0], strict=True):
+    for path, output in zip(
+        seen, fold(stages, at=list(seen)).outputs_and_logits(images)[0], strict=True
+    ):
         assert_same(output, seen[path])
 
 
@@ -258,7 +303,9 @@ def test_what_cannot_be_given_is_refused():
             return functions.relu(self.layer(x))
 
     network = torch.nn.Sequential(Plain(), inn.Linear(3, 3))
-    with pytest.raises(GraphError, match="0: Plain does not end in a layer, so its output is not found"):
+    with pytest.raises(
+        GraphError, match="0: Plain does not end in a layer, so its output is not found"
+    ):
         fold(network, at=["0"])
     with pytest.raises(GraphError, match="The head, Linear, is not a layer of the network"):
         fold(network, [inn.Linear(3, 3)])
@@ -270,7 +317,9 @@ def test_what_cannot_be_given_is_refused():
 def test_norms_that_depend_on_the_batch_stay():
     norm = inn.BatchNorm1d(3, track_running_stats=False)
     folded = fold(torch.nn.Sequential(inn.Linear(2, 3), norm, inn.ReLU()))
-    calls = [folded.get_submodule(node.target) for node in folded.graph.nodes if node.op == "call_module"]
+    calls = [
+        folded.get_submodule(node.target) for node in folded.graph.nodes if node.op == "call_module"
+    ]
     assert [type(layer) for layer in calls] == [FoldedFull, inn.BatchNorm1d, inn.ReLU]
 
 
@@ -302,7 +351,14 @@ def test_what_has_overflowed_does_not_become_a_number_again(center, radius):
 
 def test_sums_of_all_kinds():
     x = Interval([[1.0, -2.0]], [[2.0, -1.0]])
-    for a, b in ((x, x), (x, 1.5), (x, torch.ones(1, 2)), (x, Interval([[0.0]], [[1.0]])), (x[0], x[0]), (x[0], x)):
+    for a, b in (
+        (x, x),
+        (x, 1.5),
+        (x, torch.ones(1, 2)),
+        (x, Interval([[0.0]], [[1.0]])),
+        (x[0], x[0]),
+        (x[0], x),
+    ):
         assert_same(sum_moments(a, b), a + b)
         assert_same(sum_moments(a, b, relu=True), functions.relu(a + b))
     assert sum_moments(2, 3) == 5
@@ -327,7 +383,10 @@ CONVOLUTIONS = [
 def test_one_pixel_is_a_linear_map(layer, sizes):
     torch.manual_seed(0)
     layer = copy.deepcopy(layer).double()
-    x, other = torch.randn(5, 3, *sizes).double(), torch.randn(5, 3, *(size + 4 for size in sizes)).double()
+    x, other = (
+        torch.randn(5, 3, *sizes).double(),
+        torch.randn(5, 3, *(size + 4 for size in sizes)).double(),
+    )
     expected, elsewhere = layer(x), layer(other)
     assert set(expected.shape[2:]) == {1}
     product = Product(layer)
@@ -343,9 +402,14 @@ def test_one_pixel_is_a_linear_map(layer, sizes):
 def test_more_than_one_pixel_and_padding_alone_are_left_to_the_convolution():
     assert one_pixel(torch.nn.Conv2d(1, 1, 3, padding=1), (1, 2)) is None
     assert one_pixel(torch.nn.Conv2d(1, 1, 3), (2, 2)) is None  # nothing comes out
-    assert one_pixel(torch.nn.Conv2d(1, 1, 1, padding=1, stride=3), (1, 1)) is None  # sees padding only
+    assert (
+        one_pixel(torch.nn.Conv2d(1, 1, 1, padding=1, stride=3), (1, 1)) is None
+    )  # sees padding only
     assert one_pixel(torch.nn.Conv2d(1, 1, 3, padding=1), (1,)) is None
-    assert one_pixel(torch.nn.Conv2d(1, 1, 3, padding=1), (1, 1)) == ((slice(1, 2),) * 2, (slice(0, 1, 1),) * 2)
+    assert one_pixel(torch.nn.Conv2d(1, 1, 3, padding=1), (1, 1)) == (
+        (slice(1, 2),) * 2,
+        (slice(0, 1, 1),) * 2,
+    )
 
 
 def test_relative_layers_take_two_products():

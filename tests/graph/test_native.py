@@ -61,13 +61,21 @@ SEQUENCES = {
     "no bias": (inn.Linear(3, 4, bias=False), inn.BatchNorm1d(4, mode="sound"), (5, 3)),
     "no norm": (inn.Conv1d(3, 4, 3, padding=1, stride=2), inn.ReLU(), (5, 3, 7)),
     "groups": (inn.Conv2d(4, 6, 3, groups=2), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 5, 6)),
-    "same": (inn.Conv2d(4, 6, (3, 5), padding="same"), inn.BatchNorm2d(6, mode="sound"), (3, 4, 5, 6)),
+    "same": (
+        inn.Conv2d(4, 6, (3, 5), padding="same"),
+        inn.BatchNorm2d(6, mode="sound"),
+        (3, 4, 5, 6),
+    ),
     "one pixel": (inn.Conv2d(4, 6, 3, padding=1), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 1, 1)),
     "dilated": (inn.Conv2d(4, 6, 3, padding=2, dilation=2, bias=False), (3, 4, 5, 6)),
     "tokens": (inn.Linear(3, 4), inn.ReLU(), (5, 4, 3)),
 }
 STAYING = {
-    "circular": (inn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), inn.BatchNorm2d(6), (3, 4, 5, 6)),
+    "circular": (
+        inn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"),
+        inn.BatchNorm2d(6),
+        (3, 4, 5, 6),
+    ),
     "volume": (inn.Conv3d(2, 3, 2, stride=2), inn.ReLU(), (2, 2, 5, 6, 4)),
     "one side longer": (inn.Conv2d(4, 6, 2, padding="same"), (3, 4, 5, 6)),
 }
@@ -173,7 +181,9 @@ def test_the_faster_one_is_chosen_once_for_each_kind_of_layer_and_image(monkeypa
             y = layer(x)
         assert sorted(measured) == ["_by_library"] * 3 + ["_by_torch"] * 3
         assert list(forms._IS_QUICKER.values()) == [chosen]
-        assert (layer.block is None) == chosen  # what was made for the measurement alone is not kept
+        assert (
+            layer.block is None
+        ) == chosen  # what was made for the measurement alone is not kept
         assert y.has_moments != chosen
         layer(inputs(2, 3, 7, 6)[2])
         assert len(forms._IS_QUICKER) == 2
@@ -198,7 +208,9 @@ def test_layers_hold_half_of_what_block_weights_take(by_library):
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @torch.no_grad()
 def test_layers_on_inputs_give_bounds(mode, memory_format):
-    network = randomise(torch.nn.Sequential(inn.Conv2d(3, 4, 3), inn.BatchNorm2d(4, mode=mode), inn.ReLU()))
+    network = randomise(
+        torch.nn.Sequential(inn.Conv2d(3, 4, 3), inn.BatchNorm2d(4, mode=mode), inn.ReLU())
+    )
     folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
     for x in inputs(2, 3, 6, 5):
         x = x.each(lambda t: t.contiguous(memory_format=memory_format))
@@ -227,7 +239,11 @@ def test_narrow_weights_are_left_to_torch():
 @needs_library
 @torch.no_grad()
 def test_other_numbers_than_float32_are_left_to_torch(by_library):
-    network = randomise(torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3, groups=1), inn.BatchNorm2d(4), inn.ReLU()))
+    network = randomise(
+        torch.nn.Sequential(
+            inn.ReLU(), inn.Conv2d(3, 4, 3, groups=1), inn.BatchNorm2d(4), inn.ReLU()
+        )
+    )
     folded = fold(network, full=NativeFull).double()
     x = inputs(2, 3, 6, 6)[2].to(torch.float64)
     assert_same(folded(x), network.double()(x), 1e-5)
@@ -237,7 +253,10 @@ def test_other_numbers_than_float32_are_left_to_torch(by_library):
 @needs_library
 @torch.no_grad()
 def test_threads_call_one_compiled_form():
-    model, batches = CreINN(resnet8(3, width=4)).eval(), [torch.randn(rows, 3, 12, 12) for rows in (1, 2, 5, 9)] * 3
+    model, batches = (
+        CreINN(resnet8(3, width=4)).eval(),
+        [torch.randn(rows, 3, 12, 12) for rows in (1, 2, 5, 9)] * 3,
+    )
     compiled = compile(model)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(compiled, batches))

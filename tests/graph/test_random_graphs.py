@@ -21,7 +21,11 @@ from creinn.nn.families import LAYERS, family_of
 from graph_cases import COUNT, SHAPE, Network, Step
 
 steps = st.builds(
-    Step, st.integers(0, COUNT - 1), st.integers(0, 3), st.integers(0, 3), st.sampled_from(graph_cases.CONSTANTS)
+    Step,
+    st.integers(0, COUNT - 1),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from(graph_cases.CONSTANTS),
 )
 RELU, CONVOLUTION = 1, len(graph_cases.FUNCTIONS)
 
@@ -42,7 +46,11 @@ def inputs(seed: int) -> list[Interval]:
     """A point, and intervals of any sign and >= 0."""
     generator = torch.Generator().manual_seed(seed)
     x, width = (torch.rand(SHAPE, generator=generator, dtype=torch.float64) for _ in range(2))
-    return [Interval._of_point(x - 0.5), Interval(x - 0.5, x - 0.5 + width / 5), Interval(x, x + width / 5)]
+    return [
+        Interval._of_point(x - 0.5),
+        Interval(x - 0.5, x - 0.5 + width / 5),
+        Interval(x, x + width / 5),
+    ]
 
 
 def assert_close(got: Interval, expected: Interval) -> None:
@@ -76,7 +84,9 @@ def check(network: Network, mode: str, family: str, seed: int) -> None:
         assert_close(own(x), bounds)
         assert_close(compiled, bounds)
         if mode == "sound":
-            for output in reference.member_outputs(twin, network, x, torch.Generator().manual_seed(seed), 4):
+            for output in reference.member_outputs(
+                twin, network, x, torch.Generator().manual_seed(seed), 4
+            ):
                 reference.assert_contains(bounds, output)
                 reference.assert_contains(compiled, output)
 
@@ -99,7 +109,9 @@ def test_every_step_between_a_relu_and_a_layer(kind):
 
 
 def test_all_that_tracing_accepts_is_drawn():
-    network = Network([Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)])
+    network = Network(
+        [Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)]
+    )
     used = {node.meta["target"] for node in _trace_in(network, False, ("ordinary",)).nodes}
     ours = {*functions.FUNCTIONS.values(), interval.cat, interval.stack}
     renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # recorded as methods, and as floordiv

@@ -56,7 +56,10 @@ REFUSED = {
         lambda: module(lambda s, x: s.attention(x, x, x)[0], attention=nn.MultiheadAttention(4, 1)),
         r"1\.attention: MultiheadAttention: it multiplies activations by a softmax of activations",
     ),
-    "unknown layer": (lambda: nn.Sequential(nn.Bilinear(2, 2, 2)), "0: Bilinear: it is not among the known ones"),
+    "unknown layer": (
+        lambda: nn.Sequential(nn.Bilinear(2, 2, 2)),
+        "0: Bilinear: it is not among the known ones",
+    ),
     "softmax layer": (
         lambda: nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)),
         "1: Softmax: CreINN applies Interval SoftMax",
@@ -65,13 +68,28 @@ REFUSED = {
         lambda: module(lambda s, x: F.softmax(s.fc(x), 1)),
         r"1 \(Inner\).*unknown function 'torch\.nn\.functional\.softmax': CreINN applies Interval SoftMax itself",
     ),
-    "unknown function": (lambda: module(lambda s, x: torch.exp(x)), r"1 \(Inner\).*unknown function '.*exp'"),
+    "unknown function": (
+        lambda: module(lambda s, x: torch.exp(x)),
+        r"1 \(Inner\).*unknown function '.*exp'",
+    ),
     "unknown method": (lambda: module(lambda s, x: x.exp()), r"unknown method '\.exp\(\)'"),
-    "unknown attribute": (lambda: module(lambda s, x: s.fc(x.T)), r"unknown attribute '\.T': only shape, ndim"),
+    "unknown attribute": (
+        lambda: module(lambda s, x: s.fc(x.T)),
+        r"unknown attribute '\.T': only shape, ndim",
+    ),
     "matmul": (lambda: module(lambda s, x: x @ x), "unknown function '_operator.matmul'"),
-    "alpha": (lambda: module(lambda s, x: torch.add(x, x, alpha=2)), "add cannot be called like this.*'alpha'"),
-    "dtype": (lambda: module(lambda s, x: x.mean(1, dtype=torch.float64)), "mean cannot be called like this.*'dtype'"),
-    "reinterpretation": (lambda: module(lambda s, x: x.view(torch.int32)), r"reshape does not take torch\.int32"),
+    "alpha": (
+        lambda: module(lambda s, x: torch.add(x, x, alpha=2)),
+        "add cannot be called like this.*'alpha'",
+    ),
+    "dtype": (
+        lambda: module(lambda s, x: x.mean(1, dtype=torch.float64)),
+        "mean cannot be called like this.*'dtype'",
+    ),
+    "reinterpretation": (
+        lambda: module(lambda s, x: x.view(torch.int32)),
+        r"reshape does not take torch\.int32",
+    ),
     "quotient": (
         lambda: module(lambda s, x: s.fc(x) / x),
         "truediv needs a constant as 'other', but the network computes",
@@ -80,7 +98,10 @@ REFUSED = {
         lambda: module(lambda s, x: 1 / x),
         "truediv needs a value that the network computes as 'input', got 1",
     ),
-    "computed index": (lambda: module(lambda s, x: x[s.fc(x)]), "getitem needs a constant as 'index'"),
+    "computed index": (
+        lambda: module(lambda s, x: x[s.fc(x)]),
+        "getitem needs a constant as 'index'",
+    ),
     "indices": (
         lambda: module(lambda s, x: F.max_pool1d(x, 2, return_indices=True)[0]),
         "MaxPool1d cannot return indices|unknown function",
@@ -101,7 +122,10 @@ REFUSED = {
         lambda: module(lambda s, x: s.fc(x) if x.sum() else x),
         "1: Inner: its forward pass cannot be traced: symbolically traced variables cannot be used as inputs",
     ),
-    "mode-dependent": (lambda: module(mode_dependent), r"depends on the mode: output \(output\) in training, relu"),
+    "mode-dependent": (
+        lambda: module(mode_dependent),
+        r"depends on the mode: output \(output\) in training, relu",
+    ),
     "parameter": (
         lambda: module(lambda s, x: s.fc(x) * s.scale, scale=nn.Parameter(torch.ones(4))),
         r"1 \(Inner\).*the tensor '1\.scale' is used directly",
@@ -110,7 +134,10 @@ REFUSED = {
         lambda: module(lambda s, x: F.linear(x, s.fc.weight)),
         r"the tensor '1\.fc\.weight' is used directly",
     ),
-    "constant": (lambda: module(lambda s, x: x + torch.ones(4)), "the tensor '_tensor_constant0' is used directly"),
+    "constant": (
+        lambda: module(lambda s, x: x + torch.ones(4)),
+        "the tensor '_tensor_constant0' is used directly",
+    ),
     "whole quotient": (
         lambda: module(lambda s, x: s.fc(x) // 2),
         "floordiv needs a constant as 'input', but the network computes it from its input",
@@ -123,9 +150,18 @@ REFUSED = {
         lambda: module(inplace_reuse),
         r"relu \(relu\) changes its input in place, and that is used again later",
     ),
-    "in place on a view": (lambda: module(inplace_view), r"add \(iadd\) changes its input in place"),
-    "tuple": (lambda: module(lambda s, x: (x, s.fc(x))), "must return one tensor of logits, but returns a tuple"),
-    "two inputs": (lambda: module(lambda s, x, y: x + y), "missing 1 required positional argument: 'y'"),
+    "in place on a view": (
+        lambda: module(inplace_view),
+        r"add \(iadd\) changes its input in place",
+    ),
+    "tuple": (
+        lambda: module(lambda s, x: (x, s.fc(x))),
+        "must return one tensor of logits, but returns a tuple",
+    ),
+    "two inputs": (
+        lambda: module(lambda s, x, y: x + y),
+        "missing 1 required positional argument: 'y'",
+    ),
     "interval": (
         lambda: nn.Sequential(nn.Linear(2, 2), inn.Linear(2, 2)),
         "1: Linear: it is a layer of the family 'interval' already; only ordinary layers belong here",
@@ -135,8 +171,14 @@ REFUSED = {
         "Cannot convert Linear: it is a layer of the family 'interval' already",
     ),
     "no weights": (lambda: nn.Sequential(nn.ReLU()), "Sequential has no layer with weights"),
-    "no forward pass": (lambda: nn.ModuleDict({"a": nn.Linear(2, 2)}), "ModuleDict: its forward pass cannot be traced"),
-    "complex": (lambda: nn.Linear(2, 2, dtype=torch.complex64), "layer.weight: its dtype is torch.complex64"),
+    "no forward pass": (
+        lambda: nn.ModuleDict({"a": nn.Linear(2, 2)}),
+        "ModuleDict: its forward pass cannot be traced",
+    ),
+    "complex": (
+        lambda: nn.Linear(2, 2, dtype=torch.complex64),
+        "layer.weight: its dtype is torch.complex64",
+    ),
 }
 
 
@@ -157,11 +199,15 @@ def test_interval_networks_that_read_again_what_they_changed_are_refused() -> No
 def test_hooks_and_patched_forward_passes_are_refused() -> None:
     source = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     handle = source[0].register_forward_hook(lambda *args: None)
-    with pytest.raises(ConversionError, match="0: Linear: it has forward hooks, which would be lost"):
+    with pytest.raises(
+        ConversionError, match="0: Linear: it has forward hooks, which would be lost"
+    ):
         convert(source)
     handle.remove()
     source[0].forward = lambda x: x
-    with pytest.raises(ConversionError, match="0: Linear: it has a forward of its own, set on the object"):
+    with pytest.raises(
+        ConversionError, match="0: Linear: it has a forward of its own, set on the object"
+    ):
         convert(source)
     with pytest.raises(ConversionError, match="Linear: it has a forward of its own"):
         convert(source[0])
@@ -176,7 +222,9 @@ def test_parametrized_weights_are_refused() -> None:
 def test_tied_parameters_are_refused() -> None:
     source = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     source[1].weight = source[0].weight
-    with pytest.raises(ConversionError, match=r"1\.weight: it is the same parameter as 0\.weight of another layer"):
+    with pytest.raises(
+        ConversionError, match=r"1\.weight: it is the same parameter as 0\.weight of another layer"
+    ):
         convert(source)
 
 
@@ -198,7 +246,9 @@ def test_bad_radii(radius: float) -> None:
 
 
 def test_other_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="Unknown mode 'exact'; choose 'paper', 'scaled', 'sound' or 'rigorous'"):
+    with pytest.raises(
+        ValueError, match="Unknown mode 'exact'; choose 'paper', 'scaled', 'sound' or 'rigorous'"
+    ):
         convert(nn.Linear(2, 2), mode="exact")
     with pytest.raises(TypeError, match=r"Expected a torch\.nn\.Module, got str"):
         convert("resnet18")

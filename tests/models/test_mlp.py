@@ -35,7 +35,9 @@ def test_without_batch_norm_the_layers_have_a_bias() -> None:
 def test_no_hidden_layer_is_a_linear_model() -> None:
     network = models.mlp(5, 3, hidden=(), layers=torch.nn)
     x = torch.randn(2, 5)
-    torch.testing.assert_close(network(x), torch.nn.functional.linear(x, network.head.weight, network.head.bias))
+    torch.testing.assert_close(
+        network(x), torch.nn.functional.linear(x, network.head.weight, network.head.bias)
+    )
 
 
 def test_config_names_the_family() -> None:

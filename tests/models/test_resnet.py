@@ -73,7 +73,8 @@ def test_config_builds_the_same_architecture(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)]
+    ("name", "count"),
+    [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)],
 )
 def test_parameter_counts_of_the_imagenet_networks(name: str, count: int) -> None:
     with torch.device("meta"):
@@ -90,7 +91,13 @@ def test_parameter_count_of_resnet20() -> None:
 def test_state_keys_are_the_usual_ones() -> None:
     with torch.device("meta"):
         keys = models.resnet18(10, layers=torch.nn).state_dict().keys()
-    for key in ("conv1.weight", "bn1.running_var", "layer2.0.downsample.0.weight", "layer4.1.bn2.bias", "fc.weight"):
+    for key in (
+        "conv1.weight",
+        "bn1.running_var",
+        "layer2.0.downsample.0.weight",
+        "layer4.1.bn2.bias",
+        "fc.weight",
+    ):
         assert key in keys
     assert "layer1.0.downsample.0.weight" not in keys
     assert "conv1.bias" not in keys
@@ -117,14 +124,31 @@ def test_an_unregistered_family_builds_but_leaves_no_record() -> None:
 @pytest.mark.parametrize(
     ("builder", "arguments", "error", "message"),
     [
-        ("resnet18", {"stem": "mnist"}, ValueError, "Unknown stem 'mnist'; choose 'cifar' or 'imagenet'"),
-        ("resnet50", {"stride_on": "5x5"}, ValueError, "Unknown stride_on '5x5'; choose '3x3' or '1x1'"),
+        (
+            "resnet18",
+            {"stem": "mnist"},
+            ValueError,
+            "Unknown stem 'mnist'; choose 'cifar' or 'imagenet'",
+        ),
+        (
+            "resnet50",
+            {"stride_on": "5x5"},
+            ValueError,
+            "Unknown stride_on '5x5'; choose '3x3' or '1x1'",
+        ),
         ("resnet20", {"width": 0}, ValueError, "width must be at least 1, got 0"),
         ("resnet8", {"in_channels": 0}, ValueError, "in_channels must be at least 1, got 0"),
         ("resnet34", {"num_classes": 2.0}, TypeError, "num_classes must be an integer, got 2.0"),
-        ("resnet14", {"layers": "quantum"}, ValueError, r"Unknown layer family 'quantum'; known are .*interval"),
+        (
+            "resnet14",
+            {"layers": "quantum"},
+            ValueError,
+            r"Unknown layer family 'quantum'; known are .*interval",
+        ),
     ],
 )
-def test_bad_arguments(builder: str, arguments: dict[str, object], error: type[Exception], message: str) -> None:
+def test_bad_arguments(
+    builder: str, arguments: dict[str, object], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         models.BUILDERS[builder](**{"num_classes": 2, **arguments})

@@ -50,4 +50,9 @@ def test_a_product_without_the_library_says_why_there_is_none(monkeypatch):
     monkeypatch.setattr(nonnegative, "LIBRARY", None)
     monkeypatch.setattr(nonnegative, "reason", "It was not built.")
     with pytest.raises(RuntimeError, match="It was not built"):
-        native.product(torch.ones(1, 2, 1, 1, 1), torch.ones(2, dtype=torch.int64), torch.ones(1, 4), native.Window())
+        native.product(
+            torch.ones(1, 2, 1, 1, 1),
+            torch.ones(2, dtype=torch.int64),
+            torch.ones(1, 4),
+            native.Window(),
+        )

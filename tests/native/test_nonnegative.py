@@ -21,16 +21,23 @@ BEST = LIBRARY.creinn_best_level() if LIBRARY else -1
 
 
 def level_or_skip(level):
-    return pytest.param(level, marks=pytest.mark.skipif(level > BEST, reason=f"this processor has no {LEVELS[level]}"))
+    return pytest.param(
+        level,
+        marks=pytest.mark.skipif(level > BEST, reason=f"this processor has no {LEVELS[level]}"),
+    )
 
 
-every_level = pytest.mark.parametrize("level", [level_or_skip(level) for level in range(len(LEVELS))], ids=LEVELS)
+every_level = pytest.mark.parametrize(
+    "level", [level_or_skip(level) for level in range(len(LEVELS))], ids=LEVELS
+)
 
 
 def drawn(shape, outputs, window, kinds="mixed"):
     """Inputs with zeros and points among them; weights of both signs, points, zeros of both signs."""
     images, channels, *image = shape
-    x = torch.rand(images, 2, channels, *image).sort(1).values * (torch.rand(images, 1, channels, *image) < 0.8)
+    x = torch.rand(images, 2, channels, *image).sort(1).values * (
+        torch.rand(images, 1, channels, *image) < 0.8
+    )
     center = torch.randn(outputs, channels // window.groups, *window.kernel)
     radius = torch.rand_like(center) * (torch.rand_like(center) < 0.6)
     if kinds == "points":
@@ -45,7 +52,15 @@ def expected(x, lower, upper, window, norm, residual, magnitude, relu):
     """By the eager layer, in float64."""
     with torch.device("meta"):
         layer = inn.Conv2d(
-            *(x.shape[2], len(lower), window.kernel, window.stride, window.padding, window.dilation, window.groups),
+            *(
+                x.shape[2],
+                len(lower),
+                window.kernel,
+                window.stride,
+                window.padding,
+                window.dilation,
+                window.groups,
+            ),
             bias=False,
         )
     layer.weight = torch.nn.Parameter((lower.double() + upper.double()) / 2)
@@ -55,7 +70,9 @@ def expected(x, lower, upper, window, norm, residual, magnitude, relu):
     center = by * (y.lower + y.upper) + plus
     width = width_by * (y.upper - y.lower) + width_plus
     width = width.abs() if magnitude else width.clamp_min(0)
-    bounds = torch.stack((center - width, center + width), 1) + (0 if residual is None else residual.double())
+    bounds = torch.stack((center - width, center + width), 1) + (
+        0 if residual is None else residual.double()
+    )
     return bounds.clamp_min(0) if relu else bounds
 
 
@@ -94,7 +111,9 @@ def test_every_kind_of_convolution(data, images, groups, channels, outputs, imag
     torch.manual_seed(data.draw(st.integers(0, 99)))
     x, lower, upper = drawn((images, groups * channels, *image), groups * outputs, window, kinds)
     magnitude, relu, residual = (data.draw(st.booleans()) for _ in range(3))
-    assert_right(x, lower, upper, window, data.draw(st.integers(0, BEST)), magnitude, relu, residual)
+    assert_right(
+        x, lower, upper, window, data.draw(st.integers(0, BEST)), magnitude, relu, residual
+    )
 
 
 LARGE = {
@@ -142,7 +161,9 @@ def test_points_of_points_have_no_width(level):
     window = native.Window((3, 3), padding=(1, 1))
     x, weight = torch.rand(2, 1, 40, 5, 5).expand(2, 2, 40, 5, 5), torch.randn(6, 40, 3, 3)
     norm = torch.tensor([0.5, 0.0, 0.5, 0.0]).repeat(6, 1)
-    lower, upper = native.product(x, native.pack(weight, weight), norm, window, level=level).unbind(1)
+    lower, upper = native.product(x, native.pack(weight, weight), norm, window, level=level).unbind(
+        1
+    )
     assert (upper - lower).abs().max() == 0
 
 
@@ -151,7 +172,9 @@ def test_what_has_overflowed_does_not_become_a_number_again(level):
     x = torch.full((1, 2, 1, 3, 3), 1e30)
     weight = torch.tensor([[-1e30], [1e30], [torch.nan]])
     norm = torch.tensor([0.5, 0.0, 0.5, 0.0]).repeat(3, 1)
-    y = native.product(x, native.pack(weight, weight), norm, native.Window(), relu=True, level=level)
+    y = native.product(
+        x, native.pack(weight, weight), norm, native.Window(), relu=True, level=level
+    )
     assert not bool(torch.isfinite(y).any())
 
 
@@ -165,7 +188,9 @@ def test_bounds_by_hand():
     assert y.flatten().abs().tolist() == [0.0, 6.0]
 
 
-@pytest.mark.parametrize(("shape", "groups"), [((4, 3), 1), ((6, 50, 3, 3), 2), ((5, 1, 2, 3), 5), ((3, 71, 1), 1)])
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((4, 3), 1), ((6, 50, 3, 3), 2), ((5, 1, 2, 3), 5), ((3, 71, 1), 1)]
+)
 def test_weights_are_unpacked_as_they_were(shape, groups):
     lower, upper = torch.randn(shape), torch.randn(shape)
     found = native.unpack(native.pack(lower, upper, groups), lower.shape, groups)
@@ -173,7 +198,9 @@ def test_weights_are_unpacked_as_they_were(shape, groups):
 
 
 def test_weights_of_another_dtype_are_refused():
-    with pytest.raises(ValueError, match=r"takes weights in float32, got torch.float64 and torch.float32"):
+    with pytest.raises(
+        ValueError, match=r"takes weights in float32, got torch.float64 and torch.float32"
+    ):
         native.pack(torch.ones(2, 3).double(), torch.ones(2, 3))
 
 
@@ -185,7 +212,9 @@ def test_the_level_is_that_of_the_least_time_measured_once(monkeypatch):
         asked.append(level)
 
     monkeypatch.setattr(nonnegative, "product", product)
-    monkeypatch.setattr(nonnegative.time, "perf_counter", lambda: sum(seconds[level] for level in asked))
+    monkeypatch.setattr(
+        nonnegative.time, "perf_counter", lambda: sum(seconds[level] for level in asked)
+    )
     measure = functools.cache(nonnegative.fastest_level.__wrapped__)
     assert [measure(), measure()] == [max(BEST - 1, 0)] * 2
     assert len(asked) == 15 * len({BEST, max(BEST - 1, 0)})
@@ -195,7 +224,9 @@ def test_the_level_is_that_of_the_least_time_measured_once(monkeypatch):
 def test_a_level_that_the_processor_lacks_is_refused():
     x, w = torch.ones(1, 2, 1, 1, 1), torch.ones(1, 1)
     with pytest.raises(RuntimeError, match=f"has no AVX-512; its best level is {LEVELS[BEST]}"):
-        native.product(x, native.pack(w, w), torch.ones(1, 4), native.Window(), level=len(LEVELS) - 1)
+        native.product(
+            x, native.pack(w, w), torch.ones(1, 4), native.Window(), level=len(LEVELS) - 1
+        )
 
 
 AT_THE_EDGE = """

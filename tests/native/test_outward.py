@@ -52,17 +52,29 @@ def real_bounds(x, center, radius, bias, bias_radius, residual, relu):
 
 @torch.no_grad()
 @settings(max_examples=60)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans(), st.booleans(), st.integers(0, BEST))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 60),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, BEST),
+)
 def test_bounds_contain_those_of_real_numbers(seed, count, relu, with_residual, level):
     rng = np.random.default_rng(seed)
     x = numbers(rng, ROWS, 2, count).abs().sort(1).values
     x[::2, 1] = x[::2, 0]  # points among them
-    center, bias, bias_radius = numbers(rng, OUTPUTS, count), numbers(rng, OUTPUTS), numbers(rng, OUTPUTS).abs()
+    center, bias, bias_radius = (
+        numbers(rng, OUTPUTS, count),
+        numbers(rng, OUTPUTS),
+        numbers(rng, OUTPUTS).abs(),
+    )
     radius = numbers(rng, OUTPUTS, count).abs() if seed % 2 else torch.zeros_like(center)
     residual = numbers(rng, ROWS, 2, OUTPUTS).sort(1).values if with_residual else None
     others = None if residual is None else residual[..., None, None]
     weights, norm = packed(center, radius, (bias, bias_radius))
-    y = native.product(x[..., None, None], weights, norm, native.Window(), others, False, relu, level, True)
+    y = native.product(
+        x[..., None, None], weights, norm, native.Window(), others, False, relu, level, True
+    )
     wanted = real_bounds(x, center, radius, bias, bias_radius, residual, relu)
     lower, upper = exact(y[..., 0, 0]).transpose(1, 0, 2)
     assert (lower <= wanted[0]).all()
@@ -72,9 +84,13 @@ def test_bounds_contain_those_of_real_numbers(seed, count, relu, with_residual, 
 def test_bounds_by_hand():
     # [1, 2] * [-1, 1] + [0, 3] * [2, 2] + [-1, -1] = [-2 + 0 - 1, 2 + 6 - 1], and [10, 20] is added: [7, 27]
     x = torch.tensor([1.0, 0.0, 2.0, 3.0]).view(1, 2, 2, 1, 1)
-    weights, norm = packed(torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]), (torch.tensor([-1.0]), None))
+    weights, norm = packed(
+        torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]), (torch.tensor([-1.0]), None)
+    )
     residual = torch.tensor([10.0, 20.0]).view(1, 2, 1, 1, 1)
-    lower, upper = native.product(x, weights, norm, native.Window(), residual, outward=True).flatten().tolist()
+    lower, upper = (
+        native.product(x, weights, norm, native.Window(), residual, outward=True).flatten().tolist()
+    )
     assert 7 - 3e-5 < lower < 7
     assert 27 < upper < 27 + 9e-5
 
@@ -83,7 +99,13 @@ def test_bounds_by_hand():
 @pytest.mark.parametrize("small", [2.0**-30, -(2.0**-30)])
 def test_a_residual_that_swallows_the_sum(large, small):
     weights, norm = packed(torch.full((1, 1), small), torch.zeros(1, 1), (None, None))
-    given = torch.ones(1, 2, 1, 1, 1), weights, norm, native.Window(), torch.full((1, 2, 1, 1, 1), large)
+    given = (
+        torch.ones(1, 2, 1, 1, 1),
+        weights,
+        norm,
+        native.Window(),
+        torch.full((1, 2, 1, 1, 1), large),
+    )
     lower, upper = native.product(*given, outward=True).flatten().tolist()
     assert lower < large + small < upper
 
@@ -91,7 +113,9 @@ def test_a_residual_that_swallows_the_sum(large, small):
 @pytest.mark.parametrize("value", [1e30, -1e30])
 def test_what_has_overflowed_is_kept(value):
     weights, norm = packed(torch.full((1, 1), value), torch.zeros(1, 1), (None, None))
-    once = native.product(torch.full((1, 2, 1, 1, 1), 1e30), weights, norm, native.Window(), relu=True, outward=True)
+    once = native.product(
+        torch.full((1, 2, 1, 1, 1), 1e30), weights, norm, native.Window(), relu=True, outward=True
+    )
     weights, norm = packed(torch.full((1, 1), -value), torch.zeros(1, 1), (None, None))
     twice = native.product(once, weights, norm, native.Window(), once, outward=True)
     assert not bool(torch.isfinite(once).any() or torch.isfinite(twice).any())

@@ -42,7 +42,10 @@ MONOTONE = {
     "elu": (inn.ELU(0.5), lambda x: _hinge(x) + (x.min(arb(0)).exp() - 1) / 2),
     "selu": (
         inn.SELU(),
-        lambda x: arb("1.0507009873554805") * (_hinge(x) + arb("1.6732632423543772") * (x.min(arb(0)).exp() - 1)),
+        lambda x: (
+            arb("1.0507009873554805")
+            * (_hinge(x) + arb("1.6732632423543772") * (x.min(arb(0)).exp() - 1))
+        ),
     ),
     "softplus": (inn.Softplus(2.0), lambda x: (1 + (2 * x).exp()).log() / 2),
     "sigmoid": (inn.Sigmoid(), _sigmoid),
@@ -60,10 +63,16 @@ def ball(function, low: float, high: float) -> arb:
 @pytest.mark.parametrize("name", [*VALLEYS, *MONOTONE])
 @given(ends=ends)
 @settings(max_examples=60)
-def test_the_range_contains_rigorous_values_and_is_attained(name: str, ends: tuple[float, float]) -> None:
+def test_the_range_contains_rigorous_values_and_is_attained(
+    name: str, ends: tuple[float, float]
+) -> None:
     layer, function = {**VALLEYS, **MONOTONE}[name]
     low, high = ends
-    result = layer(Interval(torch.tensor([low], dtype=torch.float64), torch.tensor([high], dtype=torch.float64)))
+    result = layer(
+        Interval(
+            torch.tensor([low], dtype=torch.float64), torch.tensor([high], dtype=torch.float64)
+        )
+    )
     lower, upper = result.lower.item(), result.upper.item()
     slack = 1e-12 * max(1.0, abs(low), abs(high))
     slack += 2e-9 if name == "softplus" else 0  # torch takes x itself beyond its threshold
@@ -71,11 +80,18 @@ def test_the_range_contains_rigorous_values_and_is_attained(name: str, ends: tup
         value = float(function(arb(low + (high - low) * i / 32)).mid())
         assert lower - slack <= value <= upper + slack
     bottom = min(max(getattr(layer, "_bottom", low), low), high)
-    assert lower >= float(function(arb(bottom)).lower()) - slack  # attained at a bound or at the bottom
-    assert upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
+    assert (
+        lower >= float(function(arb(bottom)).lower()) - slack
+    )  # attained at a bound or at the bottom
+    assert (
+        upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
+    )
 
 
-@given(*(st.floats(0.1, 5), st.floats(-3, 4)), *(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1e-3, 0.05, 2.0])))
+@given(
+    *(st.floats(0.1, 5), st.floats(-3, 4)),
+    *(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1e-3, 0.05, 2.0])),
+)
 def test_softplus_has_its_jump_in_its_range(beta, threshold, offset, width):
     low = threshold / beta + offset * width
     x = Interval(*(torch.tensor([t], dtype=torch.float64) for t in (low, low + width)))
@@ -114,7 +130,15 @@ def test_the_nonnegative_fact_is_only_set_where_it_holds() -> None:
     x, positive = Interval(-torch.ones(3), torch.ones(3)), Interval(torch.zeros(3), torch.ones(3))
     for layer in (inn.ReLU(), inn.ReLU6(), inn.Sigmoid(), inn.Softplus(), inn.Hardtanh(0.0, 1.0)):
         assert layer(x).nonnegative
-    for layer in (inn.Tanh(), inn.ELU(), inn.SELU(), inn.LeakyReLU(), inn.GELU(), inn.SiLU(), inn.Hardtanh()):
+    for layer in (
+        inn.Tanh(),
+        inn.ELU(),
+        inn.SELU(),
+        inn.LeakyReLU(),
+        inn.GELU(),
+        inn.SiLU(),
+        inn.Hardtanh(),
+    ):
         assert not layer(x).nonnegative
         assert layer(positive).nonnegative
         assert bool((layer(positive).lower >= 0).all())
@@ -144,7 +168,17 @@ def test_functions_that_are_not_monotone_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "layer",
-    [inn.ReLU, inn.ReLU6, inn.SELU, inn.ELU, inn.LeakyReLU, inn.Hardtanh, inn.SiLU, inn.Mish, inn.Hardswish],
+    [
+        inn.ReLU,
+        inn.ReLU6,
+        inn.SELU,
+        inn.ELU,
+        inn.LeakyReLU,
+        inn.Hardtanh,
+        inn.SiLU,
+        inn.Mish,
+        inn.Hardswish,
+    ],
 )
 def test_nothing_is_done_in_place(layer: type[torch.nn.Module]) -> None:
     value = torch.tensor([[-1.0, 2.0]])
@@ -186,7 +220,9 @@ def test_a_radius_below_zero_by_rounding_counts_as_zero():
 @given(st.integers(0, 10_000))
 def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
     moments = moments_of(seed).requires_grad_()
-    weights = torch.randn(2, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
+    weights = torch.randn(
+        2, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1)
+    )
     (found,) = torch.autograd.grad(
         (inn.ReLU()(Interval._of_moments(moments)).moments.transpose(0, 1) * weights).sum(), moments
     )
@@ -200,4 +236,6 @@ def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
 
 def test_relu_derivative_by_differences():
     moments = moments_of(5)[3:].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: inn.ReLU()(Interval._of_moments(t)).moments, (moments,))
+    assert torch.autograd.gradcheck(
+        lambda t: inn.ReLU()(Interval._of_moments(t)).moments, (moments,)
+    )

@@ -36,7 +36,9 @@ def test_one_pixel_is_computed_as_any_other(name, kind):
     x = interval_of(shape, kind)
     found = layer(x)
     operation = Convolution(layer.stride, layer.padding, layer.dilation)
-    expected = interval_affine(operation, x, layer.weight, layer.weight_radius, (layer.bias, layer.bias_radius))
+    expected = interval_affine(
+        operation, x, layer.weight, layer.weight_radius, (layer.bias, layer.bias_radius)
+    )
     assert found.shape == expected.shape == (2, 4, 1, 1)
     parameters = list(layer.parameters())
     for mine, theirs in ((found.lower, expected.lower), (found.upper, expected.upper)):
@@ -49,7 +51,9 @@ def test_one_pixel_is_computed_as_any_other(name, kind):
             torch.testing.assert_close(a, b)
 
 
-@pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")  # of torch, about its own layer
+@pytest.mark.filterwarnings(
+    "ignore:Using padding='same':UserWarning"
+)  # of torch, about its own layer
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])
@@ -57,7 +61,9 @@ def test_one_pixel_is_computed_as_any_other(name, kind):
 def test_every_padding_is_that_of_torch(padding, padding_mode, kind, batched):
     torch.manual_seed(0)
     options = {"padding": padding, "padding_mode": padding_mode, "dtype": torch.float64}
-    layer = inn.Conv2d(2, 3, (2, 3), **options)  # an even kernel: "same" pads more behind than in front
+    layer = inn.Conv2d(
+        2, 3, (2, 3), **options
+    )  # an even kernel: "same" pads more behind than in front
     x = interval_of((2, 2, 5, 6), kind)
     x = x if batched else x[0]
     ordinary = torch.nn.Conv2d(2, 3, (2, 3), **options)

@@ -24,7 +24,9 @@ def random_interval(shape: tuple[int, ...]) -> Interval:
     return Interval(center - radius, center + radius)
 
 
-def algorithm(x: Interval, gamma_c, beta_c, gamma_r, beta_r, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+def algorithm(
+    x: Interval, gamma_c, beta_c, gamma_r, beta_r, eps: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Algorithm 1 of the paper, step by step, on batch statistics."""
     dims = [d for d in range(x.ndim) if d != 1]
     view = (1, -1, *(1,) * (x.ndim - 2))
@@ -60,16 +62,26 @@ def test_it_starts_with_scale_one_and_shift_zero() -> None:
 
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_running_statistics_are_those_of_ordinary_norms_of_centre_and_radius(mode: str, momentum: float | None) -> None:
+def test_running_statistics_are_those_of_ordinary_norms_of_centre_and_radius(
+    mode: str, momentum: float | None
+) -> None:
     torch.manual_seed(1)
     norm = inn.BatchNorm2d(4, momentum=momentum, mode=mode).double()
     center, radius = (torch.nn.BatchNorm2d(4, momentum=momentum).double() for _ in range(2))
     for _ in range(3):
         x = random_interval((5, 4, 3, 2))
         norm(x), center(x.center), radius(x.radius)
-    expected = torch.cat((center.running_mean, radius.running_mean)) if mode == "paper" else center.running_mean
+    expected = (
+        torch.cat((center.running_mean, radius.running_mean))
+        if mode == "paper"
+        else center.running_mean
+    )
     torch.testing.assert_close(norm.running_mean, expected)
-    expected = torch.cat((center.running_var, radius.running_var)) if mode == "paper" else center.running_var
+    expected = (
+        torch.cat((center.running_var, radius.running_var))
+        if mode == "paper"
+        else center.running_var
+    )
     torch.testing.assert_close(norm.running_var, expected)
     x = random_interval((5, 4, 3, 2))
     norm.eval(), center.eval(), radius.eval()
@@ -93,9 +105,13 @@ def test_eval_mode_does_not_depend_on_the_batch_and_leaves_the_statistics() -> N
 def test_without_running_statistics_the_batch_normalises_itself_in_eval_too() -> None:
     torch.manual_seed(3)
     for mode in ("paper", "scaled"):
-        norm = inn.BatchNorm1d(4, track_running_stats=False, affine=False, mode=mode).double().eval()
+        norm = (
+            inn.BatchNorm1d(4, track_running_stats=False, affine=False, mode=mode).double().eval()
+        )
         result = norm(random_interval((50, 4)))
-        torch.testing.assert_close(result.center.mean(0), torch.zeros(4).double(), atol=1e-7, rtol=0)
+        torch.testing.assert_close(
+            result.center.mean(0), torch.zeros(4).double(), atol=1e-7, rtol=0
+        )
 
 
 def test_paper_mode_does_not_preserve_containment_and_sound_mode_does() -> None:
@@ -150,11 +166,15 @@ def test_a_constant_radius_is_not_dead() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="Unknown batch norm mode 'best'; choose 'paper', 'scaled' or 'sound'"):
+    with pytest.raises(
+        ValueError, match="Unknown batch norm mode 'best'; choose 'paper', 'scaled' or 'sound'"
+    ):
         inn.BatchNorm1d(2, mode="best")
     with pytest.raises(ValueError, match="Unknown batch norm mode 'x'"):
         inn.BatchNorm1d(2).set_mode("x")
-    with pytest.raises(ValueError, match=r"BatchNorm2d expects \(4,\) dimensions, got shape \(2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"BatchNorm2d expects \(4,\) dimensions, got shape \(2, 3\)"
+    ):
         inn.BatchNorm2d(3)(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"BatchNorm1d\(3\) got 4 channels"):
         inn.BatchNorm1d(3)(torch.zeros(2, 4))
@@ -178,7 +198,9 @@ def test_sound_mode_without_running_statistics_is_refused() -> None:
 def test_one_value_per_channel_cannot_be_normalised_in_training():
     norm = inn.BatchNorm2d(3)
     x = Interval(torch.zeros(1, 3, 1, 1), torch.ones(1, 3, 1, 1))
-    with pytest.raises(ValueError, match=r"more than one value per channel, got shape \(1, 3, 1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"more than one value per channel, got shape \(1, 3, 1, 1\)"
+    ):
         norm(x)
     assert norm.num_batches_tracked == 0
     norm.eval()(x)
@@ -218,9 +240,13 @@ def test_eval_maps_by_hand():
     norm.weight.data.copy_(torch.tensor([-1.0, -3.0]))
     norm.bias.data.copy_(torch.tensor([1.0, -2.0]))
     scale, shift = norm.eval_maps()  # centre: -(c - 6) / 2 + 1; radius: |-3 (r - 1) / 0.5 - 2|
-    assert [*scale.flatten().tolist(), *shift.flatten().tolist()] == pytest.approx([-0.5, -6.0, 4.0, 4.0])
+    assert [*scale.flatten().tolist(), *shift.flatten().tolist()] == pytest.approx(
+        [-0.5, -6.0, 4.0, 4.0]
+    )
     norm.mode = "scaled"
     norm.running_mean[1] = 0.0
     scale, shift = norm.eval_maps()  # radius: 3 r / 0.5 + 2
-    assert [*scale.flatten().tolist(), *shift.flatten().tolist()] == pytest.approx([-0.5, 6.0, 4.0, 2.0])
+    assert [*scale.flatten().tolist(), *shift.flatten().tolist()] == pytest.approx(
+        [-0.5, 6.0, 4.0, 2.0]
+    )
     assert inn.BatchNorm1d(3, track_running_stats=False).eval_maps() is None

@@ -20,7 +20,10 @@ def norm_for(shape, **options):
 
 def random_interval(shape, seed=0):
     g = torch.Generator().manual_seed(seed)
-    center, radius = torch.randn(shape, generator=g).double(), torch.rand(shape, generator=g).double()
+    center, radius = (
+        torch.randn(shape, generator=g).double(),
+        torch.rand(shape, generator=g).double(),
+    )
     return Interval(center - radius, center + radius)
 
 
@@ -55,13 +58,17 @@ def test_by_hand():
     # radii 1 and 7 have the mean square 25; centres 0 and 2 become -1 and 1
     norm = inn.BatchNorm1d(1, eps=1e-12, mode="scaled").double()
     norm.bias.data[1] = -0.5
-    result = norm(Interval(torch.tensor([[-1.0], [-5.0]]).double(), torch.tensor([[1.0], [9.0]]).double()))
+    result = norm(
+        Interval(torch.tensor([[-1.0], [-5.0]]).double(), torch.tensor([[1.0], [9.0]]).double())
+    )
     assert result.center.flatten().tolist() == pytest.approx([-1, 1])
     assert result.radius.flatten().tolist() == pytest.approx([0.3 / 5 + 0.5, 0.3 * 7 / 5 + 0.5])
     assert norm.running_var[1].item() == pytest.approx(0.9 + 0.1 * 25)
 
 
-@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}, {"eps": 1e-3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"affine": False}, {"track_running_stats": False}, {"eps": 1e-3}], ids=str
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_it_is_batch_norm_of_the_centre_and_the_scaled_radius(shape, options):
     norm, x = randomise(norm_for(shape, **options)), random_interval(shape)
@@ -71,7 +78,9 @@ def test_it_is_batch_norm_of_the_centre_and_the_scaled_radius(shape, options):
         square = mean_square(x.radius) if by_batch else norm.running_var[4:].clone()
         mean, var = (None, None) if by_batch else (norm.running_mean[:4], norm.running_var[:4])
         weight, bias = (norm.weight[:4], norm.bias[:4]) if norm.affine else (None, None)
-        center = torch.nn.functional.batch_norm(x.center, mean, var, weight, bias, by_batch, 0, norm.eps)
+        center = torch.nn.functional.batch_norm(
+            x.center, mean, var, weight, bias, by_batch, 0, norm.eps
+        )
         result = norm(x)
         torch.testing.assert_close(result.center, center)
         torch.testing.assert_close(result.radius, slow_radius(x.radius, square, norm))
@@ -88,7 +97,9 @@ def test_running_statistics(momentum):
         share = 1 / (seed + 1) if momentum is None else momentum
         expected = (1 - share) * expected + share * mean_square(x.radius)
         norm(x), ordinary(x.center)
-    torch.testing.assert_close(norm.running_mean, torch.cat((ordinary.running_mean, torch.zeros(4).double())))
+    torch.testing.assert_close(
+        norm.running_mean, torch.cat((ordinary.running_mean, torch.zeros(4).double()))
+    )
     torch.testing.assert_close(norm.running_var, torch.cat((ordinary.running_var, expected)))
     assert norm.num_batches_tracked == 4
     before = copy.deepcopy(norm.state_dict())
@@ -98,7 +109,9 @@ def test_running_statistics(momentum):
 
 def test_layout_is_that_of_paper_mode():
     scaled, paper = inn.BatchNorm1d(3, mode="scaled"), inn.BatchNorm1d(3)
-    assert {k: v.shape for k, v in scaled.state_dict().items()} == {k: v.shape for k, v in paper.state_dict().items()}
+    assert {k: v.shape for k, v in scaled.state_dict().items()} == {
+        k: v.shape for k, v in paper.state_dict().items()
+    }
     assert scaled.weight.tolist() == pytest.approx([1.0] * 3 + [0.3] * 3)
     assert scaled.bias.tolist() == [0.0] * 6
     scaled.weight.data.zero_()
@@ -118,7 +131,9 @@ def test_the_order_of_radii_stays_and_paper_mode_breaks_it(seed, training, size)
 
 
 def test_paper_mode_breaks_the_order_that_scaled_mode_keeps():
-    x = Interval([[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]])  # radii 0, 2, 5, mean 7/3: 2 becomes the least
+    x = Interval(
+        [[0.0], [-2.0], [-5.0]], [[0.0], [2.0], [5.0]]
+    )  # radii 0, 2, 5, mean 7/3: 2 becomes the least
     assert inn.BatchNorm1d(1)(x).radius.argmin() == 1
     assert inn.BatchNorm1d(1, mode="scaled")(x).radius.argsort(0).flatten().tolist() == [0, 1, 2]
 
@@ -136,7 +151,9 @@ def test_points_and_constant_radii_stay_finite_and_alive(training, dtype):
     assert (radius.grad > 0).all()
     assert norm.bias.grad[2] > 0
     constant = inn.BatchNorm1d(2, mode="scaled").to(dtype)(Interval(center - 0.5, center + 0.5))
-    torch.testing.assert_close(constant.radius, torch.full((5, 2), 0.3, dtype=dtype), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        constant.radius, torch.full((5, 2), 0.3, dtype=dtype), rtol=1e-4, atol=0
+    )
 
 
 def test_scale_and_shift_at_zero_have_a_gradient():
@@ -151,14 +168,19 @@ def test_scale_and_shift_at_zero_have_a_gradient():
 def test_gradients(training):
     norm = randomise(norm_for((3, 2), track_running_stats=not training), 1).train(training)
     g = torch.Generator().manual_seed(3)
-    center, radius = torch.randn(3, 2, generator=g).double(), torch.rand(3, 2, generator=g).double() + 0.1
+    center, radius = (
+        torch.randn(3, 2, generator=g).double(),
+        torch.rand(3, 2, generator=g).double() + 0.1,
+    )
 
     def bounds(c, r, weight, bias):
         parameters = {"weight": weight, "bias": bias}
         result = torch.func.functional_call(norm, parameters, (Interval._of_parts(c - r, c + r),))
         return result.lower, result.upper
 
-    arguments = [t.detach().clone().requires_grad_() for t in (center, radius, norm.weight, norm.bias)]
+    arguments = [
+        t.detach().clone().requires_grad_() for t in (center, radius, norm.weight, norm.bias)
+    ]
     assert torch.autograd.gradcheck(bounds, arguments)
 
 
@@ -167,7 +189,9 @@ def test_squares_of_half_precision_do_not_overflow(dtype):
     norm = inn.BatchNorm1d(1, mode="scaled")
     radius = torch.tensor([[300.0], [2000.0]], dtype=dtype)
     result = norm(Interval._of_parts(-radius, radius))
-    torch.testing.assert_close(result.radius.float(), 0.3 * radius.float() / 1430.0, rtol=2e-2, atol=0)
+    torch.testing.assert_close(
+        result.radius.float(), 0.3 * radius.float() / 1430.0, rtol=2e-2, atol=0
+    )
     assert torch.isfinite(norm.running_var).all()
 
 
@@ -181,7 +205,9 @@ def test_nothing_is_read_on_the_host():
 
 
 @pytest.mark.parametrize("options", [{}, {"affine": False}], ids=str)
-@pytest.mark.parametrize(("old", "new"), [("sound", "scaled"), ("sound", "paper"), ("scaled", "paper")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("sound", "scaled"), ("sound", "paper"), ("scaled", "paper")]
+)
 def test_switches_that_keep_the_output_in_eval_mode(old, new, options):
     norm = randomise(norm_for((7, 3), mode=old, **options)).eval()
     x = random_interval((7, 3))
@@ -192,7 +218,9 @@ def test_switches_that_keep_the_output_in_eval_mode(old, new, options):
     torch.testing.assert_close(norm(x).upper, expected.upper)
     assert all(v.shape in ((), (6,)) for v in norm.state_dict().values())
     norm.set_mode("sound")
-    assert all(torch.equal(v, before[k][:3] if v.ndim else before[k]) for k, v in norm.state_dict().items())
+    assert all(
+        torch.equal(v, before[k][:3] if v.ndim else before[k]) for k, v in norm.state_dict().items()
+    )
 
 
 def test_from_paper_to_scaled_the_mean_squares_stay():

@@ -8,19 +8,26 @@ from cases import AFFINE, LAYERS, LayerCase
 from creinn.interval import Interval, stack_axis
 from creinn.nn.affine import IntervalParameters
 
-pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own note on copies
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Using padding='same' with even kernel"
+)  # torch's own note on copies
 SIGNS = ["any", "nonnegative", "one-signed"]
 by_name = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
 
 
-def pair(case: LayerCase, seed: int, radius: bool = True) -> tuple[torch.nn.Module, torch.nn.Module]:
+def pair(
+    case: LayerCase, seed: int, radius: bool = True
+) -> tuple[torch.nn.Module, torch.nn.Module]:
     """The interval layer and its ordinary twin with the same centres and statistics, in eval mode."""
     torch.manual_seed(seed)
     interval, ordinary = case.interval(), case.ordinary()
     for tensor in ordinary.state_dict().values():
         if tensor.is_floating_point():
             tensor.copy_(torch.rand_like(tensor) * 2 - 0.5)
-    if isinstance(ordinary, torch.nn.modules.batchnorm._BatchNorm) and ordinary.running_var is not None:
+    if (
+        isinstance(ordinary, torch.nn.modules.batchnorm._BatchNorm)
+        and ordinary.running_var is not None
+    ):
         ordinary.running_var.abs_().add_(0.1)
     interval.load_state_dict(ordinary.state_dict(), strict=False)
     if isinstance(interval, IntervalParameters):
@@ -57,7 +64,12 @@ def test_radius_zero_is_the_ordinary_layer(case: LayerCase) -> None:
     interval, ordinary = pair(case, 1, radius=False)
     x = case.point(1)
     expected = ordinary(x)
-    for argument in (x, Interval.point(x), Interval(x, x), Interval(x, x).each(lambda t: t, nonnegative=False)):
+    for argument in (
+        x,
+        Interval.point(x),
+        Interval(x, x),
+        Interval(x, x).each(lambda t: t, nonnegative=False),
+    ):
         result = interval(argument)
         torch.testing.assert_close(result.lower, expected)
         torch.testing.assert_close(result.upper, expected)
@@ -100,16 +112,25 @@ def test_gradients_reach_the_input(case: LayerCase) -> None:
 @torch.no_grad()
 def test_what_has_overflowed_does_not_become_a_number_again(case: LayerCase, value: float) -> None:
     interval, _ = pair(case, 9)
-    x, one = torch.full(case.shape, value, dtype=torch.float64), torch.ones(case.shape, dtype=torch.float64)
+    x, one = (
+        torch.full(case.shape, value, dtype=torch.float64),
+        torch.ones(case.shape, dtype=torch.float64),
+    )
     moments = torch.stack((x, one), stack_axis(x.ndim))
-    for argument in (Interval._of_point(x), Interval._of_parts(x, x), Interval._of_moments(moments)):
+    for argument in (
+        Interval._of_point(x),
+        Interval._of_parts(x, x),
+        Interval._of_moments(moments),
+    ):
         result = interval(argument)
         assert not bool((torch.isfinite(result.lower) & torch.isfinite(result.upper)).all())
 
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)
 @pytest.mark.parametrize("sign", SIGNS)
-def test_affine_bounds_are_exact_where_weight_or_input_keeps_its_sign(case: LayerCase, sign: str) -> None:
+def test_affine_bounds_are_exact_where_weight_or_input_keeps_its_sign(
+    case: LayerCase, sign: str
+) -> None:
     interval, _ = pair(case, 5)
     if sign == "any":  # inputs straddle zero: weights may not
         interval.weight_radius.data.copy_(interval.weight.abs() * 0.9)
@@ -132,7 +153,9 @@ def test_affine_bounds_are_exact_for_points_of_any_sign(case: LayerCase) -> None
 
 
 @pytest.mark.parametrize("case", AFFINE, ids=lambda c: c.name)
-def test_affine_bounds_enclose_the_exact_ones_and_are_at_most_twice_as_wide(case: LayerCase) -> None:
+def test_affine_bounds_enclose_the_exact_ones_and_are_at_most_twice_as_wide(
+    case: LayerCase,
+) -> None:
     interval, _ = pair(case, 7)
     x = case.input(7)
     lower, upper = reference.affine_bounds(interval, x)

@@ -103,7 +103,9 @@ def test_twin_at_radius_zero_is_the_ordinary_layer(name: str) -> None:
     for radius in twin.radii().values() if isinstance(twin, inn.IntervalParameters) else ():
         radius.data.zero_()
     dims = 3 if "3d" in name else 1 if "1d" in name else 2
-    channels = {"Linear": 4, "BatchNorm1d": 3, "BatchNorm2d": 3, "BatchNorm3d": 3, "Conv3d": 2}.get(name, 4)
+    channels = {"Linear": 4, "BatchNorm1d": 3, "BatchNorm2d": 3, "BatchNorm3d": 3, "Conv3d": 2}.get(
+        name, 4
+    )
     x = torch.randn(2, channels, *(7,) * dims, dtype=torch.float64)
     if name == "Linear":
         x = torch.randn(5, 3, dtype=torch.float64)
@@ -130,7 +132,8 @@ def test_what_is_not_a_known_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="LayerNorm is not a known layer; known are Adaptive"):
         layers.arguments(torch.nn.LayerNorm(3))
     with pytest.raises(
-        ValueError, match=r"Only a known layer of torch\.nn has an interval twin, got creinn\.nn\.affine\.Linear"
+        ValueError,
+        match=r"Only a known layer of torch\.nn has an interval twin, got creinn\.nn\.affine\.Linear",
     ):
         layers.twin(inn.Linear(1, 1))
     with pytest.raises(ValueError, match=r"Unknown layer family 'quantum'; known are .*interval"):
@@ -159,7 +162,12 @@ def test_a_family_can_join(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layers.family_name(namespace) == "bayesian"
     layer = Linear(2, 3, prior=0.5)
     assert layers.family_of(layer) == "bayesian"
-    assert layers.arguments(layer) == {"in_features": 2, "out_features": 3, "bias": True, "prior": 0.5}
+    assert layers.arguments(layer) == {
+        "in_features": 2,
+        "out_features": 3,
+        "bias": True,
+        "prior": 0.5,
+    }
     assert layers.build_layer("bayesian", "Linear", layers.arguments(layer)).prior == 0.5
     with pytest.raises(ValueError, match="The layer family 'interval' exists already"):
         layers.register_family("interval", namespace)

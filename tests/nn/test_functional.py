@@ -61,7 +61,9 @@ CASES = {
 def call(name: str, x: object, arguments: tuple[object, ...]) -> object:
     if name.endswith("pool1d"):
         x = x[0]
-    return FUNCTIONS[name]([x, x], 1) if name in ("cat", "stack") else FUNCTIONS[name](x, *arguments)
+    return (
+        FUNCTIONS[name]([x, x], 1) if name in ("cat", "stack") else FUNCTIONS[name](x, *arguments)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -107,7 +109,9 @@ def test_by_the_name_that_torch_has_for_it(name: str) -> None:
 
 def test_functions_that_are_not_known_are_refused_by_name() -> None:
     x = Interval([[-1.0]], [[2.0]])
-    with pytest.raises(TypeError, match=r"torch's 'softmax' has no interval version; .* add, .* relu, relu6"):
+    with pytest.raises(
+        TypeError, match=r"torch's 'softmax' has no interval version; .* add, .* relu, relu6"
+    ):
         F.softmax(x, 1)
     with pytest.raises(TypeError, match="torch's 'linear' has no"):
         torch.nn.Linear(1, 1)(x)
@@ -132,8 +136,12 @@ def test_operators_with_a_tensor_on_the_left() -> None:
     assert isinstance(t, Interval)
 
 
-@pytest.mark.parametrize("change", [torch.relu_, lambda x: F.relu(x, inplace=True), lambda x: x.relu_()])
-def test_functions_in_place_change_the_interval_and_no_tensor(change: Callable[[Interval], Interval]) -> None:
+@pytest.mark.parametrize(
+    "change", [torch.relu_, lambda x: F.relu(x, inplace=True), lambda x: x.relu_()]
+)
+def test_functions_in_place_change_the_interval_and_no_tensor(
+    change: Callable[[Interval], Interval],
+) -> None:
     x = Interval([-1.0], [2.0])
     before, lower = x.clone(), x.lower
     assert change(x) is x
@@ -167,7 +175,10 @@ def test_a_forward_for_tensors_under_vmap_export_and_compile() -> None:
         for form in forms:
             torch.testing.assert_close(form(x).lower, expected.lower)
             torch.testing.assert_close(form(x).upper, expected.upper)
-        network.conv, network.fc = inn.Identity(), inn.Identity()  # torch.compile cannot follow the check of shapes
+        network.conv, network.fc = (
+            inn.Identity(),
+            inn.Identity(),
+        )  # torch.compile cannot follow the check of shapes
         compiled, expected = torch.compile(network, backend="eager", fullgraph=True)(x), network(x)
         torch.testing.assert_close(compiled.lower, expected.lower)
         torch.testing.assert_close(compiled.upper, expected.upper)

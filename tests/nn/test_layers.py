@@ -13,9 +13,15 @@ from creinn.nn.families import LAYERS
 
 @pytest.mark.parametrize(
     ("layer", "shape"),
-    [(inn.Dropout(0.4), (20, 50)), (inn.Dropout1d(0.4), (20, 50, 4)), (inn.Dropout2d(0.4), (20, 50, 2, 3))],
+    [
+        (inn.Dropout(0.4), (20, 50)),
+        (inn.Dropout1d(0.4), (20, 50, 4)),
+        (inn.Dropout2d(0.4), (20, 50, 2, 3)),
+    ],
 )
-def test_dropout_uses_one_mask_for_both_bounds(layer: torch.nn.Module, shape: tuple[int, ...]) -> None:
+def test_dropout_uses_one_mask_for_both_bounds(
+    layer: torch.nn.Module, shape: tuple[int, ...]
+) -> None:
     torch.manual_seed(0)
     x = Interval(torch.full(shape, 1.0), torch.full(shape, 3.0))
     y = layer(x)
@@ -31,7 +37,9 @@ def test_dropout_uses_one_mask_for_both_bounds(layer: torch.nn.Module, shape: tu
 
 
 def test_channel_dropout_refuses_wrong_dimensions() -> None:
-    with pytest.raises(ValueError, match=r"Dropout2d expects 3 or 4 dimensions, got shape \(2, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"Dropout2d expects 3 or 4 dimensions, got shape \(2, 3\)"
+    ):
         inn.Dropout2d(0.5)(torch.zeros(2, 3))
 
 
@@ -102,7 +110,11 @@ def test_no_radius_starts_dead_and_adam_moves_every_one(name: str, kind: str, st
             if start != "fresh":
                 radius.fill_(0.0 if start == "zero" else -0.01)
     x = torch.randn(32, 6)
-    data = {"point": x, "signed": Interval(x - 0.1, x + 0.1), "nonnegative": Interval(x.abs(), x.abs() + 0.1)}[kind]
+    data = {
+        "point": x,
+        "signed": Interval(x - 0.1, x + 0.1),
+        "nonnegative": Interval(x.abs(), x.abs() + 0.1),
+    }[kind]
     target = torch.randint(3, (32,))
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     before = {key: radius.detach().clone() for key, radius in radii.items()}
@@ -161,11 +173,20 @@ def test_an_ordinary_state_loads_into_the_centres() -> None:
 
 
 def test_layers_print_their_arguments() -> None:
-    assert repr(inn.Conv2d(2, 4, 3, groups=2)) == "Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), groups=2)"
+    assert (
+        repr(inn.Conv2d(2, 4, 3, groups=2))
+        == "Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), groups=2)"
+    )
     assert "mode='paper'" in repr(inn.BatchNorm1d(2))
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_arguments_are_shown_as_torch_shows_them(name):
-    ours, theirs = (list(inspect.signature(getattr(home, name)).parameters) for home in (inn, torch.nn))
-    assert set(ours) ^ set(theirs) <= {"mode", "bias"} if "Norm" in name else ours == theirs[: len(ours)]
+    ours, theirs = (
+        list(inspect.signature(getattr(home, name)).parameters) for home in (inn, torch.nn)
+    )
+    assert (
+        set(ours) ^ set(theirs) <= {"mode", "bias"}
+        if "Norm" in name
+        else ours == theirs[: len(ours)]
+    )

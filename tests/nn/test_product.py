@@ -19,10 +19,14 @@ from creinn.nn._product import (
     nonnegative_weight,
 )
 
-value = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 5e-324, -1e-300]), st.floats(-1e3, 1e3, allow_nan=False))
+value = st.one_of(
+    st.sampled_from([0.0, 1.0, -1.0, 5e-324, -1e-300]), st.floats(-1e3, 1e3, allow_nan=False)
+)
 pairs = st.tuples(value, value).map(sorted)
 boxes = st.integers(1, 4).flatmap(
-    lambda n: st.tuples(st.lists(pairs, min_size=n, max_size=n), st.lists(pairs, min_size=n, max_size=n))
+    lambda n: st.tuples(
+        st.lists(pairs, min_size=n, max_size=n), st.lists(pairs, min_size=n, max_size=n)
+    )
 )
 
 
@@ -33,7 +37,9 @@ def as_tensor(rows: list[list[float]]) -> Interval:
 
 @given(boxes)
 @settings(max_examples=400)
-def test_encloses_the_exact_product_for_any_sign(box: tuple[list[list[float]], list[list[float]]]) -> None:
+def test_encloses_the_exact_product_for_any_sign(
+    box: tuple[list[list[float]], list[list[float]]],
+) -> None:
     x, w = (as_tensor(rows) for rows in box)
     lower, upper = reference.linear_bounds(x, w, None)
     result = interval_affine(Matrix(), x, w.center, w.radius)
@@ -56,19 +62,25 @@ def test_both_enclosures_of_signed_intervals_are_needed() -> None:
     assert interval_affine(Matrix(), both, c, r).lower.item() == -1
     positive = Interval([[1.0]], [[2.0]])
     c, r = torch.full((1, 1), 1.5), torch.full((1, 1), 0.5)
-    assert _midpoint_radius(Matrix(), positive, c, r, (None, None)).lower.item() == pytest.approx(0.5)
+    assert _midpoint_radius(Matrix(), positive, c, r, (None, None)).lower.item() == pytest.approx(
+        0.5
+    )
     assert interval_affine(Matrix(), positive, c, r).lower.item() == pytest.approx(1.0)
 
 
 def test_the_papers_errata_by_hand() -> None:
     # Errata 2 and 3: x = (1, -1), W = (-1, 1): the value is -2. x = -1, W = [1, 2]: the range is [-2, -1].
-    point = interval_affine(Matrix(), Interval.point([[1.0, -1.0]]), torch.tensor([[-1.0, 1.0]]), torch.zeros(1, 2))
+    point = interval_affine(
+        Matrix(), Interval.point([[1.0, -1.0]]), torch.tensor([[-1.0, 1.0]]), torch.zeros(1, 2)
+    )
     assert (point.lower.item(), point.upper.item()) == (-2, -2)
     for x in (Interval.point([[-1.0]]), Interval([[-1.0]], [[-1.0]])):
         result = interval_affine(Matrix(), x, torch.tensor([[1.5]]), torch.tensor([[0.5]]))
         assert (result.lower.item(), result.upper.item()) == (-2, -1)
     # Erratum 1: a = [-2, -1], W = [1, 2] has the greatest product 1 * -1 = -1
-    result = interval_affine(Matrix(), Interval([[-2.0]], [[-1.0]]), torch.tensor([[1.5]]), torch.tensor([[0.5]]))
+    result = interval_affine(
+        Matrix(), Interval([[-2.0]], [[-1.0]]), torch.tensor([[1.5]]), torch.tensor([[0.5]])
+    )
     assert (result.lower.item(), result.upper.item()) == (-4, -1)
 
 
@@ -148,7 +160,9 @@ def of_relative(operation, moments, center, relative, biases):
     c, r = moments.unbind(1)
     low, high = (c - r) * (1 - relative), (c + r) * (1 + relative)
     mid, rad = (low + high) / 2, (high - low) / 2
-    return torch.stack((operation(mid, center, biases[0]), operation(rad, center.abs(), biases[1])), 1)
+    return torch.stack(
+        (operation(mid, center, biases[0]), operation(rad, center.abs(), biases[1])), 1
+    )
 
 
 PRODUCTS = {
@@ -163,7 +177,9 @@ def problem(kind, name, seed=0, dtype=torch.float64):
     """Operation; input, weight centres, radii (some below zero) or relative radii, and both biases."""
     operation, rows, weights = OPERATIONS[name]
     generator = torch.Generator().manual_seed(seed)
-    a, b, relative = (torch.rand(s, generator=generator, dtype=dtype) for s in (rows, rows, (rows[1],)))
+    a, b, relative = (
+        torch.rand(s, generator=generator, dtype=dtype) for s in (rows, rows, (rows[1],))
+    )
     x = a - b if kind == "points" else torch.stack((a + b, a), 1)  # no lower bound below 0
     center = torch.randn(weights, generator=generator, dtype=dtype)
     radius = 2 * torch.rand(weights, generator=generator, dtype=dtype) - 0.2
@@ -181,7 +197,9 @@ def test_values_and_gradients_are_those_of_the_formula(kind, name, seed):
     operation, tensors = problem(kind, name, seed)
     found, expected = product(operation, *tensors), formula(operation, *tensors)
     torch.testing.assert_close(found, expected)
-    weights = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(seed))
+    weights = torch.randn(
+        found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(seed)
+    )
     mine = torch.autograd.grad((found * weights).sum(), tensors)
     theirs = torch.autograd.grad((expected * weights).sum(), tensors)
     for a, b in zip(mine, theirs, strict=True):
@@ -194,19 +212,27 @@ def test_derivatives_by_differences(kind, name):
     operation, (x, center, radius, biases) = problem(kind, name)
     tensors = (x, center, radius.detach().abs().requires_grad_(), biases)
     product = PRODUCTS[kind][0]
-    assert torch.autograd.gradcheck(lambda *given_tensors: product(operation, *given_tensors), tensors)
-    assert torch.autograd.gradgradcheck(lambda *given_tensors: product(operation, *given_tensors), tensors)
+    assert torch.autograd.gradcheck(
+        lambda *given_tensors: product(operation, *given_tensors), tensors
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda *given_tensors: product(operation, *given_tensors), tensors
+    )
 
 
 def test_nonnegative_by_hand():
     # [1, 3] * [-1, 3] + [0, 1] = [-3, 10]
     moments, biases = torch.tensor([[[2.0], [1.0]]]), torch.tensor([[0.5], [0.5]])
-    found = nonnegative_product(Matrix(), moments, torch.tensor([[1.0]]), torch.tensor([[2.0]]), biases)
+    found = nonnegative_product(
+        Matrix(), moments, torch.tensor([[1.0]]), torch.tensor([[2.0]]), biases
+    )
     assert found.flatten().tolist() == [3.5, 6.5]
 
 
 def test_points_and_relative_radii_by_hand():
-    found = point_product(Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]]))
+    found = point_product(
+        Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]])
+    )
     assert found.flatten().tolist() == [-6.0, 2.0]
     moments = torch.tensor([[[2.0], [1.0]]])  # [1, 3] * [1, 3] = [1, 9]
     found = relative_product(Matrix(), moments, torch.tensor([[2.0]]), torch.tensor([0.5]))
@@ -285,7 +311,9 @@ def test_block_weight_is_that_of_the_bounds(seed):
     center = torch.randn(3, 5, dtype=torch.float64, generator=generator)
     radius = torch.rand(3, 5, dtype=torch.float64, generator=generator) * 2
     low, high = (center - radius).abs(), (center + radius).abs()
-    expected = torch.cat((torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1)))
+    expected = torch.cat(
+        (torch.cat((center, (high - low) / 2), 1), torch.cat((radius, (high + low) / 2), 1))
+    )
     torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)
 
 

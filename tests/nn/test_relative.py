@@ -28,7 +28,9 @@ from creinn.nn._product import widened
 from creinn.nn.affine import project_, scale_radii_
 from creinn.nn.relative import LARGEST, RelativeParameters, valid_relative_radius
 
-pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch's own note on copies
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Using padding='same' with even kernel"
+)  # torch's own note on copies
 PARTS = st.floats(-10, 10)
 
 
@@ -79,9 +81,13 @@ def test_linear_by_hand() -> None:
     assert layer.weight_interval.lower.tolist() == [[1.0, -1.25]]
     y = layer(torch.tensor([[3.0, -4.0]]))  # [1, 3] * 3 + [-1.25, -0.75] * -4 + [0.5, 1.5]
     assert (y.lower.item(), y.upper.item()) == (6.5, 15.5)
-    y = layer(Interval([[-1.0, 0.0]], [[3.0, 4.0]]))  # [1, 3] * [-1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    y = layer(
+        Interval([[-1.0, 0.0]], [[3.0, 4.0]])
+    )  # [1, 3] * [-1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
     assert (y.lower.item(), y.upper.item()) == (-7.5, 10.5)
-    y = layer(Interval([[1.0, 0.0]], [[3.0, 4.0]]))  # [1, 3] * [1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
+    y = layer(
+        Interval([[1.0, 0.0]], [[3.0, 4.0]])
+    )  # [1, 3] * [1, 3] + [-1.25, -0.75] * [0, 4] + [0.5, 1.5]
     assert (y.lower.item(), y.upper.item()) == (-3.5, 10.5)
 
 
@@ -93,16 +99,23 @@ def test_radii_of_a_grouped_convolution_by_hand() -> None:
 
 
 @given(PARTS, PARTS, st.floats(0, 1), st.booleans())
-def test_widened_is_the_product_with_the_interval_around_one(a: float, b: float, rho: float, positive: bool) -> None:
+def test_widened_is_the_product_with_the_interval_around_one(
+    a: float, b: float, rho: float, positive: bool
+) -> None:
     a, b = (abs(a), abs(b)) if positive else (a, b)
     lower, upper = (torch.tensor([t], dtype=torch.float64) for t in (min(a, b), max(a, b)))
-    factors = (torch.tensor([1 - rho], dtype=torch.float64), torch.tensor([1 + rho], dtype=torch.float64))
+    factors = (
+        torch.tensor([1 - rho], dtype=torch.float64),
+        torch.tensor([1 + rho], dtype=torch.float64),
+    )
     expected = reference.product_bounds(lower, upper, *factors)
     center, radius = widened(Interval(lower, upper), torch.tensor([rho], dtype=torch.float64))
     torch.testing.assert_close(center - radius, expected[0], atol=1e-12, rtol=1e-12)
     torch.testing.assert_close(center + radius, expected[1], atol=1e-12, rtol=1e-12)
     center, radius = widened(Interval.point(lower), torch.tensor([rho], dtype=torch.float64))
-    torch.testing.assert_close(torch.stack((center, radius)), torch.stack((lower, rho * lower.abs())))
+    torch.testing.assert_close(
+        torch.stack((center, radius)), torch.stack((lower, rho * lower.abs()))
+    )
 
 
 def test_a_wide_centre_does_not_turn_into_width() -> None:
@@ -138,10 +151,16 @@ def test_projection_keeps_radii_in_their_range() -> None:
     assert net[0].relative_radius.tolist() == [0.0, LARGEST / 2]
 
 
-@pytest.mark.parametrize("layer", [relative.Linear(3, 2), relative.Conv2d(3, 2, 1)], ids=["Linear", "Conv2d"])
+@pytest.mark.parametrize(
+    "layer", [relative.Linear(3, 2), relative.Conv2d(3, 2, 1)], ids=["Linear", "Conv2d"]
+)
 def test_another_number_of_features_is_refused(layer: torch.nn.Module) -> None:
-    shape = (4, 1) if isinstance(layer, torch.nn.Linear) else (4, 1, 5, 5)  # one feature would broadcast
-    with pytest.raises(ValueError, match=r"expects 3 features in dimension -[13], got shape \(4, 1"):
+    shape = (
+        (4, 1) if isinstance(layer, torch.nn.Linear) else (4, 1, 5, 5)
+    )  # one feature would broadcast
+    with pytest.raises(
+        ValueError, match=r"expects 3 features in dimension -[13], got shape \(4, 1"
+    ):
         layer(torch.zeros(shape))
     with pytest.raises(ValueError, match=r"expects 3 features in dimension -[13], got shape \(\)"):
         layer(torch.zeros(()))
@@ -176,7 +195,11 @@ def test_no_radius_is_dead(kind: str, start: str) -> None:
             if start != "fresh":
                 radius.fill_({"zero": 0.0, "negative": -0.01, "above": 1.5}[start])
     x = torch.randn(32, 2, 3)
-    data = {"point": x, "signed": Interval(x - 0.1, x + 0.1), "nonnegative": Interval(x.abs(), x.abs() + 0.1)}[kind]
+    data = {
+        "point": x,
+        "signed": Interval(x - 0.1, x + 0.1),
+        "nonnegative": Interval(x.abs(), x.abs() + 0.1),
+    }[kind]
     y = net(data)
     assert bool((y.lower <= y.upper).all())
     (F.cross_entropy(y.lower, torch.randint(3, (32,))) - y.upper.logsumexp(1).mean()).backward()
@@ -217,7 +240,9 @@ def test_the_family_has_every_layer() -> None:
 @pytest.mark.parametrize("case", RELATIVE, ids=lambda c: c.name)
 def test_a_layer_survives_the_round_trip_through_its_arguments(case: LayerCase) -> None:
     layer = case.interval()
-    again = layers.build_layer("relative", case.layer, json.loads(json.dumps(layers.arguments(layer)))).double()
+    again = layers.build_layer(
+        "relative", case.layer, json.loads(json.dumps(layers.arguments(layer)))
+    ).double()
     assert repr(again) == repr(layer)
     again.load_state_dict(layer.state_dict())
     torch.testing.assert_close(again(case.point(0)).upper, layer(case.point(0)).upper)
@@ -249,7 +274,9 @@ def test_save_and_load(form: str, tmp_path: Path) -> None:
     if form == "built":
         network: torch.nn.Module = models.resnet8(4, width=4, layers="relative")
     else:
-        network = convert(models.resnet8(4, width=4, layers=torch.nn), radius=0.1, layers="relative")
+        network = convert(
+            models.resnet8(4, width=4, layers=torch.nn), radius=0.1, layers="relative"
+        )
     model = CreINN(network)
     assert model.num_classes == 4
     model(x)  # statistics that are not those of a new network
@@ -277,7 +304,9 @@ def test_twins_of_layers() -> None:
     assert twin.relative_radius.dtype == torch.float64
     flags = {name: parameter.requires_grad for name, parameter in twin.named_parameters()}
     assert flags == {"weight": False, "bias": True, "relative_radius": False, "bias_radius": True}
-    with pytest.raises(ValueError, match="'ordinary' is not a family of interval layers; choose 'interval' or"):
+    with pytest.raises(
+        ValueError, match="'ordinary' is not a family of interval layers; choose 'interval' or"
+    ):
         layers.twin(source, "ordinary")
 
 
@@ -297,7 +326,9 @@ def test_diagnosis_and_records_understand_relative_radii() -> None:
     radii = describe_radii(model)
     assert radii is not None
     assert radii["shape"] == list(first.weight.shape)
-    assert radii["matrix"][0][0] == pytest.approx((first.weight.abs() * first.relative_radius[0])[0, 0, 0, 0].item())
+    assert radii["matrix"][0][0] == pytest.approx(
+        (first.weight.abs() * first.relative_radius[0])[0, 0, 0, 0].item()
+    )
 
 
 @pytest.mark.parametrize("name", ["mlp", "plain", "resnet8"])

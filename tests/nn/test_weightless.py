@@ -21,7 +21,9 @@ LAYERS = {
 def moments_of(shape):
     generator = torch.Generator().manual_seed(0)
     center = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return torch.stack((center, torch.rand(shape, generator=generator, dtype=torch.float64)), 1).requires_grad_()
+    return torch.stack(
+        (center, torch.rand(shape, generator=generator, dtype=torch.float64)), 1
+    ).requires_grad_()
 
 
 @pytest.mark.parametrize("batched", [True, False])
@@ -35,7 +37,9 @@ def test_gradients_are_those_of_torch_on_each_bound(name, batched):
     lower, upper = ordinary(center - radius), ordinary(center + radius)
     torch.testing.assert_close(found.lower, lower)
     torch.testing.assert_close(found.upper, upper)
-    weights = torch.randn(2, *lower.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(
+        2, *lower.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     mine, theirs = (
         torch.autograd.grad((a * weights[0] + b * weights[1]).sum(), moments)[0]
         for a, b in ((found.lower, found.upper), (lower, upper))

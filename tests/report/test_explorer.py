@@ -22,7 +22,12 @@ def test_the_page_carries_the_predictions():
     samples = table_samples()
     record = record_of(explore([samples, image_samples()], CLASSES))
     group = record["groups"][0]
-    assert (record["classes"], record["unit"], record["scale"], record["credal"]) == (CLASSES, "bits", SCALE, True)
+    assert (record["classes"], record["unit"], record["scale"], record["credal"]) == (
+        CLASSES,
+        "bits",
+        SCALE,
+        True,
+    )
     assert (group["data"], group["outside"], group["own"]) == ("test.csv", False, 0)
     assert group["names"] == samples.names
     assert group["truth"] == samples.labels.tolist()
@@ -33,19 +38,33 @@ def test_the_page_carries_the_predictions():
         low, high = np.array(step["lower"]) / SCALE, np.array(step["upper"]) / SCALE
         assert ((low <= lower + 1e-12) & (upper <= high + 1e-12)).all()
         assert max((lower - low).max(), (high - upper).max()) < 1 / SCALE
-        np.testing.assert_allclose(np.array(step["middle"]) / SCALE, prediction.intersection, atol=0.51 / SCALE)
+        np.testing.assert_allclose(
+            np.array(step["middle"]) / SCALE, prediction.intersection, atol=0.51 / SCALE
+        )
         assert step["label"] == prediction.label.tolist()
         # a class is kept unless the lower probability of another one exceeds its upper probability
-        kept = [[j for j in range(5) if up[j] >= max(lo) - 1e-12] for lo, up in zip(lower, upper, strict=True)]
+        kept = [
+            [j for j in range(5) if up[j] >= max(lo) - 1e-12]
+            for lo, up in zip(lower, upper, strict=True)
+        ]
         assert step["kept"] == kept
         for name in ("aleatoric", "epistemic", "total"):
-            np.testing.assert_allclose(step[f"{name[0].upper()}U"], getattr(prediction, name), atol=1e-6)
+            np.testing.assert_allclose(
+                step[f"{name[0].upper()}U"], getattr(prediction, name), atol=1e-6
+            )
 
 
 def test_set_by_hand():
-    own = CredalSet(torch.tensor([[0.375, 0.25, 0.1015625]]), torch.tensor([[0.625, 0.5, 0.1953125]]))
-    (step,) = record_of(explore([Samples("x", own, ["1"], 1)], ["a", "b", "c"]))["groups"][0]["steps"]
-    assert (step["lower"], step["upper"]) == ([[37_500, 25_000, 10_156]], [[62_500, 50_000, 19_532]])
+    own = CredalSet(
+        torch.tensor([[0.375, 0.25, 0.1015625]]), torch.tensor([[0.625, 0.5, 0.1953125]])
+    )
+    (step,) = record_of(explore([Samples("x", own, ["1"], 1)], ["a", "b", "c"]))["groups"][0][
+        "steps"
+    ]
+    assert (step["lower"], step["upper"]) == (
+        [[37_500, 25_000, 10_156]],
+        [[62_500, 50_000, 19_532]],
+    )
     assert (step["label"], step["kept"]) == ([0], [[0, 1]])
 
 
@@ -94,10 +113,17 @@ def test_names_cannot_break_out():
     assert f"rows of {bad}:" in " ".join(found.text.split())
     assert text.count("</script>") == 2
     assert record["classes"] == [bad] * 5
-    assert (record["groups"][0]["names"], record["groups"][0]["cells"]) == ([bad] * 30, [[bad, bad]] * 30)
+    assert (record["groups"][0]["names"], record["groups"][0]["cells"]) == (
+        [bad] * 30,
+        [[bad, bad]] * 30,
+    )
 
 
-@given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.5]), min_size=1, max_size=60), st.integers(1, 70), st.integers(0, 3))
+@given(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.5]), min_size=1, max_size=60),
+    st.integers(1, 70),
+    st.integers(0, 3),
+)
 def test_half_of_the_chosen_have_the_greatest_scores(scores, most, seed):
     chosen = choose_samples(scores, most, seed)
     assert len(chosen) == min(most, len(scores))
@@ -117,14 +143,20 @@ def test_the_others_are_drawn_from_all():
 def test_the_page_says_what_is_shown():
     half = replace(table_samples(), data="a.csv", rows=95)
     said = " ".join(explore([half, half, image_samples()], CLASSES).split())
-    assert "Shown are 60 of 95 rows of a.csv: one half have the greatest total uncertainty of all" in said
+    assert (
+        "Shown are 60 of 95 rows of a.csv: one half have the greatest total uncertainty of all"
+        in said
+    )
     assert "Shown are" not in explore([image_samples()], CLASSES)  # all of them are there
     both = " ".join(explore([half, replace(half, data="b")], CLASSES).split())
     assert "Shown are 30 of 95 rows of a.csv, 30 of 95 rows of b: one half" in both
 
 
 def test_small_images_are_as_they_were_and_large_ones_are_shrunk():
-    small, large = np.arange(192, dtype=np.uint8).reshape(3, 8, 8), np.full((3, 200, 100), 7, np.uint8)
+    small, large = (
+        np.arange(192, dtype=np.uint8).reshape(3, 8, 8),
+        np.full((3, 200, 100), 7, np.uint8),
+    )
     samples = Samples("x", table_samples().prediction[:2], ["s", "l"], 2, images=[small, large])
     text = explore([samples], CLASSES)
     first, second = record_of(text)["groups"][0]["images"]
@@ -147,7 +179,10 @@ def test_small_images_are_as_they_were_and_large_ones_are_shrunk():
         ({"names": ["a"]}, "test.csv: there are 1 names of samples, but prediction has 30"),
         ({"labels": [0, 1]}, "there are 30 names of samples, but labels has 2"),
         ({"cells": CELLS[:3]}, "there are 30 names of samples, but cells has 3"),
-        ({"widths": {"1": table_samples().prediction}}, "the prediction is not among those of other widths"),
+        (
+            {"widths": {"1": table_samples().prediction}},
+            "the prediction is not among those of other widths",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):

@@ -24,7 +24,14 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 FLAGS = (
-    *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
+    *(
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-background-networking",
+    ),
     *("disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars"),
 )
 TABLE, IMAGES = table_samples(), image_samples()
@@ -57,7 +64,9 @@ class Page:
         return self.driver.find_element(By.CSS_SELECTOR, f"[data-part={name}]")
 
     def texts(self, selector):
-        return self.run("[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector)
+        return self.run(
+            "[...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
+        )
 
     @property
     def names(self):
@@ -95,7 +104,9 @@ class Page:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    binary = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     driver = shutil.which("chromedriver")
     if binary is None or driver is None:
         pytest.skip("Chromium and chromedriver are not both installed: make browser")
@@ -104,14 +115,19 @@ def browser(tmp_path_factory):
     for flag in (*FLAGS, f"user-data-dir={tmp_path_factory.mktemp('browser')}"):
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    session = webdriver.Chrome(options, webdriver.ChromeService(driver))  # with both paths nothing is looked for
+    session = webdriver.Chrome(
+        options, webdriver.ChromeService(driver)
+    )  # with both paths nothing is looked for
     yield Page(session)
     session.quit()
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    page = [Section("Explore predictions", [explore([TABLE, IMAGES], CLASSES)]), Section("Other", ["text"])]
+    page = [
+        Section("Explore predictions", [explore([TABLE, IMAGES], CLASSES)]),
+        Section("Other", ["text"]),
+    ]
     return write_page(tmp_path_factory.mktemp("page") / "r.html", "Title", page)
 
 
@@ -127,15 +143,22 @@ def numbers(name):
     return dict(zip([*TABLE.names, *IMAGES.names], values, strict=True))
 
 
-@pytest.mark.parametrize(("column", "name"), [("AU", "aleatoric"), ("EU", "epistemic"), ("TU", "total")])
+@pytest.mark.parametrize(
+    ("column", "name"), [("AU", "aleatoric"), ("EU", "epistemic"), ("TU", "total")]
+)
 def test_columns_sort(page, column, name):
     values = {key: round(value, 6) for key, value in numbers(name).items()}
     page.sort("name")
     assert page.names == list(values)
     page.sort(column)
     assert page.names == sorted(values, key=values.get, reverse=True)
-    assert page.texts(f"td.column-{column}") == [f"{value:.3f}" for value in sorted(values.values(), reverse=True)]
-    assert page.run("document.querySelector('th.column-' + arguments[0]).ariaSort", column) == "descending"
+    assert page.texts(f"td.column-{column}") == [
+        f"{value:.3f}" for value in sorted(values.values(), reverse=True)
+    ]
+    assert (
+        page.run("document.querySelector('th.column-' + arguments[0]).ariaSort", column)
+        == "descending"
+    )
     page.sort(column)
     assert page.names == sorted(values, key=values.get)
 
@@ -143,7 +166,10 @@ def test_columns_sort(page, column, name):
 def test_filters_leave_what_they_say(page):
     page.sort("name")
     right = (TABLE.prediction.label == TABLE.labels).tolist()
-    sizes = [*TABLE.prediction.classes("maximality").sum(1), *IMAGES.prediction.classes("maximality").sum(1)]
+    sizes = [
+        *TABLE.prediction.classes("maximality").sum(1),
+        *IMAGES.prediction.classes("maximality").sum(1),
+    ]
     every = [*TABLE.names, *IMAGES.names]
     page.choose("right", "wrong")
     wrong = [name for name, is_right in zip(TABLE.names, right, strict=True) if not is_right]
@@ -167,8 +193,15 @@ def test_filters_leave_what_they_say(page):
 def test_a_click_shows_the_sample(page):
     page.show("row 5")
     assert page.part("title").text == "row 5"
-    assert page.part("facts").text.startswith(f"test.csv (in distribution); true class {CLASSES[TABLE.labels[4]]};")
-    assert page.texts("[data-part=cells] th, [data-part=cells] td") == ["height", "0.4", "colour", "blue"]
+    assert page.part("facts").text.startswith(
+        f"test.csv (in distribution); true class {CLASSES[TABLE.labels[4]]};"
+    )
+    assert page.texts("[data-part=cells] th, [data-part=cells] td") == [
+        "height",
+        "0.4",
+        "colour",
+        "blue",
+    ]
     page.part("close").click()
     page.show(IMAGES.names[3])
     assert page.run("document.querySelector('[data-part=picture] img').naturalWidth") == 8
@@ -183,26 +216,45 @@ def test_intervals_and_what_is_lacking(page):
         found = TABLE.prediction[number]
         lower, upper, label = found.lower.numpy(), found.upper.numpy(), int(found.label)
         kept = found.classes("maximality").tolist()
-        cells = [page.texts(f"[data-part=intervals] tr > :nth-child({column})") for column in (1, 3, 4)]
+        cells = [
+            page.texts(f"[data-part=intervals] tr > :nth-child({column})") for column in (1, 3, 4)
+        ]
         for k, (name, bounds, verdict) in enumerate(zip(*cells, strict=True)):
             assert name == CLASSES[k]
-            assert [float(bound) for bound in bounds.split()[::2]] == pytest.approx([lower[k], upper[k]], abs=6e-4)
+            assert [float(bound) for bound in bounds.split()[::2]] == pytest.approx(
+                [lower[k], upper[k]], abs=6e-4
+            )
             if k == label:
                 assert verdict == "predicted"
             else:  # min over the set of q_label - q_k is lower[label] - upper[k]
                 assert verdict.startswith("could lead by" if kept[k] else "ruled out by")
-                assert float(verdict.split()[-1]) == pytest.approx(abs(upper[k] - lower[label]), abs=6e-4)
+                assert float(verdict.split()[-1]) == pytest.approx(
+                    abs(upper[k] - lower[label]), abs=6e-4
+                )
         for k, bar in enumerate(page.driver.find_elements(By.CLASS_NAME, "bar")):
             track = bar.find_element(By.XPATH, "..").rect
-            assert (bar.rect["x"] - track["x"]) / track["width"] == pytest.approx(lower[k], abs=0.01)
-            assert bar.rect["width"] / track["width"] == pytest.approx(upper[k] - lower[k], abs=0.01)
+            assert (bar.rect["x"] - track["x"]) / track["width"] == pytest.approx(
+                lower[k], abs=0.01
+            )
+            assert bar.rect["width"] / track["width"] == pytest.approx(
+                upper[k] - lower[k], abs=0.01
+            )
         rival = max((k for k in range(5) if k != label), key=upper.__getitem__)
         lead, said = upper[rival] - lower[label], page.part("decision").text
         if kept.count(True) == 1:
-            assert f"Only “{CLASSES[label]}” is left: it leads every other class by {-lead:.3f} or more" in said
+            assert (
+                f"Only “{CLASSES[label]}” is left: it leads every other class by {-lead:.3f} or more"
+                in said
+            )
         else:
-            assert f"3 classes are left: {', '.join(f'“{name}”' for name in np.array(CLASSES)[kept])}." in said
-            assert f"{upper[rival]:.3f}, the upper one of “{CLASSES[rival]}”: {lead:.3f} is lacking." in said
+            assert (
+                f"3 classes are left: {', '.join(f'“{name}”' for name in np.array(CLASSES)[kept])}."
+                in said
+            )
+            assert (
+                f"{upper[rival]:.3f}, the upper one of “{CLASSES[rival]}”: {lead:.3f} is lacking."
+                in said
+            )
         page.part("close").click()
 
 
@@ -247,8 +299,12 @@ def test_the_keyboard_is_enough(page):
     page.press(*[Keys.ARROW_UP] * 14)
     top = "document.activeElement.getBoundingClientRect().top"
     covered = "document.querySelector('.samples th').getBoundingClientRect().bottom"
-    assert page.run(f"{top} - {covered}") >= 0  # the names of the columns, which stay in sight, hide no row
-    webdriver.ActionChains(page.driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
+    assert (
+        page.run(f"{top} - {covered}") >= 0
+    )  # the names of the columns, which stay in sight, hide no row
+    webdriver.ActionChains(page.driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(
+        Keys.SHIFT
+    ).perform()
     assert page.driver.switch_to.active_element.text == "TU"
     page.press(Keys.ENTER)
     assert page.names == sorted(values, key=values.get)
@@ -258,7 +314,11 @@ def test_everything_has_a_name(page):
     def nameless(selector):
         controls = page.driver.find_elements(By.CSS_SELECTOR, selector)
         assert len(controls) > 5
-        return [one.get_attribute("outerHTML") for one in controls if one.is_displayed() and not one.accessible_name]
+        return [
+            one.get_attribute("outerHTML")
+            for one in controls
+            if one.is_displayed() and not one.accessible_name
+        ]
 
     assert nameless("select[name], th button, tr:first-child td button") == []
     page.show("row 1")
@@ -278,7 +338,10 @@ def test_triangles_are_exact(page):
     for number in (0, 6, 11):
         page.show(IMAGES.names[number])
         found = IMAGES.prediction[number]
-        vertices, order = found.vertices().numpy(), found.intersection.argsort(descending=True).tolist()
+        vertices, order = (
+            found.vertices().numpy(),
+            found.intersection.argsort(descending=True).tolist(),
+        )
         said = page.corners("#", "#", "rest")  # two classes, and all others together
         two = vertices[:, order[:2]]
         assert_same_polygon(page.polygon(), np.column_stack([two, 1 - two.sum(1)]))
@@ -286,10 +349,14 @@ def test_triangles_are_exact(page):
         for corners in ([0, 1, 2], [4, 2, 3]):  # classes of choice: given that it is one of them
             said = page.corners(*corners)
             three, together = vertices[:, corners], vertices[:, corners].sum(1)
-            likely = together > 1e-12  # what gives all three no probability has no conditional distribution
+            likely = (
+                together > 1e-12
+            )  # what gives all three no probability has no conditional distribution
             assert_same_polygon(page.polygon(), three[likely] / together[likely, None])
             bounds = re.search(r"Given that .* which is from (\S+) to (\d\.\d+);", said).groups()
-            assert [float(bound) for bound in bounds] == pytest.approx([together.min(), together.max()], abs=6e-4)
+            assert [float(bound) for bound in bounds] == pytest.approx(
+                [together.min(), together.max()], abs=6e-4
+            )
         page.part("close").click()
 
 
@@ -301,9 +368,14 @@ def test_corners_must_differ(page):
 
 
 def test_extreme_sets_in_the_triangle(browser, tmp_path):
-    lower, upper = torch.tensor([[0.0] * 4, [1.0, 0.0, 0.0, 0.0]]), torch.tensor([[1.0] * 4, [1.0, 0.0, 0.0, 0.0]])
+    lower, upper = (
+        torch.tensor([[0.0] * 4, [1.0, 0.0, 0.0, 0.0]]),
+        torch.tensor([[1.0] * 4, [1.0, 0.0, 0.0, 0.0]]),
+    )
     found = Samples("x", CredalSet(lower, upper), ["all", "one"], 2)
-    page = browser.open(write_page(tmp_path / "r.html", "Title", [Section("A", [explore([found], list("abcd"))])]))
+    page = browser.open(
+        write_page(tmp_path / "r.html", "Title", [Section("A", [explore([found], list("abcd"))])])
+    )
     page.show("all")
     page.corners(0, 1, 3)
     assert_same_polygon(page.polygon(), np.eye(3))  # every distribution
@@ -336,7 +408,11 @@ def test_three_classes_and_two(browser, tmp_path):
 def test_of_many_classes_the_most_probable_are_shown(browser, tmp_path):
     many = Samples("x", credal_sets(3, 0.05, 5, classes=40), list("123"), 3)
     page = browser.open(
-        write_page(tmp_path / "r.html", "T", [Section("A", [explore([many], [f"c{k}" for k in range(40)])])])
+        write_page(
+            tmp_path / "r.html",
+            "T",
+            [Section("A", [explore([many], [f"c{k}" for k in range(40)])])],
+        )
     )
     page.show("1")
     found = many.prediction[0]
@@ -345,14 +421,19 @@ def test_of_many_classes_the_most_probable_are_shown(browser, tmp_path):
     rows = page.texts("[data-part=intervals] tr")
     assert len(rows) == shown + 1
     assert page.texts("[data-part=intervals] th") == [f"c{k}" for k in order[:shown]]
-    assert rows[-1] == f"{40 - shown} others, each up to {found.upper[order[shown]]:.3f}, are ruled out"
+    assert (
+        rows[-1]
+        == f"{40 - shown} others, each up to {found.upper[order[shown]]:.3f}, are ruled out"
+    )
     assert page.errors() == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_all_without_scrolling_sideways(browser, path, scheme):
     page = browser.open(path, width=390, scheme=scheme)
-    wider = "[...document.querySelectorAll(arguments[0])].filter((e) => e.scrollWidth > e.clientWidth)"
+    wider = (
+        "[...document.querySelectorAll(arguments[0])].filter((e) => e.scrollWidth > e.clientWidth)"
+    )
     assert page.run("innerWidth") == 390
     assert page.run(wider, "html, .samples") == []
     page.show("row 5")
@@ -383,7 +464,9 @@ def test_names_are_text(page):
 def test_rows_are_made_when_they_are_needed(browser, tmp_path):
     names = [f"row {i}" for i in range(250)]
     many = Samples("x", credal_sets(250, 0.3, 7, classes=3), names, 250)
-    page = browser.open(write_page(tmp_path / "r.html", "Title", [Section("A", [explore([many], list("abc"))])]))
+    page = browser.open(
+        write_page(tmp_path / "r.html", "Title", [Section("A", [explore([many], list("abc"))])])
+    )
     page.sort("name")
     assert page.names == names[:100]
     page.run("document.querySelector('.samples').scrollTo(0, 1e6)")

@@ -59,13 +59,20 @@ def test_a_model_without_a_measure_moves_no_panel():
 
 @pytest.mark.parametrize(
     ("accuracy", "low", "high"),
-    [((1.0, 1.0), 0.792, 1.008), ((0.0, 0.0), -0.008, 0.208), ((0.5, 1.0), 0.48, 1.02), ((0.9, 0.95), 0.742, 0.958)],
+    [
+        ((1.0, 1.0), 0.792, 1.008),
+        ((0.0, 0.0), -0.008, 0.208),
+        ((0.5, 1.0), 0.48, 1.02),
+        ((0.9, 0.95), 0.742, 0.958),
+    ],
 )
 def test_accuracy_has_an_axis_of_accuracies_even_if_it_is_constant(accuracy, low, high):
     side = rejection_curves({"A": {"AU": curve(*accuracy), "EU": curve(*accuracy)}})
     for part in side.parts:
         assert part.layout.yaxis.range == pytest.approx((low, high))
-    (part,) = training_curves({"A": [{"epoch": e, "accuracy": a} for e, a in enumerate(accuracy)]}).parts
+    (part,) = training_curves(
+        {"A": [{"epoch": e, "accuracy": a} for e, a in enumerate(accuracy)]}
+    ).parts
     assert part.layout.yaxis.range == pytest.approx((low, high))
 
 
@@ -92,7 +99,9 @@ def test_no_curves_are_refused():
 
 def test_score_histograms_by_hand():
     # two bins, [0, 1) and [1, 2]: of the first group three quarters are low, of the second all are high
-    (figure,) = score_histograms({"A": {"known": [0.0, 0.5, 0.9, 2.0], "new": [1.0, 1.5]}}, "EU (bits)", bins=2).parts
+    (figure,) = score_histograms(
+        {"A": {"known": [0.0, 0.5, 0.9, 2.0], "new": [1.0, 1.5]}}, "EU (bits)", bins=2
+    ).parts
     known, new = figure.data
     np.testing.assert_array_equal(known.x, [0.5, 1.5])
     np.testing.assert_array_equal(known.y, [0.75, 0.25])
@@ -127,9 +136,13 @@ def row(epoch, loss, val_loss=None, width=None):
 
 
 def test_training_curves_hold_the_history():
-    side = training_curves({"A": [row(1, 0.9, 1.0), row(2, 0.5, 0.7)], "B": [row(1, 0.8, width=0.3)]})
+    side = training_curves(
+        {"A": [row(1, 0.9, 1.0), row(2, 0.5, 0.7)], "B": [row(1, 0.8, width=0.3)]}
+    )
     assert titles(side) == ["loss", "width"]
-    drawn = [[(t.name, t.line.dash, list(t.x), list(t.y)) for t in part.data] for part in side.parts]
+    drawn = [
+        [(t.name, t.line.dash, list(t.x), list(t.y)) for t in part.data] for part in side.parts
+    ]
     assert drawn == [
         [
             ("A", "solid", [1, 2], [0.9, 0.5]),
@@ -142,14 +155,18 @@ def test_training_curves_hold_the_history():
 
 
 def test_training_curves_take_the_colours_of_another_figure():
-    (figure,) = training_curves({"A": [row(1, 0.9)], "B": [row(1, 0.8)]}, colors={"B": "#123456"}).parts
+    (figure,) = training_curves(
+        {"A": [row(1, 0.9)], "B": [row(1, 0.8)]}, colors={"B": "#123456"}
+    ).parts
     assert [t.line.color for t in figure.data] == [PALETTE[0], "#123456"]
 
 
 def test_histories_without_numbers_are_refused():
     with pytest.raises(ValueError, match="histories is empty"):
         training_curves({})
-    with pytest.raises(ValueError, match="columns with numbers, of loss, accuracy, width, is empty"):
+    with pytest.raises(
+        ValueError, match="columns with numbers, of loss, accuracy, width, is empty"
+    ):
         training_curves({"A": []})
 
 
@@ -170,7 +187,11 @@ def test_increase_chart_holds_the_values():
     figure = increase_chart({"EU": {"0": 1.0, ".1": Spread(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}})
     first, second = figure.data
     assert first.type == "bar"
-    assert (list(first.x), list(first.y), list(first.error_y.array)) == (["0", ".1"], [1.0, 2.0], [0.0, 0.5])
+    assert (list(first.x), list(first.y), list(first.error_y.array)) == (
+        ["0", ".1"],
+        [1.0, 2.0],
+        [0.0, 0.5],
+    )
     assert first.error_y.visible
     assert not second.error_y.visible
     assert figure.layout.shapes[0].y0 == 1.0
@@ -212,11 +233,16 @@ def test_confusion_map_shows_shares_and_counts():
 
 def test_many_classes_have_no_numbers():
     count = MOST_NUMBERS + 1
-    assert confusion_map(np.eye(count, dtype=int), [str(k) for k in range(count)]).data[0].texttemplate is None
+    assert (
+        confusion_map(np.eye(count, dtype=int), [str(k) for k in range(count)]).data[0].texttemplate
+        is None
+    )
 
 
 def test_counts_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"3 classes need a square matrix of counts, but the shape is \(2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"3 classes need a square matrix of counts, but the shape is \(2, 2\)"
+    ):
         confusion_map([[1, 0], [0, 1]], ["a", "b", "c"])
 
 
@@ -231,7 +257,9 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == [
         "| 1 |",
         "Reports need plotly, which is not installed. Install it with: pip install creinn[report]",
@@ -279,12 +307,16 @@ def test_intersection_probability_by_hand():
     # widths .4, .3, .4 and lower bounds that sum to .6: alpha = .4 / 1.1
     mark = points(trace(simplex(CredalSet(LOWER, UPPER), "abc"), "intersection probability"))
     alpha = 0.4 / 1.1
-    np.testing.assert_allclose(mark, [[0.1 + 0.4 * alpha, 0.2 + 0.3 * alpha, 0.3 + 0.4 * alpha]], atol=1e-6)
+    np.testing.assert_allclose(
+        mark, [[0.1 + 0.4 * alpha, 0.2 + 0.3 * alpha, 0.3 + 0.4 * alpha]], atol=1e-6
+    )
 
 
 def test_lines_of_reachable_and_given_bounds():
     figure = simplex(CredalSet(LOWER, UPPER), "abc", given=(LOWER, UPPER))
-    reachable, as_given = (points(trace(figure, name)) for name in ("reachable bounds", "bounds as given"))
+    reachable, as_given = (
+        points(trace(figure, name)) for name in ("reachable bounds", "bounds as given")
+    )
     # the last line but the gap is the upper bound of c: .7 as reachable, .9 as given
     np.testing.assert_allclose(reachable[-3:-1], [[0.3, 0, 0.7], [0, 0.3, 0.7]], atol=1e-6)
     np.testing.assert_allclose(as_given[-3:-1], [[0.1, 0, 0.9], [0, 0.1, 0.9]], atol=1e-6)
@@ -302,7 +334,11 @@ def test_without_given_bounds_none_are_drawn():
 
 def test_corners_are_named():
     layout = simplex(CredalSet(LOWER, UPPER), ["cat", "dog", "any other"]).layout.ternary
-    assert [axis.title.text for axis in (layout.aaxis, layout.baxis, layout.caxis)] == ["cat", "dog", "any other"]
+    assert [axis.title.text for axis in (layout.aaxis, layout.baxis, layout.caxis)] == [
+        "cat",
+        "dog",
+        "any other",
+    ]
     assert layout.sum == 1
 
 
@@ -325,7 +361,9 @@ def test_coarsen_refuses_other_classes(classes):
 
 
 def test_coarsen_refuses_many_sets():
-    with pytest.raises(ValueError, match=r"one set of at least three classes, but the bounds have shape \(2, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"one set of at least three classes, but the bounds have shape \(2, 4\)"
+    ):
         coarsen(CredalSet(torch.full((2, 4), 0.1), torch.full((2, 4), 0.8)), 0, 1)
 
 

@@ -16,7 +16,15 @@ from PIL import Image
 from plotly.offline import get_plotlyjs
 
 from creinn.report.figures import heat_map, increase_chart, training_curves
-from creinn.report.page import Section, Side, data_uri, image_grid, interval_bars, page_html, write_page
+from creinn.report.page import (
+    Section,
+    Side,
+    data_uri,
+    image_grid,
+    interval_bars,
+    page_html,
+    write_page,
+)
 from creinn.report.theme import FAINT, PALETTE
 
 
@@ -53,7 +61,9 @@ class Outline(HTMLParser):
 def sections():
     return [
         Section("First part", ["Text with <tags> & more.", heat_map([[1.0, 2.0]])]),
-        Section("Second", [Side([heat_map([[3.0]]), Markup("<table><tr><td>x</td></tr></table>")])]),
+        Section(
+            "Second", [Side([heat_map([[3.0]]), Markup("<table><tr><td>x</td></tr></table>")])]
+        ),
         Section("Second", ["Again."]),
     ]
 
@@ -70,7 +80,11 @@ def test_page_forbids_loading_from_elsewhere():
 def test_every_section_is_there_and_linked():
     outline = Outline(page_html("Title", sections(), lead="What it is."))
     assert outline.headings == ["First part", "Second", "Second"]
-    assert [name for name in outline.ids if not name.startswith("figure")] == ["first-part", "second", "second-2"]
+    assert [name for name in outline.ids if not name.startswith("figure")] == [
+        "first-part",
+        "second",
+        "second-2",
+    ]
     assert outline.paragraphs == ["What it is.", "Text with <tags> & more.", "Again."]
 
 
@@ -99,10 +113,14 @@ def test_figures_have_one_legend_together_that_wraps():
     assert page.count('<div class="legend">') == 1
     named = re.findall(r"<button[^>]*><svg.*?</svg>([^<]*)</button>", page)
     assert named == ["A", "&lt;B&gt;"]
-    assert re.search(r"<span><svg[^>]*><path [^>]*stroke-dasharray[^>]*/></svg>dashed: validation</span>", page)
+    assert re.search(
+        r"<span><svg[^>]*><path [^>]*stroke-dasharray[^>]*/></svg>dashed: validation</span>", page
+    )
     assert page.count('"showlegend":false') == 2  # of either figure
     assert side.parts[0].layout.showlegend is None  # the caller's figure is as it was
-    assert '<div class="legend">' not in page_html("Title", [Section("A", [increase_chart({"EU": {"0": 1.0}})])])
+    assert '<div class="legend">' not in page_html(
+        "Title", [Section("A", [increase_chart({"EU": {"0": 1.0}})])]
+    )
 
 
 def test_figures_follow_the_window_and_the_mode_bar_covers_nothing():
@@ -114,7 +132,9 @@ def test_figures_follow_the_window_and_the_mode_bar_covers_nothing():
 
 def luminance(color):
     parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -125,12 +145,17 @@ def contrast(one, other):
 
 
 def style():
-    return re.search("<style>(.*?)</style>", page_html("Title", [Section("A", ["b"])]), re.DOTALL)[1]
+    return re.search("<style>(.*?)</style>", page_html("Title", [Section("A", ["b"])]), re.DOTALL)[
+        1
+    ]
 
 
 def test_colours_can_be_read_in_both_schemes():
     light, dark = style().split("@media screen and (prefers-color-scheme: dark)")
-    for scheme, paper in ((light, "#ffffff"), (dark, re.search("--paper: (#[0-9a-f]{6})", dark)[1])):
+    for scheme, paper in (
+        (light, "#ffffff"),
+        (dark, re.search("--paper: (#[0-9a-f]{6})", dark)[1]),
+    ):
         colors = dict(re.findall(r"--(ink|faint|link): (#[0-9a-f]{6})", scheme))
         assert len(colors) == 3
         assert min(contrast(color, paper) for color in colors.values()) > 4.5
@@ -201,7 +226,9 @@ def decoded(uri):
 
 
 def test_grey_image_by_hand():
-    np.testing.assert_array_equal(decoded(data_uri(torch.tensor([[0.0, 0.5], [1.0, 0.2]]))), [[0, 128], [255, 51]])
+    np.testing.assert_array_equal(
+        decoded(data_uri(torch.tensor([[0.0, 0.5], [1.0, 0.2]]))), [[0, 128], [255, 51]]
+    )
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 3, 5), (3, 4, 5)])
@@ -224,7 +251,9 @@ def test_normalised_pixels_are_refused():
 
 def test_image_grid_shows_each_image_with_its_caption():
     images = [np.zeros((2, 2)), np.ones((2, 2))]
-    grid = image_grid(images, ["a < b", Markup("<b>c</b>")], [Markup("<svg>1</svg>"), Markup("<svg>2</svg>")])
+    grid = image_grid(
+        images, ["a < b", Markup("<b>c</b>")], [Markup("<svg>1</svg>"), Markup("<svg>2</svg>")]
+    )
     assert re.findall(r'src="([^"]+)"', grid) == [data_uri(image) for image in images]
     assert re.findall("<figcaption>(.*?)</figcaption>", grid) == ["a &lt; b", "<b>c</b>"]
     assert grid.index("<svg>1</svg>") < grid.index("a &lt; b") < grid.index("<svg>2</svg>")
@@ -241,7 +270,10 @@ def test_image_grid_refuses_nothing_and_wrong_lengths():
 
 def test_interval_bars_by_hand():
     bars = interval_bars([0.1, 0.4], [0.6, 0.9], torch.tensor([0.35, 0.65]), ["a", "<b>"])
-    assert re.findall("<title>(.*?)</title>", bars) == ["a: 0.100 to 0.600", "&lt;b&gt;: 0.400 to 0.900"]
+    assert re.findall("<title>(.*?)</title>", bars) == [
+        "a: 0.100 to 0.600",
+        "&lt;b&gt;: 0.400 to 0.900",
+    ]
     # the scale starts at 30 = 8 * 3 letters + 6 and is 130 long: 0.1 -> 43, width 0.5 * 130 = 65, mark 30 + 45.5 - 1
     assert 'x="43.00" y="2" width="65.00"' in bars
     assert 'x="74.50"' in bars

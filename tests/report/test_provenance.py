@@ -11,7 +11,13 @@ from creinn.report.provenance import commit, provenance
 def git(directory, *arguments):
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
     try:
-        done = subprocess.run(["git", *identity, *arguments], cwd=directory, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", *identity, *arguments],
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except FileNotFoundError:
         pytest.skip("git is not installed")
     return done.stdout.strip()
@@ -20,7 +26,9 @@ def git(directory, *arguments):
 def test_versions_and_command():
     found = provenance("creinn demo --seed 1")
     assert found["command"] == "creinn demo --seed 1"
-    assert torch.__version__.startswith(found["versions"]["torch"])  # PyPI's wheels leave out the build, "+cu130"
+    assert torch.__version__.startswith(
+        found["versions"]["torch"]
+    )  # PyPI's wheels leave out the build, "+cu130"
 
 
 def test_commit_of_a_repository(tmp_path):

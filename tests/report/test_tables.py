@@ -5,7 +5,14 @@ import re
 import numpy as np
 import pytest
 
-from creinn.report.tables import Spread, format_cell, html_table, markdown_table, text_table, with_published
+from creinn.report.tables import (
+    Spread,
+    format_cell,
+    html_table,
+    markdown_table,
+    text_table,
+    with_published,
+)
 
 DASH = "\N{EN DASH}"
 ROWS = [
@@ -66,7 +73,10 @@ def test_html_table_escapes_and_marks_columns():
     rows = with_published([{"model": "a<b", "acc": 0.8}], {"a<b": {"acc": 0.84}}, key="model")
     table = html_table(rows, digits=2)
     assert "<td>a&lt;b</td>" in table
-    assert re.findall(r'<td class="([^"]+)">([^<]+)</td>', table) == [("number", "0.80"), ("number published", "0.84")]
+    assert re.findall(r'<td class="([^"]+)">([^<]+)</td>', table) == [
+        ("number", "0.80"),
+        ("number published", "0.84"),
+    ]
 
 
 def test_cells_of_a_wide_html_table_know_their_column():
@@ -103,4 +113,7 @@ def test_empty_tables_are_refused(table):
 
 
 def test_a_row_may_lack_a_column():
-    assert markdown_table([{"a": 1}, {"b": 2}]).splitlines()[2:] == [f"| 1 | {DASH} |", f"| {DASH} | 2 |"]
+    assert markdown_table([{"a": 1}, {"b": 2}]).splitlines()[2:] == [
+        f"| 1 | {DASH} |",
+        f"| {DASH} | 2 |",
+    ]

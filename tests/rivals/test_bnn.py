@@ -19,7 +19,9 @@ def blobs(rows: int = 120, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def definition(layers) -> torch.nn.Module:
-    return torch.nn.Sequential(layers.Linear(2, 8), layers.BatchNorm1d(8), layers.ReLU(), layers.Linear(8, 3))
+    return torch.nn.Sequential(
+        layers.Linear(2, 8), layers.BatchNorm1d(8), layers.ReLU(), layers.Linear(8, 3)
+    )
 
 
 @pytest.fixture(params=[local, flipout], ids=["local", "flipout"])

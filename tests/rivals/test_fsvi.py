@@ -17,7 +17,9 @@ from creinn.saving import load, save
 
 def small_network() -> torch.nn.Module:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)
+    ).double()
 
 
 def inputs(rows: int = 4, seed: int = 1) -> Tensor:
@@ -51,7 +53,9 @@ def test_kl_by_hand():
         head.weight.fill_(2.0)
         model.rho[0].fill_(inverse_softplus(1.0))
     one = torch.ones(1, 1, dtype=torch.float64)
-    assert model.function_kl(one).item() == pytest.approx(2 * (0.125 + 0.693147), abs=1e-3)  # but for the jitter
+    assert model.function_kl(one).item() == pytest.approx(
+        2 * (0.125 + 0.693147), abs=1e-3
+    )  # but for the jitter
 
 
 def test_function_space_kl_from_independent_values_of_a_linear_model():
@@ -62,7 +66,10 @@ def test_function_space_kl_from_independent_values_of_a_linear_model():
     jitter = module.JITTER * 4.0
     expected = torch.zeros((), dtype=torch.float64)
     for k in range(2):
-        mean, covariance = x @ head.weight[k], x @ torch.diag(variances[k]) @ x.T + jitter * torch.eye(3)
+        mean, covariance = (
+            x @ head.weight[k],
+            x @ torch.diag(variances[k]) @ x.T + jitter * torch.eye(3),
+        )
         squares = (covariance.trace() + mean.square().sum()) / (4.0 + jitter)
         expected = expected + 0.5 * (squares - 3 + 3 * math.log(4.0 + jitter) - covariance.logdet())
     torch.testing.assert_close(model.function_kl(x), expected)
@@ -91,7 +98,9 @@ def test_loss_adds_the_kl_at_fresh_context_points():
     torch.manual_seed(7)
     points = model.draw_context()
     torch.manual_seed(7)
-    torch.testing.assert_close(model.loss(prediction, y), nll + 0.5 * model.function_kl(points) / 50)
+    torch.testing.assert_close(
+        model.loss(prediction, y), nll + 0.5 * model.function_kl(points) / 50
+    )
     assert (points.unsqueeze(1) == x).all(2).any(1).all()  # rows of the training data
     assert not torch.equal(model.draw_context(), points)
     torch.testing.assert_close(model.eval().loss(prediction, y), nll)
@@ -154,7 +163,9 @@ def without_norm(model: FSVI) -> FSVI:
 def test_a_normed_network_is_the_one_with_its_norm_folded_in(bias):
     model = normed(bias=bias)
     twin, x = without_norm(model), inputs()
-    for found, expected in zip(model.function_distribution(x), twin.function_distribution(x), strict=True):
+    for found, expected in zip(
+        model.function_distribution(x), twin.function_distribution(x), strict=True
+    ):
         torch.testing.assert_close(found, expected)
     torch.testing.assert_close(model.function_kl(x), twin.function_kl(x))
 
@@ -178,7 +189,9 @@ def test_in_training_the_norm_takes_the_batch_behind_the_noise():
     prediction = model(x)
     ((before, after),) = seen
     assert (before - model.network(x)).abs().max() > 0.1  # the noise is there already
-    torch.testing.assert_close(after, F.batch_norm(before, None, None, model.norm.weight, model.norm.bias, True))
+    torch.testing.assert_close(
+        after, F.batch_norm(before, None, None, model.norm.weight, model.norm.bias, True)
+    )
     torch.testing.assert_close(prediction.samples, after.softmax(1).unsqueeze(0))
 
 

@@ -43,22 +43,31 @@ def test_logits_agree_with_laplace_torch(fitted):
 def test_bridge_agrees_with_laplace_torch(fitted, normalise):
     fitted.normalise = normalise
     probabilities = fitted(tensor(REFERENCE["test"])).probabilities
-    torch.testing.assert_close(probabilities, tensor(CASE["bridge_norm" if normalise else "bridge"]))
+    torch.testing.assert_close(
+        probabilities, tensor(CASE["bridge_norm" if normalise else "bridge"])
+    )
 
 
 def test_marginal_likelihood_agrees_with_laplace_torch(fitted):
     for precision, expected in CASE["log_marginal_likelihood"].items():
-        assert fitted.log_marginal_likelihood(tensor(float(precision))).item() == pytest.approx(expected, abs=1e-6)
+        assert fitted.log_marginal_likelihood(tensor(float(precision))).item() == pytest.approx(
+            expected, abs=1e-6
+        )
 
 
 def test_curvature_agrees_with_a_dense_matrix():
     torch.manual_seed(0)
-    features, p = torch.randn(30, 4, dtype=torch.float64), torch.randn(30, 3, dtype=torch.float64).softmax(1)
+    features, p = (
+        torch.randn(30, 4, dtype=torch.float64),
+        torch.randn(30, 3, dtype=torch.float64).softmax(1),
+    )
     curvature = Kronecker(3, 4).double()
     curvature.fit([(features[:11], p[:11]), (features[11:], p[11:])])
     outputs = sum(torch.diag(q) - torch.outer(q, q) for q in p)
     dense = torch.kron(outputs, features.T @ features / len(p))
-    torch.testing.assert_close(curvature.eigenvalues.flatten().sort()[0], torch.linalg.eigvalsh(dense).clamp_min(0))
+    torch.testing.assert_close(
+        curvature.eigenvalues.flatten().sort()[0], torch.linalg.eigvalsh(dense).clamp_min(0)
+    )
     posterior = torch.linalg.inv(dense + 0.3 * torch.eye(12, dtype=torch.float64))
     rows = torch.randn(5, 4, dtype=torch.float64)
     expected = torch.stack([(j := torch.kron(torch.eye(3), row)) @ posterior @ j.T for row in rows])
@@ -77,7 +86,10 @@ def test_curvature_of_one_row_is_the_hessian_of_the_cross_entropy():
 
     hessian = torch.autograd.functional.hessian(loss, head.weight.detach()).reshape(6, 6)
     found = model.curvature
-    vectors, values = torch.kron(found.output_vectors, found.input_vectors), found.eigenvalues.flatten()
+    vectors, values = (
+        torch.kron(found.output_vectors, found.input_vectors),
+        found.eigenvalues.flatten(),
+    )
     torch.testing.assert_close((vectors * values) @ vectors.T, hessian)
 
 
@@ -86,7 +98,9 @@ def test_bridge_by_hand():
     mean = tensor([[2.0, 1.0, 0.5]]).log()
     alpha = laplace_bridge(mean, torch.eye(3, dtype=torch.float64).unsqueeze(0), normalise=False)
     # sum of exp(-mu) is 3.5: (1/3 + {2, 1, 1/2} * 3.5 / 9) / (2/3)
-    torch.testing.assert_close(alpha, tensor([[1.6666667, 1.0833333, 0.7916667]]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        alpha, tensor([[1.6666667, 1.0833333, 0.7916667]]), rtol=1e-6, atol=0
+    )
 
 
 def test_bridge_inverts_the_softmax_basis_moments_of_a_dirichlet():
@@ -95,7 +109,9 @@ def test_bridge_inverts_the_softmax_basis_moments_of_a_dirichlet():
     mean = alpha.log() - alpha.log().mean(1, keepdim=True)
     inverse, classes = 1 / alpha, 4
     covariance = (
-        torch.diag_embed(inverse) - (inverse.unsqueeze(1) + inverse.unsqueeze(2)) / classes + inverse.mean() / classes
+        torch.diag_embed(inverse)
+        - (inverse.unsqueeze(1) + inverse.unsqueeze(2)) / classes
+        + inverse.mean() / classes
     )
     # The covariance is singular along the ones; variance added there must not matter, for the bridge fixes the sum.
     covariance = covariance + 2.5
@@ -136,7 +152,9 @@ def test_bridge_matches_the_slow_one(classes, normalise):
         mean = torch.randn(classes, generator=generator, dtype=torch.float64)
         covariance = 10 ** (6 * torch.rand((), generator=generator) - 3) * root @ root.T
         found = laplace_bridge(mean[None], covariance[None], normalise)[0]
-        torch.testing.assert_close(found, tensor(slow_bridge(mean, covariance, normalise)), rtol=1e-6, atol=1e-12)
+        torch.testing.assert_close(
+            found, tensor(slow_bridge(mean, covariance, normalise)), rtol=1e-6, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -144,13 +162,19 @@ def test_bridge_matches_the_slow_one(classes, normalise):
 def test_bridge_of_logits_that_do_not_vary_is_the_limit(dtype, normalise):
     mean = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     found = laplace_bridge(mean, torch.zeros(50, 4, 4, dtype=dtype), normalise)
-    limit = laplace_bridge(mean.double(), 1e-25 * torch.eye(4, dtype=torch.float64).expand(50, 4, 4), normalise)
+    limit = laplace_bridge(
+        mean.double(), 1e-25 * torch.eye(4, dtype=torch.float64).expand(50, 4, 4), normalise
+    )
     torch.testing.assert_close(found.double() / GREATEST, limit / GREATEST, rtol=1e-4, atol=1e-9)
     # a sum that is known, and one logit that is: finite, and no class out of nothing
     centring = (torch.eye(4) - 1 / 4).to(dtype).expand(50, 4, 4)
     known = laplace_bridge(mean, centring, normalise)
-    torch.testing.assert_close(known, laplace_bridge(mean, centring + 1.0, normalise), rtol=1e-4, atol=1e-6)
-    one = laplace_bridge(mean, torch.diag(torch.tensor([0.0, 1.0, 1.0, 1.0])).to(dtype).expand(50, 4, 4), normalise)
+    torch.testing.assert_close(
+        known, laplace_bridge(mean, centring + 1.0, normalise), rtol=1e-4, atol=1e-6
+    )
+    one = laplace_bridge(
+        mean, torch.diag(torch.tensor([0.0, 1.0, 1.0, 1.0])).to(dtype).expand(50, 4, 4), normalise
+    )
     assert bool((one.isfinite() & (one > 0)).all())
 
 
@@ -185,7 +209,9 @@ def test_dirichlet_predictions_are_indexed_cast_and_joined():
 
 def problem(rows: int = 300) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(0))
-    return x, (x[:, :3] + 0.5 * torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))).argmax(1)
+    return x, (
+        x[:, :3] + 0.5 * torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))
+    ).argmax(1)
 
 
 def body() -> torch.nn.Module:
@@ -223,7 +249,9 @@ def test_far_from_the_data_the_uncertainty_grows():
 
 def test_batch_norm_is_not_touched_by_the_fit():
     x, y = problem()
-    network = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
+    network = torch.nn.Sequential(
+        torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
+    )
     model = LaplaceBNN(network).train()
     before = network[1].running_mean.clone()
     model.after_training([(x, y)])
@@ -266,11 +294,15 @@ def test_a_normed_model_is_the_one_with_its_norm_folded_in(bias):
     model = trained_with_norm(bias)
     twin = without_norm(model)
     twin.after_training([(x, y)])
-    torch.testing.assert_close(model.predict(x).concentration, twin.predict(x).concentration, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        model.predict(x).concentration, twin.predict(x).concentration, rtol=1e-5, atol=1e-5
+    )
     torch.testing.assert_close(model.log_likelihood, twin.log_likelihood)
     assert model.precision == twin.precision
     for value in GRID[::10]:
-        torch.testing.assert_close(model.log_marginal_likelihood(value), twin.log_marginal_likelihood(value))
+        torch.testing.assert_close(
+            model.log_marginal_likelihood(value), twin.log_marginal_likelihood(value)
+        )
 
 
 def test_normed_marginal_likelihood_by_hand():
@@ -313,12 +345,16 @@ def test_a_normed_model_is_saved_and_loaded(bias, tmp_path):
     save(model, tmp_path)
     again = load(tmp_path)
     assert again.options() == model.options()
-    torch.testing.assert_close(again.predict(x.double()).concentration, model.predict(x.double()).concentration)
+    torch.testing.assert_close(
+        again.predict(x.double()).concentration, model.predict(x.double()).concentration
+    )
 
 
 def test_refusals():
     for network in (torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)):
-        with pytest.raises(ValueError, match=r"at least 3 logits, got [12]: the Laplace bridge is for multi-class"):
+        with pytest.raises(
+            ValueError, match=r"at least 3 logits, got [12]: the Laplace bridge is for multi-class"
+        ):
             LaplaceBNN(network)
     head = torch.nn.Linear(3, 3)
     for options, message in [

@@ -15,8 +15,14 @@ LAYERS = {
     "linear": (lambda family: family.Linear(5, 4), (5,)),
     "linear-no-bias": (lambda family: family.Linear(5, 4, bias=False), (5,)),
     "conv1d": (lambda family: family.Conv1d(2, 3, 3, padding=1), (2, 6)),
-    "conv2d": (lambda family: family.Conv2d(4, 6, 3, stride=2, padding=1, groups=2, bias=False), (4, 5, 5)),
-    "conv2d-reflect": (lambda family: family.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (2, 4, 4)),
+    "conv2d": (
+        lambda family: family.Conv2d(4, 6, 3, stride=2, padding=1, groups=2, bias=False),
+        (4, 5, 5),
+    ),
+    "conv2d-reflect": (
+        lambda family: family.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"),
+        (2, 4, 4),
+    ),
     "conv3d": (lambda family: family.Conv3d(2, 2, 2, dilation=2), (2, 3, 3, 3)),
 }
 
@@ -87,7 +93,9 @@ def test_pre_activation_by_hand():
             layer.bias.fill_(1.0)
             layer.bias_rho.fill_(inverse_softplus(1.0))
             torch.manual_seed(0)
-            y = torch.cat([layer(torch.tensor([[1.0, -2.0]], dtype=torch.float64)) for _ in range(5000)])
+            y = torch.cat(
+                [layer(torch.tensor([[1.0, -2.0]], dtype=torch.float64)) for _ in range(5000)]
+            )
         assert y.mean().item() == pytest.approx(-4, abs=0.2)
         assert y.var().item() == pytest.approx(9, rel=0.1)
 
@@ -108,7 +116,10 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
     off = correlation - torch.eye(8)
     assert off.abs().max() < 5 / 2000**0.5
     shared = torch.stack(
-        [layer.affine(x, layer.weight + layer.weight_std * torch.randn_like(layer.weight), None) for _ in range(50)]
+        [
+            layer.affine(x, layer.weight + layer.weight_std * torch.randn_like(layer.weight), None)
+            for _ in range(50)
+        ]
     )
     torch.testing.assert_close(shared[:, 0], shared[:, 1])  # what flipout avoids
 
@@ -148,7 +159,10 @@ def test_sampling_goes_on_in_eval_mode_and_follows_the_seed(layer_and_input):
 def test_layers_follow_dtype_and_unbatched_inputs(family):
     assert family.Conv2d(2, 3, 3)(torch.randn(2, 5, 5)).shape == (3, 3, 3)
     assert family.Linear(2, 3)(torch.randn(4, 5, 2)).shape == (4, 5, 3)
-    assert family.Linear(2, 3, dtype=torch.float64)(torch.randn(2, dtype=torch.float64)).dtype == torch.float64
+    assert (
+        family.Linear(2, 3, dtype=torch.float64)(torch.randn(2, dtype=torch.float64)).dtype
+        == torch.float64
+    )
 
 
 def test_gradients_are_finite_where_the_variance_is_zero():
@@ -171,12 +185,16 @@ def test_kl_is_the_sum_over_all_weights_of_torch_distributions(layer_and_input):
     prior = Normal(torch.tensor(0.0, dtype=torch.float64), 0.7)
     expected = kl_divergence(Normal(layer.weight, F.softplus(layer.weight_rho)), prior).sum()
     if layer.bias is not None:
-        expected = expected + kl_divergence(Normal(layer.bias, F.softplus(layer.bias_rho)), prior).sum()
+        expected = (
+            expected + kl_divergence(Normal(layer.bias, F.softplus(layer.bias_rho)), prior).sum()
+        )
     torch.testing.assert_close(layer.kl(0.7), expected)
 
 
 def test_kl_of_a_network_sums_its_layers(family):
-    network = torch.nn.Sequential(family.Conv1d(1, 2, 3), family.BatchNorm1d(2), family.Flatten(), family.Linear(4, 3))
+    network = torch.nn.Sequential(
+        family.Conv1d(1, 2, 3), family.BatchNorm1d(2), family.Flatten(), family.Linear(4, 3)
+    )
     torch.testing.assert_close(BNN(network).kl(), network[0].kl(1.0) + network[3].kl(1.0))
 
 
@@ -212,7 +230,9 @@ def test_an_ordinary_state_dict_loads_into_the_means(family):
 
 @pytest.mark.parametrize("std", [1e-6, 0.01, 1.0, 30.0])
 def test_inverse_softplus(std):
-    assert F.softplus(torch.tensor(inverse_softplus(std), dtype=torch.float64)).item() == pytest.approx(std)
+    assert F.softplus(
+        torch.tensor(inverse_softplus(std), dtype=torch.float64)
+    ).item() == pytest.approx(std)
 
 
 def test_safe_sqrt():

@@ -78,7 +78,9 @@ def test_logit_norm_normalises_the_logits():
     torch.manual_seed(0)
     network, x = torch.nn.Linear(3, 4), torch.randn(50, 3)
     logits = network(x)
-    expected = ((logits - logits.mean(0)) / (logits.var(0, unbiased=False) + 1e-5).sqrt()).softmax(1)
+    expected = ((logits - logits.mean(0)) / (logits.var(0, unbiased=False) + 1e-5).sqrt()).softmax(
+        1
+    )
     torch.testing.assert_close(SNN(network, logit_norm=True)(x).probabilities, expected)
 
 
@@ -86,7 +88,10 @@ def test_logit_norm_normalises_the_logits():
 def test_ensembles_of_any_rival_pool_the_samples(method):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
-    members = [METHODS[method].build(lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval() for _ in range(3)]
+    members = [
+        METHODS[method].build(lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval()
+        for _ in range(3)
+    ]
     for member in members:
         member.after_training([(x, y)])
     ensemble = DeepEnsemble(members).eval()
@@ -108,7 +113,9 @@ def test_ensembles_refuse_members_that_do_not_fit():
 
 
 def test_the_table_builds_each_method_from_one_definition():
-    definition = lambda layers: torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))  # noqa: E731
+    definition = lambda layers: torch.nn.Sequential(
+        layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3)
+    )  # noqa: E731
     assert type(METHODS["snn"].build(definition)) is SNN
     assert isinstance(METHODS["bnn-r"].build(definition, samples=4).network[0], local.Linear)
     assert METHODS["bnn-f"].build(definition, samples=4).samples == 4
@@ -122,7 +129,9 @@ def test_training_on_intervals_is_refused():
 
 
 def definition(layers) -> torch.nn.Module:
-    return torch.nn.Sequential(layers.Linear(4, 5), layers.BatchNorm1d(5), layers.ReLU(), layers.Linear(5, 3))
+    return torch.nn.Sequential(
+        layers.Linear(4, 5), layers.BatchNorm1d(5), layers.ReLU(), layers.Linear(5, 3)
+    )
 
 
 GIVEN = {
@@ -173,4 +182,6 @@ def test_families_are_known_by_name(name, family):
     assert family_of(family.Conv2d(1, 2, 3)) == name
     assert build_layer(name, "Conv2d", arguments(family.Conv2d(1, 2, 3, bias=False))).bias is None
     network = resnet8(num_classes=3, in_channels=1, width=2, layers=name)
-    assert METHODS["bnn-r"].build(lambda layers: network).eval()(torch.zeros(2, 1, 8, 8)).samples.shape == (10, 2, 3)
+    assert METHODS["bnn-r"].build(lambda layers: network).eval()(
+        torch.zeros(2, 1, 8, 8)
+    ).samples.shape == (10, 2, 3)

@@ -13,7 +13,9 @@ def quick():
     """Builds an estimator of few epochs with further options."""
 
     def build(**options):
-        return CreINNClassifier(**{"hidden": (16,), "epochs": 20, "learning_rate": 0.01, "random_state": 0, **options})
+        return CreINNClassifier(
+            **{"hidden": (16,), "epochs": 20, "learning_rate": 0.01, "random_state": 0, **options}
+        )
 
     return build
 

@@ -50,7 +50,11 @@ def test_accuracy_with_string_labels(fitted, wine):
 
 def test_everything_that_is_predicted_is_of_one_credal_set(fitted, wine):
     _, test, _, _ = wine
-    p, bounds, sets = fitted.predict_proba(test), fitted.predict_interval(test), fitted.predict_set(test)
+    p, bounds, sets = (
+        fitted.predict_proba(test),
+        fitted.predict_interval(test),
+        fitted.predict_set(test),
+    )
     assert p.shape == (len(test), 3)
     assert bounds.shape == (len(test), 3, 2)
     assert p.dtype == bounds.dtype == np.float64
@@ -67,7 +71,9 @@ def test_everything_that_is_predicted_is_of_one_credal_set(fitted, wine):
     expected = bounds[..., 1] >= bounds[..., 0].max(1, keepdims=True)
     np.testing.assert_array_equal(fitted.predict_set(test, rule="dominance"), expected)
     uncertainty = fitted.uncertainty(test)
-    np.testing.assert_allclose(uncertainty["total"] - uncertainty["aleatoric"], uncertainty["epistemic"], atol=1e-9)
+    np.testing.assert_allclose(
+        uncertainty["total"] - uncertainty["aleatoric"], uncertainty["epistemic"], atol=1e-9
+    )
     entropy = -(p * np.log2(np.maximum(p, 1e-300))).sum(1)
     assert (uncertainty["aleatoric"] <= entropy + 1e-9).all()
     assert (entropy <= uncertainty["total"] + 1e-9).all()
@@ -76,7 +82,9 @@ def test_everything_that_is_predicted_is_of_one_credal_set(fitted, wine):
 
 def test_logarithms_of_probabilities(fitted, wine):
     _, test, _, _ = wine
-    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(test)), fitted.predict_proba(test), atol=1e-12)
+    np.testing.assert_allclose(
+        np.exp(fitted.predict_log_proba(test)), fitted.predict_proba(test), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"distance": False}, {"members": 2}])
@@ -86,12 +94,18 @@ def test_single_precision_is_kept(quick, wine, options):
     clf = quick(epochs=2, **options).fit(X, y)
     seen = []
     predict = type(clf.model_).predict
-    with patch.object(type(clf.model_), "predict", lambda self, x, size: (seen.append(x), predict(self, x, size))[1]):
+    with patch.object(
+        type(clf.model_),
+        "predict",
+        lambda self, x, size: (seen.append(x), predict(self, x, size))[1],
+    ):
         clf.credal_set(test)
     assert seen[0].dtype == torch.float32
     for rows in (test, test.astype(np.float64)):
         assert clf.predict_proba(rows).dtype == clf.predict_log_proba(rows).dtype == np.float32
-        assert clf.predict_interval(rows).dtype == clf.uncertainty(rows)["total"].dtype == np.float32
+        assert (
+            clf.predict_interval(rows).dtype == clf.uncertainty(rows)["total"].dtype == np.float32
+        )
     double = quick(epochs=2, **options).fit(X.astype(np.float64), y)
     assert double.predict_proba(test).dtype == np.float64
     np.testing.assert_allclose(double.predict_proba(test), clf.predict_proba(test), atol=0.05)
@@ -115,7 +129,9 @@ def test_two_classes(quick):
     assert clf.model_.logits == 1
     bounds = clf.predict_interval(test)
     np.testing.assert_allclose(bounds[:, 0, 0], 1 - bounds[:, 1, 1], atol=1e-12)
-    np.testing.assert_allclose(clf.uncertainty(test)["epistemic"], bounds[:, 1, 1] - bounds[:, 1, 0], atol=1e-12)
+    np.testing.assert_allclose(
+        clf.uncertainty(test)["epistemic"], bounds[:, 1, 1] - bounds[:, 1, 0], atol=1e-12
+    )
 
 
 def test_random_state_decides_everything(quick, wine):
@@ -127,7 +143,9 @@ def test_random_state_decides_everything(quick, wine):
     first = proba(0)
     before = torch.random.get_rng_state()
     np.testing.assert_array_equal(first, proba(0))
-    assert torch.equal(before, torch.random.get_rng_state())  # and the caller's generator is not touched
+    assert torch.equal(
+        before, torch.random.get_rng_state()
+    )  # and the caller's generator is not touched
     np.testing.assert_array_equal(proba(np.random.RandomState(1)), proba(np.random.RandomState(1)))
     assert not np.array_equal(first, proba(1))
 
@@ -139,14 +157,22 @@ def test_ensemble_averages_its_members(quick, wine):
     scaled = clf._preparation.scaled([test], torch.float64)
     lower = torch.stack([member(scaled).lower for member in clf.model_.members])
     assert not torch.allclose(lower[0], lower[1])
-    np.testing.assert_allclose(clf.predict_interval(test)[..., 0], lower.mean(0).detach().numpy(), atol=1e-12)
+    np.testing.assert_allclose(
+        clf.predict_interval(test)[..., 0], lower.mean(0).detach().numpy(), atol=1e-12
+    )
 
 
 # Files.
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"members": 2, "combine": "envelope"}, {"distance": False, "mode": "sound"}, {"standardize": False}]
+    "options",
+    [
+        {},
+        {"members": 2, "combine": "envelope"},
+        {"distance": False, "mode": "sound"},
+        {"standardize": False},
+    ],
 )
 def test_saved_and_loaded(quick, wine, tmp_path, options):
     X, test, y, _ = wine
@@ -160,7 +186,9 @@ def test_saved_and_loaded(quick, wine, tmp_path, options):
     np.testing.assert_allclose(again.predict_interval(test), clf.predict_interval(test), atol=1e-12)
     np.testing.assert_array_equal(again.predict(test), clf.predict(test))
     again.save(tmp_path / "again")
-    assert CreINNClassifier.load(tmp_path / "again").fit(X, y).score(X, y) == clone(clf).fit(X, y).score(X, y)
+    assert CreINNClassifier.load(tmp_path / "again").fit(X, y).score(X, y) == clone(clf).fit(
+        X, y
+    ).score(X, y)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +205,9 @@ def test_labels_and_names_are_loaded_with_their_type(quick, tmp_path, labels):
     frame, y = load_iris(return_X_y=True, as_frame=True)
     y = labels[y.to_numpy() % len(labels)]
     weights = {label: 1 + index for index, label in enumerate(labels)}
-    clf = quick(epochs=1, hidden=[4], class_weight=weights, learning_rate=np.float32(0.5)).fit(frame, y)
+    clf = quick(epochs=1, hidden=[4], class_weight=weights, learning_rate=np.float32(0.5)).fit(
+        frame, y
+    )
     clf.save(tmp_path)
     again = CreINNClassifier.load(tmp_path)
     assert again.classes_.dtype == clf.classes_.dtype
@@ -194,12 +224,16 @@ def test_network_alone_says_that_it_wants_scaled_inputs(quick, wine, tmp_path):
     clf = quick(epochs=2, members=2).fit(X, y)
     for name, model in (("all", clf.model_), ("one", clf.model_.members[0])):
         model.save(tmp_path / name)
-        with pytest.warns(UserWarning, match=r"columns scaled to \(x - mean\) / scale. CreINNClassifier.load does it"):
+        with pytest.warns(
+            UserWarning,
+            match=r"columns scaled to \(x - mean\) / scale. CreINNClassifier.load does it",
+        ):
             network = load(tmp_path / name)
         scaler = network.preprocessing["scaler"]
         scaled = torch.from_numpy((test - scaler["mean"]) / scaler["scale"])
         torch.testing.assert_close(
-            network.predict(scaled).lower, model.predict(clf._preparation.scaled([test], torch.float64)).lower
+            network.predict(scaled).lower,
+            model.predict(clf._preparation.scaled([test], torch.float64)).lower,
         )
         with pytest.raises(ValueError, match=r"holds a saved model, but no estimator"):
             CreINNClassifier.load(tmp_path / name)
@@ -245,7 +279,9 @@ def test_prediction_of_a_row_does_not_depend_on_the_others(fitted, wine):
 def test_pipeline_grid_search_and_cross_validation(quick, wine):
     X, test, y, labels = wine
     pipeline = make_pipeline(MinMaxScaler(), quick(epochs=10))
-    search = GridSearchCV(pipeline, {"creinnclassifier__hidden": [(8,), (16, 8)]}, cv=2, scoring="neg_log_loss")
+    search = GridSearchCV(
+        pipeline, {"creinnclassifier__hidden": [(8,), (16, 8)]}, cv=2, scoring="neg_log_loss"
+    )
     search.fit(X, y)
     assert search.score(test, labels) > -0.8
     assert cross_val_score(quick(epochs=40), X, y, cv=2).mean() > 0.85
@@ -270,7 +306,10 @@ def test_class_weights_raise_the_recall_of_a_rare_class(quick):
     assert (plain.predict(X)[y == "rare"] == "rare").mean() < 0.5
     for weight in ("balanced", {"rare": 14.0, "usual": 1.0}):
         weighted = quick(class_weight=weight).fit(X, y)
-        assert balanced_accuracy_score(y, weighted.predict(X)) > balanced_accuracy_score(y, plain.predict(X)) + 0.1
+        assert (
+            balanced_accuracy_score(y, weighted.predict(X))
+            > balanced_accuracy_score(y, plain.predict(X)) + 0.1
+        )
 
 
 # Weights of rows.
@@ -281,9 +320,16 @@ def test_rows_of_weight_zero_are_left_out(quick, wine):
     weights = (np.arange(len(y)) % 3).astype(float)
     for options in ({}, {"early_stopping": True}, {"standardize": False, "distance": False}):
         clf = quick(epochs=3, **options)
-        expected = clf.fit(X[weights > 0], y[weights > 0], weights[weights > 0]).predict_interval(test)
-        np.testing.assert_allclose(clf.fit(X, y, weights).predict_interval(test), expected, atol=1e-6)
-    low, y_low = Interval(X, X), np.where(weights > 0, y, "none such")  # a class of weight zero is none
+        expected = clf.fit(X[weights > 0], y[weights > 0], weights[weights > 0]).predict_interval(
+            test
+        )
+        np.testing.assert_allclose(
+            clf.fit(X, y, weights).predict_interval(test), expected, atol=1e-6
+        )
+    low, y_low = (
+        Interval(X, X),
+        np.where(weights > 0, y, "none such"),
+    )  # a class of weight zero is none
     assert "none such" not in quick(epochs=1).fit(low, y_low, sample_weight=weights).classes_
     with pytest.raises(ValueError, match="only one class: 'barolo'"):
         quick().fit(X, y, sample_weight=y == "barolo")
@@ -313,7 +359,9 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine
     clf = quick(epochs=3, early_stopping=True).fit(X, y, weights)
     np.testing.assert_allclose(clf._preparation.mean, np.repeat(X, weights.astype(int), 0).mean(0))
     other = quick(epochs=3, early_stopping=True).fit(X, y, weights**5)
-    assert not np.allclose(clf.histories_[0]["val_loss"], other.histories_[0]["val_loss"], rtol=1e-3)
+    assert not np.allclose(
+        clf.histories_[0]["val_loss"], other.histories_[0]["val_loss"], rtol=1e-3
+    )
     with pytest.raises(ValueError, match="Negative values"):
         quick().fit(X, y, sample_weight=-weights)
 
@@ -321,11 +369,16 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine
 def test_first_prediction_is_the_weighted_frequencies(quick, wine):
     X, _, y, _ = wine
     clf = quick(epochs=1).fit(X, y)
-    for masses, layers in product((np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), ("ordinary", "interval")):
+    for masses, layers in product(
+        (np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), ("ordinary", "interval")
+    ):
         model = clf._build(masses, layers).eval()
-        (model.norm if model.logit_norm else model.network.head).weight.data.zero_()  # what is left are the shifts
+        (
+            model.norm if model.logit_norm else model.network.head
+        ).weight.data.zero_()  # what is left are the shifts
         torch.testing.assert_close(
-            model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(), torch.from_numpy(masses / masses.sum())
+            model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(),
+            torch.from_numpy(masses / masses.sum()),
         )
 
 
@@ -343,7 +396,10 @@ def test_early_stopping_stops_and_keeps_the_best(quick, wine):
 @pytest.mark.filterwarnings("ignore:There is one row of each class")
 def test_small_batches_and_a_last_batch_of_one_row(quick):
     X, y = load_iris(return_X_y=True)
-    for rows, batch_size in ((slice(None, None, 6), 2), ([0, 100], 64)):  # 25 rows: a last batch of one; two rows
+    for rows, batch_size in (
+        (slice(None, None, 6), 2),
+        ([0, 100], 64),
+    ):  # 25 rows: a last batch of one; two rows
         clf = quick(epochs=1, batch_size=batch_size).fit(X[rows], y[rows])
         assert np.isfinite(clf.predict_proba(X)).all()
 
@@ -369,7 +425,12 @@ def test_a_fit_that_fails_leaves_nothing_half_done(quick, wine):
 def test_few_rows_and_few_columns(quick, columns, classes):
     X, y = load_iris(return_X_y=True)
     X, y = X[y < classes][::10][:, columns], y[y < classes][::10]  # five rows of each class
-    for options in ({}, {"hidden": ()}, {"early_stopping": True, "validation_fraction": 0.4}, {"members": 2}):
+    for options in (
+        {},
+        {"hidden": ()},
+        {"early_stopping": True, "validation_fraction": 0.4},
+        {"members": 2},
+    ):
         clf = quick(epochs=3, **options).fit(X, y)
         uncertainty = clf.uncertainty(np.concatenate((X, X + 1e3)))
         assert all(np.isfinite(values).all() for values in uncertainty.values())
@@ -393,7 +454,11 @@ def test_few_rows_and_few_columns(quick, columns, classes):
         ({"temperature": 2.0}, TypeError, "temperature must be True, False or None, got 2.0"),
         ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\), got 1.0"),
         ({"hidden": (8, 3.7)}, TypeError, r"hidden\[1\] must be an integer, got 3.7"),
-        ({"class_weight": {"barolo": np.inf}}, ValueError, "weight of class 'barolo' must be positive, got inf"),
+        (
+            {"class_weight": {"barolo": np.inf}},
+            ValueError,
+            "weight of class 'barolo' must be positive, got inf",
+        ),
         ({"learning_rate": -1.0}, ValueError, "learning_rate must be a positive number"),
         ({"hidden": (0,)}, ValueError, r"hidden\[0\] must be at least 1"),
         ({"hidden": 64}, TypeError, "hidden must be a sequence of widths, got 64"),
@@ -402,9 +467,17 @@ def test_few_rows_and_few_columns(quick, columns, classes):
         ({"distance": "far"}, TypeError, "distance must be True, False or a number, got 'far'"),
         ({"distance": -1}, ValueError, "distance must be a finite number >= 0"),
         ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
-        ({"validation_fraction": 1.0}, ValueError, "validation_fraction must be between 0 and 1, got 1.0"),
+        (
+            {"validation_fraction": 1.0},
+            ValueError,
+            "validation_fraction must be between 0 and 1, got 1.0",
+        ),
         ({"class_weight": "fair"}, ValueError, "class_weight"),
-        ({"class_weight": {"barolo": 0.0}}, ValueError, "weight of class 'barolo' must be positive, got 0.0"),
+        (
+            {"class_weight": {"barolo": 0.0}},
+            ValueError,
+            "weight of class 'barolo' must be positive, got 0.0",
+        ),
     ],
 )
 def test_settings_are_checked_in_fit(quick, wine, options, error, message):
@@ -416,7 +489,11 @@ def test_settings_are_checked_in_fit(quick, wine, options, error, message):
 
 def test_numpy_numbers_are_taken(quick, wine):
     X, _, y, _ = wine
-    options = {"learning_rate": np.float32(0.01), "hidden": np.array([4, 4]), "distance": np.float32(0.5)}
+    options = {
+        "learning_rate": np.float32(0.01),
+        "hidden": np.array([4, 4]),
+        "distance": np.float32(0.5),
+    }
     clf = quick(epochs=np.int64(1), **options).fit(pd.DataFrame(X), y)
     assert quick(epochs=1, distance=np.False_).fit(X, y).model_.is_interval
     assert clf.predict_proba(pd.DataFrame(X)).shape == (len(X), 3)

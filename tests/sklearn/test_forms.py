@@ -25,7 +25,10 @@ def test_default_is_the_recommended_form(fitted, wine):
 
 def test_width_follows_the_distance(quick, wine):
     X, test, y, _ = wine
-    widths = [np.ptp(quick(distance=scale).fit(X, y).predict_interval(test), axis=-1) for scale in (0, 0.1, 1)]
+    widths = [
+        np.ptp(quick(distance=scale).fit(X, y).predict_interval(test), axis=-1)
+        for scale in (0, 0.1, 1)
+    ]
     assert (widths[0] == 0).all()  # an ordinary network
     assert (widths[1] <= widths[2] + 1e-12).all()
     assert widths[2].mean() > widths[1].mean() > 0
@@ -39,12 +42,19 @@ def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monk
         return None if batches is None else sum(len(labels) for _, labels in batches)
 
     monkeypatch.setattr(
-        CreINN, "_fit_distance", lambda self, data, held_out, size: seen.append((rows(data), rows(held_out)))
+        CreINN,
+        "_fit_distance",
+        lambda self, data, held_out, size: seen.append((rows(data), rows(held_out))),
     )
     quick(epochs=1).fit(X, y)
     quick(epochs=1, early_stopping=False).fit(X, y)
     quick(epochs=1, early_stopping=True, validation_fraction=0.25).fit(X, y)
-    assert seen == [(103, 21), (124, None), (124, None), (93, 31)]  # the first learns from all rows anew
+    assert seen == [
+        (103, 21),
+        (124, None),
+        (124, None),
+        (93, 31),
+    ]  # the first learns from all rows anew
 
 
 def test_few_rows_are_all_learnt_from_with_what_those_held_out_found(quick, wine, monkeypatch):
@@ -63,7 +73,9 @@ def test_few_rows_are_all_learnt_from_with_what_those_held_out_found(quick, wine
         assert (member is model, rows) == (True, 124)
         for part in ("usual", "scale"):
             torch.testing.assert_close(
-                getattr(model.distance_radius, part), getattr(first.distance_radius, part), check_dtype=False
+                getattr(model.distance_radius, part),
+                getattr(first.distance_radius, part),
+                check_dtype=False,
             )
         assert float(model.temperature.value) == pytest.approx(float(first.temperature.value)) != 1
         assert not torch.equal(model.network.head.weight.float(), first.network.head.weight)
@@ -94,14 +106,20 @@ def test_many_rows_stop_early_and_find_a_temperature(quick):
 def test_interval_networks_without_distance(quick, wine, mode):
     X, test, y, labels = wine
     clf = quick(distance=False, mode=mode).fit(X, y)
-    assert (clf.model_.is_interval, clf.model_.mode, clf.model_.distance_radius) == (True, mode, None)
+    assert (clf.model_.is_interval, clf.model_.mode, clf.model_.distance_radius) == (
+        True,
+        mode,
+        None,
+    )
     assert clf.score(test, labels) > 0.9
     assert np.ptp(clf.predict_interval(Interval(test, test)), axis=-1).mean() > 0
 
 
 def test_intervals_for_an_ordinary_network_are_refused(fitted, wine):
     _, test, _, _ = wine
-    with pytest.raises(ValueError, match=r"fitted on points with distance.* or with distance=False"):
+    with pytest.raises(
+        ValueError, match=r"fitted on points with distance.* or with distance=False"
+    ):
         fitted.predict(Interval(test, test))
 
 
@@ -132,10 +150,14 @@ def test_calibrated_sets_hold_the_true_class_as_often_as_asked(quick, tmp_path):
     for asked in (0.8, 0.95):
         sets = clf.predict_set(X[400:], coverage=asked)
         assert sets[np.arange(200), order[400:]].mean() == pytest.approx(asked, abs=0.08)
-    np.testing.assert_array_equal(clf.predict_set(X[400:], "conformal"), clf.predict_set(X[400:], coverage=0.8))
+    np.testing.assert_array_equal(
+        clf.predict_set(X[400:], "conformal"), clf.predict_set(X[400:], coverage=0.8)
+    )
     clf.save(tmp_path)
     loaded = CreINNClassifier.load(tmp_path)
-    np.testing.assert_array_equal(loaded.predict_set(X, coverage=0.9), clf.predict_set(X, coverage=0.9))
+    np.testing.assert_array_equal(
+        loaded.predict_set(X, coverage=0.9), clf.predict_set(X, coverage=0.9)
+    )
     clf.calibrate(X[200:400], np.eye(3)[order[200:400]] * 0.7 + 0.1)
     assert clf.credal_set(X).widened().contains(np.eye(3)[order] * 0.7 + 0.1).double().mean() > 0.9
     clf.calibrate(X[200:400], names[codes[200:400]], by=np.arange(200) % 2)

@@ -28,7 +28,9 @@ def test_standardisation_is_optional(quick, wine):
 def test_columns_of_any_size_are_scaled(quick, wine, factor):
     X, test, y, _ = wine
     expected = quick(epochs=3).fit(X, y).predict_interval(test)
-    np.testing.assert_allclose(quick(epochs=3).fit(X * factor, y).predict_interval(test * factor), expected, atol=0.02)
+    np.testing.assert_allclose(
+        quick(epochs=3).fit(X * factor, y).predict_interval(test * factor), expected, atol=0.02
+    )
 
 
 @pytest.mark.parametrize("value", [0.1, 1e30])
@@ -113,7 +115,9 @@ def test_sets_grow_with_what_is_missing(quick, data, options, request):
     assert (np.diff(sizes) >= 0).all()
     assert sizes[-1] > 1.5
     assert min(covered) > 0.9
-    np.testing.assert_allclose(bounds, bounds[:1].repeat(len(test), 0), atol=1e-9)  # of no number at all, one answer
+    np.testing.assert_allclose(
+        bounds, bounds[:1].repeat(len(test), 0), atol=1e-9
+    )  # of no number at all, one answer
     assert np.isfinite(bounds).all()
 
 
@@ -130,7 +134,9 @@ def test_missing_numbers_in_training(quick, wine, tmp_path, options):
     assert clf.uncertainty(blank)["epistemic"].mean() > clf.uncertainty(test)["epistemic"].mean()
     clf.save(tmp_path)
     again = CreINNClassifier.load(tmp_path)
-    np.testing.assert_allclose(again.predict_interval(blank), clf.predict_interval(blank), atol=1e-6)
+    np.testing.assert_allclose(
+        again.predict_interval(blank), clf.predict_interval(blank), atol=1e-6
+    )
     if options:  # points and intervals have the same marks of what is missing
         both = clf.predict_interval(Interval(test, test))
         np.testing.assert_allclose(both, clf.predict_interval(test), atol=1e-9)
@@ -186,7 +192,10 @@ def test_sound_mode_learns_and_a_wider_interval_gives_a_wider_set(wine):
     clf = CreINNClassifier(epochs=30, **options).fit(X, y)
     assert clf.score(test, labels) > 0.9
     spread = 0.1 * X.std(0)
-    inner, outer = clf.predict_interval(test), clf.predict_interval(Interval(test - spread, test + spread))
+    inner, outer = (
+        clf.predict_interval(test),
+        clf.predict_interval(Interval(test - spread, test + spread)),
+    )
     assert (outer[..., 0] <= inner[..., 0] + 1e-9).all()
     assert (outer[..., 1] >= inner[..., 1] - 1e-9).all()
     assert 0 < (inner[..., 1] - inner[..., 0]).mean() < 0.5
@@ -212,7 +221,9 @@ def test_data_that_are_refused(quick, wine):
         quick().fit(np.where(np.arange(13) == 2, np.nan, X), y)
     with pytest.raises(ValueError, match="Column 0 of X spans more than numbers can"):
         quick().fit(np.r_[X[:-2], np.full((1, 13), 1e308), np.full((1, 13), -1e308)], y)
-    with pytest.raises(ValueError, match=r"Column 0 of X holds numbers beyond 1e\+15. Set standardize=True"):
+    with pytest.raises(
+        ValueError, match=r"Column 0 of X holds numbers beyond 1e\+15. Set standardize=True"
+    ):
         quick(standardize=False).fit(X * 1e30, y)
     with pytest.raises(ValueError, match="continuous"):
         quick().fit(X, X[:, 0])

@@ -31,17 +31,30 @@ DATA = load_digits()
 
 def train(directory: Path, epochs: int = EPOCHS, rows: int = 400, **changes) -> None:
     """Train with dropout and augmentation, on intervals; writes what came of it beside the checkpoints."""
-    x, y = torch.tensor(DATA.data[:rows] / 16, dtype=torch.float32), torch.tensor(DATA.target[:rows])
+    x, y = (
+        torch.tensor(DATA.data[:rows] / 16, dtype=torch.float32),
+        torch.tensor(DATA.target[:rows]),
+    )
     torch.manual_seed(0)
-    layers = (inn.Linear(64, 256), inn.BatchNorm1d(256), inn.ReLU(), inn.Dropout(0.2), inn.Linear(256, 10))
+    layers = (
+        inn.Linear(64, 256),
+        inn.BatchNorm1d(256),
+        inn.ReLU(),
+        inn.Dropout(0.2),
+        inn.Linear(256, 10),
+    )
     model = CreINN(torch.nn.Sequential(*layers))
-    config = TrainConfig(epochs=epochs, batch_size=64, seed=3, directory=directory, progress=False, **changes)
+    config = TrainConfig(
+        epochs=epochs, batch_size=64, seed=3, directory=directory, progress=False, **changes
+    )
 
     def augment(x, generator):
         shift = 0.05 * torch.rand(x.shape, generator=generator)
         return x.each(lambda t: t + shift)
 
-    history = fit(model, (Interval(x, x + 0.1), y), (Interval(x[:64], x[:64] + 0.1), y[:64]), config, augment)
+    history = fit(
+        model, (Interval(x, x + 0.1), y), (Interval(x[:64], x[:64] + 0.1), y[:64]), config, augment
+    )
     weights = {name: value.tolist() for name, value in model.state_dict().items()}
     outcome = {"interrupted": history.interrupted, "epochs": len(history), "weights": weights}
     directory.with_suffix(".json").write_text(json.dumps(outcome))
@@ -148,7 +161,11 @@ def full(root: Path) -> dict:
     run = root / "run"
     assert finish(start(run, epochs=2)) == 0
     code = finish(start(run, epochs=4, limit=20_000))
-    error, done, left = outcome(run)["error"], epochs_done(run), sorted(path.name for path in run.iterdir())
+    error, done, left = (
+        outcome(run)["error"],
+        epochs_done(run),
+        sorted(path.name for path in run.iterdir()),
+    )
     assert finish(start(run, epochs=4)) == 0
     return {"code": code, "error": error, "saved": done, "left": left, "after": epochs_done(run)}
 
@@ -157,14 +174,27 @@ def mixed(root: Path) -> dict:
     """Train in bfloat16 and in float32."""
     for name, half in (("half", True), ("whole", False)):
         assert finish(start(root / name, epochs=3, mixed_precision=half)) == 0
-    rows = [read_checkpoint(root / name / "last.safetensors").rows[-1] for name in ("half", "whole")]
-    dtypes = {str(t.dtype) for t in read_checkpoint(root / "half" / "last.safetensors").weights.values()}
+    rows = [
+        read_checkpoint(root / name / "last.safetensors").rows[-1] for name in ("half", "whole")
+    ]
+    dtypes = {
+        str(t.dtype) for t in read_checkpoint(root / "half" / "last.safetensors").weights.values()
+    }
     same = outcome(root / "half")["weights"] == outcome(root / "whole")["weights"]
     return {"losses": [row["loss"] for row in rows], "same": same, "dtypes": sorted(dtypes)}
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell that runs the tests in the background ignores it
     torch.set_num_threads(1)
     scenarios = (killed, interrupted, full, mixed)
-    print(json.dumps({scenario.__name__: scenario(Path(sys.argv[1]) / scenario.__name__) for scenario in scenarios}))
+    print(
+        json.dumps(
+            {
+                scenario.__name__: scenario(Path(sys.argv[1]) / scenario.__name__)
+                for scenario in scenarios
+            }
+        )
+    )

@@ -39,7 +39,13 @@ def network(case: str) -> CreINN:
     torch.manual_seed(0)
     layers = torch.nn if case == "distance" else inn
     if "radii" in case:
-        flat = (inn.Flatten(), inn.Linear(36, 8, bias=False), inn.BatchNorm1d(8), inn.ReLU(), inn.Linear(8, 3))
+        flat = (
+            inn.Flatten(),
+            inn.Linear(36, 8, bias=False),
+            inn.BatchNorm1d(8),
+            inn.ReLU(),
+            inn.Linear(8, 3),
+        )
         made = torch.nn.Sequential(*flat)
     else:
         made = models.resnet8(3, in_channels=1, width=2, layers=layers)
@@ -58,17 +64,31 @@ def trained(case: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     config["class_weight"] = "balanced" if case == "paper" else None
     rows = (x, y, weights) if is_weighted else (x, y)
     history = fit(model, rows, (x[:9], y[:9]), TrainConfig(**config))
-    found = {k: v for k, v in model.state_dict().items() if v.is_floating_point() and "directions" not in k}
-    found = {k: v for k, v in found.items() if not k.endswith(".means")}  # these and directions up to signs
+    found = {
+        k: v
+        for k, v in model.state_dict().items()
+        if v.is_floating_point() and "directions" not in k
+    }
+    found = {
+        k: v for k, v in found.items() if not k.endswith(".means")
+    }  # these and directions up to signs
     prediction = model.predict(x)
-    numbers = [row[name] for row in history.rows for name in ("loss", "accuracy", "val_loss", "val_accuracy")]
+    numbers = [
+        row[name]
+        for row in history.rows
+        for name in ("loss", "accuracy", "val_loss", "val_accuracy")
+    ]
     numbers = torch.tensor(numbers, dtype=dtype)
     return {**found, "lower": prediction.lower, "upper": prediction.upper, "history": numbers}
 
 
 def all_cases() -> dict[str, torch.Tensor]:
-    cases = [(case, torch.float64) for case in CASES] + [(case, torch.float32) for case in ("paper", "distance")]
-    return {f"{case} {dtype} {k}": v for case, dtype in cases for k, v in trained(case, dtype).items()}
+    cases = [(case, torch.float64) for case in CASES] + [
+        (case, torch.float32) for case in ("paper", "distance")
+    ]
+    return {
+        f"{case} {dtype} {k}": v for case, dtype in cases for k, v in trained(case, dtype).items()
+    }
 
 
 def others(root: Path) -> dict[str, object]:
@@ -109,7 +129,11 @@ def others(root: Path) -> dict[str, object]:
     weights = [w.tolist() for w in ranks.gather(model.network[1].weight.detach())]
     found["stopped"] = [history.interrupted, all(w == weights[0] for w in weights)]
     total = ranks.all_sum(torch.tensor([1.0, float(ranks.rank())]))
-    found["sums"] = [total.tolist(), ranks.gather(ranks.rank()), ranks.from_first(lambda: [ranks.world(), os.getpid()])]
+    found["sums"] = [
+        total.tolist(),
+        ranks.gather(ranks.rank()),
+        ranks.from_first(lambda: [ranks.world(), os.getpid()]),
+    ]
     with ranks.alone():
         found["alone"] = [ranks.world(), ranks.rank()]
     return found
@@ -126,7 +150,9 @@ def start(root: Path, rank: int, work: Callable[[], object], world: int = 2) -> 
         if world > 1:
             # Now and then gloo does not notice that a partner was killed while it sends; the time limit does.
             meeting, limit = f"file://{root}/meeting", timedelta(seconds=30)
-            dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world, timeout=limit)
+            dist.init_process_group(
+                "gloo", init_method=meeting, rank=rank, world_size=world, timeout=limit
+            )
         torch.save(work(), root / f"{rank}.pt")
         code = 0
     except ConnectionError as error:
@@ -155,7 +181,10 @@ def compared(root: Path) -> dict:
     assert finish(*children, start(root / "one", 0, work, world=1)) == [0, 0, 0]
     first, second, one = (torch.load(root / name) for name in ("two/0.pt", "two/1.pt", "one/0.pt"))
     apart = {
-        name: [float((part[0][name] - value).abs().max() / value.abs().max().clamp_min(1)) for part in (first, second)]
+        name: [
+            float((part[0][name] - value).abs().max() / value.abs().max().clamp_min(1))
+            for part in (first, second)
+        ]
         for name, value in one[0].items()
     }
     return {"apart": apart, "first": first[1], "second": second[1], "one": one[1]}
@@ -177,7 +206,9 @@ def killed(root: Path) -> dict:
             )
             model = CreINN(torch.nn.Sequential(*layers).double(), logit_norm=False)
             size = 8 // ranks.world()
-            config = TrainConfig(epochs=epochs, batch_size=size, directory=root / "run", progress=False)
+            config = TrainConfig(
+                epochs=epochs, batch_size=size, directory=root / "run", progress=False
+            )
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 history = fit(model, (x, y), None, config)
@@ -204,12 +235,25 @@ def killed(root: Path) -> dict:
         "message": (root / "before" / "0.txt").read_text(),
         "epochs": [done, resumed[0][1], resumed[1][1]],
         "warnings": [resumed[0][2], resumed[1][2]],
-        "apart": max(float((resumed[1][0][name] - v).abs().max()) for name, v in expected.items() if v.numel()),
+        "apart": max(
+            float((resumed[1][0][name] - v).abs().max())
+            for name, v in expected.items()
+            if v.numel()
+        ),
     }
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests in the background ignores it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell that runs the tests in the background ignores it
     torch.set_num_threads(1)
     scenarios = (killed, compared)
-    print(json.dumps({scenario.__name__: scenario(Path(sys.argv[1]) / scenario.__name__) for scenario in scenarios}))
+    print(
+        json.dumps(
+            {
+                scenario.__name__: scenario(Path(sys.argv[1]) / scenario.__name__)
+                for scenario in scenarios
+            }
+        )
+    )

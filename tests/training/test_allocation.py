@@ -29,7 +29,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_freed_memory_is_not_fetched_again():
     """Pages that the kernel hands out while 100 and 40 MiB are taken and freed 20 times."""
-    faults = [int(subprocess.check_output([sys.executable, "-c", FAULTS, how])) for how in ("plain", "keep")]
+    faults = [
+        int(subprocess.check_output([sys.executable, "-c", FAULTS, how]))
+        for how in ("plain", "keep")
+    ]
     assert faults[1] < faults[0] / 5
 
 

@@ -19,12 +19,20 @@ X, Y = torch.randn(60, 4, generator=G), torch.randint(3, (60,), generator=G)
 
 def creinn(hidden=8, activation=inn.ReLU, mode="paper"):
     torch.manual_seed(0)
-    layers = (inn.Linear(4, hidden), inn.BatchNorm1d(hidden), activation(), inn.Dropout(0.2), inn.Linear(hidden, 3))
+    layers = (
+        inn.Linear(4, hidden),
+        inn.BatchNorm1d(hidden),
+        activation(),
+        inn.Dropout(0.2),
+        inn.Linear(hidden, 3),
+    )
     return CreINN(torch.nn.Sequential(*layers), mode=mode)
 
 
 def settings(directory, **changes):
-    return TrainConfig(**({"epochs": 3, "batch_size": 16, "progress": False, "directory": directory} | changes))
+    return TrainConfig(
+        **({"epochs": 3, "batch_size": 16, "progress": False, "directory": directory} | changes)
+    )
 
 
 def augment(x, generator):
@@ -37,7 +45,8 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"milestones": (2, 4)}, {"keep": "best", "checkpoint_every": 3, "learning_rate": 0.02}]
+    "changes",
+    [{}, {"milestones": (2, 4)}, {"keep": "best", "checkpoint_every": 3, "learning_rate": 0.02}],
 )
 def test_runs_in_two_parts_end_as_in_one(tmp_path, changes):
     whole, part, rest = creinn(), creinn(), creinn()
@@ -87,7 +96,13 @@ def test_checkpoints_come_every_so_often_and_at_the_end(tmp_path):
         seen.append(len(read_checkpoint(tmp_path / "last.safetensors").rows))
         return x
 
-    fit(creinn(), (X, Y), None, settings(tmp_path, epochs=5, checkpoint_every=2, batch_size=60), watch)
+    fit(
+        creinn(),
+        (X, Y),
+        None,
+        settings(tmp_path, epochs=5, checkpoint_every=2, batch_size=60),
+        watch,
+    )
     assert seen == [0, 0, 2, 2, 4]
     assert len(read_checkpoint(tmp_path / "last.safetensors").rows) == 5
 
@@ -95,7 +110,13 @@ def test_checkpoints_come_every_so_often_and_at_the_end(tmp_path):
 def test_checkpoint_of_another_run_is_refused(tmp_path):
     fit(creinn(), (X, Y), (X, Y), settings(tmp_path), augment)
     attempts = [
-        (creinn(hidden=9), (X, Y), settings(tmp_path), augment, "belongs to another architecture: .*out_features=8"),
+        (
+            creinn(hidden=9),
+            (X, Y),
+            settings(tmp_path),
+            augment,
+            "belongs to another architecture: .*out_features=8",
+        ),
         (
             creinn(activation=inn.GELU),
             (X, Y),
@@ -103,10 +124,28 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
             augment,
             r"another architecture: '\(2\): ReLU\(\)' is",
         ),
-        (creinn(mode="sound"), (X, Y), settings(tmp_path), augment, "another architecture: .*mode='paper'"),
-        (creinn().double(), (X, Y), settings(tmp_path), augment, r"another weights: .*torch\.float"),
+        (
+            creinn(mode="sound"),
+            (X, Y),
+            settings(tmp_path),
+            augment,
+            "another architecture: .*mode='paper'",
+        ),
+        (
+            creinn().double(),
+            (X, Y),
+            settings(tmp_path),
+            augment,
+            r"another weights: .*torch\.float",
+        ),
         (SNN(torch.nn.Linear(4, 3)), (X, Y), settings(tmp_path), augment, "another architecture"),
-        (creinn(), (X, Y), settings(tmp_path, batch_size=20), augment, "with batch_size=16, but now batch_size=20"),
+        (
+            creinn(),
+            (X, Y),
+            settings(tmp_path, batch_size=20),
+            augment,
+            "with batch_size=16, but now batch_size=20",
+        ),
         (creinn(), (X, Y), settings(tmp_path, seed=1), augment, "with seed=0, but now seed=1"),
         (
             creinn(),
@@ -115,9 +154,21 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
             augment,
             r"with milestones=\[\], but now milestones=\[2\]",
         ),
-        (creinn(), (X + 1, Y), settings(tmp_path), augment, "with train_data=60 rows .* but now train_data=60 rows"),
+        (
+            creinn(),
+            (X + 1, Y),
+            settings(tmp_path),
+            augment,
+            "with train_data=60 rows .* but now train_data=60 rows",
+        ),
         (creinn(), (X, Y), settings(tmp_path), None, "with augment=augment, but now augment=None"),
-        (creinn(), (X, Y), settings(tmp_path, epochs=2), augment, "3 epochs old, but only 2 are asked for"),
+        (
+            creinn(),
+            (X, Y),
+            settings(tmp_path, epochs=2),
+            augment,
+            "3 epochs old, but only 2 are asked for",
+        ),
     ]
     for model, data, config, hook, message in attempts:
         with pytest.raises(ValueError, match=message):
@@ -132,7 +183,12 @@ def test_settings_that_do_not_matter_may_change(tmp_path):
     fit(creinn(), (X, Y), (X, Y), settings(tmp_path, epochs=2))
     (tmp_path / "run").mkdir()
     os.rename(tmp_path / "last.safetensors", tmp_path / "run" / "last.safetensors")
-    fit(rest, (X, Y), (X, Y), settings(tmp_path / "run", epochs=4, device="auto", checkpoint_every=3, patience=50))
+    fit(
+        rest,
+        (X, Y),
+        (X, Y),
+        settings(tmp_path / "run", epochs=4, device="auto", checkpoint_every=3, patience=50),
+    )
     assert same(whole, rest)
 
 
@@ -142,7 +198,9 @@ def test_best_weights_that_are_gone_are_missed(tmp_path):
     history = fit(creinn(), (X, Y), val, settings(tmp_path, epochs=12, learning_rate=0.05))
     assert history.best_epoch < 12
     (tmp_path / "best.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"best weights cannot be kept: .* holds no best\.safetensors"):
+    with pytest.raises(
+        ValueError, match=r"best weights cannot be kept: .* holds no best\.safetensors"
+    ):
         fit(creinn(), (X, Y), val, settings(tmp_path, epochs=12, learning_rate=0.05, keep="best"))
 
 
@@ -152,15 +210,21 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
     content = path.read_bytes()
     for size in (0, 7, 100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match=r"last\.safetensors is truncated, or is no safetensors file"):
+        with pytest.raises(
+            ValueError, match=r"last\.safetensors is truncated, or is no safetensors file"
+        ):
             fit(creinn(), (X, Y), None, settings(tmp_path))
     write_tensors(path, {"a": torch.zeros(1)}, {"what": "cake"})
-    with pytest.raises(ValueError, match=r"last\.safetensors holds no training checkpoint, but a cake"):
+    with pytest.raises(
+        ValueError, match=r"last\.safetensors holds no training checkpoint, but a cake"
+    ):
         fit(creinn(), (X, Y), None, settings(tmp_path))
     path.write_bytes(content)
     tensors, header = read_tensors(path)
     write_tensors(path, tensors, header | {"format": FORMAT + 1})
-    with pytest.raises(ValueError, match=f"has format {FORMAT + 1}, newer than {FORMAT}. Update creinn"):
+    with pytest.raises(
+        ValueError, match=f"has format {FORMAT + 1}, newer than {FORMAT}. Update creinn"
+    ):
         fit(creinn(), (X, Y), None, settings(tmp_path))
 
 
@@ -168,7 +232,9 @@ def test_unwritable_directory_is_an_error_before_training(tmp_path):
     (tmp_path / "file").write_text("not a directory")
     model = creinn()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(OSError, match=r"Cannot write .*last\.safetensors: Not a directory\. Nothing was written"):
+    with pytest.raises(
+        OSError, match=r"Cannot write .*last\.safetensors: Not a directory\. Nothing was written"
+    ):
         fit(model, (X, Y), None, settings(tmp_path / "file" / "run"))
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
@@ -177,7 +243,9 @@ def test_unwritable_directory_is_an_error_before_training(tmp_path):
 def test_full_disk_is_an_error_and_the_checkpoint_before_is_kept(tmp_path):
     fit(creinn(), (X, Y), None, settings(tmp_path, epochs=2))
     os.symlink("/dev/full", tmp_path / "last.safetensors.tmp")
-    with pytest.raises(OSError, match=r"last\.safetensors: No space left on device\. The file .* before is intact"):
+    with pytest.raises(
+        OSError, match=r"last\.safetensors: No space left on device\. The file .* before is intact"
+    ):
         fit(creinn(), (X, Y), None, settings(tmp_path, epochs=4))
     assert len(read_checkpoint(tmp_path / "last.safetensors").rows) == 2
     whole, rest = creinn(), creinn()

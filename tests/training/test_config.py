@@ -13,14 +13,26 @@ from creinn.training import TrainConfig
 
 def test_defaults_are_the_papers():
     config = TrainConfig()
-    assert (config.batch_size, config.learning_rate, config.gamma, config.keep) == (128, 1e-3, 0.1, "last")
+    assert (config.batch_size, config.learning_rate, config.gamma, config.keep) == (
+        128,
+        1e-3,
+        0.1,
+        "last",
+    )
     assert config.device == "cpu"
     assert config.directory is None
 
 
 def test_learning_rate_falls_at_milestones():
     config = TrainConfig(learning_rate=1.0, milestones=(80, 120), gamma=0.5)
-    assert [config.learning_rate_at(e) for e in (0, 79, 80, 119, 120, 149)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
+    assert [config.learning_rate_at(e) for e in (0, 79, 80, 119, 120, 149)] == [
+        1,
+        1,
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+    ]
 
 
 def test_lists_become_tuples_and_integers_pass_for_numbers():

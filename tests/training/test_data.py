@@ -35,7 +35,9 @@ def test_every_row_is_met_once_and_never_alone(n, size):
 
 
 def test_order_is_that_of_the_generator():
-    first, again, other = (shuffled(50, 8, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    first, again, other = (
+        shuffled(50, 8, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(torch.cat(first), torch.cat(again))
     assert not torch.equal(torch.cat(first), torch.cat(other))
 
@@ -70,9 +72,17 @@ def test_all_forms_of_data_give_the_same_batches(tmp_path):
 def test_a_stream_keeps_its_batches_and_its_order():
     loader = DataLoader(Squares(), batch_size=2)
     for batches in (rows(loader).in_order(5), rows(loader).shuffled(5, seed=0)):
-        found = [(batch.rows.tolist(), batch.x[:, 0].tolist(), batch.y.tolist()) for batch in batches]
-        assert found == [([0, 1], [0, 1], [0, 1]), ([2, 3], [2, 3], [2, 0]), ([4, 5, 6], [4, 5, 6], [1, 2, 0])]
-    assert rows(loader).class_counts().tolist() == rows(Squares()).class_counts().tolist() == [3, 2, 2]
+        found = [
+            (batch.rows.tolist(), batch.x[:, 0].tolist(), batch.y.tolist()) for batch in batches
+        ]
+        assert found == [
+            ([0, 1], [0, 1], [0, 1]),
+            ([2, 3], [2, 3], [2, 0]),
+            ([4, 5, 6], [4, 5, 6], [1, 2, 0]),
+        ]
+    assert (
+        rows(loader).class_counts().tolist() == rows(Squares()).class_counts().tolist() == [3, 2, 2]
+    )
 
 
 def test_intervals_stay_intervals():
@@ -83,10 +93,16 @@ def test_intervals_stay_intervals():
 
 
 def test_digest_tells_data_apart():
-    x, y = torch.rand(6, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1, 2])
+    x, y = (
+        torch.rand(6, 2, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([0, 1, 2, 0, 1, 2]),
+    )
     other = x.clone()
     other[5, 1] += 1e-3
-    digests = [rows(d).digest() for d in ((x, y), (x.clone(), y), (other, y), (x, y.flip(0)), (Interval(x, x + 1), y))]
+    digests = [
+        rows(d).digest()
+        for d in ((x, y), (x.clone(), y), (other, y), (x, y.flip(0)), (Interval(x, x + 1), y))
+    ]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 4
     assert rows(Squares()).digest() == "7 rows of a Squares"
@@ -108,7 +124,10 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])
         ((X, torch.tensor([0, 1, 3, 0])), r"must lie in 0 \.\. 2 for 3 classes, but target 2 is 3"),
         ((X, torch.tensor([0, -1, 2, 0])), "but target 1 is -1"),
         ((X, Y[:, None]), r"targets of train_data must have shape \(N,\), got \(4, 1\)"),
-        ((X[0], Y[:2]), r"inputs of train_data must have shape \(N, \.\.\.\) with one row each, got \(2,\)"),
+        (
+            (X[0], Y[:2]),
+            r"inputs of train_data must have shape \(N, \.\.\.\) with one row each, got \(2,\)",
+        ),
     ],
 )
 def test_data_that_do_not_fit_are_refused(data, message):
@@ -120,7 +139,10 @@ def test_data_that_do_not_fit_are_refused(data, message):
     ("data", "message"),
     [
         ((X, Y.float()), r"targets of train_data must be integers, .* but are torch\.float32"),
-        (X, r"must be a pair \(inputs, targets\), a Dataset of such pairs, or a DataLoader, got Tensor"),
+        (
+            X,
+            r"must be a pair \(inputs, targets\), a Dataset of such pairs, or a DataLoader, got Tensor",
+        ),
         ((X, Y, Y, Y), "got tuple"),
         (iter([]), "got list_iterator"),
     ],
@@ -143,4 +165,8 @@ def test_targets_of_a_dataset_are_checked_as_they_come():
     with pytest.raises(ValueError, match="but target 2 is 2"):
         list(rows(Squares(), classes=2).in_order(3))
     with pytest.raises(TypeError, match=r"items of train_data must be pairs \(input, target\)"):
-        list(rows(type("Bare", (Squares,), {"__getitem__": lambda self, i: torch.zeros(2)})()).in_order(3))
+        list(
+            rows(
+                type("Bare", (Squares,), {"__getitem__": lambda self, i: torch.zeros(2)})()
+            ).in_order(3)
+        )

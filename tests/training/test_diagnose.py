@@ -16,7 +16,14 @@ X, Y = torch.rand(30, 4, generator=G), torch.randint(3, (30,), generator=G)
 def creinn(dropout=0.0):
     torch.manual_seed(0)
     relu = inn.ReLU()
-    layers = (inn.Linear(4, 8), relu, inn.Dropout(dropout), inn.Linear(8, 8), relu, inn.Linear(8, 3))
+    layers = (
+        inn.Linear(4, 8),
+        relu,
+        inn.Dropout(dropout),
+        inn.Linear(8, 8),
+        relu,
+        inn.Linear(8, 3),
+    )
     return CreINN(torch.nn.Sequential(*layers))
 
 
@@ -27,7 +34,15 @@ def by_path(diagnosis):
 def test_widths_are_those_of_the_layers():
     model = creinn().eval()
     found = by_path(diagnose(model, X, Y))
-    assert list(found) == ["network.0", "network.1", "network.2", "network.3", "network.1#2", "network.5", "norm"]
+    assert list(found) == [
+        "network.0",
+        "network.1",
+        "network.2",
+        "network.3",
+        "network.1#2",
+        "network.5",
+        "norm",
+    ]
     width = model.network[0](X).width
     assert found["network.0"].mean_width == pytest.approx(width.mean().item(), rel=1e-6)
     assert found["network.0"].max_width == pytest.approx(width.max().item(), rel=1e-6)
@@ -53,7 +68,9 @@ def test_loss_and_prediction_are_those_of_the_model():
     found = diagnose(model, X, Y)
     prediction = model(X)
     assert found.loss == pytest.approx(model.loss(prediction, Y).item(), rel=1e-5)
-    assert found.prediction_width == pytest.approx((prediction.upper - prediction.lower).mean().item(), rel=1e-5)
+    assert found.prediction_width == pytest.approx(
+        (prediction.upper - prediction.lower).mean().item(), rel=1e-5
+    )
 
 
 def test_zero_radii_and_dead_ones_are_counted():
@@ -109,7 +126,10 @@ def test_verdict_names_what_is_wrong():
     with torch.no_grad():
         model.network[3].weight.fill_(3e38)
     found = diagnose(model, X, Y)
-    assert "NaN or infinite bounds, first in network.3: in eval mode such rows get the vacuous set." in found.verdict
+    assert (
+        "NaN or infinite bounds, first in network.3: in eval mode such rows get the vacuous set."
+        in found.verdict
+    )
     assert by_path(found)["network.3"].nonfinite > 0
     model = creinn().eval()
     for layer in model.network:
@@ -148,7 +168,9 @@ def test_table_is_aligned():
 def test_models_without_intervals_or_loss_are_refused():
     with pytest.raises(TypeError, match="no layer of this SNN gives intervals"):
         diagnose(SNN(torch.nn.Linear(4, 3)), X, Y)
-    with pytest.raises(TypeError, match=r"needs a classifier with a loss, got Ensemble\. Pass a single CreINN"):
+    with pytest.raises(
+        TypeError, match=r"needs a classifier with a loss, got Ensemble\. Pass a single CreINN"
+    ):
         diagnose(Ensemble([creinn()]), X, Y)
     with pytest.raises(TypeError, match="needs a classifier with a loss, got Linear"):
         diagnose(inn.Linear(4, 3), X, Y)

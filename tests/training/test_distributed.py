@@ -14,7 +14,12 @@ import pytest
 def test_distributed(tmp_path):
     command = [sys.executable, str(Path(__file__).with_name("replicas.py")), str(tmp_path)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
@@ -29,16 +34,31 @@ def test_distributed(tmp_path):
     assert resumed == [done + 3, done + 5]
     same, fewer = killed["warnings"]
     assert same == []
-    assert "last.safetensors was written on 2 ranks and goes on on 1 rank: equal up to rounding only." in fewer[0]
+    assert (
+        "last.safetensors was written on 2 ranks and goes on on 1 rank: equal up to rounding only."
+        in fewer[0]
+    )
     assert killed["apart"] < 1e-10
 
     # Two ranks have the weights, statistics, predictions and history of one, after twenty steps.
     compared = results["compared"]
     apart = compared["apart"]
-    for case in ("paper", "scaled", "sound", "distance", "paper radii", "scaled radii", "sound radii"):
+    for case in (
+        "paper",
+        "scaled",
+        "sound",
+        "distance",
+        "paper radii",
+        "scaled radii",
+        "sound radii",
+    ):
         assert f"{case} torch.float64 norm.running_var" in apart
     assert "distance torch.float64 distance_radius.scale" in apart
-    assert {name: far for name, far in apart.items() if max(far) > (1e-10 if "float64" in name else 1e-5)} == {}
+    assert {
+        name: far
+        for name, far in apart.items()
+        if max(far) > (1e-10 if "float64" in name else 1e-5)
+    } == {}
     one, first, second = (compared[name] for name in ("one", "first", "second"))
     np.testing.assert_allclose(first["stream"], one["stream"], atol=1e-10)
     assert first["stream"] == second["stream"]
@@ -46,7 +66,10 @@ def test_distributed(tmp_path):
     # Errors are those of all ranks, and of one process.
     for name in ("failure", "disk"):
         assert first[name] == second[name] == one[name]
-    assert "The parameter network.3.weight held values that are not finite before this step." in first["failure"]
+    assert (
+        "The parameter network.3.weight held values that are not finite before this step."
+        in first["failure"]
+    )
     assert first["disk"].startswith("OSError: Cannot write")
     assert (
         first["too few"]

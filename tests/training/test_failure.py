@@ -47,7 +47,10 @@ def test_bad_row_is_named_and_the_weights_before_it_are_kept(tmp_path):
     model, sound = creinn(), creinn()
     step = step_of(13, 2)
     assert step < 5  # later steps of the epoch must not touch the weights any more
-    with pytest.raises(FloatingPointError, match=rf"at epoch 2, step {step} of 5\. Input row 13 of the training data"):
+    with pytest.raises(
+        FloatingPointError,
+        match=rf"at epoch 2, step {step} of 5\. Input row 13 of the training data",
+    ):
         fit(model, Rotten(), None, settings(directory=tmp_path))
     assert all(torch.isfinite(p).all() for p in model.parameters())
     assert len(read_checkpoint(tmp_path / "last.safetensors").rows) == 1
@@ -68,7 +71,10 @@ def test_layer_that_overflows_is_named():
     model = creinn()
     with torch.no_grad():
         model.network[2].weight.fill_(3e38)
-    with pytest.raises(FloatingPointError, match=r"at epoch 1, step 1 of 5\. It began in layer network\.2 \(Linear\)"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"at epoch 1, step 1 of 5\. It began in layer network\.2 \(Linear\)",
+    ):
         fit(model, (X, Y), None, settings())
 
 
@@ -76,7 +82,9 @@ def test_parameter_that_is_not_finite_is_named():
     model = creinn()
     with torch.no_grad():
         model.network[0].bias[1] = float("nan")
-    with pytest.raises(FloatingPointError, match=r"The parameter network\.0\.bias held values that are not finite"):
+    with pytest.raises(
+        FloatingPointError, match=r"The parameter network\.0\.bias held values that are not finite"
+    ):
         fit(model, (X, Y), None, settings())
 
 
@@ -92,7 +100,8 @@ def test_gradient_that_is_not_finite_is_traced():
     network = torch.nn.Sequential(torch.nn.Linear(4, 8), Root(), torch.nn.Linear(8, 3))
     torch.nn.init.zeros_(network[0].weight), torch.nn.init.zeros_(network[0].bias)
     with pytest.raises(
-        FloatingPointError, match=r"The loss is finite, but its gradient is not; .* at network\.0\.bias"
+        FloatingPointError,
+        match=r"The loss is finite, but its gradient is not; .* at network\.0\.bias",
     ):
         fit(SNN(network), (X, Y), None, settings())
     assert all(torch.isfinite(p).all() for p in network.parameters())
@@ -111,7 +120,8 @@ class Between(torch.nn.Module):
 
 def test_function_between_layers_is_told_apart():
     with pytest.raises(
-        FloatingPointError, match=r"between two layers: every output before layer network\.last \(Linear\)"
+        FloatingPointError,
+        match=r"between two layers: every output before layer network\.last \(Linear\)",
     ):
         fit(CreINN(Between()), (X, Y), None, settings())
 
@@ -123,7 +133,8 @@ class Undefined(SNN):
 
 def test_loss_that_is_not_finite_by_itself_is_told_apart():
     with pytest.raises(
-        FloatingPointError, match="It began in the head or the loss: the output of every layer is finite"
+        FloatingPointError,
+        match="It began in the head or the loss: the output of every layer is finite",
     ):
         fit(Undefined(torch.nn.Linear(4, 3)), (X, Y), None, settings())
 
@@ -142,5 +153,7 @@ class OfParts(torch.nn.Linear):
 def test_inputs_of_several_parts_are_no_trouble():
     network = OfParts(4, 3)
     torch.nn.init.constant_(network.bias, float("nan"))
-    with pytest.raises(FloatingPointError, match=r"The parameter network\.bias held values that are not finite"):
+    with pytest.raises(
+        FloatingPointError, match=r"The parameter network\.bias held values that are not finite"
+    ):
         fit(SNN(network), ({"x": X, "ids": Y}, Y), None, settings())

@@ -34,7 +34,11 @@ def creinn(inputs, classes, seed=0, hidden=16, dropout=0.0):
 
 def snn(inputs, classes, seed=0):
     torch.manual_seed(seed)
-    return SNN(torch.nn.Sequential(torch.nn.Linear(inputs, 16), torch.nn.ReLU(), torch.nn.Linear(16, classes)))
+    return SNN(
+        torch.nn.Sequential(
+            torch.nn.Linear(inputs, 16), torch.nn.ReLU(), torch.nn.Linear(16, classes)
+        )
+    )
 
 
 def settings(**changes):
@@ -43,13 +47,18 @@ def settings(**changes):
 
 def same(a, b):
     first, second = a.state_dict(), b.state_dict()
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 def test_learns_digits():
     data = load_digits()
     x, y = torch.tensor(data.data / 16, dtype=torch.float32), torch.tensor(data.target)
-    model, changes = creinn(64, 10, hidden=32), {"epochs": 8, "learning_rate": 0.01, "batch_size": 64}
+    model, changes = (
+        creinn(64, 10, hidden=32),
+        {"epochs": 8, "learning_rate": 0.01, "batch_size": 64},
+    )
     history = fit(model, (x[:1200], y[:1200]), (x[1200:], y[1200:]), settings(**changes))
     assert history["val_accuracy"][-1] > 0.85
     assert history["loss"][-1] < history["loss"][0] / 2
@@ -57,9 +66,15 @@ def test_learns_digits():
     assert not model.training
     # The last row is what the returned model does.
     prediction = model.predict(x[1200:])
-    assert history["val_accuracy"][-1] == pytest.approx((prediction.label == y[1200:]).double().mean().item())
-    assert history["val_width"][-1] == pytest.approx((prediction.upper - prediction.lower).mean().item(), rel=1e-5)
-    assert history["val_loss"][-1] == pytest.approx(model.loss(prediction, y[1200:]).item(), rel=1e-4)
+    assert history["val_accuracy"][-1] == pytest.approx(
+        (prediction.label == y[1200:]).double().mean().item()
+    )
+    assert history["val_width"][-1] == pytest.approx(
+        (prediction.upper - prediction.lower).mean().item(), rel=1e-5
+    )
+    assert history["val_loss"][-1] == pytest.approx(
+        model.loss(prediction, y[1200:]).item(), rel=1e-4
+    )
 
 
 def test_history_of_an_ordinary_network_has_no_width():
@@ -82,7 +97,13 @@ def test_seed_decides_everything_and_the_callers_generators_are_left_alone():
         model = creinn(13, 3, dropout=0.3)
         torch.manual_seed(noise), random.seed(noise), np.random.seed(noise)  # noqa: NPY002
         before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
-        fit(model, (x, y), None, settings(seed=seed), augment=lambda x, g: x + 0.1 * torch.rand(x.shape, generator=g))
+        fit(
+            model,
+            (x, y),
+            None,
+            settings(seed=seed),
+            augment=lambda x, g: x + 0.1 * torch.rand(x.shape, generator=g),
+        )
         after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
         assert torch.equal(before[0], after[0])
         assert before[1:] == after[1:]
@@ -95,7 +116,13 @@ def test_radii_are_projected_and_stay_alive():
     x, y = wine()
     model = creinn(13, 3)
     fit(model, (x, y), None, settings(learning_rate=0.1))
-    radii = torch.cat([r.flatten() for layer in (model.network[0], model.network[4]) for r in layer.radii().values()])
+    radii = torch.cat(
+        [
+            r.flatten()
+            for layer in (model.network[0], model.network[4])
+            for r in layer.radii().values()
+        ]
+    )
     assert (radii >= 0).all()
     assert (radii == 0).any()
     assert (radii > 0).any()
@@ -110,7 +137,13 @@ def test_interval_data_and_augmentation_of_both_bounds():
         seen.append((batch, shifted := batch.each(lambda t: t + shift)))
         return shifted
 
-    fit(creinn(13, 3), (Interval(x, x + 0.2), y), (Interval(x, x + 0.2), y), settings(epochs=1), augment=augment)
+    fit(
+        creinn(13, 3),
+        (Interval(x, x + 0.2), y),
+        (Interval(x, x + 0.2), y),
+        settings(epochs=1),
+        augment=augment,
+    )
     assert sum(len(before) for before, _ in seen) == len(x)
     for before, after in seen:
         torch.testing.assert_close(after.lower - before.lower, after.upper - before.upper)
@@ -176,7 +209,9 @@ def test_the_batches_of_a_stream_are_its_own(form):
         "rows without a length": Flow(x, y),
     }
     expected, found = snn(13, 3).double(), snn(13, 3).double()
-    first = fit(expected, (x, y), (x, y), settings(batch_size=200, class_weight="balanced", milestones=(2,)))
+    first = fit(
+        expected, (x, y), (x, y), settings(batch_size=200, class_weight="balanced", milestones=(2,))
+    )
     size = 200 if form == "rows without a length" else 16
     config = settings(batch_size=size, class_weight="balanced", milestones=(2,))
     second = fit(found, streams[form], streams[form], config)
@@ -187,12 +222,17 @@ def test_the_batches_of_a_stream_are_its_own(form):
 def test_a_run_on_a_loader_resumes(tmp_path):
     x, y = wine()
     whole, halves = creinn(13, 3), creinn(13, 3)
-    stream = DataLoader(Items(x, y), batch_size=32, shuffle=True)  # the order is torch's, hence the seed's
+    stream = DataLoader(
+        Items(x, y), batch_size=32, shuffle=True
+    )  # the order is torch's, hence the seed's
     fit(whole, stream, None, settings(epochs=4))
     fit(halves, stream, None, settings(epochs=2, directory=tmp_path))
     fit(halves, stream, None, settings(epochs=4, directory=tmp_path, progress=True))
     torch.testing.assert_close(halves.state_dict(), whole.state_dict())
-    with pytest.raises(ValueError, match="train_data=a stream of a Items of length 6, but now train_data=a stream of"):
+    with pytest.raises(
+        ValueError,
+        match="train_data=a stream of a Items of length 6, but now train_data=a stream of",
+    ):
         fit(halves, Flow(x, y), None, settings(epochs=4, directory=tmp_path))
 
 
@@ -205,7 +245,9 @@ def test_a_stream_that_ends_for_good_is_refused():
         def __iter__(self):
             return self.rows
 
-    with pytest.raises(ValueError, match=r"train_data is empty\. A stream must give its rows anew in each epoch"):
+    with pytest.raises(
+        ValueError, match=r"train_data is empty\. A stream must give its rows anew in each epoch"
+    ):
         fit(creinn(13, 3), Once(), None, settings())
 
 
@@ -213,7 +255,9 @@ def test_a_last_batch_of_one_row_is_no_trouble():
     x, y = wine()
     for data in ((x[:33], y[:33]), Flow(x[:33], y[:33])):
         history = fit(creinn(13, 3), data, data, settings(batch_size=16))
-        assert all(torch.isfinite(torch.tensor(history[name])).all() for name in ("loss", "val_loss"))
+        assert all(
+            torch.isfinite(torch.tensor(history[name])).all() for name in ("loss", "val_loss")
+        )
 
 
 def test_memory_maps_are_read_batch_by_batch(tmp_path):
@@ -240,7 +284,9 @@ def test_double_precision_and_binary_models():
 
 def test_class_weights():
     x, y = wine()
-    keep = torch.cat([(y == 0).nonzero()[:, 0], (y == 1).nonzero()[:10, 0], (y == 2).nonzero()[:20, 0]])
+    keep = torch.cat(
+        [(y == 0).nonzero()[:, 0], (y == 1).nonzero()[:10, 0], (y == 2).nonzero()[:20, 0]]
+    )
     x, y = x[keep], y[keep]
     counts = torch.bincount(y)
     balanced, given, plain = creinn(13, 3), creinn(13, 3), creinn(13, 3)
@@ -250,7 +296,9 @@ def test_class_weights():
     assert same(balanced, given)
     assert not same(balanced, plain)
     weight = len(y) / (3 * counts)
-    assert history["val_loss"][-1] == pytest.approx(balanced.loss(balanced.predict(x), y, weight).item(), rel=1e-4)
+    assert history["val_loss"][-1] == pytest.approx(
+        balanced.loss(balanced.predict(x), y, weight).item(), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("build", [creinn, snn])
@@ -263,8 +311,12 @@ def test_weights_of_rows(build):
     fit(plain, (x, y), None, settings())
     assert history["loss"] == pytest.approx(expected["loss"], rel=0.01)
     assert history["val_loss"] == pytest.approx(expected["val_loss"], rel=0.01)
-    torch.testing.assert_close(by_row.predict(x).probabilities, by_class.predict(x).probabilities, atol=0.02, rtol=0)
-    assert not torch.allclose(by_row.predict(x).probabilities, plain.predict(x).probabilities, atol=0.05)
+    torch.testing.assert_close(
+        by_row.predict(x).probabilities, by_class.predict(x).probabilities, atol=0.02, rtol=0
+    )
+    assert not torch.allclose(
+        by_row.predict(x).probabilities, plain.predict(x).probabilities, atol=0.05
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,7 +338,9 @@ def test_weights_of_rows_are_checked(weights, message):
 def overfitting():
     """Few rows with random labels, on which the validation loss soon rises."""
     g = torch.Generator().manual_seed(0)
-    data = [(torch.randn(40, 5, generator=g), torch.randint(3, (40,), generator=g)) for _ in range(2)]
+    data = [
+        (torch.randn(40, 5, generator=g), torch.randint(3, (40,), generator=g)) for _ in range(2)
+    ]
     return (snn(5, 3), *data, {"batch_size": 8, "learning_rate": 0.05})
 
 
@@ -306,7 +360,9 @@ def test_last_weights_are_kept_by_default():
     model, train, val, changes = overfitting()
     history = fit(model, train, val, settings(epochs=15, **changes))
     assert history.best_epoch < 15
-    assert model.loss(model.predict(val[0]), val[1]).item() == pytest.approx(history["val_loss"][-1], rel=1e-5)
+    assert model.loss(model.predict(val[0]), val[1]).item() == pytest.approx(
+        history["val_loss"][-1], rel=1e-5
+    )
 
 
 def test_deterministic_algorithms_are_asked_for_and_then_not():
@@ -328,7 +384,9 @@ def test_progress_bar_shows_loss_accuracy_and_width(capsys):
     shown = capsys.readouterr().err
     assert "epoch 2/2" in shown
     assert all(word in shown for word in ("loss=", "accuracy=", "width="))
-    model = CreINN(snn(13, 3).network, distance=True)  # its sets have no width before the distance is fitted
+    model = CreINN(
+        snn(13, 3).network, distance=True
+    )  # its sets have no width before the distance is fitted
     fit(model, (x, y), None, settings(epochs=2, progress=True))
     shown = capsys.readouterr().err
     assert "accuracy=" in shown
@@ -376,7 +434,9 @@ def test_models_without_a_loss_are_refused():
     x, y = wine()
     with pytest.raises(TypeError, match=r"fit needs a classifier, got Linear\. Wrap the network"):
         fit(inn.Linear(13, 3), (x, y))
-    with pytest.raises(TypeError, match=r"Ensemble has no loss of its own\. Fit its members one by one"):
+    with pytest.raises(
+        TypeError, match=r"Ensemble has no loss of its own\. Fit its members one by one"
+    ):
         fit(Ensemble([creinn(13, 3)]), (x, y))
     model = snn(13, 3).requires_grad_(False)
     with pytest.raises(ValueError, match="there is nothing to train"):
@@ -407,7 +467,13 @@ def test_auto_device():
     x, y = wine()
     model = creinn(13, 3)
     fit(model, (x, y), None, settings(epochs=1, device="auto"))
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    expected = (
+        "cuda"
+        if torch.cuda.is_available()
+        else "mps"
+        if torch.backends.mps.is_available()
+        else "cpu"
+    )
     assert next(model.parameters()).device.type == expected
 
 
@@ -431,7 +497,9 @@ def test_members_differ_and_the_seed_decides_them():
     weights = [member.network.weight for member in first]
     assert len(histories) == len(first) == 3
     assert not torch.equal(weights[0], weights[1])
-    for a, b in zip(first, second, strict=False):  # the number of members does not matter to each of them
+    for a, b in zip(
+        first, second, strict=False
+    ):  # the number of members does not matter to each of them
         assert torch.equal(a.network.weight, b.network.weight)
     other, _ = fit_members(linear, 1, signs(), None, TrainConfig(epochs=2, progress=False, seed=6))
     assert not torch.equal(other[0].network.weight, weights[0])
@@ -460,6 +528,8 @@ def test_interruption_ends_the_series(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Rows, "shuffled", interrupt)
-    members, histories = fit_members(linear, 3, signs(), None, TrainConfig(epochs=1, progress=False))
+    members, histories = fit_members(
+        linear, 3, signs(), None, TrainConfig(epochs=1, progress=False)
+    )
     assert len(members) == len(histories) == 1
     assert histories[0].interrupted

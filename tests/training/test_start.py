@@ -25,7 +25,13 @@ X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=
 def creinn(mode="paper", seed=0, **options):
     torch.manual_seed(seed)
     layers = (
-        *(inn.Conv2d(1, 4, 3), inn.BatchNorm2d(4, **options), inn.ReLU(), inn.AdaptiveAvgPool2d(2), inn.Flatten()),
+        *(
+            inn.Conv2d(1, 4, 3),
+            inn.BatchNorm2d(4, **options),
+            inn.ReLU(),
+            inn.AdaptiveAvgPool2d(2),
+            inn.Flatten(),
+        ),
         *(inn.Linear(16, 8), inn.BatchNorm1d(8), inn.ReLU(), inn.Dropout(0.2), inn.Linear(8, 3)),
     )
     model = CreINN(torch.nn.Sequential(*layers), mode=mode)
@@ -36,7 +42,16 @@ def creinn(mode="paper", seed=0, **options):
 
 def settings(directory=None, **changes):
     return TrainConfig(
-        **({"epochs": 3, "batch_size": 16, "progress": False, "directory": directory, "train": "radii"} | changes)
+        **(
+            {
+                "epochs": 3,
+                "batch_size": 16,
+                "progress": False,
+                "directory": directory,
+                "train": "radii",
+            }
+            | changes
+        )
     )
 
 
@@ -73,17 +88,27 @@ def logits_of_centres(model):
 
 
 def same(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 @pytest.mark.parametrize(
     ("mode", "options"),
-    [("paper", {}), ("scaled", {}), ("sound", {}), ("paper", {"momentum": None}), ("scaled", {"affine": False})],
+    [
+        ("paper", {}),
+        ("scaled", {}),
+        ("sound", {}),
+        ("paper", {"momentum": None}),
+        ("scaled", {"affine": False}),
+    ],
     ids=str,
 )
 def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
     model = creinn(mode, **options)
-    fit(model, (X, Y), None, settings(train="all", epochs=2))  # so that no statistic is as it was constructed
+    fit(
+        model, (X, Y), None, settings(train="all", epochs=2)
+    )  # so that no statistic is as it was constructed
     centres, radii = parts(model)
     logits = logits_of_centres(model)
     history = fit(model, (X, Y), (X, Y), settings(epochs=8, learning_rate=0.01))
@@ -94,7 +119,9 @@ def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
     expected = {name for name, tensor in radii.items() if tensor.numel()}
     if mode == "scaled":
         expected -= {name for name in expected if name.endswith("running_mean")}  # stays 0
-    assert moved == expected - ({"network.9.bias_radius"} if mode == "paper" else set())  # without effect
+    assert moved == expected - (
+        {"network.9.bias_radius"} if mode == "paper" else set()
+    )  # without effect
     assert history["loss"][-1] < history["loss"][0]
 
 
@@ -102,14 +129,24 @@ def test_training_everything_moves_the_centres():
     model = creinn()
     centres, _ = parts(model)
     fit(model, (X, Y), None, settings(train="all"))
-    stayed = {name for name, now in parts(model)[0].items() if now.numel() and torch.equal(centres[name], now)}
+    stayed = {
+        name
+        for name, now in parts(model)[0].items()
+        if now.numel() and torch.equal(centres[name], now)
+    }
     assert stayed == {"network.9.bias", "temperature.value"}  # without effect, and without data
 
 
 def test_a_converted_network_keeps_its_own_predictions():
     torch.manual_seed(1)
     ordinary = torch.nn.Sequential(
-        *(torch.nn.Flatten(), torch.nn.Linear(36, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        *(
+            torch.nn.Flatten(),
+            torch.nn.Linear(36, 8),
+            torch.nn.BatchNorm1d(8),
+            torch.nn.ReLU(),
+            torch.nn.Linear(8, 3),
+        )
     )
     fit(SNN(ordinary), (X, Y), None, settings(train="all", epochs=2))
     model = CreINN(convert(ordinary), logit_norm=False)
@@ -133,7 +170,9 @@ def test_requires_grad_and_norms_are_as_before_afterwards():
     _, radii = parts(model)
     fit(model, (X, Y), None, settings())
     assert {name: p.requires_grad for name, p in model.named_parameters()} == before
-    assert not any(layer.center_frozen for layer in model.modules() if isinstance(layer, IntervalBatchNorm))
+    assert not any(
+        layer.center_frozen for layer in model.modules() if isinstance(layer, IntervalBatchNorm)
+    )
     now = parts(model)[1]
     stayed = {name for name in radii if torch.equal(radii[name], now[name])}
     untrained = {"network.5.weight_radius", "network.6.weight"}  # what could not be trained before
@@ -144,7 +183,11 @@ def test_an_error_in_between_leaves_the_model_as_it_was():
     model, seen = creinn(), []
 
     def broken(x, generator):
-        seen.extend(name for name, p in model.named_parameters() if p.requires_grad and name.startswith("network.0"))
+        seen.extend(
+            name
+            for name, p in model.named_parameters()
+            if p.requires_grad and name.startswith("network.0")
+        )
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -166,8 +209,15 @@ def test_runs_in_two_parts_end_as_in_one(tmp_path, mode):
 
 
 def test_models_without_radii_are_refused():
-    with pytest.raises(ValueError, match="train='radii' needs radii that can be trained, but SNN has none"):
-        fit(SNN(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))), (X, Y), None, settings())
+    with pytest.raises(
+        ValueError, match="train='radii' needs radii that can be trained, but SNN has none"
+    ):
+        fit(
+            SNN(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))),
+            (X, Y),
+            None,
+            settings(),
+        )
     model = creinn()
     for layer in model.modules():
         if isinstance(layer, IntervalParameters):
@@ -178,7 +228,12 @@ def test_models_without_radii_are_refused():
 
 
 def test_ordinary_norms_stay_in_eval_mode():
-    layers = (torch.nn.BatchNorm1d(2), torch.nn.InstanceNorm1d(2), inn.BatchNorm1d(2), torch.nn.ReLU())
+    layers = (
+        torch.nn.BatchNorm1d(2),
+        torch.nn.InstanceNorm1d(2),
+        inn.BatchNorm1d(2),
+        torch.nn.ReLU(),
+    )
     model = torch.nn.Sequential(*layers)
     start_training(model, "radii")
     assert [layer.training for layer in model] == [False, False, True, True]
@@ -206,12 +261,18 @@ class Beside(torch.nn.Module):
 IDLE = {
     "SNN": (lambda: ending(torch.nn.Linear(36, 3), logit_norm=True), {"network.1.bias"}),
     "one layer": (lambda: SNN(torch.nn.Linear(36, 3), logit_norm=True).double(), {"network.bias"}),
-    "Laplace": (lambda: ending(torch.nn.Linear(36, 3), kind=LaplaceBNN, logit_norm=True), {"network.1.bias"}),
+    "Laplace": (
+        lambda: ending(torch.nn.Linear(36, 3), kind=LaplaceBNN, logit_norm=True),
+        {"network.1.bias"},
+    ),
     "distance": (
         lambda: ending(torch.nn.Linear(36, 3), kind=CreINN, distance=True, logit_norm=True),
         {"network.1.bias"},
     ),
-    "head": (lambda: CreINN(Beside(), distance=True, head="fc", logit_norm=True).double(), {"network.fc.bias"}),
+    "head": (
+        lambda: CreINN(Beside(), distance=True, head="fc", logit_norm=True).double(),
+        {"network.fc.bias"},
+    ),
     "paper": (lambda: creinn().double(), {"network.9.bias", "network.9.bias_radius"}),
     "scaled": (lambda: creinn("scaled").double(), {"network.9.bias"}),
     "sound": (lambda: creinn("sound").double(), {"network.9.bias"}),
@@ -220,9 +281,15 @@ IDLE = {
         {"network.1.bias"},
     ),
     "no norm": (lambda: ending(torch.nn.Linear(36, 3)), set()),
-    "dropout": (lambda: ending(torch.nn.Linear(36, 3), torch.nn.Dropout(0.5), logit_norm=True), set()),
+    "dropout": (
+        lambda: ending(torch.nn.Linear(36, 3), torch.nn.Dropout(0.5), logit_norm=True),
+        set(),
+    ),
     "twice": (lambda: SNN(Beside(more=True), logits=3, logit_norm=True).double(), set()),
-    "in place": (lambda: ending(torch.nn.Linear(36, 3), torch.nn.ReLU(inplace=True), logit_norm=True), set()),
+    "in place": (
+        lambda: ending(torch.nn.Linear(36, 3), torch.nn.ReLU(inplace=True), logit_norm=True),
+        set(),
+    ),
     "KL": (lambda: ending(local.Linear(36, 3), kind=BNN, logit_norm=True), set()),
 }
 
@@ -234,7 +301,11 @@ def test_biases_without_effect_are_found_and_have_no_gradient(name):
     model.train()
     with finding_idle(model, idle):
         prediction = model(x)
-    names = {name for name, parameter in model.named_parameters() if any(parameter is bias for bias in idle)}
+    names = {
+        name
+        for name, parameter in model.named_parameters()
+        if any(parameter is bias for bias in idle)
+    }
     assert names == IDLE[name][1]
     if name == "KL":
         return

@@ -97,7 +97,9 @@ class Classifier(torch.nn.Module):
     def after_step(self) -> None:
         """What to restore after each optimiser step, such as constraints on parameters."""
 
-    def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> Prediction:
+    def predict(
+        self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+    ) -> Prediction:
         """All predictions of :meth:`predict_batches` as one, on the model's device.
 
         Raises:
@@ -137,7 +139,9 @@ class Classifier(torch.nn.Module):
             raise ValueError(f"Unknown missing {missing!r}; choose 'refuse' or 'vacuous'.")
         return self._predict_batches(batches(x, batch_size), missing)
 
-    def predict_labelled(self, data: Any, batch_size: int = 256, missing: Missing = "refuse") -> tuple[Any, Tensor]:
+    def predict_labelled(
+        self, data: Any, batch_size: int = 256, missing: Missing = "refuse"
+    ) -> tuple[Any, Tensor]:
         """Predictions of labelled rows, and their classes in the same order: what :mod:`creinn.evaluation` asks for.
 
         Args:
@@ -182,7 +186,9 @@ class Classifier(torch.nn.Module):
             batch = placed(batch, like.device, like.dtype)
             where = find_not_finite(batch, first=first)
             if where and missing == "refuse":
-                raise ValueError(f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'.")
+                raise ValueError(
+                    f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'."
+                )
             filled = without_gaps(batch) if where else batch
             self.check_network(filled)
             prediction = self._quick(filled)
@@ -216,9 +222,16 @@ class Classifier(torch.nn.Module):
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
-    def save(self, directory: str | PathLike[str], classes: Sequence[str | int] | None = None, **about: Any) -> None:
+    def save(
+        self,
+        directory: str | PathLike[str],
+        classes: Sequence[str | int] | None = None,
+        **about: Any,
+    ) -> None:
         """Write the model to a directory that :func:`creinn.load` reads; see :func:`creinn.save`."""
-        import_module("creinn.saving").save(self, directory, classes, **about)  # files stand above models, not below
+        import_module("creinn.saving").save(
+            self, directory, classes, **about
+        )  # files stand above models, not below
 
 
 def common_classes(members: Sequence[Classifier]) -> int:
@@ -226,7 +239,9 @@ def common_classes(members: Sequence[Classifier]) -> int:
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
-        raise ValueError(f"An ensemble needs at least one member and one number of classes, but {found}.")
+        raise ValueError(
+            f"An ensemble needs at least one member and one number of classes, but {found}."
+        )
     return counts.pop()
 
 

@@ -73,15 +73,23 @@ class Calibration(torch.nn.Module):
         """Take the scores of predictions, of rows that the model has not seen; see :meth:`Calibrated.calibrate`."""
         labels = torch.as_tensor(labels)
         if labels.is_floating_point():
-            found = distribution_score(prediction.lower, prediction.upper, _as_distributions(labels, prediction))
+            found = distribution_score(
+                prediction.lower, prediction.upper, _as_distributions(labels, prediction)
+            )
             score, usual = DISTRIBUTION, 0.0
         else:
             if score not in SCORES:
-                raise ValueError(f"score must be one of {', '.join(map(repr, SCORES))}; found {score!r}.")
-            labels = as_classes(labels, prediction.num_classes, "the calibration data", len(prediction))
+                raise ValueError(
+                    f"score must be one of {', '.join(map(repr, SCORES))}; found {score!r}."
+                )
+            labels = as_classes(
+                labels, prediction.num_classes, "the calibration data", len(prediction)
+            )
             part = torch.rand(len(prediction), 1, device=prediction.lower.device) if random else 1.0
             own, usual = usual_mass(prediction.lower)
-            of_classes = SCORES[score](prediction.lower, prediction.upper, prediction.intersection, part, own)
+            of_classes = SCORES[score](
+                prediction.lower, prediction.upper, prediction.intersection, part, own
+            )
             found = of_classes.gather(1, labels.to(of_classes.device).unsqueeze(1)).squeeze(1)
         groups = _as_groups(by, labels, score)
         check_enough(groups, check_coverage(coverage), by is not None)
@@ -93,7 +101,11 @@ class Calibration(torch.nn.Module):
         self.setting = torch.tensor(setting, device=device)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("bits", "groups", "setting"):  # models of before there was one have none of them
+        for name in (
+            "bits",
+            "groups",
+            "setting",
+        ):  # models of before there was one have none of them
             values = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))
             setattr(self, name, torch.empty_like(values, device=self.setting.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
@@ -159,7 +171,9 @@ class Calibrated(Classifier):
         labels: list[Tensor] = []
 
         def inputs() -> Iterator[tuple[Inputs]]:
-            for batch, found in labelled_batches(x if y is None else (x, y), batch_size, "the calibration data"):
+            for batch, found in labelled_batches(
+                x if y is None else (x, y), batch_size, "the calibration data"
+            ):
                 labels.append(torch.as_tensor(found))
                 yield (batch,)
 
@@ -170,9 +184,13 @@ class Calibrated(Classifier):
     def _warmed(self, x: Any, y: Any, by: Any, batch_size: int) -> tuple[Any, Any, Any]:
         """Fit temperatures by half of the rows; the others."""
         if y is None or torch.as_tensor(y).is_floating_point():
-            raise TypeError("temperature=True needs inputs and classes as tensors, calibrate(x, y, temperature=True).")
+            raise TypeError(
+                "temperature=True needs inputs and classes as tensors, calibrate(x, y, temperature=True)."
+            )
         y = torch.as_tensor(y)
-        first, rest = torch.randperm(len(y), generator=torch.Generator().manual_seed(0)).tensor_split(2)
+        first, rest = torch.randperm(
+            len(y), generator=torch.Generator().manual_seed(0)
+        ).tensor_split(2)
         for part in getattr(self, "members", [self]):
             part.temperature.is_on = True
             part._fit_temperature((take(x, first), y[first]), batch_size)
@@ -193,8 +211,12 @@ def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
             "more, or ask for less."
         )
     counts = torch.bincount(groups).tolist() if has_groups else []
-    if few := [group for group, count in enumerate(counts) if conformal_rank(count, coverage) > count]:
-        shown = ", ".join(f"{group} ({counts[group]})" for group in few[:10]) + (", ..." if len(few) > 10 else "")
+    if few := [
+        group for group, count in enumerate(counts) if conformal_rank(count, coverage) > count
+    ]:
+        shown = ", ".join(f"{group} ({counts[group]})" for group in few[:10]) + (
+            ", ..." if len(few) > 10 else ""
+        )
         warnings.warn(
             f"A coverage of {coverage:g} needs at least {needed} calibration rows in each group, so that these, with "
             f"their numbers of rows, get all classes: {shown}.",
@@ -218,7 +240,9 @@ def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
 def _as_distributions(labels: Tensor, prediction: CredalSet) -> Tensor:
     if labels.shape != prediction.shape:
         found = f"{tuple(labels.shape)}, where {tuple(prediction.shape)} were predicted"
-        raise ValueError(f"Labels are classes (N,), or distributions (N, K), but have shape {found}.")
+        raise ValueError(
+            f"Labels are classes (N,), or distributions (N, K), but have shape {found}."
+        )
     bad = ~((labels >= 0).all(1) & ((labels.sum(1) - 1).abs() <= _SUM_TOLERANCE))
     if bool(bad.any()):
         (row,) = first_index(bad)

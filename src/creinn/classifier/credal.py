@@ -23,7 +23,9 @@ class _Credal(Calibrated):
 
     if TYPE_CHECKING:
 
-        def predict(self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse") -> CredalSet:
+        def predict(
+            self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
+        ) -> CredalSet:
             """As :meth:`Classifier.predict`."""
 
     def predict_batches(
@@ -57,7 +59,9 @@ class _Credal(Calibrated):
 
     def _quick(self, x: Inputs) -> CredalSet:
         if self.keeps_compiled:
-            return kept.call(self, x, import_module("creinn.graph.compile").quick_form)  # stands above, as files do
+            return kept.call(
+                self, x, import_module("creinn.graph.compile").quick_form
+            )  # stands above, as files do
         kept.forget(self)
         return self(x)
 

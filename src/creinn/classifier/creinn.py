@@ -18,7 +18,15 @@ from creinn.classifier.base import Inputs, Labelled, common_classes
 from creinn.classifier.credal import _Credal
 from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.head import Mode, credal_set
-from creinn.classifier.inputs import Again, as_classes, find_not_finite, is_mapped, is_pair, labelled_batches, placed
+from creinn.classifier.inputs import (
+    Again,
+    as_classes,
+    find_not_finite,
+    is_mapped,
+    is_pair,
+    labelled_batches,
+    placed,
+)
 from creinn.classifier.network import (
     HEAD,
     TOKENS,
@@ -132,10 +140,14 @@ class CreINN(_Credal):
         like = next(network.parameters())
         norm = family.BatchNorm1d(self.logits) if logit_norm else family.Identity()
         self.norm: torch.nn.Module = norm.to(like.device, like.dtype)
-        self.temperature = Temperature(not self.is_interval if temperature is None else temperature).to(like)
+        self.temperature = Temperature(
+            not self.is_interval if temperature is None else temperature
+        ).to(like)
         self.mode = mode
         self.distance = distance
-        self.distance_at = None if distance_at is None else tuple(distance_at)  # found by the first rows
+        self.distance_at = (
+            None if distance_at is None else tuple(distance_at)
+        )  # found by the first rows
         check_places(network, self.distance_at or ())
         self._has_warned = False  # that the distance is left out
         if has_distance:
@@ -162,9 +174,21 @@ class CreINN(_Credal):
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
-        options = {name: getattr(self, name) for name in ("mode", "logits", "logit_norm", "distance", "head")}
-        places = None if self.distance_radius is None or self.distance_at is None else list(self.distance_at)
-        return {**options, "loss": self._loss, "distance_at": places, "temperature": self.temperature.is_on}
+        options = {
+            name: getattr(self, name)
+            for name in ("mode", "logits", "logit_norm", "distance", "head")
+        }
+        places = (
+            None
+            if self.distance_radius is None or self.distance_at is None
+            else list(self.distance_at)
+        )
+        return {
+            **options,
+            "loss": self._loss,
+            "distance_at": places,
+            "temperature": self.temperature.is_on,
+        }
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set per row.
@@ -180,7 +204,10 @@ class CreINN(_Credal):
         if radius is None or self.training or not radius.has_data:
             if radius is not None and radius.has_data and not self._has_warned:
                 self._has_warned = True
-                warnings.warn("In training mode the distance is left out; call model.eval() first.", stacklevel=4)
+                warnings.warn(
+                    "In training mode the distance is left out; call model.eval() first.",
+                    stacklevel=4,
+                )
             return credal_set(self._logits(x), self.mode, training=self.training)
         outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
@@ -188,15 +215,21 @@ class CreINN(_Credal):
     @torch.no_grad()
     def _rigorous(self, x: Interval) -> CredalSet:
         if self.training:
-            raise ValueError("Mode 'rigorous' is for prediction: train in mode 'sound', or call model.eval() first.")
+            raise ValueError(
+                "Mode 'rigorous' is for prediction: train in mode 'sound', or call model.eval() first."
+            )
         check_arithmetic(x.lower)
-        fresh = x if x.is_point else Interval._of_parts(x.lower, x.upper, x.nonnegative)  # no centre from elsewhere
+        fresh = (
+            x if x.is_point else Interval._of_parts(x.lower, x.upper, x.nonnegative)
+        )  # no centre from elsewhere
         with outwards():
             if self.distance_radius is None or not self.distance_radius.has_data:
                 return credal_set(self._logits(fresh), self.mode)
             places = self.distance_at or ()
             outputs, logits = observe(self.network, fresh, places, self.head)
-            radius = radius_bound(self.distance_radius, outputs, [place.endswith(TOKENS) for place in places])
+            radius = radius_bound(
+                self.distance_radius, outputs, [place.endswith(TOKENS) for place in places]
+            )
             return credal_set(self._normalised(logits), self.mode, radius)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -267,8 +300,14 @@ class CreINN(_Credal):
         if isinstance(train, Iterator) or (is_pair(data) and not is_mapped(data)):
             train = list(train)
         new = None if held_out is None else self._observe(held_out, batch_size, "the held-out data")
-        scale = None if self.distance is None or isinstance(self.distance, bool) else float(self.distance)
-        fit_radius(self.distance_radius, train, new, scale, partial(credal_set, mode=self._fitting_mode))
+        scale = (
+            None
+            if self.distance is None or isinstance(self.distance, bool)
+            else float(self.distance)
+        )
+        fit_radius(
+            self.distance_radius, train, new, scale, partial(credal_set, mode=self._fitting_mode)
+        )
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
@@ -286,9 +325,16 @@ class CreINN(_Credal):
                 x = placed(x, like.device, like.dtype)
                 self.check_network(x)
                 logits = self._logits(self._inputs(x))
-                yield logits, as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
+                yield (
+                    logits,
+                    as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(
+                        like.device
+                    ),
+                )
 
-        self.temperature.fit(found(), lambda logits: credal_set(logits, self._fitting_mode).intersection)
+        self.temperature.fit(
+            found(), lambda logits: credal_set(logits, self._fitting_mode).intersection
+        )
         return held_out
 
     def _add_distance(self) -> None:
@@ -318,7 +364,9 @@ class CreINN(_Credal):
         return x
 
     def _logits(self, x: Inputs) -> Interval:
-        logits = self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
+        logits = (
+            self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
+        )
         return self._normalised(logits)
 
     def _normalised(self, logits: Inputs) -> Interval:
@@ -336,7 +384,9 @@ class CreINN(_Credal):
         """Features to measure, normalised logits and classes, batch by batch; to be gone over again if the data can."""
         given = labelled_batches(data, batch_size, name)
         return (
-            self._observed(given, name) if isinstance(given, Iterator) else Again(lambda: self._observed(given, name))
+            self._observed(given, name)
+            if isinstance(given, Iterator)
+            else Again(lambda: self._observed(given, name))
         )
 
     def _observed(self, batches: Labelled, name: str) -> Iterator[Observed]:
@@ -346,8 +396,12 @@ class CreINN(_Credal):
             if where := find_not_finite(x, name, first=rows):
                 raise ValueError(f"{where}. Impute or drop it first.")
             self.check_network(x)
-            outputs, logits = observe(self.network, self._inputs(x), self.distance_at or (), self.head)
-            labels = as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(like.device)
+            outputs, logits = observe(
+                self.network, self._inputs(x), self.distance_at or (), self.head
+            )
+            labels = as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(
+                like.device
+            )
             rows += len(labels)
             yield Observed(self._measured(outputs), self._normalised(logits), labels)
 
@@ -376,7 +430,10 @@ class Ensemble(_Credal):
             return CredalSet.envelope(sets)
         if any(getattr(member, "mode", None) != "rigorous" for member in self.members):
             return CredalSet.average(sets)
-        lower, upper = torch.stack([s.lower for s in sets]).mean(0), torch.stack([s.upper for s in sets]).mean(0)
+        lower, upper = (
+            torch.stack([s.lower for s in sets]).mean(0),
+            torch.stack([s.upper for s in sets]).mean(0),
+        )
         lower, upper = apart(lower, upper, True, count=len(sets))
         return CredalSet._wrap(lower, upper.clamp_max(1))
 

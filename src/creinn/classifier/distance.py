@@ -55,7 +55,9 @@ class Distance(torch.nn.Module):
     directions: Tensor  # (D, R), orthonormal columns
     deviations: Tensor  # (R,), standard deviations along the directions
     rest: Tensor  # (), standard deviation in every direction that is orthogonal to these; without use if R = D
-    means: Tensor  # (K, W), class means, whitened; a class without samples has the mean of another one
+    means: (
+        Tensor  # (K, W), class means, whitened; a class without samples has the mean of another one
+    )
     axes: Tensor  # (W, J), orthonormal columns that all means are combinations of
     shares: Tensor  # (J,), of the variance along them, what lies within classes
 
@@ -82,10 +84,14 @@ class Distance(torch.nn.Module):
         else:
             spread = self._spread(features.radius)
             apart, reach = apart + spread, spread @ self.axes.abs()
-            relative = torch.maximum(*(self._relative(end, means[nearest]) for end in (u - reach, u + reach)))
+            relative = torch.maximum(
+                *(self._relative(end, means[nearest]) for end in (u - reach, u + reach))
+            )
         return apart.square().sum(1), relative.sum(1)
 
-    def squared(self, features: Interval | Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
+    def squared(
+        self, features: Interval | Float[Tensor, "rows features"]
+    ) -> Float[Tensor, " rows"]:
         """Squared Mahalanobis distance to the nearest class mean; of an interval, an upper bound over the box."""
         return self(features)[0]
 
@@ -130,24 +136,39 @@ class Distance(torch.nn.Module):
     def learn(self, sums: ClassSums, products: Products) -> None:
         """Take class means and the shrunk covariance within classes from both passes over the training features."""
         noise, means, like = sums.mean_square * sums.resolution**2, sums.means(), self.origin
-        for found in (products, products_of_means(sums)):  # within classes; over all, where nothing varies within
+        for found in (
+            products,
+            products_of_means(sums),
+        ):  # within classes; over all, where nothing varies within
             covariance, shrinkage = found.ledoit_wolf()
             variance = covariance.diagonal().mean()
             if variance > noise:
                 break
         else:  # nothing varies at all
-            covariance, shrinkage, variance = torch.eye(means.shape[1]).to(means), 0.0, torch.ones_like(variance)
+            covariance, shrinkage, variance = (
+                torch.eye(means.shape[1]).to(means),
+                0.0,
+                torch.ones_like(variance),
+            )
         shrinkage = max(shrinkage, _LEAST_SHRINKAGE)
-        eigenvalues, vectors = torch.linalg.eigh(covariance.cpu())  # not every device has it; the largest come last
-        eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(means)
+        eigenvalues, vectors = torch.linalg.eigh(
+            covariance.cpu()
+        )  # not every device has it; the largest come last
+        eigenvalues = ((1 - shrinkage) * eigenvalues.clamp_min(0) + shrinkage * variance.cpu()).to(
+            means
+        )
         kept = min(self.rank, means.shape[1])
         self.origin, self.deviations = sums.origin, eigenvalues[-kept:].sqrt()
-        self.directions = vectors.to(means)[:, -kept:].contiguous()  # as they are saved: products depend on the layout
+        self.directions = vectors.to(means)[
+            :, -kept:
+        ].contiguous()  # as they are saved: products depend on the layout
         self.rest = (eigenvalues[:-kept].mean() if kept < means.shape[1] else variance).sqrt()
         self.means = self.whiten(means)
         weights = (sums.counts / sums.rows).sqrt().unsqueeze(1)
         _, sizes, axes = torch.linalg.svd((weights * self.means).cpu(), full_matrices=False)
-        count = max(1, min(self.num_classes - 1, len(sizes)))  # the means are centred: one of as many is too much
+        count = max(
+            1, min(self.num_classes - 1, len(sizes))
+        )  # the means are centred: one of as many is too much
         self.axes = axes[:count].mT.to(means).contiguous()
         self.shares = 1 / (1 + sizes[:count].square().to(means))
         for name, buffer in self.named_buffers():
@@ -155,10 +176,22 @@ class Distance(torch.nn.Module):
 
     def make_room(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
         """Before loading, take the shapes that the tensors have in ``state``, if they fit; fitting decides on them."""
-        shapes = [tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state]
-        features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))  # of the directions
+        shapes = [
+            tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state
+        ]
+        features, rank = next(
+            (shape for shape in shapes if len(shape) == 2), (0, 0)
+        )  # of the directions
         width, axes = rank if rank == features else rank + features, shapes[-1] if shapes else ()
-        fitted = [(features,), (features, rank), (rank,), (), (self.num_classes, width), (width, *axes), axes]
+        fitted = [
+            (features,),
+            (features, rank),
+            (rank,),
+            (),
+            (self.num_classes, width),
+            (width, *axes),
+            axes,
+        ]
         if shapes in (fitted, [(0,)] * len(fitted)):
             for name, shape in zip(list(self._buffers), shapes, strict=True):
                 setattr(self, name, self.origin.new_empty(shape))
@@ -168,9 +201,13 @@ class Distance(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def nearest_of(means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]) -> Int[Tensor, " rows"]:
+def nearest_of(
+    means: Float[Tensor, "classes axes"], u: Float[Tensor, "rows axes"]
+) -> Int[Tensor, " rows"]:
     """Which of the means each row is nearest to."""
-    wide = widen(means)  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
+    wide = widen(
+        means
+    )  # the squares cancel: of classes 1e4 deviations apart, float32 would take a wrong one
     return (widen(u) @ wide.mT - wide.square().sum(1) / 2).argmax(1)
 
 

@@ -25,12 +25,22 @@ from creinn.ranks import gather
 
 Head: TypeAlias = Callable[[Interval], CredalSet]
 
-SCALES = tuple(10 ** (exponent / 10) for exponent in range(-30, 1))  # tried: 0.001 to 1, ten in each decade
-ALLOWED_FALL = 0.001, 0.01  # what the scale may cost in area under the accuracy-rejection curve; or of what lies above
+SCALES = tuple(
+    10 ** (exponent / 10) for exponent in range(-30, 1)
+)  # tried: 0.001 to 1, ten in each decade
+ALLOWED_FALL = (
+    0.001,
+    0.01,
+)  # what the scale may cost in area under the accuracy-rejection curve; or of what lies above
 ALLOWED_LOSS = 1.05  # what it may multiply the log loss of the intersection probability by
-ALLOWED_GROWTH = 0.1, 1.0  # classes that it may add to the mean undominated set; or per error of the network
+ALLOWED_GROWTH = (
+    0.1,
+    1.0,
+)  # classes that it may add to the mean undominated set; or per error of the network
 _FEWEST = 30  # rows of which a sixth stands in for held-out data; of fewer, all do
-LARGEST_SCALE_SEEN = 0.03  # that is chosen on data the network was trained on: it knows them too well to judge by
+LARGEST_SCALE_SEEN = (
+    0.03  # that is chosen on data the network was trained on: it knows them too well to judge by
+)
 
 
 class Observed(NamedTuple):
@@ -42,7 +52,9 @@ class Observed(NamedTuple):
 
     def take(self, rows: Tensor) -> "Observed":
         """The rows of a mask."""
-        return Observed(tuple(part[rows] for part in self.features), self.logits[rows], self.labels[rows])
+        return Observed(
+            tuple(part[rows] for part in self.features), self.logits[rows], self.labels[rows]
+        )
 
 
 def fit_radius(
@@ -88,14 +100,18 @@ def fit_radius(
             of_rest.append((of_view, second_pass(of_view)))
     for batch in train:
         measured = views(batch.features)
-        for (_, products), view in zip(of_all + of_rest, measured * (2 if of_rest else 1), strict=True):
+        for (_, products), view in zip(
+            of_all + of_rest, measured * (2 if of_rest else 1), strict=True
+        ):
             products.add(view.center, batch.labels)
     rows = of_all[0][0].rows
     for _, products in of_all + of_rest:
         products.join_ranks()
         if products.rows != rows:
             found = f"{rows} rows in the first pass, but {int(products.rows)} in the second"
-            raise ValueError(f"The training data gave {found}. Give data that can be gone over twice, or tensors.")
+            raise ValueError(
+                f"The training data gave {found}. Give data that can be gone over twice, or tensors."
+            )
     for (_, products), view in zip(of_rest, views(new.features), strict=False):
         products.add(view.center, new.labels, sign=-1)
     radius.learn(of_rest or of_all)
@@ -125,7 +141,9 @@ def unseen_excess(radius: DistanceRadius, observed: Observed) -> Float[Tensor, "
     return excess
 
 
-def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head, largest: float = math.inf) -> float:
+def choose_scale(
+    observed: Observed, excess: Float[Tensor, " rows"], head: Head, largest: float = math.inf
+) -> float:
     """The largest of :data:`SCALES` up to which predictions on data of the training distribution hardly suffer.
 
     Against scale 0 each may lower the area under the accuracy-rejection curve by :data:`ALLOWED_FALL`, multiply the log
@@ -146,7 +164,9 @@ def choose_scale(observed: Observed, excess: Float[Tensor, " rows"], head: Head,
     correct = head(observed.logits).label == observed.labels  # whatever the scale
     area, loss, classes = judge(0 * excess)
     least_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
-    most_classes = classes + max(ALLOWED_GROWTH[0], ALLOWED_GROWTH[1] * float(1 - correct.double().mean()))
+    most_classes = classes + max(
+        ALLOWED_GROWTH[0], ALLOWED_GROWTH[1] * float(1 - correct.double().mean())
+    )
     chosen = SCALES[0]
     for scale in (scale for scale in SCALES if scale <= largest):
         new_area, new_loss, new_classes = judge(scale * excess)
@@ -171,6 +191,8 @@ def area_under_rejection(score: Float[Tensor, " rows"], correct: Bool[Tensor, " 
 
 def share(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
     """A mask that takes one of so many parts of each class at random, the same whenever it is called."""
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(
+        labels.device
+    )
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     return torch.zeros_like(labels, dtype=torch.bool).index_fill_(0, by_class[::parts], True)

@@ -15,7 +15,9 @@ from creinn.numerics import at_least_single
 Mode = Literal["paper", "scaled", "sound", "rigorous"]
 
 
-def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False) -> CredalSet:
+def credal_set(
+    logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False
+) -> CredalSet:
     """The head: interval logits ``(N, K)`` to credal sets; ``K = 1`` is a binary classifier.
 
     Points give sets of one distribution, by the ordinary softmax. A ``radius`` ``(N,)`` of the distance is added to
@@ -38,4 +40,8 @@ def credal_set(logits: Interval, mode: Mode, radius: Tensor | None = None, train
     if not training:
         finite = (upper - lower < math.inf).all(1, keepdim=True)
         bounds = torch.where(finite, bounds[0], 0.0), torch.where(finite, bounds[1], 1.0)
-    return CredalSet._wrap(*bounds, label) if label is not None or mode == "rigorous" else CredalSet._trusted(*bounds)
+    return (
+        CredalSet._wrap(*bounds, label)
+        if label is not None or mode == "rigorous"
+        else CredalSet._trusted(*bounds)
+    )

@@ -22,12 +22,16 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        yield from map(as_inputs, _split(as_rows(x), batch_size))  # only the rows of a batch are copied
+        yield from map(
+            as_inputs, _split(as_rows(x), batch_size)
+        )  # only the rows of a batch are copied
         return
     if isinstance(x, IterableDataset) or _has_rows(x):
         x = DataLoader(x, batch_size)
     if not isinstance(x, Iterable):
-        raise TypeError(f"Expected inputs, a Dataset or an iterable of batches, got {type(x).__name__}.")
+        raise TypeError(
+            f"Expected inputs, a Dataset or an iterable of batches, got {type(x).__name__}."
+        )
     for batch in x:
         yield as_inputs(batch[0] if isinstance(batch, tuple | list) and batch else batch)
 
@@ -40,7 +44,9 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
     if is_pair(data):
         x, y = as_rows(data[0]), _as_classes(data[1])
         if (rows := count_rows(x)) != len(y):
-            raise ValueError(f"{name.capitalize()} have {rows} inputs but {len(y)} classes, not one for each.")
+            raise ValueError(
+                f"{name.capitalize()} have {rows} inputs but {len(y)} classes, not one for each."
+            )
         return Again(lambda: ((as_inputs(x), y) for x, y in _split((x, y), batch_size)))
     pairs = f"{name.capitalize()} must be a pair (inputs, classes), a Dataset, or batches that are such pairs"
     if isinstance(data, IterableDataset) or _has_rows(data):
@@ -84,11 +90,15 @@ def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = Non
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise TypeError(f"{what} be integers, the numbers of the classes, but are {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
-        raise ValueError(f"{what} have shape ({'N' if rows is None else rows},), got {tuple(targets.shape)}.")
+        raise ValueError(
+            f"{what} have shape ({'N' if rows is None else rows},), got {tuple(targets.shape)}."
+        )
     if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
         (at,) = first_index(bad)
         found = f"target {at} is {int(targets[at])}"
-        raise ValueError(f"{what} lie in 0 .. {num_classes - 1} for {num_classes} classes, but {found}.")
+        raise ValueError(
+            f"{what} lie in 0 .. {num_classes - 1} for {num_classes} classes, but {found}."
+        )
     return targets.long()
 
 
@@ -115,15 +125,22 @@ def joined(batches: Sequence[Any]) -> Any:
 
 def leaves_of(x: Any) -> list[Tensor]:
     """All tensors of inputs; two of an interval, unless it is a point."""
-    return [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in pytree.tree_leaves(x)]
+    return [
+        part if isinstance(part, Tensor) else torch.as_tensor(part)
+        for part in pytree.tree_leaves(x)
+    ]
 
 
 def count_rows(x: Any) -> int:
     """The number of rows of inputs; refuses parts that differ in it."""
     rows = _rows(x)
     if len(set(rows.values())) != 1 or None in rows.values():
-        found = ", ".join(f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items())
-        raise ValueError(f"Every part of the inputs must have the same number of rows, but {found or 'there is none'}.")
+        found = ", ".join(
+            f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items()
+        )
+        raise ValueError(
+            f"Every part of the inputs must have the same number of rows, but {found or 'there is none'}."
+        )
     return next(iter(rows.values())) or 0
 
 
@@ -169,7 +186,9 @@ def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
             if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
                 row, *rest = at = first_index(~tensor.isfinite())
                 where = (first + row, *rest)
-                return f"row {first + row} of {name}{path} holds {tensor[at].item()} at index {where}"
+                return (
+                    f"row {first + row} of {name}{path} holds {tensor[at].item()} at index {where}"
+                )
     return ""
 
 
@@ -180,7 +199,9 @@ def rows_not_finite(x: Any) -> Tensor:
 
 def without_gaps(x: Any) -> Any:
     """Inputs with 0 where they hold NaN or an infinite number."""
-    return _each(lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x)
+    return _each(
+        lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x
+    )
 
 
 def in_words(x: Any) -> str:
@@ -192,29 +213,47 @@ def in_words(x: Any) -> str:
     """
     words = []
     for name, part in _parts(x).items():
-        numbers = f"{part.dtype} of shape {tuple(part.shape)}" if isinstance(part, Tensor | Interval) else ""
-        what = f"Interval of {numbers}" if isinstance(part, Interval) else numbers or type(part).__name__
+        numbers = (
+            f"{part.dtype} of shape {tuple(part.shape)}"
+            if isinstance(part, Tensor | Interval)
+            else ""
+        )
+        what = (
+            f"Interval of {numbers}"
+            if isinstance(part, Interval)
+            else numbers or type(part).__name__
+        )
         words.append(f"{name} {what}".strip())
     return words[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(words)}"
 
 
 def _split(x: Any, batch_size: int) -> Iterator[Any]:
-    return (take(x, slice(start, start + batch_size)) for start in range(0, count_rows(x), batch_size))
+    return (
+        take(x, slice(start, start + batch_size)) for start in range(0, count_rows(x), batch_size)
+    )
 
 
 def _each(function: Callable[[Any], Any], x: Any) -> Any:
     """Every tensor and interval of inputs changed; what else a dict or tuple may hold stays."""
-    return pytree.tree_map(lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part)
+    return pytree.tree_map(
+        lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part
+    )
 
 
 def _parts(x: Any) -> dict[str, Any]:
     """Tensors, intervals and whatever else inputs are made of, by their places."""
-    return {pytree.keystr(path): part for path, part in pytree.tree_flatten_with_path(x, is_leaf=_is_part)[0]}
+    return {
+        pytree.keystr(path): part
+        for path, part in pytree.tree_flatten_with_path(x, is_leaf=_is_part)[0]
+    }
 
 
 def _rows(x: Any) -> dict[str, int | None]:
     """Numbers of rows of all parts; none of what has no rows."""
-    return {name: len(part) if _is_part(part) and part.ndim else None for name, part in _parts(x).items()}
+    return {
+        name: len(part) if _is_part(part) and part.ndim else None
+        for name, part in _parts(x).items()
+    }
 
 
 def floating(x: Any) -> list[Tensor]:
@@ -227,7 +266,11 @@ def _is_part(x: Any) -> bool:
 
 
 def _as_tensor(part: Any) -> Any:
-    return part if isinstance(part, Tensor | Interval) else torch.from_numpy(np.require(part, requirements=["C", "W"]))
+    return (
+        part
+        if isinstance(part, Tensor | Interval)
+        else torch.from_numpy(np.require(part, requirements=["C", "W"]))
+    )
 
 
 def _as_classes(targets: Any) -> Tensor:
@@ -237,7 +280,9 @@ def _as_classes(targets: Any) -> Tensor:
 def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
         found = type(x).__name__
-        raise TypeError(f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}.")
+        raise TypeError(
+            f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}."
+        )
     return _each(convert, dict(x) if isinstance(x, Mapping) else x)
 
 

@@ -26,7 +26,9 @@ class _Kept:
     state: list[Any] | None  # None: the model was trained since
     form: Any = None  # the compiled model, if there is one
     refused: bool = False
-    views: list[list[Tensor]] = field(default_factory=list)  # into the weights: numbers that change with them
+    views: list[list[Tensor]] = field(
+        default_factory=list
+    )  # into the weights: numbers that change with them
     numbers: list[Tensor] = field(default_factory=list)  # what these were
 
 
@@ -74,7 +76,10 @@ def _look_up(model: torch.nn.Module, x: Any, build: Build) -> _Kept | None:
     try:
         state = _state(model)
         is_known = kept is not None and kept.state == state and _is_untouched(kept)
-    except (RuntimeError, ValueError):  # tensors of inference mode, whose writes are not counted; arrays as options
+    except (
+        RuntimeError,
+        ValueError,
+    ):  # tensors of inference mode, whose writes are not counted; arrays as options
         state, is_known = None, False
     if state is None:
         forget(model)
@@ -86,7 +91,11 @@ def _look_up(model: torch.nn.Module, x: Any, build: Build) -> _Kept | None:
             return None
     if kept.form is None and not kept.refused:
         kept.refused = True
-        with suppress(Exception), torch.inference_mode(False), torch.no_grad():  # refused: the model is right, if slow
+        with (
+            suppress(Exception),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):  # refused: the model is right, if slow
             form = build(model, x)
             kept.views = _views(itertools.chain(model.parameters(), model.buffers()))
             kept.numbers = list(map(torch.cat, kept.views))
@@ -99,7 +108,12 @@ def _state(model: torch.nn.Module) -> list[Any] | None:
     state: list[Any] = []
     for module in model.modules():
         own = vars(module)
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own or "_compiled_call_impl" in own:
+        if (
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or "forward" in own
+            or "_compiled_call_impl" in own
+        ):
             return None
         state += type(module), own.copy()
         for tensor in (*own["_parameters"].values(), *own["_buffers"].values()):
@@ -116,7 +130,10 @@ def _views(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     """Some numbers of each tensor from its beginning to its end in memory, grouped by what can be joined."""
     groups: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
-        size = min(tensor.numel(), tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset())
+        size = min(
+            tensor.numel(),
+            tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset(),
+        )
         step = max(1, size // _SAMPLE) | 1  # odd, so as not to meet the same column of every row
         view = tensor.detach().as_strided((-(-size // step),), (step,))
         groups.setdefault((tensor.device, tensor.dtype), []).append(view)

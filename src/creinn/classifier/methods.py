@@ -35,7 +35,9 @@ class Method:
     label: str  # its name in tables
     classifier: str  # its class, of CLASSES
     layers: str = "ordinary"  # the layer family of its network
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the classifier, and ``layers``, that make a variant
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of the classifier, and ``layers``, that make a variant
     start: str | None = None  # in experiments, the method of a trained network whose weights stay
 
     @property
@@ -64,7 +66,9 @@ class Method:
         """
         options = {"layers": self.layers, **self.options, **options}
         create = find_class(self.classifier)
-        network = architecture(layers=import_module("creinn.nn.families").family(options.pop("layers")))
+        network = architecture(
+            layers=import_module("creinn.nn.families").family(options.pop("layers"))
+        )
         if options.get("mode") == "sound":
             import_module("creinn.nn.affine").scale_radii_(network, SOUND_RADII)
         return create(network, **options)
@@ -87,7 +91,9 @@ def _normed(plain: Method) -> Method:
     return replace(plain, label=f"{plain.label}, logit norm", options={"logit_norm": True})
 
 
-def _creinn(variant: str = "", options: Mapping[str, Any] | None = None, start: str | None = None) -> Method:
+def _creinn(
+    variant: str = "", options: Mapping[str, Any] | None = None, start: str | None = None
+) -> Method:
     return Method("creinn", f"CreINN{variant}", "CreINN", "interval", options or {}, start)
 
 
@@ -100,7 +106,9 @@ METHODS: dict[str, Method] = {
     "creinn-bounds": _creinn(", bounds", {"loss": "bounds"}),
     "creinn-scaled-bounds": _creinn(", scaled norm, bounds", {"mode": "scaled", "loss": "bounds"}),
     "creinn-radii": _creinn(", frozen centres", {"mode": "scaled", "loss": "bounds"}, "snn-norm"),
-    "creinn-d": _creinn("-D", {"layers": "ordinary", "distance": True, "temperature": True}, "snn-norm"),
+    "creinn-d": _creinn(
+        "-D", {"layers": "ordinary", "distance": True, "temperature": True}, "snn-norm"
+    ),
 }
 """Every single method by name."""
 
@@ -128,9 +136,13 @@ def base_method(method: str) -> str:
         >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
         ('snn', 'bnn-r', 'creinn')
     """
-    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix(f"-{combination(method)}")
+    base = _DEEP.get(method) or method.removesuffix("-ensemble").removesuffix(
+        f"-{combination(method)}"
+    )
     found = METHODS.get(base)
-    deep = found is not None and method not in METHODS and method not in _DEEP and found.kind == "snn"
+    deep = (
+        found is not None and method not in METHODS and method not in _DEEP and found.kind == "snn"
+    )
     kind = {"envelope": True, "wrapper": False}.get(combination(method))
     if found is None or deep or kind not in (None, found.is_credal):
         raise ValueError(

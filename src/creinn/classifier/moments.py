@@ -38,7 +38,9 @@ class ClassSums:
         self.counts = torch.empty(0)
         self.resolution = 0.0  # of the features, relative
 
-    def add(self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1) -> None:
+    def add(
+        self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
+    ) -> None:
         """Add rows, or with ``sign = -1`` take them out again."""
         for block, label in _blocks(features, labels):
             if not self.counts.numel():
@@ -82,12 +84,16 @@ class ClassSums:
 class Products:
     """Second pass: sums of products, and of squared squares, of features less those of the means of their classes."""
 
-    def __init__(self, origin: Float[Tensor, " features"], means: Float[Tensor, "classes features"]) -> None:
+    def __init__(
+        self, origin: Float[Tensor, " features"], means: Float[Tensor, "classes features"]
+    ) -> None:
         self._centers = origin, means
         self.products, self.fourth = means.new_zeros(len(origin), len(origin)), means.new_zeros(())
         self.rows = means.new_zeros(())
 
-    def add(self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1) -> None:
+    def add(
+        self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
+    ) -> None:
         """Add rows, or with ``sign = -1`` take them out again."""
         origin, means = self._centers
         for block, label in _blocks(features, labels):
@@ -98,7 +104,9 @@ class Products:
 
     def join_ranks(self) -> None:
         """Make these the sums over the rows of all processes."""
-        self.products, self.fourth, self.rows = map(all_sum, (self.products, self.fourth, self.rows))
+        self.products, self.fourth, self.rows = map(
+            all_sum, (self.products, self.fourth, self.rows)
+        )
 
     def ledoit_wolf(self) -> tuple[Float[Tensor, "features features"], float]:
         r"""Covariance :math:`S`, and the share :math:`\rho` by which to shrink it.
@@ -116,7 +124,9 @@ class Products:
         """
         covariance = self.products / self.rows
         squares = covariance.square().sum()
-        spread = squares - covariance.diagonal().mean() * covariance.diagonal().sum()  # squared distance to the target
+        spread = (
+            squares - covariance.diagonal().mean() * covariance.diagonal().sum()
+        )  # squared distance to the target
         error = (self.fourth / self.rows - squares) / self.rows
         if not bool(spread > torch.finfo(spread.dtype).eps * squares):
             return covariance, 0.0
@@ -128,9 +138,14 @@ def products_of_means(sums: ClassSums) -> Products:
     means = sums.means()
     between = Products(torch.zeros_like(sums.origin), torch.zeros_like(means))
     between.products = means.mT @ (sums.counts.unsqueeze(1) * means)
-    between.fourth, between.rows = (sums.counts * means.square().sum(1).square()).sum(), sums.counts.sum()
+    between.fourth, between.rows = (
+        (sums.counts * means.square().sum(1).square()).sum(),
+        sums.counts.sum(),
+    )
     return between
 
 
 def _blocks(features: Tensor, labels: Tensor) -> Iterator[tuple[Any, Tensor]]:
-    return ((widen(x), y) for x, y in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True))
+    return (
+        (widen(x), y) for x, y in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True)
+    )

@@ -26,8 +26,23 @@ _ADVICE = (
     "Name the module that gives the logits, CreINN(network, head='path'), or give the network a method features(x) "
     "and a layer head, so that forward(x) is head(features(x))."
 )
-_VIEWS = ("Squeeze", "Unsqueeze", "View", "UnsafeView", "Reshape", "Select", "Slice", "Alias", "Unbind")
-_ENDS = {"Sigmoid": "sigmoid", "LogSigmoid": "log-sigmoid", "Softmax": "softmax", "LogSoftmax": "log-softmax"}
+_VIEWS = (
+    "Squeeze",
+    "Unsqueeze",
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Select",
+    "Slice",
+    "Alias",
+    "Unbind",
+)
+_ENDS = {
+    "Sigmoid": "sigmoid",
+    "LogSigmoid": "log-sigmoid",
+    "Softmax": "softmax",
+    "LogSoftmax": "log-softmax",
+}
 
 
 class Call(NamedTuple):
@@ -43,7 +58,9 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
     """Note every call of these modules, in order."""
     calls: list[Call] = []
 
-    def note(module: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+    def note(
+        module: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> None:
         calls.append(Call(module, (*inputs, *named.values()), output))
 
     handles = [module.register_forward_hook(note, with_kwargs=True) for module in modules]
@@ -67,7 +84,9 @@ def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Mod
     layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
     layer: Any = network.head if _names_features(network) else layers[-1] if layers else None
     if not (hasattr(layer, "in_features") and hasattr(layer, "out_features")):
-        raise ValueError(f"{type(network).__name__} has no linear layer, so there are no features before it. {_ADVICE}")
+        raise ValueError(
+            f"{type(network).__name__} has no linear layer, so there are no features before it. {_ADVICE}"
+        )
     return layer
 
 
@@ -84,7 +103,9 @@ def count_logits(network: torch.nn.Module, head: str | None = None) -> int:
         return layer.weight.shape[0]
     count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
     if count is None:
-        raise ValueError(f"The head {head!r} does not say how many logits it gives; pass their number, logits=...")
+        raise ValueError(
+            f"The head {head!r} does not say how many logits it gives; pass their number, logits=..."
+        )
     return int(count)
 
 
@@ -98,7 +119,9 @@ def observe(
     if hasattr(network, "outputs_and_logits"):
         return network.outputs_and_logits(x)  # type: ignore[operator]
     last = find_head(network, head) if HEAD in at or head is not None else None
-    places = [last if place == HEAD else network.get_submodule(place.removesuffix(TOKENS)) for place in at]
+    places = [
+        last if place == HEAD else network.get_submodule(place.removesuffix(TOKENS)) for place in at
+    ]
     with recording({module for module in (*places, last) if module is not None}) as calls:
         logits = network(x)
     seen = {call.module: call for call in calls}
@@ -143,7 +166,9 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
     maps = maps.transpose(1, 2) if tokens else maps.flatten(2)
     mean, positions = maps.mean(2), maps.shape[2]
     residuals = maps.center - mean.center.unsqueeze(2)
-    deviation = torch.linalg.vector_norm(residuals, dim=2) / math.sqrt(positions)  # faster than torch.std
+    deviation = torch.linalg.vector_norm(residuals, dim=2) / math.sqrt(
+        positions
+    )  # faster than torch.std
     if maps.is_point:
         return torch.cat((mean.lower, deviation), 1)
     slack = torch.linalg.vector_norm(maps.radius, dim=2) / math.sqrt(positions)
@@ -159,7 +184,11 @@ def as_logits(output: Any, count: int) -> Any:
         )
     if output.ndim == 1 and count == 1:
         return output.unsqueeze(1)
-    return output.flatten(1) if output.ndim > 2 and all(size == 1 for size in output.shape[2:]) else output
+    return (
+        output.flatten(1)
+        if output.ndim > 2 and all(size == 1 for size in output.shape[2:])
+        else output
+    )
 
 
 def check_network(
@@ -174,11 +203,15 @@ def check_network(
     try:
         output = network(x)
     except Exception as error:
-        advice = "" if isinstance(x, Tensor | Interval) else " It gets a dict or tuple as one argument."
+        advice = (
+            "" if isinstance(x, Tensor | Interval) else " It gets a dict or tuple as one argument."
+        )
         if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
             advice += " Integers reach it as they are: .float() makes numbers of them, Dataset.scaled() of images."
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{who} cannot be run on inputs of {in_words(x)}: {reason}.{advice}") from error
+        raise ValueError(
+            f"{who} cannot be run on inputs of {in_words(x)}: {reason}.{advice}"
+        ) from error
     if head is None:
         output = as_logits(output, logits)
     if at or head is not None:
@@ -195,14 +228,20 @@ def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
     the bias of an untrained head may hold the log-frequencies of the classes.
     """
     if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
-        raise ValueError(f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}")
-    values = logits.lower if isinstance(logits, Interval) else logits  # upper bounds may have been put in order
+        raise ValueError(
+            f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}"
+        )
+    values = (
+        logits.lower if isinstance(logits, Interval) else logits
+    )  # upper bounds may have been put in order
     if end := _last_operation(values) or _sum_to_one(values):
         found = f"{who} ends in a {end}, so probabilities would be taken for logits."
         raise ValueError(f"{found} Return what enters the {end}.{_NAME_IT}")
 
 
-def check_places(network: torch.nn.Module, at: Iterable[str], what: str = "to measure a distance at") -> None:
+def check_places(
+    network: torch.nn.Module, at: Iterable[str], what: str = "to measure a distance at"
+) -> None:
     """Refuse paths that the network does not have."""
     known = [path for path, _ in network.named_modules() if path]
     for path in at:
@@ -217,17 +256,27 @@ def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: s
     """Refuse places that did not run once, or give no features, by running the network on ``x``."""
     if HEAD in at and head is None:
         _check_head(network, x)
-    named = {place: place.removesuffix(TOKENS) for place in (*at, *([] if head is None else [head])) if place != HEAD}
+    named = {
+        place: place.removesuffix(TOKENS)
+        for place in (*at, *([] if head is None else [head]))
+        if place != HEAD
+    }
     modules = {place: network.get_submodule(path) for place, path in named.items()}
     with recording(set(modules.values())) as calls:
         network(x)
     for place, module in modules.items():
         if (runs := [call.module for call in calls].count(module)) != 1:
-            what = "The logits are to come from" if place == head else "A distance is to be measured at"
+            what = (
+                "The logits are to come from"
+                if place == head
+                else "A distance is to be measured at"
+            )
             raise ValueError(f"{what} {place!r}, but it ran {runs} times, not once.")
     outputs, logits = observe(network, x, at, head)
     for place, found in zip(at, outputs, strict=True):
-        is_array = isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == len(logits)
+        is_array = (
+            isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == len(logits)
+        )
         if not is_array or (place.endswith(TOKENS) and found.ndim != 3):
             where = f"the input of {head}" if place == HEAD else place
             raise ValueError(
@@ -241,7 +290,9 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
     name = type(network).__name__
     paths = {layer: path for path, layer in network.named_modules()}
     layer: Any = find_head(network)
-    with recording({layer, *(part for part in paths if isinstance(part, torch.nn.Linear))}) as calls:
+    with recording(
+        {layer, *(part for part in paths if isinstance(part, torch.nn.Linear))}
+    ) as calls:
         output = as_interval(network(x))
     ran = [call.module for call in calls]
     if not ran or ran[-1] is not layer or ran.count(layer) != 1:
@@ -252,7 +303,9 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
         )
     features, logits = as_interval(calls[-1].inputs[0]), as_interval(calls[-1].output)
     bounds = ((logits.lower, output.lower), (logits.upper, output.upper))
-    alike = logits.shape == output.shape and all(torch.allclose(*pair, 1e-4, 1e-5, equal_nan=True) for pair in bounds)
+    alike = logits.shape == output.shape and all(
+        torch.allclose(*pair, 1e-4, 1e-5, equal_nan=True) for pair in bounds
+    )
     if _names_features(network) and not alike:
         raise ValueError(
             f"The output of {name} is not head(features(x)), though it has both names. "
@@ -268,14 +321,20 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
 def _names_features(network: torch.nn.Module) -> bool:
     """Whether the network has a method ``features``; in some architectures the name stands for a layer."""
     features, head = getattr(network, "features", None), getattr(network, "head", None)
-    return callable(features) and not isinstance(features, torch.nn.Module) and isinstance(head, torch.nn.Module)
+    return (
+        callable(features)
+        and not isinstance(features, torch.nn.Module)
+        and isinstance(head, torch.nn.Module)
+    )
 
 
 def _last_operation(values: Tensor) -> str:
     """What turned logits into probabilities; views behind it, and the choice of a bound, are looked through."""
     node: Any = values.grad_fn
     # activations of intervals add their argument times 0, so that what is infinite becomes NaN
-    while node is not None and (node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0):
+    while node is not None and (
+        node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0
+    ):
         node = node.next_functions[0][0]
     return _ENDS.get(node.name().partition("Backward")[0], "") if node is not None else ""
 

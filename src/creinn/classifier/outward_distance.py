@@ -54,9 +54,14 @@ def radius_bound(
         >>> bool((bound > radius((x,))).all()), bool((bound < (1 + 1e-8) * radius((x,)) + 1e-99).all())
         (True, True)
     """
-    features = [pooled_box(output, of_tokens) for output, of_tokens in zip(outputs, tokens, strict=True)]
+    features = [
+        pooled_box(output, of_tokens) for output, of_tokens in zip(outputs, tokens, strict=True)
+    ]
     boxes = *features, *map(direction_box, features[-NEAR_PLACES:])
-    found = [distance_bounds(distance, box) for distance, box in zip(radius.distances, boxes, strict=True)]
+    found = [
+        distance_bounds(distance, box)
+        for distance, box in zip(radius.distances, boxes, strict=True)
+    ]
     z = radius.combined(Interval._of_point(terms_of(found, len(features)))).upper
     bound = (_square(_square(_softplus(z))) * radius.scale).upper
     return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # NaN is not below
@@ -103,7 +108,9 @@ def direction_box(features: Interval) -> Interval:
     return Interval._of_parts(low.clamp(-1, 1), high.clamp(-1, 1))
 
 
-def distance_bounds(distance: Distance, features: Interval) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+def distance_bounds(
+    distance: Distance, features: Interval
+) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
     """As :meth:`Distance.forward` of a box, rounded outwards.
 
     Example:
@@ -120,7 +127,10 @@ def distance_bounds(distance: Distance, features: Interval) -> tuple[Float[Tenso
     u, along = _product(whitened, distance.axes), _product(means, distance.axes)
     nearest = nearest_of(along.center, u.center)
     mean, found = along[nearest], []
-    for end in (Interval._of_point(u.lower), Interval._of_point(u.upper)):  # where a convex function is largest
+    for end in (
+        Interval._of_point(u.lower),
+        Interval._of_point(u.upper),
+    ):  # where a convex function is largest
         found.append((_square(end - mean) - _square(end) * distance.shares).upper)
     relative = Interval._of_point(torch.maximum(*found)).sum(1)
     return _square(whitened - means[nearest]).sum(1).upper, relative.upper
@@ -132,13 +142,18 @@ def _product(x: Interval, weight: Float[Tensor, "features outputs"]) -> Interval
 
 
 def _square(x: Interval) -> Interval:
-    least, most = torch.maximum(x.lower, -x.upper).clamp_min(0), torch.maximum(x.lower.abs(), x.upper.abs())
+    least, most = (
+        torch.maximum(x.lower, -x.upper).clamp_min(0),
+        torch.maximum(x.lower.abs(), x.upper.abs()),
+    )
     return Interval._of_parts(*apart(least.square(), most.square(), True), nonnegative=True)
 
 
 def _norm(x: Interval, dim: int) -> Interval:
     squares = _square(x).sum(dim)
-    return Interval._of_parts(*apart(squares.lower.sqrt(), squares.upper.sqrt(), True), nonnegative=True)
+    return Interval._of_parts(
+        *apart(squares.lower.sqrt(), squares.upper.sqrt(), True), nonnegative=True
+    )
 
 
 def _softplus(z: Tensor) -> Interval:

@@ -27,7 +27,10 @@ def find_places(network: torch.nn.Module, x: Any, head: str | None = None) -> tu
         >>> find_places(network, torch.zeros(1, 1, 12, 12))
         ('1', '2', '3', '<head>')
     """
-    last, paths = find_head(network, head), {module: path for path, module in network.named_modules() if path}
+    last, paths = (
+        find_head(network, head),
+        {module: path for path, module in network.named_modules() if path},
+    )
     with recording(paths) as calls:
         network(x)
     counts = Counter(call.module for call in calls)
@@ -36,26 +39,37 @@ def find_places(network: torch.nn.Module, x: Any, head: str | None = None) -> tu
     once = [
         call
         for call in calls[:before]
-        if counts[call.module] == 1 and isinstance(call.output, Tensor | Interval) and call.output is not features
+        if counts[call.module] == 1
+        and isinstance(call.output, Tensor | Interval)
+        and call.output is not features
     ]
     signals = any(type(module).__name__.endswith("Conv1d") for module in paths)
     tokens = [call for call in once if _is_tokens(call, signals)]
     maps = [call for call in once if call.output.ndim > 2 and call not in tokens]
     places = _by_resolution(maps, blocks=True) + _some_blocks(tokens, paths)
     places = places or _by_resolution(maps, blocks=False) or _hidden_layers(once, calls[:before])
-    return *(paths[call.module] + TOKENS if call in tokens else _last_layer(call, once, paths) for call in places), HEAD
+    return *(
+        paths[call.module] + TOKENS if call in tokens else _last_layer(call, once, paths)
+        for call in places
+    ), HEAD
 
 
 def _last_layer(block: Call, calls: Sequence[Call], paths: Mapping[torch.nn.Module, str]) -> str:
     """The path of a layer that gives the output of its block, if one does: a saved graph of layers has it, too."""
-    layers = (call for call in calls if call.output is block.output and not any(call.module.children()))
+    layers = (
+        call for call in calls if call.output is block.output and not any(call.module.children())
+    )
     inside = (paths[call.module] for call in layers if call.module in set(block.module.modules()))
     return next(inside, paths[block.module])
 
 
 def _by_resolution(maps: Sequence[Call], blocks: bool) -> list[Call]:
     """The last call of each resolution, of blocks or of single layers."""
-    chosen = [call for call in maps if math.prod(call.output.shape[2:]) > 1 and _is_block(call.module) == blocks]
+    chosen = [
+        call
+        for call in maps
+        if math.prod(call.output.shape[2:]) > 1 and _is_block(call.module) == blocks
+    ]
     return list({tuple(call.output.shape[2:]): call for call in chosen}.values())
 
 
@@ -63,14 +77,20 @@ def _some_blocks(tokens: Sequence[Call], paths: Mapping[torch.nn.Module, str]) -
     """Some of the blocks of a transformer: of the kind of module that is repeated, and contains the others."""
     blocks = [call for call in tokens if _is_block(call.module)]
     repeated = Counter(type(call.module) for call in blocks)
-    depths = {type(call.module): paths[call.module].count(".") for call in blocks if repeated[type(call.module)] > 1}
+    depths = {
+        type(call.module): paths[call.module].count(".")
+        for call in blocks
+        if repeated[type(call.module)] > 1
+    }
     kind = min(depths, key=depths.__getitem__, default=None)
     return _spread([call for call in blocks if kind in (None, type(call.module))])
 
 
 def _hidden_layers(once: Sequence[Call], calls: Sequence[Call]) -> list[Call]:
     """What enters a linear layer, if it is the output of a module."""
-    entering = {id(call.inputs[0]) for call in calls if hasattr(call.module, "in_features") and call.inputs}
+    entering = {
+        id(call.inputs[0]) for call in calls if hasattr(call.module, "in_features") and call.inputs
+    }
     return _spread([call for call in once if call.output.ndim == 2 and id(call.output) in entering])
 
 

@@ -39,7 +39,9 @@ from creinn.rounding import is_outwards
 Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Statistics: TypeAlias = list[tuple[ClassSums, Products]]  # of each place
 
-VACUOUS = 20.0  # a radius this much larger than the range of the logits makes the set all of the simplex
+VACUOUS = (
+    20.0  # a radius this much larger than the range of the logits makes the set all of the simplex
+)
 NEAR_PLACES = 2  # how many of the deepest places tell near classes
 FAR_WEIGHT = 0.7  # more of it finds other kinds of data, less of it unknown classes
 POWER = 4
@@ -64,9 +66,16 @@ def directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
     lower, upper = features.lower, features.upper
     tiny = torch.finfo(lower.dtype).tiny
     if features.is_point:
-        return Interval._of_point(lower / torch.linalg.vector_norm(lower, dim=1, keepdim=True).clamp_min(tiny))
-    largest, least = torch.maximum(lower.abs(), upper.abs()), torch.maximum(lower, -upper).clamp_min(0)
-    most, least = (torch.linalg.vector_norm(t, dim=1, keepdim=True).clamp_min(tiny) for t in (largest, least))
+        return Interval._of_point(
+            lower / torch.linalg.vector_norm(lower, dim=1, keepdim=True).clamp_min(tiny)
+        )
+    largest, least = (
+        torch.maximum(lower.abs(), upper.abs()),
+        torch.maximum(lower, -upper).clamp_min(0),
+    )
+    most, least = (
+        torch.linalg.vector_norm(t, dim=1, keepdim=True).clamp_min(tiny) for t in (largest, least)
+    )
     low = torch.where(lower < 0, lower / least, lower / most).clamp(-1, 1)
     return Interval._of_parts(low, torch.where(upper > 0, upper / least, upper / most).clamp(-1, 1))
 
@@ -96,7 +105,9 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     if logits.shape[1] == 1:
         highest, lowest = highest.clamp_min(0), lowest.clamp_max(0)
     rounding = 16 * torch.finfo(lower.dtype).eps * torch.maximum(highest.abs(), lowest.abs())
-    added = torch.minimum(radius.to(lower.dtype), highest - lowest + VACUOUS + rounding).unsqueeze(1)
+    added = torch.minimum(radius.to(lower.dtype), highest - lowest + VACUOUS + rounding).unsqueeze(
+        1
+    )
     return Interval._of_parts(lower - added, upper + added)
 
 
@@ -144,9 +155,13 @@ class DistanceRadius(torch.nn.Module):
         terms = self._terms(features)
         self.usual, self.spreads = _median_and_spread(terms)
         if not bool((self.usual.isfinite() & self.spreads.isfinite()).all()):
-            raise ValueError("Half of the held-out data lie infinitely far away. Look for an overflow in the network.")
+            raise ValueError(
+                "Half of the held-out data lie infinitely far away. Look for an overflow in the network."
+            )
         near, far = self._near_and_far(terms)
-        self.sums = torch.stack([torch.stack(_median_and_spread(part)) for part in (near, far, far)])
+        self.sums = torch.stack(
+            [torch.stack(_median_and_spread(part)) for part in (near, far, far)]
+        )
         both = self._both(near, far)
         self.sums[2] = torch.stack(_median_and_spread(both))
 
@@ -173,12 +188,16 @@ class DistanceRadius(torch.nn.Module):
         return self.scale * self.excess(features)
 
     def _terms(self, features: Features) -> Float[Tensor, "rows terms"]:
-        found = [distance(view) for distance, view in zip(self.distances, views(features), strict=True)]
+        found = [
+            distance(view) for distance, view in zip(self.distances, views(features), strict=True)
+        ]
         return at_least_single(terms_of(found, len(features)))
 
     def _near_and_far(self, terms: Any) -> tuple[Any, Any]:
         z = (terms - self.usual) / self.spreads
-        near = 2 * NEAR_PLACES if terms.shape[1] > 3 else 2  # of a single place there are three terms
+        near = (
+            2 * NEAR_PLACES if terms.shape[1] > 3 else 2
+        )  # of a single place there are three terms
         return z[:, -near:].sum(1), z[:, :-near].relu().sum(1)
 
     def _both(self, near: Any, far: Any) -> Any:
@@ -186,18 +205,28 @@ class DistanceRadius(torch.nn.Module):
         return (near - medians[0]) / spreads[0] + FAR_WEIGHT * (far - medians[1]) / spreads[1]
 
     def _make_distances(self, count: int) -> None:
-        self.distances = torch.nn.ModuleList(Distance(self.num_classes) for _ in range(count)).to(self.scale)
+        self.distances = torch.nn.ModuleList(Distance(self.num_classes) for _ in range(count)).to(
+            self.scale
+        )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         own = f"{prefix}distances."
-        count = len({name.removeprefix(own).partition(".")[0] for name in state_dict if name.startswith(own)})
+        count = len(
+            {
+                name.removeprefix(own).partition(".")[0]
+                for name in state_dict
+                if name.startswith(own)
+            }
+        )
         if count != len(self.distances):
             self._make_distances(count)
         for name in ("usual", "spreads"):
             if (values := state_dict.get(prefix + name)) is not None and values.ndim == 1:
                 setattr(self, name, self.scale.new_empty(len(values)))
         if f"{own}0.median" in state_dict:
-            args[-1].append("The distance was fitted by an older version: train the model again, or call fit_distance.")
+            args[-1].append(
+                "The distance was fitted by an older version: train the model again, or call fit_distance."
+            )
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -215,4 +244,6 @@ def check_distance(distance: Any) -> None:
     if not isinstance(distance, int | float):
         raise TypeError(f"distance must be True, False, None or a number, got {distance!r}.")
     if not (math.isfinite(distance) and distance >= 0):
-        raise ValueError(f"distance must be a finite number >= 0, the scale of the radii, got {distance}.")
+        raise ValueError(
+            f"distance must be a finite number >= 0, the scale of the radii, got {distance}."
+        )

@@ -40,7 +40,9 @@ class Sample:
     def add(self, batch: Any) -> None:
         """Add the next rows: a tensor, an interval, or a tuple of such; those of the first process go first."""
         count = count_rows(batch)
-        numbers = np.arange(self._seen, self._seen + count, dtype=np.uint64) + np.uint64(rank() << 40)
+        numbers = np.arange(self._seen, self._seen + count, dtype=np.uint64) + np.uint64(
+            rank() << 40
+        )
         self._seen += count
         if room := min(self._largest - len(self._numbers), count):
             self._filling.append(take(batch, slice(room)))
@@ -59,7 +61,9 @@ class Sample:
         leave = np.setdiff1d(np.arange(self._largest), kept)
         come = enter[kept[kept >= self._largest] - self._largest]
         self._numbers[leave] = numbers[come]
-        for old, new in zip(leaves_of(self._rows), leaves_of(take(batch, torch.from_numpy(come))), strict=True):
+        for old, new in zip(
+            leaves_of(self._rows), leaves_of(take(batch, torch.from_numpy(come))), strict=True
+        ):
             old[torch.from_numpy(leave).to(old.device)] = new
 
     def rows(self) -> Any:

@@ -62,7 +62,11 @@ class Temperature(torch.nn.Module):
         """Be 1 again: the weights are about to change."""
         self.value.fill_(1)
 
-    def fit(self, batches: Iterable[tuple[Any, Tensor]], probabilities: Callable[[Any], Tensor] | None = None) -> None:
+    def fit(
+        self,
+        batches: Iterable[tuple[Any, Tensor]],
+        probabilities: Callable[[Any], Tensor] | None = None,
+    ) -> None:
         """Take :func:`fit_temperature` of batches of logits and classes; without rows it stays as it is."""
         sample = Sample(LARGEST_SAMPLE)
         for batch in batches:
@@ -72,7 +76,9 @@ class Temperature(torch.nn.Module):
             self.value.fill_(fit_temperature(logits, labels, probabilities))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(f"{prefix}value", torch.ones_like(self.value))  # models of before there was one
+        state_dict.setdefault(
+            f"{prefix}value", torch.ones_like(self.value)
+        )  # models of before there was one
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -103,15 +109,25 @@ def fit_temperature(
 
     def loss(log_temperature: float) -> float:
         scaled = logits * math.exp(-log_temperature)
-        logs = _log_softmax(scaled) if probabilities is None else probabilities(scaled).clamp_min(_TINY).log()
+        logs = (
+            _log_softmax(scaled)
+            if probabilities is None
+            else probabilities(scaled).clamp_min(_TINY).log()
+        )
         return float(-logs.gather(1, labels).sum()) + (log_temperature / DEVIATION) ** 2 / 2
 
     end = math.log(LARGEST)
     step = 2 * end / _STEPS  # a search within one step has one minimum in sight
     start = min((step * index - end for index in range(_STEPS + 1)), key=loss)
     bracket = max(-end, start - step), min(end, start + step)
-    return math.exp(minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-4}).x)
+    return math.exp(
+        minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": 1e-4}).x
+    )
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    return F.logsigmoid(torch.cat((-logits, logits), 1)) if logits.shape[1] == 1 else logits.log_softmax(1)
+    return (
+        F.logsigmoid(torch.cat((-logits, logits), 1))
+        if logits.shape[1] == 1
+        else logits.log_softmax(1)
+    )

@@ -56,6 +56,8 @@ def _models(options: BenchmarkOptions, x: torch.Tensor) -> dict[str, Any]:
 
     ordinary, credal = network("ordinary"), CreINN(network("interval")).eval()
     distance = CreINN(copy.deepcopy(ordinary), distance=1.0)
-    distance.fit_distance(torch.randn(FITTED_ON, *x.shape[1:], device=x.device), torch.arange(FITTED_ON) % CLASSES)
+    distance.fit_distance(
+        torch.randn(FITTED_ON, *x.shape[1:], device=x.device), torch.arange(FITTED_ON) % CLASSES
+    )
     models = {"SNN": SNN(ordinary).eval(), "CreINN-D": distance.eval(), "CreINN": credal}
     return {**models, "CreINN, compiled": compile(credal, example=x)}

@@ -45,7 +45,9 @@ def calibrate(model: Any, rows: Rows, coverage: float) -> None:
     sets = prediction.with_conformal(model.calibration.conformal).classes("conformal")
     size = float(sets.sum(1).double().mean())
     rows_said = counted(len(sets), "row")
-    print(f"calibrated by {rows_said}, for a coverage of {coverage:g}: sets have {size:.2f} classes there")
+    print(
+        f"calibrated by {rows_said}, for a coverage of {coverage:g}: sets have {size:.2f} classes there"
+    )
     print("note: the coverage is guaranteed on data like these, not on others")
 
 
@@ -73,13 +75,17 @@ def coverage_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) 
         "full": found.full,
         "by_size": {str(size): share._asdict() for size, share in found.by_size.items()},
         "by_class": {classes[number]: share._asdict() for number, share in found.by_class.items()},
-        "curve": [{"asked": asked, **of.all._asdict(), "mean_size": of.size} for asked, of in curve],
+        "curve": [
+            {"asked": asked, **of.all._asdict(), "mean_size": of.size} for asked, of in curve
+        ],
     }
 
 
 def coverage_text(record: Record, text: Mapping[str, str]) -> str:
     """The record as lines of text."""
-    return "\n".join((text["conformal"], text_table(_rows(record), digits=4), text["conformal_shift"]))
+    return "\n".join(
+        (text["conformal"], text_table(_rows(record), digits=4), text["conformal_shift"])
+    )
 
 
 def coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
@@ -93,13 +99,25 @@ def coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
 
 def _rows(record: Record) -> list[Record]:
     """A row per coverage asked for."""
-    names = {"asked": "asked", "found": "coverage", "from": "low", "to": "high", "set size": "mean_size"}
+    names = {
+        "asked": "asked",
+        "found": "coverage",
+        "from": "low",
+        "to": "high",
+        "set size": "mean_size",
+    }
     return [{name: row[key] for name, key in names.items()} for row in record["curve"]]
 
 
 def _shares(shares: Mapping[str, Record], name: str) -> list[Record]:
     """A row per size of sets, or per class."""
     return [
-        {name: key, "rows": share["rows"], "coverage": share["coverage"], "from": share["low"], "to": share["high"]}
+        {
+            name: key,
+            "rows": share["rows"],
+            "coverage": share["coverage"],
+            "from": share["low"],
+            "to": share["high"],
+        }
         for key, share in shares.items()
     ]

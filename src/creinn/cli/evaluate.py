@@ -92,7 +92,9 @@ def evaluate(options: EvaluateOptions) -> int:
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        _write_page(options.report, record, curves, scores, _explorer(model, asked, record, options.rule))
+        _write_page(
+            options.report, record, curves, scores, _explorer(model, asked, record, options.rule)
+        )
         print(f"wrote {options.report}")
     return 0
 
@@ -100,7 +102,10 @@ def evaluate(options: EvaluateOptions) -> int:
 def terminal_text(record: Record) -> str:
     """All of a record as lines of text."""
     text = texts("evaluation.txt", record=record, log=log)
-    said = [f"{row['measure']} {row['value']:.4f}: {row['meaning']}" for row in _number_rows(record, text)]
+    said = [
+        f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
+        for row in _number_rows(record, text)
+    ]
     said += _present(text, "probabilities")
     table = text_table(_uncertainty_rows(record), digits=4)
     areas = "\n".join(_present(text, "uncertainty", "auarc", "ood"))
@@ -118,8 +123,13 @@ def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
     return {
         "classes": list(classes),
         **summary.quality(prediction, labels),
-        "reliability": {name: [None if np.isnan(v) else v for v in values.tolist()] for name, values in bins.items()},
-        "recall": {name: r / n if n else None for name, r, n in zip(classes, right, rows, strict=True)},
+        "reliability": {
+            name: [None if np.isnan(v) else v for v in values.tolist()]
+            for name, values in bins.items()
+        },
+        "recall": {
+            name: r / n if n else None for name, r, n in zip(classes, right, rows, strict=True)
+        },
         "confusion": counts.tolist(),
     }
 
@@ -130,33 +140,52 @@ def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
     return {"rejection": curve.rejection[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
 
 
-def _explorer(model: Any, asked: Sequence[tuple[Any, Any, Any]], record: Record, rule: str) -> Markup:
+def _explorer(
+    model: Any, asked: Sequence[tuple[Any, Any, Any]], record: Record, rule: str
+) -> Markup:
     """Some of the rows, to be explored; ``asked`` has options, prediction and labels of these and of foreign data."""
     from creinn.cli.explore import explored
     from creinn.report.explorer import explore, room
 
     most = room(len(model.class_names), len(asked))
-    known = [None] if len(asked) == 1 else [False, True]  # without other data, nothing is said on their distribution
-    samples = [one for of, outside in zip(asked, known, strict=True) for one in explored(model, *of, most, outside)]
+    known = (
+        [None] if len(asked) == 1 else [False, True]
+    )  # without other data, nothing is said on their distribution
+    samples = [
+        one
+        for of, outside in zip(asked, known, strict=True)
+        for one in explored(model, *of, most, outside)
+    ]
     return explore(samples, record["classes"], record["unit"], rule)
 
 
 def _write_page(
-    path: Path, record: Record, curves: Mapping[str, Any], scores: Mapping[str, Any], explorer: Markup
+    path: Path,
+    record: Record,
+    curves: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    explorer: Markup,
 ) -> None:
     """Numbers, what they mean, and pictures; curves are by uncertainty, scores of all rows by data and uncertainty."""
     from creinn import report
 
     text = texts("evaluation.txt", record=record, log=log)
-    bins = Reliability(*(np.array(values, dtype=float) for values in record["reliability"].values()))
-    by_measure = {f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES}
+    bins = Reliability(
+        *(np.array(values, dtype=float) for values in record["reliability"].values())
+    )
+    by_measure = {
+        f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES
+    }
     by_name = {f"{name} uncertainty": curve for name, curve in curves.items()}
     origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
     matrix = report.confusion_map(record["confusion"], record["classes"])
     classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
     numbers = html_table(_number_rows(record, text), digits=4)
     histograms = report.score_histograms(by_measure, f"uncertainty ({record['unit']})")
-    areas = [html_table(_uncertainty_rows(record), digits=4), *_present(text, "uncertainty", "auarc", "ood")]
+    areas = [
+        html_table(_uncertainty_rows(record), digits=4),
+        *_present(text, "uncertainty", "auarc", "ood"),
+    ]
     rejection = report.rejection_curves({record["model"]: by_name})
     guarantee = coverage_parts(record["conformal"], text) if "conformal" in record else []
     sections = [
@@ -164,12 +193,16 @@ def _write_page(
         *([report.Section("Sets with a guarantee", guarantee)] if guarantee else []),
         report.Section("Classes", [classes, text["confusion"], text["recall"]]),
         report.Section("Calibration", [report.reliability_chart(bins), text["calibration"]]),
-        report.Section("Accuracy when the least certain are rejected", [rejection, text["rejection"]]),
+        report.Section(
+            "Accuracy when the least certain are rejected", [rejection, text["rejection"]]
+        ),
         report.Section("Uncertainty", [*areas, histograms]),
         report.Section("Explore predictions", [explorer]),
         report.Section("How this was made", [html_table(provenance_rows(origin))]),
     ]
-    report.write_page(path, f"Evaluation of {record['model']}", sections, lead=_heading(record) + ".")
+    report.write_page(
+        path, f"Evaluation of {record['model']}", sections, lead=_heading(record) + "."
+    )
 
 
 def _present(text: Mapping[str, str], *names: str) -> list[str]:
@@ -187,21 +220,29 @@ def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
     """A row per number: what it is, the number, what it says."""
     values = record | record.get("sets", {})
     named = [(name, label) for name, label in NUMBERS.items() if name in values]
-    return [{"measure": label, "value": values[name], "meaning": text[name]} for name, label in named]
+    return [
+        {"measure": label, "value": values[name], "meaning": text[name]} for name, label in named
+    ]
 
 
 def _uncertainty_rows(record: Record) -> list[Record]:
     """A row per measure of uncertainty: areas under the curves."""
     rows = [{"uncertainty": name, "AUARC": area} for name, area in record["auarc"].items()]
     for row in rows if "ood" in record else ():
-        row |= {f"OOD {area.upper()}": record["ood"][area][row["uncertainty"]] for area in ("auroc", "auprc")}
+        row |= {
+            f"OOD {area.upper()}": record["ood"][area][row["uncertainty"]]
+            for area in ("auroc", "auprc")
+        }
     return rows
 
 
 def _class_rows(record: Record) -> list[Record]:
     """A row per class: how many rows are of it, and its recall."""
     rows = zip(record["classes"], record["confusion"], strict=True)
-    return [{"class": name, "rows": sum(counts), "recall": record["recall"][name]} for name, counts in rows]
+    return [
+        {"class": name, "rows": sum(counts), "recall": record["recall"][name]}
+        for name, counts in rows
+    ]
 
 
 def _classes_text(record: Record, meaning: str) -> str:
@@ -212,5 +253,7 @@ def _classes_text(record: Record, meaning: str) -> str:
         row["most often taken for"] = f"{record['classes'][-other]} ({wrong})" if wrong else None
     if len(rows) > MOST_CLASSES:
         meaning += f" Shown are {MOST_CLASSES} of {len(rows)} classes, those of the lowest recall."
-        rows = sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])[:MOST_CLASSES]
+        rows = sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])[
+            :MOST_CLASSES
+        ]
     return text_table(rows, digits=4) + f"\n{meaning}"

@@ -13,7 +13,17 @@ from creinn.cli.parsing import command_line, options_yaml
 from creinn.experiments.catalogue import EXPERIMENTS, experiment
 from creinn.experiments.definition import Experiment, few_steps, tailor
 
-CHANGES = ("methods", "ood", "seeds", "epochs", "batch_size", "width", "train_images", "test_images", "options")
+CHANGES = (
+    "methods",
+    "ood",
+    "seeds",
+    "epochs",
+    "batch_size",
+    "width",
+    "train_images",
+    "test_images",
+    "options",
+)
 """Options of ``creinn experiment run`` that change the experiment."""
 
 
@@ -29,7 +39,9 @@ def demo(options: DemoOptions) -> int:
     from creinn.report.tables import text_table
 
     chosen = demo_experiment(options.members, options.epochs, options.seed)
-    write_bytes(options.out / "demo.yaml", options_yaml("demo", options).encode())  # fails before the work if at all
+    write_bytes(
+        options.out / "demo.yaml", options_yaml("demo", options).encode()
+    )  # fails before the work if at all
     result = run_demo(chosen, options.jobs, options.progress)
     print(text_table(result.table()))
     origin = provenance(command_line("demo", options, leave_out=("out", "progress")))
@@ -41,7 +53,10 @@ def demo(options: DemoOptions) -> int:
         "runs": {model: list(map(dict, runs)) for model, runs in result.runs.items()},
         "seconds": round(result.seconds, 1),
     }
-    write_bytes(options.out / "results.json", (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
+    write_bytes(
+        options.out / "results.json",
+        (json.dumps(record, indent=2, allow_nan=False) + "\n").encode(),
+    )
     page = write_demo_page(options.out / "report.html", result, origin)
     print(f"\n{result.seconds:.0f} s. The report: {page}")
     return 0
@@ -65,15 +80,23 @@ def run(options: RunOptions) -> int:
     from creinn.experiments.run import run_experiment
     from creinn.files import write_bytes
 
-    write_bytes(options.out / "work" / f"{options.name}.yaml", options_yaml("experiment run", options).encode())
+    write_bytes(
+        options.out / "work" / f"{options.name}.yaml",
+        options_yaml("experiment run", options).encode(),
+    )
     passed_on = ("jobs", "backend", "address", "threads", "device", "complete", "progress")
     how = {name: getattr(options, name) for name in passed_on}
     outcome = run_experiment(chosen, options.data, options.out, **how)
-    print(f"{chosen.name}: {counted(outcome.total, 'piece')}, {len(outcome.done)} of them done now.")
+    print(
+        f"{chosen.name}: {counted(outcome.total, 'piece')}, {len(outcome.done)} of them done now."
+    )
     for piece, reason in outcome.failed.items():
         print(f"{piece} failed: {reason}", file=sys.stderr)
     if outcome.failed:
-        print("Run again to try the pieces that failed; work/failures has the details.", file=sys.stderr)
+        print(
+            "Run again to try the pieces that failed; work/failures has the details.",
+            file=sys.stderr,
+        )
         return 1
     print(f"For tables and figures: creinn experiment report {options.out}")
     return 0

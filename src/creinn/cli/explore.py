@@ -25,7 +25,13 @@ from creinn.report.explorer import Samples, choose_samples
 from creinn.report.tables import MISSING
 
 MOST_COLUMNS = 60  # of a table that are shown
-DEVIATIONS = (0.0, 0.1, 0.2, 0.5, 1.0)  # widths of numbers in a table, in standard deviations of the training table
+DEVIATIONS = (
+    0.0,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+)  # widths of numbers in a table, in standard deviations of the training table
 BRIGHTNESS = (0.0, 0.02, 0.05, 0.1, 0.2)  # widths of pixels, of the range from black to white
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)  # the width that was measured
 
@@ -38,12 +44,19 @@ class _Read:
     names: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     cells: list[list[str]] = field(default_factory=list)
-    complete: list[bool] = field(default_factory=list)  # whether no cell that the model uses is missing
+    complete: list[bool] = field(
+        default_factory=list
+    )  # whether no cell that the model uses is missing
     missing: Missing | None = None  # of a table
 
 
 def explored(
-    model: Any, options: ModelOptions, prediction: Any, labels: Tensor | None, room: int, outside: bool | None
+    model: Any,
+    options: ModelOptions,
+    prediction: Any,
+    labels: Tensor | None,
+    room: int,
+    outside: bool | None,
 ) -> list[Samples]:
     """At most ``room`` samples of the data that ``options`` name; ``prediction`` and ``labels`` are those of all rows.
 
@@ -70,7 +83,11 @@ def explored(
         )
         has_widths = part is is_complete and takes_intervals(model)
         batch_size = options.batch_size or IMAGES
-        found.append(replace(samples, widths=_widths(model, read, at, own, batch_size)) if has_widths else samples)
+        found.append(
+            replace(samples, widths=_widths(model, read, at, own, batch_size))
+            if has_widths
+            else samples
+        )
     return found
 
 
@@ -83,8 +100,12 @@ def _read(model: Any, options: ModelOptions, chosen: Any) -> _Read:
             parts.append(rows.x[torch.from_numpy(here)])
             tables = [replace(table, frame=table.frame.iloc[here]) for table in rows.tables]
             if tables:
-                used = [column.name for column in TableEncoder.from_json(model.preprocessing).columns]
-                found.complete += (~pd.concat([tables[0].cells(c).isna() for c in used], axis=1).any(axis=1)).tolist()
+                used = [
+                    column.name for column in TableEncoder.from_json(model.preprocessing).columns
+                ]
+                found.complete += (
+                    ~pd.concat([tables[0].cells(c).isna() for c in used], axis=1).any(axis=1)
+                ).tolist()
                 found.columns, found.missing = tables[0].columns[:MOST_COLUMNS], rows.missing
                 found.cells += _cells(tables, found.columns)
                 found.names += [f"row {before + i + 1}" for i in here]
@@ -117,18 +138,32 @@ def _widths(model: Any, read: _Read, at: Tensor, own: Any, batch_size: int) -> d
     x, preprocessing = read.x[at], model.preprocessing
     is_measured = isinstance(x, Interval)
     if read.missing is not None:
-        base, unit = x if is_measured else read.missing.intervals(x), _is_number(preprocessing, read.missing)
-        steps, said, low, high = DEVIATIONS, "standard deviations", *torch.tensor([-torch.inf, torch.inf])
+        base, unit = (
+            x if is_measured else read.missing.intervals(x),
+            _is_number(preprocessing, read.missing),
+        )
+        steps, said, low, high = (
+            DEVIATIONS,
+            "standard deviations",
+            *torch.tensor([-torch.inf, torch.inf]),
+        )
     else:
         mean, std = (torch.tensor(preprocessing[name])[:, None, None] for name in ("mean", "std"))
         base, unit = x if is_measured else Interval.point(x), 1 / std
-        steps, said, low, high = BRIGHTNESS, "of the range from black to white", -mean / std, (1 - mean) / std
+        steps, said, low, high = (
+            BRIGHTNESS,
+            "of the range from black to white",
+            -mean / std,
+            (1 - mean) / std,
+        )
     if is_measured:
         steps, said = TIMES, "times the measured width"
     found = {}
     for step in steps:
         radius = step * base.radius if is_measured else base.radius + step / 2 * unit
-        wide = Interval.from_center_radius(base.center, radius).each(lambda bound: bound.maximum(low).minimum(high))
+        wide = Interval.from_center_radius(base.center, radius).each(
+            lambda bound: bound.maximum(low).minimum(high)
+        )
         is_own = step == (1 if is_measured else 0)
         found[f"{step:g} {said}"] = own if is_own else model.predict(wide, batch_size).to("cpu")
     return found

@@ -25,9 +25,13 @@ def export_model(options: ExportOptions) -> int:
     export(model, path, _example(model, options))
     print(f"wrote {path}: {counted(path.stat().st_size, 'byte')}")
     if model.preprocessing is not None:
-        print("note: the graph takes what the network takes; its metadata say, under preprocessing, how to get there")
+        print(
+            "note: the graph takes what the network takes; its metadata say, under preprocessing, how to get there"
+        )
     if model.num_classes > MOST_CLASSES:
-        print("note: AU and EU of so many classes are not in the graph; creinn.entropy_numpy computes them")
+        print(
+            "note: AU and EU of so many classes are not in the graph; creinn.entropy_numpy computes them"
+        )
     return 0
 
 
@@ -35,7 +39,9 @@ def _path(options: ExportOptions) -> Path:
     """Where to write, by the ending or the format that is asked for."""
     path = options.out or options.model / f"model.{options.format or 'onnx'}"
     if options.format is not None and path.suffix != f".{options.format}":
-        raise ValueError(f"--format is {options.format}, but {path} ends in {path.suffix or 'nothing'}. Leave one out.")
+        raise ValueError(
+            f"--format is {options.format}, but {path} ends in {path.suffix or 'nothing'}. Leave one out."
+        )
     if path.exists() and not options.force:
         raise ValueError(f"{path} is there already. Name another file, or replace it with --force.")
     return path
@@ -43,12 +49,16 @@ def _path(options: ExportOptions) -> Path:
 
 def _example(model: Any, options: ExportOptions) -> Inputs:
     if options.intervals and not takes_intervals(model):
-        raise ValueError("The model takes no intervals: its network is an ordinary one. Leave --intervals out.")
+        raise ValueError(
+            "The model takes no intervals: its network is an ordinary one. Leave --intervals out."
+        )
     said = model.preprocessing if isinstance(model.preprocessing, dict) else {}
     size = said.get("size") or options.size  # models of older versions do not know theirs
     if said.get("kind") == "images":
         if size is None:
-            raise ValueError("The model does not say which size its training images had: give it, --size.")
+            raise ValueError(
+                "The model does not say which size its training images had: give it, --size."
+            )
         x = torch.zeros(1, said["channels"], *(size if isinstance(size, list) else [size, size]))
     else:
         x = example_of(model)

@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         program = f"creinn {command}"
         kind, place = COMMANDS[command]
         keep_freed_memory()
-        if "WORLD_SIZE" in os.environ:  # torch, not loaded yet, would warn once per rank of what training asks of it
+        if (
+            "WORLD_SIZE" in os.environ
+        ):  # torch, not loaded yet, would warn once per rank of what training asks of it
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         found: Any = parse_options(kind, program, rest[1:], _helps(command))
         module, _, function = place.partition(".")
@@ -98,7 +100,9 @@ def _names(group: str) -> dict[str, str]:
     for command, (kind, _) in COMMANDS.items():
         first, _, second = command.partition(" ")
         if group in ("", first):
-            lines[second if group else first] = summary(kind) if group or not second else GROUPS[first]
+            lines[second if group else first] = (
+                summary(kind) if group or not second else GROUPS[first]
+            )
     return lines
 
 
@@ -110,10 +114,15 @@ def _overview(group: str) -> str:
     return f"usage: {program} COMMAND ...\n\n{listed}\n\n{hint}"
 
 
-def _say(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+def _say(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
+) -> None:
     """A warning of ours as a note, any other with its place."""
     ours = category.__module__.startswith("creinn") or category is UserWarning
-    print(f"note: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
+    print(
+        f"note: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}",
+        file=sys.stderr,
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from creinn.cli.parsing import POSITIONAL
 
-MethodName = Literal["creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble"]
+MethodName = Literal[
+    "creinn-d", "creinn", "snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "deep-ensemble"
+]
 Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
 
 

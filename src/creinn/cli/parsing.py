@@ -30,7 +30,10 @@ class UsageError(Exception):
 
 
 def parse_options(
-    kind: type[Options], program: str, arguments: Sequence[str], helps: Mapping[str, str] = MappingProxyType({})
+    kind: type[Options],
+    program: str,
+    arguments: Sequence[str],
+    helps: Mapping[str, str] = MappingProxyType({}),
 ) -> Options:
     """Options of the dataclass ``kind`` from the command line and from the YAML file that ``--config`` names.
 
@@ -41,7 +44,9 @@ def parse_options(
     """
     try:
         found = _parser(kind, program, helps).parse_args(_normalised(kind, arguments))
-        values = {entry.name: found[key] for entry in _fields(kind) if (key := _key(entry.name)) in found}
+        values = {
+            entry.name: found[key] for entry in _fields(kind) if (key := _key(entry.name)) in found
+        }
         for entry in _fields(kind):
             if entry.name not in values and entry.default is MISSING:
                 raise UsageError(f"missing: {entry.name.upper()}.")
@@ -56,7 +61,9 @@ def options_yaml(command: str, options: Any) -> str:
     """All options as YAML that ``--config`` takes; the first line says by which version they were used."""
     values = {_key(entry.name): getattr(options, entry.name) for entry in _fields(type(options))}
     values = json.loads(json.dumps(values, default=str))  # paths as texts, tuples as lists
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16)
+    text = yaml.safe_dump(
+        values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16
+    )
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
 
@@ -89,8 +96,12 @@ class _Parser(ArgumentParser):
 
 def _parser(kind: type, program: str, helps: Mapping[str, str]) -> ArgumentParser:
     how: Any = {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
-    parser = _Parser(prog=program, description=(inspect.getdoc(kind) or "").partition("\n\nArgs:")[0], **how)
-    parser.add_argument("--config", action="config", metavar="FILE", help="YAML file with any of these options.")
+    parser = _Parser(
+        prog=program, description=(inspect.getdoc(kind) or "").partition("\n\nArgs:")[0], **how
+    )
+    parser.add_argument(
+        "--config", action="config", metavar="FILE", help="YAML file with any of these options."
+    )
     hints = get_type_hints(kind)
     for entry in _fields(kind):
         inside = set(get_args(hints[entry.name])) - {type(None)}
@@ -120,11 +131,19 @@ def _normalised(kind: type, arguments: Sequence[str]) -> list[str]:
         if not token.startswith("--") or name not in hints or hints[name] is bool:
             found.append(token)
             continue
-        if not equals and bool in get_args(hints[name]) and (not pending or pending[0].startswith("--")):
+        if (
+            not equals
+            and bool in get_args(hints[name])
+            and (not pending or pending[0].startswith("--"))
+        ):
             equals, value = "=", "true"  # may stand alone, like a plain truth value
         elif not equals and pending:
             equals, value = "=", pending.pop(0)
-        if equals and get_origin(hints[name]) is tuple and not (value.startswith("[") and value.endswith("]")):
+        if (
+            equals
+            and get_origin(hints[name]) is tuple
+            and not (value.startswith("[") and value.endswith("]"))
+        ):
             items = [item.strip() for item in value.split(",") if item.strip()]
             value = json.dumps(items) if str in get_args(hints[name]) else f"[{','.join(items)}]"
         found.append(f"{name}{equals}{value}")
@@ -136,7 +155,9 @@ def _message(error: Exception) -> str:
     text = re.sub(r"Parser key \"(\w+)\": ", lambda m: f"{_option(m[1])}: ", text)
     text = re.sub(r"Expected an? <class '(\w+)'>\.", r"expected \1.", text)
     text = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1", text)
-    union = re.search(r"Does not validate against .*?Subtypes: \[(.*?)\] Errors:.* Given value: ", text)
+    union = re.search(
+        r"Does not validate against .*?Subtypes: \[(.*?)\] Errors:.* Given value: ", text
+    )
     if union is not None:
         names = re.findall(r"'(\w+)'", union[1].replace("NoneType", "null"))
         text = text.replace(union[0], f"expected {' or '.join(names)}. Got value: ")
@@ -147,7 +168,9 @@ def _message(error: Exception) -> str:
 def _fields(kind: Any) -> list[Field[Any]]:
     """Those given by their place first, then those of the class itself, then those of its bases."""
     order = [name for part in kind.__mro__ for name in inspect.get_annotations(part)]
-    return sorted(fields(kind), key=lambda f: (not f.metadata.get("positional"), order.index(f.name)))
+    return sorted(
+        fields(kind), key=lambda f: (not f.metadata.get("positional"), order.index(f.name))
+    )
 
 
 def _option(name: str) -> str:

@@ -19,7 +19,15 @@ import yaml
 from creinn.cli.coverage import gives_classes
 from creinn.cli.options import ModelOptions, PredictOptions
 from creinn.cli.parsing import options_yaml
-from creinn.cli.sources import OPTIONS, Rows, check_paths, counting, read_model, stream_rows, takes_intervals
+from creinn.cli.sources import (
+    OPTIONS,
+    Rows,
+    check_paths,
+    counting,
+    read_model,
+    stream_rows,
+    takes_intervals,
+)
 from creinn.credal.credal_set import CredalSet
 from creinn.data.numerals import counted
 from creinn.data.parquet import ParquetWriter, is_parquet
@@ -50,7 +58,11 @@ def predict(options: PredictOptions) -> int:
 def new_table(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
     """A function that appends rows to a new file, CSV or Parquet by its suffix; see :func:`creinn.files.new_file`."""
     with new_file(path) as file, ExitStack() as stack:
-        append = stack.enter_context(ParquetWriter(file)).write if is_parquet(path) else partial(_append_csv, file)
+        append = (
+            stack.enter_context(ParquetWriter(file)).write
+            if is_parquet(path)
+            else partial(_append_csv, file)
+        )
 
         def write(table: pd.DataFrame) -> None:
             with writing(path):
@@ -79,7 +91,10 @@ def _quoted(text: str) -> str:
 
 
 def prediction_table(
-    prediction: Any, classes: Sequence[str], names: dict[str, Sequence[Any]], rule: str = "maximality"
+    prediction: Any,
+    classes: Sequence[str],
+    names: dict[str, Sequence[Any]],
+    rule: str = "maximality",
 ) -> pd.DataFrame:
     """Predictions as columns, after those of ``names``, which say which row is which and are called otherwise.
 
@@ -99,28 +114,39 @@ def prediction_table(
     rules |= {"conformal_set": "conformal"} if is_credal and gives_classes(prediction) else {}
     for column, by in rules.items():
         found, rows = np.unique(prediction.classes(by).numpy(), axis=0, return_inverse=True)
-        columns[column] = np.array([BETWEEN.join(named[row]) for row in found], dtype=object)[rows.ravel()]
+        columns[column] = np.array([BETWEEN.join(named[row]) for row in found], dtype=object)[
+            rows.ravel()
+        ]
     for name in names:
         if name in columns:
-            raise ValueError(f"The column {name!r} cannot be kept: the predictions have a column of that name.")
+            raise ValueError(
+                f"The column {name!r} cannot be kept: the predictions have a column of that name."
+            )
     return pd.DataFrame({**names, **columns})
 
 
 def ask(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
     """What a saved model says of all rows of a user's data, read a part at a time; and their classes, if asked for."""
-    found = [(said, rows.labels) for rows, said in _answers(model, options, model.class_names if labelled else None)]
+    found = [
+        (said, rows.labels)
+        for rows, said in _answers(model, options, model.class_names if labelled else None)
+    ]
     if not found:
         raise ValueError(f"{options.source} has no row to ask the model about.")
     predictions, labels = zip(*found, strict=True)
     return type(predictions[0]).concatenate(predictions), torch.cat(labels) if labelled else None
 
 
-def _answers(model: Any, options: ModelOptions, classes: Sequence[str] | None = None) -> Iterator[tuple[Rows, Any]]:
+def _answers(
+    model: Any, options: ModelOptions, classes: Sequence[str] | None = None
+) -> Iterator[tuple[Rows, Any]]:
     """Rows of a user's data, a part at a time, with what a saved model says of them; at the end notes are said."""
     check_paths(options)
     rows = None
     with _seeded():
-        for rows in counting(stream_rows(options, model.preprocessing, classes, whole=False), options.progress):
+        for rows in counting(
+            stream_rows(options, model.preprocessing, classes, whole=False), options.progress
+        ):
             if rows.is_interval and not takes_intervals(model):
                 hold = f"{options.source} hold intervals, but the model takes none"
                 raise ValueError(f"{hold}. Train one for them with --method creinn.")
@@ -148,7 +174,11 @@ def check_outputs(command: str, options: ModelOptions) -> None:
     if kept in outputs:
         raise ValueError(f"{kept} is where the options are kept. Give the result another suffix.")
     inputs = [getattr(options, name, None) for name in READ]
-    read = [path for path in (*inputs, *(options.model / name for name in (CONFIG, WEIGHTS, OPTIONS))) if path]
+    read = [
+        path
+        for path in (*inputs, *(options.model / name for name in (CONFIG, WEIGHTS, OPTIONS)))
+        if path
+    ]
     ours = _written_before(kept, command)
     for path in (*outputs, kept):
         if not path.exists():
@@ -156,8 +186,15 @@ def check_outputs(command: str, options: ModelOptions) -> None:
         if path.is_dir():
             raise ValueError(f"{path} is a directory. Name a file to write.")
         places = [path] if path in ours else [path, *path.absolute().parents]
-        if any(os.path.samefile(source, place) for source in read if source.exists() for place in places):
-            raise ValueError(f"{path} is an input of this command, or part of one. Name another file to write.")
+        if any(
+            os.path.samefile(source, place)
+            for source in read
+            if source.exists()
+            for place in places
+        ):
+            raise ValueError(
+                f"{path} is an input of this command, or part of one. Name another file to write."
+            )
         if path not in ours and not options.force:
             found = f"{path} is there already, and creinn {command} did not write it"
             raise ValueError(f"{found}. Name another file, or replace it with --force.")

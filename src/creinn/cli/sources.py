@@ -36,7 +36,10 @@ OPTIONS = "train.yaml"
 """File in a model directory with the options of its training."""
 IMAGES, TABLE_ROWS = 256, 4096  # that are predicted at once, if nobody says otherwise
 SOON = 0.5  # seconds that nobody needs a bar for
-MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a table that are in memory at once, if it is predicted in parts
+MOST_ROWS, MOST_CELLS = (
+    16_384,
+    2_000_000,
+)  # of a table that are in memory at once, if it is predicted in parts
 
 
 def read_model(directory: Path, device: str) -> Any:
@@ -98,18 +101,24 @@ class Rows:
     @property
     def is_interval(self) -> bool:
         """Whether inputs are intervals."""
-        return isinstance(self.x, Interval) or (isinstance(self.x, LazyImages) and self.x.is_interval)
+        return isinstance(self.x, Interval) or (
+            isinstance(self.x, LazyImages) and self.x.is_interval
+        )
 
     def take(self, index: Tensor) -> "Rows":
         """Some of the rows, by their numbers; what they are called is left out."""
         x = self.x.take(index) if isinstance(self.x, LazyImages) else self.x[index]
-        return replace(self, x=x, labels=None if self.labels is None else self.labels[index], names={})
+        return replace(
+            self, x=x, labels=None if self.labels is None else self.labels[index], names={}
+        )
 
     def to_fit(self) -> Any:
         """Training data as :func:`creinn.fit` takes them, with something in place of missing cells."""
         if isinstance(self.x, LazyImages):
             return self.x
-        return self.x if self.missing is None or self.is_interval else self.missing.fill(self.x), self.labels
+        return self.x if self.missing is None or self.is_interval else self.missing.fill(
+            self.x
+        ), self.labels
 
     def predict(self, model: Any, batch_size: int | None = None) -> Any:
         """What a model says of the rows."""
@@ -122,7 +131,9 @@ def learn_rows(options: TrainOptions) -> Rows:
     """Read training data, and learn how they become numbers."""
     rows = _learn_images(options) if _is_tree(options.paths[0]) else _learn_tables(options)
     if len(rows.classes) < 2:
-        raise ValueError(f"{options.source} has one class only, {rows.classes[0]!r}. There is nothing to tell apart.")
+        raise ValueError(
+            f"{options.source} has one class only, {rows.classes[0]!r}. There is nothing to tell apart."
+        )
     return rows
 
 
@@ -133,7 +144,10 @@ def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str]) 
 
 
 def stream_rows(
-    options: DataOptions, preprocessing: Any, classes: Sequence[str] | None = None, whole: bool = True
+    options: DataOptions,
+    preprocessing: Any,
+    classes: Sequence[str] | None = None,
+    whole: bool = True,
 ) -> Iterator[Rows]:
     """As :func:`read_rows`, ``whole`` or a part at a time; notes are on all parts so far, and a part may be empty.
 
@@ -145,10 +159,14 @@ def stream_rows(
         raise ValueError(f"{why} Load it in Python with creinn.load.")
     if _is_tree(options.paths[0]) != (kind == "images"):
         found = (
-            "images, but this is a table" if kind == "images" else "a table, but this is an image, folder or archive"
+            "images, but this is a table"
+            if kind == "images"
+            else "a table, but this is an image, folder or archive"
         )
         raise ValueError(f"{options.source}: the model was trained on {found}.")
-    return (_read_tables if kind == "table" else _read_images)(options, preprocessing, classes, whole)
+    return (_read_tables if kind == "table" else _read_images)(
+        options, preprocessing, classes, whole
+    )
 
 
 def counting(parts: Iterator[Rows], shown: bool, what: str | None = None) -> Iterator[Rows]:
@@ -166,15 +184,31 @@ def counting(parts: Iterator[Rows], shown: bool, what: str | None = None) -> Ite
 def _learn_tables(options: TrainOptions) -> Rows:
     tables = [read_table(path, _reading(options, options.missing)) for path in options.paths]
     if (target := options.target) is None:
-        raise ValueError(f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}.")
-    encoder, notes = TableEncoder.fit(tables, target, options.drop, options.categorical, options.max_categories)
+        raise ValueError(
+            f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}."
+        )
+    encoder, notes = TableEncoder.fit(
+        tables, target, options.drop, options.categorical, options.max_categories
+    )
     labels = encoder.labels(tables)
     classes = classes_of(labels, target, options.max_classes)
     features, _ = encoder.encode(tables)
     missing = Missing.learn(torch.from_numpy(np.concatenate(features)), encoder.widths)
-    learnt = {"kind": "table", **encoder.to_json(), "marks": list(options.missing), "missing": missing.to_json()}
+    learnt = {
+        "kind": "table",
+        **encoder.to_json(),
+        "marks": list(options.missing),
+        "missing": missing.to_json(),
+    }
     numbers = _numbers(labels, classes, tables[0], target)
-    return Rows(_inputs(features, missing), numbers, classes, notes=notes, missing=missing, preprocessing=learnt)
+    return Rows(
+        _inputs(features, missing),
+        numbers,
+        classes,
+        notes=notes,
+        missing=missing,
+        preprocessing=learnt,
+    )
 
 
 def _read_tables(
@@ -183,21 +217,38 @@ def _read_tables(
     if "marks" not in preprocessing:
         why = "which took missing values for known ones"
         raise ValueError(f"The model was saved by an older creinn, {why}. Train it again.")
-    encoder, missing = TableEncoder.from_json(preprocessing), Missing.from_json(preprocessing["missing"])
+    encoder, missing = (
+        TableEncoder.from_json(preprocessing),
+        Missing.from_json(preprocessing["missing"]),
+    )
     marks = options.missing or tuple(preprocessing["marks"])
     kept = options.keep if isinstance(options, PredictOptions) else ()
-    reading, used, seen = _reading(options, marks), {**preprocessing, "marks": list(marks)}, dict[str, Seen]()
+    reading, used, seen = (
+        _reading(options, marks),
+        {**preprocessing, "marks": list(marks)},
+        dict[str, Seen](),
+    )
     at_once = options.batch_size or TABLE_ROWS
-    rows = None if whole else at_once * max(1, min(MOST_ROWS, MOST_CELLS // missing.num_features) // at_once)
+    rows = (
+        None
+        if whole
+        else at_once * max(1, min(MOST_ROWS, MOST_CELLS // missing.num_features) // at_once)
+    )
     quick = encoder.plain_numbers(reading).difference(kept)  # what is kept stays as it is written
     for tables in in_step(*(read_chunks(path, reading, rows, quick) for path in options.paths)):
         first = tables[0]
         features, notes = encoder.encode(tables, seen)
-        labels = None if classes is None else _numbers(encoder.labels(tables), classes, first, encoder.target)
+        labels = (
+            None
+            if classes is None
+            else _numbers(encoder.labels(tables), classes, first, encoder.target)
+        )
         names: dict[str, Any] = {"row": range(first.first + 1, first.first + len(first) + 1)}
         for column in kept:
             if column in names:
-                raise ValueError(f"The column {column!r} cannot be kept: the result has a column of that name.")
+                raise ValueError(
+                    f"The column {column!r} cannot be kept: the result has a column of that name."
+                )
             first.check_column(column)
             check_same_texts(tables, column)
             names[column] = first.frame[column].array
@@ -220,20 +271,30 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
     if (numbers < 0).any():
         row = int((numbers < 0).argmax())
         known = ", ".join(classes)
-        raise ValueError(f"{table.at(row, target)}: the model has no class {labels[row]!r}, only {known}.")
+        raise ValueError(
+            f"{table.at(row, target)}: the model has no class {labels[row]!r}, only {known}."
+        )
     return torch.from_numpy(numbers)
 
 
 def _learn_images(options: TrainOptions) -> Rows:
     """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
     colours = Colours()
-    rows = _survey(options, _images(options, options.size, options.channels, (), options.batch_size), colours)
+    rows = _survey(
+        options, _images(options, options.size, options.channels, (), options.batch_size), colours
+    )
     assert rows.labels is not None
-    for name, count in zip(rows.classes, torch.bincount(rows.labels, minlength=len(rows.classes)), strict=True):
+    for name, count in zip(
+        rows.classes, torch.bincount(rows.labels, minlength=len(rows.classes)), strict=True
+    ):
         if count == 0:
-            raise ValueError(f"{options.source}: no image of the class {name!r} can be read. {rows.unreadable[0]}")
+            raise ValueError(
+                f"{options.source}: no image of the class {name!r} can be read. {rows.unreadable[0]}"
+            )
     mean, std = colours.mean_and_std()
-    return _normalized(rows, {"kind": "images", "channels": options.channels, "mean": mean, "std": std})
+    return _normalized(
+        rows, {"kind": "images", "channels": options.channels, "mean": mean, "std": std}
+    )
 
 
 def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Rows:
@@ -246,10 +307,14 @@ def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Ro
             channels, *size = rows.x.shape[1:]
     first, *upper = options.paths
     pair = {"upper": upper[0]} if upper else {}
-    lazy = LazyImages(first, size=size, channels=channels, classes=rows.classes, files=files, keep=KEPT, **pair)
+    lazy = LazyImages(
+        first, size=size, channels=channels, classes=rows.classes, files=files, keep=KEPT, **pair
+    )
     notes = list(rows.notes)
     if not lazy.fits:
-        notes.append(f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory; others are decoded again")
+        notes.append(
+            f"{options.source}: only {KEPT / 2**30:g} GiB of images stay in memory; others are decoded again"
+        )
     return replace(rows, x=lazy, labels=lazy.labels, names={"file": files}, notes=notes)
 
 
@@ -258,7 +323,9 @@ def _read_images(
 ) -> Iterator[Rows]:
     if isinstance(options, PredictOptions) and options.keep:
         raise ValueError(f"--keep is for columns of a table, but {options.source} holds images.")
-    known = preprocessing["size"]  # height and width; the side of a square, or null, in older models
+    known = preprocessing[
+        "size"
+    ]  # height and width; the side of a square, or null, in older models
     known = [known, known] if isinstance(known, int) else known
     if known is not None and options.size is not None and known != [options.size, options.size]:
         why = f"the model was trained on images of {by(known)} pixels and stretches all others to that"
@@ -283,7 +350,9 @@ def _images(
     first = options.paths[0]
     with open_tree(first) as tree:
         if classes is not None and first.is_file() and is_image(first.name):
-            raise ValueError(f"{first} is one image. Give a folder with one folder of images per class.")
+            raise ValueError(
+                f"{first} is one image. Give a folder with one folder of images per class."
+            )
         order = () if classes is None else tree.classes(classes or None)
         parts: Iterator[Any] = read_images(tree, size, channels, options.strict, count)
         if options.lower is not None and options.upper is not None:

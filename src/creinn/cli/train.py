@@ -63,14 +63,20 @@ def _train(options: TrainOptions) -> int:
     method = METHODS[options.method]
     sources.check_paths(options)
     options = _resolved(options, method)
-    form = {name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal}
+    form = {
+        name: getattr(options, name) for name in ("distance", "mode", "loss") if method.is_credal
+    }
     form |= {} if options.temperature is None else {"temperature": options.temperature}
     config = _train_config(options)
     _check_directory(options.out)
     started, data = _started(options, form) if options.from_ else ([], sources.learn_rows(options))
     members = options.members or len(started) or (MEMBERS if is_ensemble(options.method) else 1)
-    if data.is_interval and not (takes_intervals(started[0]) if started else method.takes_intervals):
-        able = " or ".join(f"--method {name}" for name, known in METHODS.items() if known.takes_intervals)
+    if data.is_interval and not (
+        takes_intervals(started[0]) if started else method.takes_intervals
+    ):
+        able = " or ".join(
+            f"--method {name}" for name, known in METHODS.items() if known.takes_intervals
+        )
         raise ValueError(f"The method {options.method!r} takes no intervals; take {able}.")
     _say_what(data)
     spare = None
@@ -89,7 +95,9 @@ def _train(options: TrainOptions) -> int:
         with alone():
             for network in started:
                 if network.distance_radius is not None:
-                    network.fit_distance(train_data, held_out=val_data, batch_size=options.batch_size)
+                    network.fit_distance(
+                        train_data, held_out=val_data, batch_size=options.batch_size
+                    )
     else:
         build = iter(started).__next__ if started else _builder(options, method, form, data)
         networks, histories = fit_members(build, members, train_data, val_data, config, augment)
@@ -97,7 +105,9 @@ def _train(options: TrainOptions) -> int:
     if rank() > 0:
         return 130 if stopped else 0
     if stopped:
-        again = "" if options.checkpoints is None else " The same command goes on from the checkpoints."
+        again = (
+            "" if options.checkpoints is None else " The same command goes on from the checkpoints."
+        )
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
         return 130
     combine = {"combine": options.combine} if method.is_credal else {}
@@ -105,8 +115,12 @@ def _train(options: TrainOptions) -> int:
     keeps_best = bool(histories) and config.keep == "best"
     _say_result(model, histories, keeps_best)
     if apart is not None:
-        scale = any(getattr(network, "distance", None) is True for network in parts(model))  # not given as a number
-        chosen = ["the epoch"] * keeps_best + ["the temperature"] * any(part.temperature.is_on for part in parts(model))
+        scale = any(
+            getattr(network, "distance", None) is True for network in parts(model)
+        )  # not given as a number
+        chosen = ["the epoch"] * keeps_best + ["the temperature"] * any(
+            part.temperature.is_on for part in parts(model)
+        )
         chosen += ["the scale of the distance"] * scale
         _say_held_out(apart.predict(model).to("cpu"), apart.labels, chosen)
     if spare is not None:
@@ -114,13 +128,17 @@ def _train(options: TrainOptions) -> int:
         calibrate(model, spare, options.coverage)
     save(model, options.out, data.classes, data.preprocessing)
     held_out = 0.0 if apart is None else options.validation_fraction or A_SIXTH
-    used = replace(options, members=members, validation_fraction=held_out, patience=config.patience or 0)
+    used = replace(
+        options, members=members, validation_fraction=held_out, patience=config.patience or 0
+    )
     write_bytes(options.out / sources.OPTIONS, options_yaml("train", used).encode())
     print(f"wrote {options.out}")
     return 0
 
 
-def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tuple[Rows, Rows | None]:
+def divided(
+    data: Rows, fraction: float | None, seed: int, is_new: bool
+) -> tuple[Rows, Rows | None]:
     """Rows to train on, and rows held out, if any.
 
     Where no ``fraction`` is asked for it is a sixth, or nothing if those would be few or the model, not being new, may
@@ -134,7 +152,9 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
     elif fraction is None and len(labels) * A_SIXTH < FEWEST:
         reason = f"{counted(len(labels), 'row')} are too few to hold some out"
     if reason:
-        print(f"note: {reason}: no accuracy is measured. --validation-fraction 0.2 holds a fifth out")
+        print(
+            f"note: {reason}: no accuracy is measured. --validation-fraction 0.2 holds a fifth out"
+        )
     if reason or fraction == 0:
         return data, None
     numbers = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
@@ -144,7 +164,9 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
     emptied = (lost == total) & (total > 0)
     if emptied.any():
         names = [data.classes[number] for number in emptied.nonzero()[:, 0].tolist()]
-        print(f"note: no row is held out of classes that would have none left: {listed(names, 'name')}")
+        print(
+            f"note: no row is held out of classes that would have none left: {listed(names, 'name')}"
+        )
         held = held[~emptied[labels[held]]]
     if not len(held):
         return data, None
@@ -154,7 +176,9 @@ def divided(data: Rows, fraction: float | None, seed: int, is_new: bool) -> tupl
 
 def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
     """Options with what depends on others filled in; refuses those that do not go together."""
-    for name in [entry.name for entry in fields(options) if getattr(options, entry.name) != entry.default]:
+    for name in [
+        entry.name for entry in fields(options) if getattr(options, entry.name) != entry.default
+    ]:
         option = name.rstrip("_").replace("_", "-")
         if name in ONLY_CREDAL and not method.is_credal:
             able = " and ".join(name for name, known in METHODS.items() if known.is_credal)
@@ -162,24 +186,32 @@ def _resolved(options: TrainOptions, method: Method) -> TrainOptions:
         if name == "temperature" and method.kind == "bnn-l":
             raise ValueError("--temperature is not for bnn-l, which predicts by no softmax.")
         if name in ONLY_NEW_TABLES + ONLY_NEW_IMAGES and options.from_ is not None:
-            raise ValueError(f"--{option} cannot be chosen with --from: it is that of the model to start from.")
+            raise ValueError(
+                f"--{option} cannot be chosen with --from: it is that of the model to start from."
+            )
     if options.members is not None and options.members < 1:
         raise ValueError(f"--members must be at least 1, got {options.members}.")
     if options.from_ is None and options.train in ("radii", "nothing"):
-        raise ValueError(f"--train {options.train} needs --from, for the centres of a new network have learnt nothing.")
+        raise ValueError(
+            f"--train {options.train} needs --from, for the centres of a new network have learnt nothing."
+        )
     train, has_distance = options.train, method.options.get("distance", False)
     if train == "auto":
         train = "all" if options.from_ is None else "nothing" if has_distance else "radii"
     distance = has_distance if options.distance is None and method.is_credal else options.distance
     if has_distance and distance is False:
-        raise ValueError(f"{options.method} is nothing without a distance: leave out --distance false, or take creinn.")
+        raise ValueError(
+            f"{options.method} is nothing without a distance: leave out --distance false, or take creinn."
+        )
     return replace(options, train=train, distance=distance)
 
 
 def _train_config(options: TrainOptions) -> TrainConfig:
     fraction = options.validation_fraction
     if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
-        raise ValueError("--patience needs --validation-fraction: early stopping goes by the validation loss.")
+        raise ValueError(
+            "--patience needs --validation-fraction: early stopping goes by the validation loss."
+        )
     if fraction is not None and not 0 <= fraction < 1:
         raise ValueError(f"--validation-fraction must be at least 0 and below 1, got {fraction}.")
     patience = (PATIENCE if options.patience is None else options.patience) or None
@@ -203,7 +235,9 @@ def _check_directory(out: Path) -> None:
         try:
             read_config(out)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{out} holds a {CONFIG} or {WEIGHTS} that is no model of ours: {error}") from error
+            raise ValueError(
+                f"{out} holds a {CONFIG} or {WEIGHTS} that is no model of ours: {error}"
+            ) from error
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not os.access(there, os.W_OK):
         raise PermissionError(f"{there} is not writable, so no model can be written to {out}.")
@@ -219,7 +253,9 @@ def _started(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN],
         able = "the methods creinn-d, creinn, snn and deep-ensemble give models that can"
         raise ValueError(f"{options.from_} holds {found}; {able}.")
     if options.members not in (None, len(parts(model))):
-        raise ValueError(f"--members is {options.members}, but the model to start from has {len(parts(model))}.")
+        raise ValueError(
+            f"--members is {options.members}, but the model to start from has {len(parts(model))}."
+        )
     needs_radii = options.method == "creinn" or options.train == "radii"
     started = [credal(part, form, needs_radii) for part in parts(model)]
     if options.missing == TrainOptions.missing:  # not asked for otherwise: as for that model
@@ -227,11 +263,15 @@ def _started(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN],
     rows = sources.read_rows(options, model.preprocessing, model.class_names)
     known = rows.preprocessing.get("target")
     if known is not None and options.target not in (None, known):
-        raise ValueError(f"--target is {options.target!r}, but the model to start from was trained for {known!r}.")
+        raise ValueError(
+            f"--target is {options.target!r}, but the model to start from was trained for {known!r}."
+        )
     return started, rows
 
 
-def _builder(options: TrainOptions, method: Method, form: dict[str, Any], data: Rows) -> Callable[[], Classifier]:
+def _builder(
+    options: TrainOptions, method: Method, form: dict[str, Any], data: Rows
+) -> Callable[[], Classifier]:
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.missing is not None:
         table = partial(models.mlp, data.missing.num_features, logits, hidden=options.hidden)
@@ -255,25 +295,41 @@ def _say_what(data: Rows) -> None:
     if len(shown) > 20:
         shown = [*shown[:19], f"{len(shown) - 19} more"]
     data.say()
-    print(f"{counted(len(data.x), 'row')} of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}")
+    print(
+        f"{counted(len(data.x), 'row')} of {shape} {kind}; {len(data.classes)} classes: {', '.join(shown)}"
+    )
 
 
 def _say_result(model: Classifier, histories: list[History], keeps_best: bool) -> None:
     if histories:
         epochs = ", ".join(str(len(history)) for history in histories)
-        best = f" (best, and kept: {', '.join(str(history.best_epoch) for history in histories)})" if keeps_best else ""
+        best = (
+            f" (best, and kept: {', '.join(str(history.best_epoch) for history in histories)})"
+            if keeps_best
+            else ""
+        )
         print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}{best}")
-    radii = [radius for part in parts(model) if (radius := getattr(part, "distance_radius", None)) is not None]
-    if temperatures := [float(part.temperature.value) for part in parts(model) if part.temperature.is_on]:
+    radii = [
+        radius
+        for part in parts(model)
+        if (radius := getattr(part, "distance_radius", None)) is not None
+    ]
+    if temperatures := [
+        float(part.temperature.value) for part in parts(model) if part.temperature.is_on
+    ]:
         print(f"temperature of the logits: {', '.join(f'{value:.3g}' for value in temperatures)}")
     if radii:
-        print(f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}")
+        print(
+            f"scale of the distance: {', '.join(f'{float(radius.scale):.3g}' for radius in radii)}"
+        )
     widths = [width for history in histories if (width := history["width"][-1]) is not None]
     if widths and takes_intervals(model):
         width = sum(widths) / len(widths)
         print(f"mean width of the probability intervals in training: {width:.4f}")
         if width < NEARLY_POINTS and not radii:
-            print("note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs")
+            print(
+                "note: these are hardly more than points, and so is epistemic uncertainty; train for fewer epochs"
+            )
 
 
 def _say_held_out(prediction: Any, y: Any, chosen: Sequence[str]) -> None:

@@ -25,12 +25,18 @@ from torch import Tensor
 from creinn.credal.probability import PerClass, reachable
 
 By = Literal["class", "groups"]
-GROWTH = 0.02  # classes that sets of rows like those of the calibration may get in addition, on average
+GROWTH = (
+    0.02  # classes that sets of rows like those of the calibration may get in addition, on average
+)
 PENALTY, FREE = 0.01, 5  # of RAPS: what each class costs, in order of probability, beyond so many
 
 
 def lower_score(
-    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+    lower: PerClass,
+    upper: PerClass,
+    probabilities: PerClass,
+    part: Tensor | float = 1.0,
+    usual: float = 0.0,
 ) -> PerClass:
     r"""Lower probability of the other classes, as a share of that of all, or of what is usual where that is more.
 
@@ -69,7 +75,11 @@ def usual_mass(lower: PerClass) -> tuple[float, float]:
 
 
 def dominance_score(
-    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+    lower: PerClass,
+    upper: PerClass,
+    probabilities: PerClass,
+    part: Tensor | float = 1.0,
+    usual: float = 0.0,
 ) -> PerClass:
     r"""How far another class dominates y, :math:`\max_{k \ne y} \underline q_k - \overline q_y`; above 0 it does.
 
@@ -87,14 +97,22 @@ def dominance_score(
 
 
 def lac_score(
-    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+    lower: PerClass,
+    upper: PerClass,
+    probabilities: PerClass,
+    part: Tensor | float = 1.0,
+    usual: float = 0.0,
 ) -> PerClass:
     """One less the probability (least ambiguous classifiers: Sadinle, Lei and Wasserman, 2019)."""
     return 1 - probabilities
 
 
 def aps_score(
-    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+    lower: PerClass,
+    upper: PerClass,
+    probabilities: PerClass,
+    part: Tensor | float = 1.0,
+    usual: float = 0.0,
 ) -> PerClass:
     """Probability of all classes before y, in falling order, and of ``part`` of y (Romano, Sesia and Candès, 2020).
 
@@ -103,17 +121,25 @@ def aps_score(
         >>> aps_score(p, p, p), aps_score(p, p, p, 0.0)
         (tensor([0.5000, 1.0000, 0.8750]), tensor([0.0000, 0.8750, 0.5000]))
     """
-    ordered, order = probabilities.topk(probabilities.shape[-1], -1)  # which ONNX has, unlike a stable sort
+    ordered, order = probabilities.topk(
+        probabilities.shape[-1], -1
+    )  # which ONNX has, unlike a stable sort
     before = F.pad(ordered.cumsum(-1)[..., :-1], (1, 0))
     return torch.empty_like(ordered).scatter(-1, order, before + part * ordered)
 
 
 def raps_score(
-    lower: PerClass, upper: PerClass, probabilities: PerClass, part: Tensor | float = 1.0, usual: float = 0.0
+    lower: PerClass,
+    upper: PerClass,
+    probabilities: PerClass,
+    part: Tensor | float = 1.0,
+    usual: float = 0.0,
 ) -> PerClass:
     """:func:`aps_score`, and :data:`PENALTY` for each class beyond :data:`FREE` (Angelopoulos et al., 2021)."""
     order = probabilities.topk(probabilities.shape[-1], -1).indices
-    paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(0).to(probabilities)
+    paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(
+        0
+    ).to(probabilities)
     penalty = torch.empty_like(probabilities).scatter(-1, order, paid.expand_as(order))
     return aps_score(lower, upper, probabilities, part) + penalty
 
@@ -130,7 +156,9 @@ DISTRIBUTION = "distribution"
 """The score where labels are distributions, as of several annotators."""
 
 
-def distribution_score(lower: PerClass, upper: PerClass, distribution: PerClass) -> Float[Tensor, "*batch"]:
+def distribution_score(
+    lower: PerClass, upper: PerClass, distribution: PerClass
+) -> Float[Tensor, "*batch"]:
     r"""By how much bounds miss one: :math:`\max_k \max(\underline q_k - \lambda_k,\ \lambda_k - \overline q_k)`."""
     return torch.maximum(lower - distribution, distribution - upper).amax(-1)
 
@@ -142,7 +170,9 @@ def conformal_rank(rows: int, coverage: float) -> int:
         >>> conformal_rank(99, 0.95), conformal_rank(18, 0.95), rows_needed(0.95)
         (95, 19, 19)
     """
-    return math.ceil((rows + 1) * coverage - 1e-9)  # the product of 0.95 and 20 may be a little more than 19
+    return math.ceil(
+        (rows + 1) * coverage - 1e-9
+    )  # the product of 0.95 and 20 may be a little more than 19
 
 
 def rows_needed(coverage: float) -> int:
@@ -181,7 +211,12 @@ class Conformal:
         return quantiles, shares if self.random else torch.ones_like(shares)
 
     def classes(
-        self, lower: PerClass, upper: PerClass, probabilities: PerClass, coverage: float | None, groups: Any
+        self,
+        lower: PerClass,
+        upper: PerClass,
+        probabilities: PerClass,
+        coverage: float | None,
+        groups: Any,
     ) -> Bool[Tensor, "*batch classes"]:
         """Classes whose score is at most the quantile.
 
@@ -189,10 +224,18 @@ class Conformal:
             ValueError: If the calibration was by distributions, or by groups and those of the rows are not given.
         """
         if self.score == DISTRIBUTION:
-            raise ValueError("The calibration was by distributions, not by classes: ask for s.widened() instead.")
-        part = torch.rand(lower.shape[:-1], device=lower.device).unsqueeze(-1) if self._draws_part else 1.0
+            raise ValueError(
+                "The calibration was by distributions, not by classes: ask for s.widened() instead."
+            )
+        part = (
+            torch.rand(lower.shape[:-1], device=lower.device).unsqueeze(-1)
+            if self._draws_part
+            else 1.0
+        )
         scores = SCORES[self.score](lower, upper, probabilities, part, self.usual)
-        quantile, share = (found.to(scores) for found in self._of_rows(coverage, groups, lower.shape))
+        quantile, share = (
+            found.to(scores) for found in self._of_rows(coverage, groups, lower.shape)
+        )
         ties = scores == quantile
         if self.random:
             ties &= torch.rand(scores.shape, device=scores.device) < share
@@ -207,19 +250,25 @@ class Conformal:
             ValueError: If the calibration was by classes; or as :meth:`classes` does.
         """
         if self.score != DISTRIBUTION:
-            raise ValueError("The calibration was by classes, not by distributions: ask for s.classes('conformal').")
+            raise ValueError(
+                "The calibration was by classes, not by distributions: ask for s.classes('conformal')."
+            )
         return widen(lower, upper, self._of_rows(coverage, groups, lower.shape)[0])
 
     @property
     def _draws_part(self) -> bool:
         return self.random and self.score in ("aps", "raps")
 
-    def _of_rows(self, coverage: float | None, groups: Any, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    def _of_rows(
+        self, coverage: float | None, groups: Any, shape: torch.Size
+    ) -> tuple[Tensor, Tensor]:
         """Quantiles and shares of ties, to be compared with scores of this shape."""
         if self.by != "groups":
             return self.quantiles(coverage, shape[-1] if self.by == "class" else 1)
         if groups is None:
-            raise ValueError("The calibration was by groups: say that of each row, s.classes('conformal', groups=...).")
+            raise ValueError(
+                "The calibration was by groups: say that of each row, s.classes('conformal', groups=...)."
+            )
         groups = check_groups(groups, shape[:-1])
         found = self.quantiles(coverage, max(int(groups.max()), int(self.groups.max())) + 1)
         quantile, share = (part[groups].unsqueeze(-1) for part in found)
@@ -242,9 +291,16 @@ def check_coverage(coverage: float) -> float:
 def check_groups(groups: Any, shape: torch.Size) -> Tensor:
     """Refuse what are no numbers of groups, one for each row."""
     groups = torch.as_tensor(groups).cpu()
-    if groups.is_floating_point() or groups.dtype == torch.bool or groups.shape != shape or bool((groups < 0).any()):
+    if (
+        groups.is_floating_point()
+        or groups.dtype == torch.bool
+        or groups.shape != shape
+        or bool((groups < 0).any())
+    ):
         found = f"{groups.dtype} of shape {tuple(groups.shape)}"
-        raise ValueError(f"Groups are whole numbers from 0 on, of shape {tuple(shape)}, one for each row, got {found}.")
+        raise ValueError(
+            f"Groups are whole numbers from 0 on, of shape {tuple(shape)}, one for each row, got {found}."
+        )
     return groups.long()
 
 

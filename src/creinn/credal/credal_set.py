@@ -59,7 +59,9 @@ class CredalSet(Uncertain):
         return cls._wrap(*reachable(at_least_single(lower), at_least_single(upper), check=False))
 
     @classmethod
-    def _wrap(cls, lower: Any, upper: Any, label: Any = None, conformal: Conformal | None = None) -> "CredalSet":
+    def _wrap(
+        cls, lower: Any, upper: Any, label: Any = None, conformal: Conformal | None = None
+    ) -> "CredalSet":
         """From reachable bounds, or what torch puts in their place in trees; a label, if given, replaces theirs."""
         new = cls.__new__(cls)
         new._lower, new._upper, new._label, new._conformal = lower, upper, label, conformal
@@ -73,7 +75,10 @@ class CredalSet(Uncertain):
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
             tensor([0.5000, 0.2500])
         """
-        low, high = at_least_single(torch.as_tensor(q_lower)), at_least_single(torch.as_tensor(q_upper))
+        low, high = (
+            at_least_single(torch.as_tensor(q_lower)),
+            at_least_single(torch.as_tensor(q_upper)),
+        )
         return cls(torch.stack([1 - high, low], -1), torch.stack([1 - low, high], -1))
 
     @classmethod
@@ -126,7 +131,9 @@ class CredalSet(Uncertain):
         """One batch from several, along the first axis."""
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         if sets[0].lower.ndim < 2:
-            raise ValueError("concatenate needs batches, found single sets. Add a batch axis: s[None].")
+            raise ValueError(
+                "concatenate needs batches, found single sets. Add a batch axis: s[None]."
+            )
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
         conformal = sets[0]._conformal if all(s._conformal is not None for s in sets) else None
         return cls._wrap(torch.cat(lower), torch.cat(upper), label, conformal)
@@ -178,7 +185,9 @@ class CredalSet(Uncertain):
             return self._label
         q = self.intersection
         best = q.amax(-1, keepdim=True)
-        return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self.lower, -1.0).argmax(-1)
+        return torch.where(q >= best * (1 - 4 * torch.finfo(q.dtype).eps), self.lower, -1.0).argmax(
+            -1
+        )
 
     @functools.cached_property
     def _uncertainty(self) -> Uncertainty:
@@ -191,16 +200,22 @@ class CredalSet(Uncertain):
         """
         if measure not in ("entropy", "interval"):
             raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
-        measures = entropy.entropy_uncertainty if measure == "entropy" else entropy.interval_uncertainty
+        measures = (
+            entropy.entropy_uncertainty if measure == "entropy" else entropy.interval_uncertainty
+        )
         return measures(self.lower, self.upper)
 
     def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Largest entropy of a member, in bits; on request with it. See :func:`creinn.credal.entropy.upper_entropy`."""
         return upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
 
-    def lower_entropy(self, return_distribution: bool = False, return_gap: bool = False) -> Tensor | tuple[Tensor, ...]:
+    def lower_entropy(
+        self, return_distribution: bool = False, return_gap: bool = False
+    ) -> Tensor | tuple[Tensor, ...]:
         """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
-        return lower_entropy(self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap)
+        return lower_entropy(
+            self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
+        )
 
     def classes(self, rule: str, coverage: float | None = None, groups: Any = None) -> Tensor:
         """Classes not ruled out by ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
@@ -214,9 +229,13 @@ class CredalSet(Uncertain):
             ValueError: For another name; or for ``"conformal"``, if the model was not calibrated.
         """
         if rule == "conformal":
-            return self._calibrated.classes(self.lower, self.upper, self.intersection, coverage, groups)
+            return self._calibrated.classes(
+                self.lower, self.upper, self.intersection, coverage, groups
+            )
         if rule not in RULES:
-            raise ValueError(f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}; found {rule!r}.")
+            raise ValueError(
+                f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}; found {rule!r}."
+            )
         if coverage is not None or groups is not None:
             raise ValueError(f"coverage and groups are for the rule 'conformal', not for {rule!r}.")
         return RULES[rule](self.lower, self.upper)
@@ -226,7 +245,9 @@ class CredalSet(Uncertain):
 
         Every bound moves outwards by the same; arguments and what is not guaranteed are as in :meth:`classes`.
         """
-        return type(self)._wrap(*self._calibrated.widened(self.lower, self.upper, coverage, groups), self._label)
+        return type(self)._wrap(
+            *self._calibrated.widened(self.lower, self.upper, coverage, groups), self._label
+        )
 
     @property
     def conformal(self) -> Conformal | None:
@@ -265,7 +286,9 @@ class CredalSet(Uncertain):
         free = (upper - lower > noise).nonzero().squeeze(-1)
         if len(free) > 16:  # 2 ** 16 corners
             found = f"found {len(free)}; a set of K intervals can have more than 2**K / sqrt(K) vertices."
-            raise ValueError(f"vertices() enumerates at most 16 classes with intervals of positive width, {found}")
+            raise ValueError(
+                f"vertices() enumerates at most 16 classes with intervals of positive width, {found}"
+            )
         if len(free) == 0:
             return lower.unsqueeze(0)
         low, high = lower[free], upper[free]
@@ -273,7 +296,9 @@ class CredalSet(Uncertain):
         ends = torch.tensor([False, True], device=lower.device)
         is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
         corners, parts = torch.where(is_high, high, low), []
-        for k, (least, most) in enumerate(zip(low, high, strict=True)):  # class k takes what the others leave
+        for k, (least, most) in enumerate(
+            zip(low, high, strict=True)
+        ):  # class k takes what the others leave
             corner = corners[~is_high[:, k]]
             left = mass - (corner.sum(-1) - least)
             for bound in (least, most):
@@ -298,13 +323,17 @@ class CredalSet(Uncertain):
         """The same sets on another device or in float32 or float64; arguments as for :meth:`torch.Tensor.to`."""
         lower, upper = self.lower.to(*args, **kwargs), self.upper.to(*args, **kwargs)
         if lower.dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"A credal set holds float32 or float64, it cannot be made {lower.dtype}.")
+            raise TypeError(
+                f"A credal set holds float32 or float64, it cannot be made {lower.dtype}."
+            )
         label = None if self._label is None else self._label.to(lower.device)
         return type(self)._wrap(lower, upper, label, self._conformal)
 
     def detach(self) -> "CredalSet":
         """The same sets, cut from the autograd graph."""
-        return type(self)._wrap(self.lower.detach(), self.upper.detach(), self._label, self._conformal)
+        return type(self)._wrap(
+            self.lower.detach(), self.upper.detach(), self._label, self._conformal
+        )
 
     def with_label(self, label: Tensor) -> "CredalSet":
         """The same sets, for which another class is predicted."""
@@ -321,7 +350,9 @@ class CredalSet(Uncertain):
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
         bounds = self.lower[(*key, slice(None))], self.upper[(*key, slice(None))]
-        return type(self)._wrap(*bounds, None if self._label is None else self._label[key], self._conformal)
+        return type(self)._wrap(
+            *bounds, None if self._label is None else self._label[key], self._conformal
+        )
 
     def __repr__(self) -> str:
         if self.lower.ndim == 1 and self.num_classes <= 10:
@@ -330,7 +361,9 @@ class CredalSet(Uncertain):
         return f"CredalSet(shape={tuple(self.shape)}, dtype={self.lower.dtype}, device={self.lower.device})"
 
 
-def _bounds_of(sets: Sequence[CredalSet], verb: str, first_axis: int = 0) -> tuple[list[Tensor], list[Tensor]]:
+def _bounds_of(
+    sets: Sequence[CredalSet], verb: str, first_axis: int = 0
+) -> tuple[list[Tensor], list[Tensor]]:
     """Lower and upper bounds of sets, whose shapes must agree from an axis on."""
     if not sets:
         raise ValueError(f"There is nothing to {verb}: the list of credal sets is empty.")

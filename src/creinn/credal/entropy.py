@@ -70,9 +70,13 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
         flat = (x.reshape(-1, x.shape[-1]) for x in (low, high))
         # a graph is for any number of rows, so it takes them at once
         parts = ([x] if torch.compiler.is_compiling() else x.split(size) for x in flat)
-        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(*low.shape[:-1], 1)
+        level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(
+            *low.shape[:-1], 1
+        )
         outside = torch.maximum(low - level, level - high)
-        inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))  # some class always takes up the rest
+        inside = (outside < 0) | (
+            outside == outside.amin(-1, keepdim=True)
+        )  # some class always takes up the rest
         at_lower = level <= low
     fixed = torch.where(inside, 0.0, torch.where(at_lower, low, high))
     level = (1 - fixed.sum(-1, keepdim=True)) / inside.sum(-1, keepdim=True)
@@ -103,7 +107,9 @@ def lower_entropy(
         vertex, gap = lowest_vertex(*(x.reshape(-1, x.shape[-1]) for x in (low, high)))
         if not return_gap and bool(gap.any()):
             unproven = "The lower entropy of some credal sets is not proven to be the least; ask for return_gap=True"
-            warnings.warn(f"{unproven} to see how far it may be off.", EntropyGapWarning, stacklevel=2)
+            warnings.warn(
+                f"{unproven} to see how far it may be off.", EntropyGapWarning, stacklevel=2
+            )
     member = vertex.view(low.shape)
     if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
         member = _follow_bounds(member, low, high)
@@ -143,7 +149,9 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     """
     if lower.shape[-1] != 2:
         found = f"{lower.shape[-1]} (bounds of shape {tuple(lower.shape)})"
-        raise ValueError(f"The interval measures are defined for 2 classes, found {found}. Use the entropy measures.")
+        raise ValueError(
+            f"The interval measures are defined for 2 classes, found {found}. Use the entropy measures."
+        )
     return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
 
 
@@ -160,15 +168,21 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     """
     shape = tuple(probabilities.shape)
     if len(shape) < 2 or shape[0] == 0:
-        raise ValueError(f"Samples are (samples, ..., classes) with at least one sample, found shape {shape}.")
+        raise ValueError(
+            f"Samples are (samples, ..., classes) with at least one sample, found shape {shape}."
+        )
     total, aleatoric = entropy(probabilities.mean(0)), entropy(probabilities).mean(0)
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
 
 
-def _water_level(lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]) -> Float[Tensor, "rows 1"]:
+def _water_level(
+    lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]
+) -> Float[Tensor, "rows 1"]:
     """Level t with sum(clip(t, lower, upper)) = 1, from the sorted breakpoints of the sum."""
     points, order = torch.cat([lower, upper], -1).sort(-1)
-    sign = 2 * (order < lower.shape[-1]).to(lower.dtype) - 1  # 1 where a class starts to rise, -1 where it stops
+    sign = (
+        2 * (order < lower.shape[-1]).to(lower.dtype) - 1
+    )  # 1 where a class starts to rise, -1 where it stops
     rising = sign.cumsum(-1)
     fixed = lower.sum(-1, keepdim=True) - (sign * points).cumsum(-1)
     mass = fixed + rising * points
@@ -183,7 +197,9 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         noise = 64 * torch.finfo(member.dtype).eps
         above, below = member - lower, upper - member
         interior = torch.minimum(above, below)
-        index = (interior.clamp_min(noise) + noise * (above + below)).argmax(-1, keepdim=True)  # or else the widest
+        index = (interior.clamp_min(noise) + noise * (above + below)).argmax(
+            -1, keepdim=True
+        )  # or else the widest
     moved = torch.where(interior > noise, member, torch.where(above <= below, lower, upper))
     rest = 1 - (moved.sum(-1, keepdim=True) - moved.gather(-1, index))
     return _within(moved.scatter(-1, index, rest), lower, upper)

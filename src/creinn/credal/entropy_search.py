@@ -20,13 +20,20 @@ Column = Float[Tensor, "nodes 1"]
 Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # bits between bound and attained value that count as none
-BUDGET = 3 * 2**15  # entries (nodes times classes) that the search of one set may look at, beyond its first few nodes
+TOLERANCE = {
+    torch.float64: 1e-11,
+    torch.float32: 1e-5,
+}  # bits between bound and attained value that count as none
+BUDGET = (
+    3 * 2**15
+)  # entries (nodes times classes) that the search of one set may look at, beyond its first few nodes
 _ROUND = 2**12  # entries that take as long as starting one round of the search
 _FEW = 32  # open nodes of a set that is searched side by side with others
 _DEEP = 12  # rounds after which every set is searched alone
 _PIECE = 2**13  # entries of the nodes of such a set that are looked at together
-CHUNK = 2**17  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
+CHUNK = (
+    2**17
+)  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
 _SLACK = 64  # machine epsilons by which a sum may miss 1
 
 
@@ -71,7 +78,9 @@ def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
     for part in everything.pieces(CHUNK):
         nodes, solved = _step(part, best)
         reach = _reach(nodes, solved, best)
-        is_small = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(-1) * 2 + _FEW < lower.shape[-1]
+        is_small = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(
+            -1
+        ) * 2 + _FEW < lower.shape[-1]
         small, large = _where(is_small), _where(~is_small)
         _search(_branch(_select(nodes, large), _select(solved, large), best), best)
         nodes, solved = _select(nodes, small), _select(solved, small)
@@ -120,14 +129,20 @@ def _search_alone(nodes: Nodes, best: Best) -> Tensor:
     return gap * (gap > TOLERANCE[gap.dtype])
 
 
-def _search_core(row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best) -> None:
+def _search_core(
+    row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best
+) -> None:
     """Search rows among the classes of their cores; the others stay at ``vertex``, together they are one class."""
     order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
     inner = core.gather(-1, order).to(lower.dtype)
     fixed = (vertex * ~core).sum(-1, keepdim=True)
-    nodes, found = _start(*(torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper)))
+    nodes, found = _start(
+        *(torch.cat([x[row].gather(-1, order) * inner, fixed], -1) for x in (lower, upper))
+    )
     _search(nodes, found)
-    member = vertex.scatter(-1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner))
+    member = vertex.scatter(
+        -1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner)
+    )
     excess = _bits(member).sum(-1) - best.attained[row]
     better = excess < 0
     best.member[row[better]] = member[better]
@@ -143,7 +158,9 @@ def _prices(nodes: Nodes, solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
 def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
     """How far each class may leave the relaxation's bound in a better vertex: by its width, or less."""
     gap, off_slope = _prices(nodes, solved, best)
-    return torch.minimum(nodes.upper - nodes.lower, gap / off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny))
+    return torch.minimum(
+        nodes.upper - nodes.lower, gap / off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
+    )
 
 
 def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
@@ -157,7 +174,9 @@ def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes c
     outside, is_filled = ~core & (width > 0), solved.filled.bool()
     for mask, rank in ((outside & ~is_filled, -nodes.lower), (outside & is_filled, nodes.upper)):
         order = torch.where(mask, rank, math.inf).argsort(-1)
-        room = torch.where(mask, width, 0.0).gather(-1, order).cummax(-1).values  # of those that come no later
+        room = (
+            torch.where(mask, width, 0.0).gather(-1, order).cummax(-1).values
+        )  # of those that come no later
         needs = torch.where(mask, reach, 0.0).gather(-1, order)
         needs[:, 1:] *= needs[:, 1:] > room[:, :-1]
         core |= torch.zeros_like(core).scatter(-1, order, needs > 0)
@@ -181,8 +200,14 @@ def _step(nodes: Nodes, best: Best) -> tuple[Nodes, Relaxed]:
     is_open = _open(nodes.row, solved.bound, best)
     nodes, solved = _select(nodes, is_open), _select(solved, is_open)
     below, above = _ordered(nodes, solved)
-    unsettled = ((1 - below - above) * (nodes.upper - nodes.lower)).scatter_(-1, solved.fractional, 0.0).sum(-1)
-    undecided = _where(unsettled > _SLACK * torch.finfo(unsettled.dtype).eps)  # some half of theirs has another point
+    unsettled = (
+        ((1 - below - above) * (nodes.upper - nodes.lower))
+        .scatter_(-1, solved.fractional, 0.0)
+        .sum(-1)
+    )
+    undecided = _where(
+        unsettled > _SLACK * torch.finfo(unsettled.dtype).eps
+    )  # some half of theirs has another point
     nodes, solved = _select(nodes, undecided), _select(solved, undecided)
     _record(nodes, _neighbour(nodes, solved), best)
     return nodes, solved
@@ -217,7 +242,9 @@ def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     rest = bits.sum(-1, keepdim=True) - its_bits
     true = _bits(value)
     bound = rest + torch.minimum(its_bits + rise * slope.gather(-1, fractional), true)
-    return Relaxed(filled, fractional, value, slope, bits, bound.squeeze(-1), (rest + true).squeeze(-1))
+    return Relaxed(
+        filled, fractional, value, slope, bits, bound.squeeze(-1), (rest + true).squeeze(-1)
+    )
 
 
 def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
@@ -225,7 +252,9 @@ def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
     best.attained.scatter_reduce_(0, nodes.row, solved.attained, "amin")
     better = _where((solved.attained < before) & (solved.attained == best.attained[nodes.row]))
     vertex = torch.lerp(nodes.lower[better], nodes.upper[better], solved.filled[better])
-    best.member[nodes.row[better]] = vertex.scatter(-1, solved.fractional[better], solved.value[better])
+    best.member[nodes.row[better]] = vertex.scatter(
+        -1, solved.fractional[better], solved.value[better]
+    )
 
 
 def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
@@ -246,16 +275,29 @@ def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
 
 def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
     """Best of the vertices next to the relaxation's: the fractional class goes to a bound, another takes the rest."""
-    low, high, filled, fractional, value = nodes.lower, nodes.upper, solved.filled, solved.fractional, solved.value
+    low, high, filled, fractional, value = (
+        nodes.lower,
+        nodes.upper,
+        solved.filled,
+        solved.fractional,
+        solved.value,
+    )
     its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
     before = torch.lerp(low, high, filled)
     after = before + (value - torch.lerp(its_low, its_high, filled))
     misfit = torch.maximum(low - after, after - high).clamp_min(0)
     its_change = torch.lerp(_bits(its_low), _bits(its_high), filled) - _bits(value)
-    change = _bits(after.clamp_min(0)) - solved.bits + its_change + misfit / torch.finfo(low.dtype).tiny
+    change = (
+        _bits(after.clamp_min(0)) - solved.bits + its_change + misfit / torch.finfo(low.dtype).tiny
+    )
     change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
-    filled, attained = filled.scatter(-1, fractional, filled.gather(-1, other)), solved.attained + change.squeeze(-1)
-    return solved._replace(filled=filled, fractional=other, value=after.gather(-1, other), attained=attained)
+    filled, attained = (
+        filled.scatter(-1, fractional, filled.gather(-1, other)),
+        solved.attained + change.squeeze(-1),
+    )
+    return solved._replace(
+        filled=filled, fractional=other, value=after.gather(-1, other), attained=attained
+    )
 
 
 def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
@@ -264,15 +306,23 @@ def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
     below, above = _ordered(nodes, solved)
     tiny, slack = torch.finfo(low.dtype).tiny, _SLACK * torch.finfo(low.dtype).eps
     gap, off_slope = _prices(nodes, solved, best)  # the slope is negative for filled classes
-    least = torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny))  # beyond it, moving costs more than the gap
+    least = torch.maximum(
+        low, high - gap / (-off_slope).clamp_min(tiny)
+    )  # beyond it, moving costs more than the gap
     low, high = least, torch.minimum(high, low + gap / off_slope.clamp_min(tiny))
     lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
     upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
     first, second = _where(lower_half.sum(-1) > 1 + slack), _where(upper_half.sum(-1) < 1 - slack)
     halves = torch.cat([first, second])
-    low, high = torch.cat([low[first], upper_half[second]]), torch.cat([lower_half[first], high[second]])
+    low, high = (
+        torch.cat([low[first], upper_half[second]]),
+        torch.cat([lower_half[first], high[second]]),
+    )
     excess, room = high.sum(-1, keepdim=True) - 1, 1 - low.sum(-1, keepdim=True)
-    low, high = torch.maximum(low, high - excess), torch.minimum(high, low + room)  # reachable bounds
+    low, high = (
+        torch.maximum(low, high - excess),
+        torch.minimum(high, low + room),
+    )  # reachable bounds
     return Nodes(nodes.row[halves], low, torch.maximum(low, high), solved.bound[halves])
 
 

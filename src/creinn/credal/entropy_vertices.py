@@ -25,12 +25,18 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
     """
     low, high = (x.detach() for x in reachable(widen(lower), widen(upper), check=False))
     classes = low.shape[-1]
-    missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True)).clamp_min(0)
+    missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True)).clamp_min(
+        0
+    )
     slack = missed + _SLACK * torch.finfo(low.dtype).eps
     corner = torch.arange(2 ** (classes - 1), device=low.device)
     at_upper = torch.stack([corner // 2**place % 2 for place in range(classes - 1)]).to(low.dtype)
-    others = torch.tensor([[k for k in range(classes) if k != free] for free in range(classes)], device=low.device)
-    rest = 1 - _at_corners(low[..., others], high[..., others], at_upper)  # (..., the free class, corners)
+    others = torch.tensor(
+        [[k for k in range(classes) if k != free] for free in range(classes)], device=low.device
+    )
+    rest = 1 - _at_corners(
+        low[..., others], high[..., others], at_upper
+    )  # (..., the free class, corners)
     bits = _at_corners(_bits(low)[..., others], _bits(high)[..., others], at_upper)
     value = torch.minimum(torch.maximum(rest, low.unsqueeze(-1)), high.unsqueeze(-1))
     fits = (rest - value).abs() <= slack.unsqueeze(-1)

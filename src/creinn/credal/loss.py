@@ -38,7 +38,12 @@ def cross_entropy(
 
 
 def bounds_cross_entropy(
-    credal_set: CredalSet, target: Tensor, weight: Tensor | None = None, hardest: float = 0.5, *, check: bool = True
+    credal_set: CredalSet,
+    target: Tensor,
+    weight: Tensor | None = None,
+    hardest: float = 0.5,
+    *,
+    check: bool = True,
 ) -> Float[Tensor, ""]:
     r"""Loss on both bounds: :math:`-\ln \overline q_y` on all samples, :math:`-\ln \underline q_y` on some.
 
@@ -61,7 +66,9 @@ def bounds_cross_entropy(
         rank = rank.masked_fill(per_sample.flatten() == 0, -math.inf)
     hard = rank.topk(max(1, round(hardest * len(rank)))).indices
     hard_weight = None if per_sample is None else per_sample.flatten()[hard]
-    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(lower_loss[hard], hard_weight)
+    return _mean(_negative_log(credal_set.upper, target), per_sample) + _mean(
+        lower_loss[hard], hard_weight
+    )
 
 
 def _negative_log(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -73,20 +80,26 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
     return loss.mean() if per_sample is None else (per_sample * loss).sum() / per_sample.sum()
 
 
-def _weight_per_sample(credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool) -> Tensor | None:
+def _weight_per_sample(
+    credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool
+) -> Tensor | None:
     """Weight of each sample, if weights are given; refuses targets (on ``check``) and weights that do not fit."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
         if target.is_floating_point() or target.dtype == torch.bool:
             raise TypeError(f"Targets must be class indices (integers), found {target.dtype}.")
         if target.shape != batch:
-            raise ValueError(f"Targets must have the batch's shape {batch}, found {tuple(target.shape)}.")
+            raise ValueError(
+                f"Targets must have the batch's shape {batch}, found {tuple(target.shape)}."
+            )
         if target.numel() == 0:
             raise ValueError("The batch is empty: the mean loss of no sample is undefined.")
         wrong = (target < 0) | (target >= classes)
         if bool(wrong.any()):
             at = first_index(wrong)
-            raise ValueError(f"Target {target[at]} at index {at} is not a class: there are {classes}, counted from 0.")
+            raise ValueError(
+                f"Target {target[at]} at index {at} is not a class: there are {classes}, counted from 0."
+            )
     if weight is None:
         return None
     if weight.shape not in ((classes,), (*target.shape, 1)):

@@ -18,7 +18,9 @@ PerRow = Float[Tensor, "*batch"]
 _ADVICE = "Were logits passed? Apply interval_softmax first."
 
 
-def interval_softmax(lower: PerClass, upper: PerClass, mode: str = "paper") -> tuple[PerClass, PerClass]:
+def interval_softmax(
+    lower: PerClass, upper: PerClass, mode: str = "paper"
+) -> tuple[PerClass, PerClass]:
     r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
 
     ``"paper"`` is Eq. (IntSoftMax): the other classes enter by their midpoints :math:`m_j`,
@@ -98,8 +100,13 @@ def one_logit_softmax(
         >>> one_logit_softmax(torch.tensor(-1.0), torch.tensor(20.0))
         (tensor([2.0612e-09, 2.6894e-01]), tensor([0.7311, 1.0000]))
     """
-    class_one, class_zero = interval_sigmoid(lower, upper, mode), interval_sigmoid(-upper, -lower, mode)
-    return torch.stack([class_zero[0], class_one[0]], -1), torch.stack([class_zero[1], class_one[1]], -1)
+    class_one, class_zero = (
+        interval_sigmoid(lower, upper, mode),
+        interval_sigmoid(-upper, -lower, mode),
+    )
+    return torch.stack([class_zero[0], class_one[0]], -1), torch.stack(
+        [class_zero[1], class_one[1]], -1
+    )
 
 
 def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[PerClass, PerClass]:
@@ -156,11 +163,17 @@ def tolerance(dtype: torch.dtype) -> float:
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Bounds given to :class:`creinn.CredalSet`, which says what is refused here, and what is repaired."""
     if lower.shape != upper.shape:
-        raise ValueError(f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}.")
+        raise ValueError(
+            f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}."
+        )
     if lower.device != upper.device:
-        raise ValueError(f"lower and upper must be on one device, found {lower.device} and {upper.device}.")
+        raise ValueError(
+            f"lower and upper must be on one device, found {lower.device} and {upper.device}."
+        )
     if lower.dtype != upper.dtype or not lower.is_floating_point():
-        raise TypeError(f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}.")
+        raise TypeError(
+            f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}."
+        )
     if lower.ndim == 0 or lower.shape[-1] < 2:
         found = f"shape {tuple(lower.shape)}. For the probability interval of class 1 alone, use CredalSet.binary."
         raise ValueError(f"A credal set needs bounds (..., K) of K >= 2 classes, found {found}")
@@ -172,10 +185,14 @@ def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]
         low, high = lower[index].item(), upper[index].item()
         found = f"found [{low:.6g}, {high:.6g}] at index {index} of bounds {tuple(lower.shape)}"
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError(f"Probability bounds must be finite, {found}. Look for an overflow before this.")
+            raise ValueError(
+                f"Probability bounds must be finite, {found}. Look for an overflow before this."
+            )
         if low < -slack or high > 1 + slack:
             raise ValueError(f"Probability bounds must lie in [0, 1], {found}. {_ADVICE}")
-        raise ValueError(f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?")
+        raise ValueError(
+            f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?"
+        )
     _check_not_empty(lower, upper, slack)
     lower, upper = lower.clamp(0, 1), upper.clamp(0, 1)
     lower = lower / lower.sum(-1, keepdim=True).clamp_min(1)
@@ -191,5 +208,9 @@ def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
     index = first_index(empty)
     where = f" at index {index} of batch {tuple(empty.shape)}" if index else ""
     low, high = least[index].item(), most[index].item()
-    found = f"lower bounds sum to {low:.6g} > 1" if low > 1 + slack else f"upper bounds sum to {high:.6g} < 1"
+    found = (
+        f"lower bounds sum to {low:.6g} > 1"
+        if low > 1 + slack
+        else f"upper bounds sum to {high:.6g} < 1"
+    )
     raise ValueError(f"Probability intervals are empty: {found}{where}. {_ADVICE}")

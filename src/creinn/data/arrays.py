@@ -12,7 +12,9 @@ _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[Any, bool, Any]]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
-_LOCAL_HEADER = 30  # bytes before the name of a member; the last four are the lengths of name and extra field
+_LOCAL_HEADER = (
+    30  # bytes before the name of a member; the last four are the lengths of name and extra field
+)
 
 
 def open_arrays(path: str | Path) -> dict[str, np.memmap]:
@@ -42,7 +44,9 @@ def open_arrays(path: str | Path) -> dict[str, np.memmap]:
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} is not a whole .npz file: {error}. It is truncated or damaged.") from error
+        raise ValueError(
+            f"{path} is not a whole .npz file: {error}. It is truncated or damaged."
+        ) from error
     with archive, open(path, "rb") as file:
         return {
             info.filename.removesuffix(".npy"): _mapped(
@@ -71,4 +75,6 @@ def _mapped(path: Path, name: str, stream: Any, start: int) -> np.memmap:
             raise ValueError("it holds Python objects")
         return np.memmap(path, dtype, "r", start + stream.tell(), shape, "F" if in_columns else "C")
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{name} in {path} cannot be mapped as an array of numbers: {error}.") from error
+        raise ValueError(
+            f"{name} in {path} cannot be mapped as an array of numbers: {error}."
+        ) from error

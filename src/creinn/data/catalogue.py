@@ -60,7 +60,9 @@ def load(
     for layout in _layouts(name, split):
         files, found = layout["files"], _find(layout["files"], directory)
         missing = [file for file in files if file not in found]
-        if not missing or (found and layout["reader"] == "read_batches" and not complete):  # one makes sense alone
+        if not missing or (
+            found and layout["reader"] == "read_batches" and not complete
+        ):  # one makes sense alone
             paths = list(found.values())
             if name == "chest-xray":
                 arrays = _read_chest(paths, split, size or 224, channels or 1)
@@ -73,7 +75,9 @@ def load(
             if channels is not None:
                 data = to_grey(data) if channels == 1 else to_rgb(data)
             return data if size is None else resize(data, size)
-        looked_for.append("  " + ", ".join(files) + (f"  (missing: {', '.join(missing)})" if found else ""))
+        looked_for.append(
+            "  " + ", ".join(files) + (f"  (missing: {', '.join(missing)})" if found else "")
+        )
     raise FileNotFoundError("\n".join(looked_for))
 
 
@@ -105,7 +109,9 @@ def _check_whole(data: Dataset, path: Path) -> None:
 def _layouts(name: str, split: str) -> list[dict[str, Any]]:
     """Ways in which the part may lie below a folder, the likeliest first; ``archive.zip`` says little, and is last."""
     ways = product(_KNOWN[name]["places"], _KNOWN[name]["parts"][split]["layouts"])
-    found = [{**layout, "files": [place + file for file in layout["files"]]} for place, layout in ways]
+    found = [
+        {**layout, "files": [place + file for file in layout["files"]]} for place, layout in ways
+    ]
     return sorted(found, key=lambda layout: layout["files"][0].endswith("archive.zip"))
 
 

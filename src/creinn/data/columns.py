@@ -43,7 +43,9 @@ class Number:
     def encode(self, table: Table) -> Features:
         """One feature ``(N, 1)``; cells that are not finite numbers are refused."""
         with np.errstate(over="ignore"):
-            return ((table.numbers(self.name, self.style) - self.mean) / self.scale).astype(np.float32)[:, None]
+            return ((table.numbers(self.name, self.style) - self.mean) / self.scale).astype(
+                np.float32
+            )[:, None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class Category:
     kind: ClassVar[str] = "category"
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # whether there is a feature for others; without it, they have all features 0
+    other: bool = (
+        False  # whether there is a feature for others; without it, they have all features 0
+    )
 
     @property
     def width(self) -> int:
@@ -65,7 +69,9 @@ class Category:
         texts = table.texts(self.name, self.categories)
         codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
         features = np.zeros((len(texts), len(self.categories) + 1), np.float32)
-        features[np.arange(len(texts)), codes] = 1  # an unknown one has the code -1, and so the last place
+        features[np.arange(len(texts)), codes] = (
+            1  # an unknown one has the code -1, and so the last place
+        )
         features[pd.isna(texts)] = np.nan
         return features[:, : self.width]
 
@@ -91,7 +97,9 @@ class Date:
 def _date_parts(times: pd.Series, first: str) -> Floats:
     when = times.dt
     days = (times - pd.Timestamp(first)) / pd.Timedelta(days=1)
-    return np.stack([part.to_numpy(np.float64) for part in (when.year, when.month, when.day_of_week, days)], 1)
+    return np.stack(
+        [part.to_numpy(np.float64) for part in (when.year, when.month, when.day_of_week, days)], 1
+    )
 
 
 Column = Number | Category | Date
@@ -108,12 +116,18 @@ def learn_column(
         for row in np.flatnonzero(present & np.isnan(values)):
             share = f"{int(is_number.sum())} of {counted(int(present.sum()), 'value')} of this column are"
             advice = "Mend it, name it as a mark of missing values (--missing), or name the column as categorical."
-            raise ValueError(f"{tables[0].at(row, name)}: {cells.iloc[row]!r} is not a number, but {share}. {advice}")
+            raise ValueError(
+                f"{tables[0].at(row, name)}: {cells.iloc[row]!r} is not a number, but {share}. {advice}"
+            )
         check_bounds(tables, name, style)
         return _learn_number(tables, name, style)
     check_same_texts(tables, name)
     form = None if categorical or not present.any() else _date_form(cells[present])
-    return _learn_category(tables[0], name, max_categories) if form is None else _learn_date(tables[0], name, form)
+    return (
+        _learn_category(tables[0], name, max_categories)
+        if form is None
+        else _learn_date(tables[0], name, form)
+    )
 
 
 def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | None, list[str]]:
@@ -122,7 +136,9 @@ def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | Non
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     size = np.abs(known).max()  # kept out of the squares, which would overflow
-    column = Number(name, float((known / size).mean() * size), float((known / size).std() * size), *style)
+    column = Number(
+        name, float((known / size).mean() * size), float((known / size).std() * size), *style
+    )
     first = values[: len(tables[0])]
     remarks = missing_remarks(int(np.isnan(first).sum()))
     if _is_key(first, name):
@@ -139,7 +155,9 @@ def _is_key(values: Floats, name: str) -> bool:
     ranks = values.argsort().argsort()
     in_order = abs(np.corrcoef(ranks, np.arange(n))[0, 1]) > 0.95
     dense = np.ptp(values) < 10 * n
-    return bool(in_order or dense or name.lower().endswith(("id", "key", "index", "number", "nr", "no")))
+    return bool(
+        in_order or dense or name.lower().endswith(("id", "key", "index", "number", "nr", "no"))
+    )
 
 
 def _date_form(cells: pd.Series) -> str | None:
@@ -156,7 +174,13 @@ def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, list[s
         return None, [f"it is {first} in all rows, so it is left out"]
     parts = _date_parts(times.dropna(), first)
     scales = parts.std(0)
-    column = Date(name, form, first, tuple(parts.mean(0).tolist()), tuple(np.where(scales > 0, scales, 1).tolist()))
+    column = Date(
+        name,
+        form,
+        first,
+        tuple(parts.mean(0).tolist()),
+        tuple(np.where(scales > 0, scales, 1).tolist()),
+    )
     at = times.notna().argmax()
     shown = f"{table.cells(name).iloc[at]!r} for {times.iloc[at].day} {times.iloc[at]:%B %Y}"
     remark = f"dates, {shown}; they become year, month, day of the week and days since the first"
@@ -172,7 +196,9 @@ def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None
     if len(counts) < 2:
         what = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
         return None, [f"it is {what}, so it is left out"]
-    frequent = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable").index[:most]
+    frequent = (
+        counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable").index[:most]
+    )
     column = Category(name, tuple(sorted(frequent)), len(counts) > most)
     remarks = missing_remarks(int(texts.isna().sum()))
     remarks += [
@@ -181,9 +207,13 @@ def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None
         if text.casefold() in _DOUBTFUL
     ]
     if len(counts) > max(20, len(texts) // 2):
-        remarks.append(f"{len(counts)} categories in {len(texts)} rows; drop the column if it is a name or a key")
+        remarks.append(
+            f"{len(counts)} categories in {len(texts)} rows; drop the column if it is a name or a key"
+        )
     if column.other:
-        remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are taken together as one")
+        remarks.append(
+            f"the {len(counts) - most} rarest of {len(counts)} categories are taken together as one"
+        )
     return column, remarks
 
 
@@ -215,4 +245,8 @@ class Seen:
 
 def missing_remarks(count: int) -> list[str]:
     """A remark on missing values, if there are any."""
-    return [f"{counted(count, 'missing value')}, for which values of the training table are tried"] if count else []
+    return (
+        [f"{counted(count, 'missing value')}, for which values of the training table are tried"]
+        if count
+        else []
+    )

@@ -22,26 +22,36 @@ class Dataset:
     """
 
     name: str  # what the data are, for example "cifar10"
-    inputs: Tensor | Interval  # images of bytes (N, channels, height, width); or floating inputs, one per row
+    inputs: (
+        Tensor | Interval
+    )  # images of bytes (N, channels, height, width); or floating inputs, one per row
     labels: Tensor  # class of each input, int64, (N,)
     classes: tuple[str, ...]  # their names
-    split: str = ""  # which part of the whole: "train", "val" or "test"; empty if there are no parts
+    split: str = (
+        ""  # which part of the whole: "train", "val" or "test"; empty if there are no parts
+    )
 
     def __post_init__(self) -> None:
         inputs, labels = self.inputs, self.labels
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
             raise TypeError(f"Inputs must be bytes (uint8) or floating, but are {inputs.dtype}.")
         if inputs.dtype == torch.uint8 and inputs.ndim != 4:
-            raise ValueError(f"Images must have shape (N, channels, height, width), but have {tuple(inputs.shape)}.")
+            raise ValueError(
+                f"Images must have shape (N, channels, height, width), but have {tuple(inputs.shape)}."
+            )
         if labels.dtype != torch.int64:
-            raise TypeError(f"Labels must be int64, but are {labels.dtype}. Convert them with labels.long().")
+            raise TypeError(
+                f"Labels must be int64, but are {labels.dtype}. Convert them with labels.long()."
+            )
         if labels.ndim != 1 or inputs.ndim == 0 or len(inputs) != len(labels):
             shapes = f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
             raise ValueError(f"There must be one label per input, but {shapes}.")
         count = len(self.classes)
         for at in ((labels < 0) | (labels >= count)).nonzero().flatten().tolist():
             found = f"label {at} is {int(labels[at])}"
-            raise ValueError(f"Labels must lie in 0 .. {count - 1} for {count} classes, but {found}.")
+            raise ValueError(
+                f"Labels must lie in 0 .. {count - 1} for {count} classes, but {found}."
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,7 +98,9 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     n = len(dataset)
     sizes = np.diff([0, *(round(sum(parts[: i + 1]) * n) for i in range(len(parts)))])
     if sizes.min() == 0:
-        raise ValueError(f"{_title(dataset)} has only {n} samples: part {sizes.argmin()} of {parts} is empty.")
+        raise ValueError(
+            f"{_title(dataset)} has only {n} samples: part {sizes.argmin()} of {parts} is empty."
+        )
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
     for size in sizes[:-1]:
@@ -108,7 +120,9 @@ def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
     images = _bytes(dataset, "grey")
     if images.shape[1] == 3:
         red, green, blue = images.int().unbind(1)
-        images = ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8).unsqueeze(1)
+        images = (
+            ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8).unsqueeze(1)
+        )
     grey = replace(dataset, inputs=images)
     return grey if size is None else resize(grey, size)
 
@@ -130,17 +144,26 @@ def resize(dataset: Dataset, size: int) -> Dataset:
         raise ValueError(f"Image size must be at least 1, but is {size}.")
     if images.shape[2:] == (size, size):
         return dataset
-    parts = [interpolate(part.float(), (size, size), mode="bilinear", antialias=True) for part in images.split(4096)]
-    return replace(dataset, inputs=torch.cat([part.round().clamp(0, 255).to(torch.uint8) for part in parts]))
+    parts = [
+        interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
+        for part in images.split(4096)
+    ]
+    return replace(
+        dataset, inputs=torch.cat([part.round().clamp(0, 255).to(torch.uint8) for part in parts])
+    )
 
 
 def _bytes(dataset: Dataset, colours: str = "") -> Tensor:
     """The images, if these are such; of one or three channels, if they are to be made of other ``colours``."""
     images, title = dataset.inputs, _title(dataset)
     if isinstance(images, Interval) or images.dtype != torch.uint8:
-        raise TypeError(f"Only images of bytes can be changed so, but the inputs of {title} are {images.dtype}.")
+        raise TypeError(
+            f"Only images of bytes can be changed so, but the inputs of {title} are {images.dtype}."
+        )
     if colours and images.shape[1] not in (1, 3):
-        raise ValueError(f"Only images of 1 or 3 channels can be made {colours}; {title} has {images.shape[1]}.")
+        raise ValueError(
+            f"Only images of 1 or 3 channels can be made {colours}; {title} has {images.shape[1]}."
+        )
     return images
 
 

@@ -18,7 +18,9 @@ import numpy.typing as npt
 from creinn.data.numerals import counted, listed, shortened
 
 Bytes = npt.NDArray[np.uint8]
-Size = int | Sequence[int] | None  # side of a square; height and width; or that of the files, which must agree
+Size = (
+    int | Sequence[int] | None
+)  # side of a square; height and width; or that of the files, which must agree
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _EIGHT_BIT = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}
@@ -41,7 +43,9 @@ class Met:
     sizes: Counter[str] = field(default_factory=Counter)
     transparent: int = 0
     unreadable: dict[str, str] = field(default_factory=dict)  # why, by file
-    first: tuple[str, tuple[int, ...]] | None = None  # the first image and its shape, which all must have
+    first: tuple[str, tuple[int, ...]] | None = (
+        None  # the first image and its shape, which all must have
+    )
 
     def check_any(self, where: str) -> None:
         """Refuse a folder of which no image could be read."""
@@ -57,11 +61,17 @@ class Met:
         sizes = Counter({size: count for size, count in self.sizes.items() if size != size_now})
         if sizes:
             shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
-            notes.append(f"{where}: {counted(sizes.total(), 'image')} stretched to {size_now} pixels: {shown}")
+            notes.append(
+                f"{where}: {counted(sizes.total(), 'image')} stretched to {size_now} pixels: {shown}"
+            )
         if self.transparent:
-            notes.append(f"{where}: {counted(self.transparent, 'image')} with transparency laid on white")
+            notes.append(
+                f"{where}: {counted(self.transparent, 'image')} with transparency laid on white"
+            )
         if self.unreadable:
-            notes.append(f"{where}: {listed(sorted(self.unreadable), 'file')} left out, being unreadable")
+            notes.append(
+                f"{where}: {listed(sorted(self.unreadable), 'file')} left out, being unreadable"
+            )
         return notes
 
 
@@ -92,7 +102,10 @@ def decode_all(
         except (ImportError, MemoryError):
             raise
         except Exception as error:  # Pillow and zipfile raise errors of many kinds on damaged files
-            reason = re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ") or type(error).__name__
+            reason = (
+                re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ")
+                or type(error).__name__
+            )
             what = f"{where}: {file} cannot be read as an image: {reason}"
             return ValueError(f"{what}. Is it damaged, or of another kind?")
 
@@ -109,7 +122,9 @@ def decode_all(
             picture, own_size, is_transparent = found
             met.first = met.first or (file, picture.shape)
             if picture.shape != met.first[1]:
-                sizes_differ = f"{file} has {own_size} pixels, but {met.first[0]} has {by(met.first[1][1:])}"
+                sizes_differ = (
+                    f"{file} has {own_size} pixels, but {met.first[0]} has {by(met.first[1][1:])}"
+                )
                 raise ValueError(f"{where}: {sizes_differ}. Give a size to stretch all images to.")
             if not kept:
                 pixels = np.empty((len(files), *picture.shape), np.uint8)
@@ -129,13 +144,17 @@ def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> tuple[Byt
 
     with image_module.open(io.BytesIO(raw)) as image:
         if image.mode not in _EIGHT_BIT:
-            raise ValueError(f"it has pixels of mode {image.mode}, not 8 bits per channel. Convert the file first")
+            raise ValueError(
+                f"it has pixels of mode {image.mode}, not 8 bits per channel. Convert the file first"
+            )
         picture: Any = ImageOps.exif_transpose(image)
         is_transparent = False
         if "A" in picture.mode or "transparency" in picture.info:
             picture = picture.convert("RGBA")
             is_transparent = picture.getchannel("A").getextrema()[0] < 255
-            picture = image_module.alpha_composite(image_module.new("RGBA", picture.size, "white"), picture)
+            picture = image_module.alpha_composite(
+                image_module.new("RGBA", picture.size, "white"), picture
+            )
         picture = picture.convert("L" if channels == 1 else "RGB")
     size = by((picture.height, picture.width))
     if sides is not None:
@@ -154,5 +173,7 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError('Images are read with Pillow. Install it: pip install "creinn[images]"') from error
+        raise ImportError(
+            'Images are read with Pillow. Install it: pip install "creinn[images]"'
+        ) from error
     return Image

@@ -39,7 +39,12 @@ class TableEncoder:
 
     @classmethod
     def fit(
-        cls, tables: Tables, target: str, drop: Names = (), categorical: Names = (), max_categories: int = 100
+        cls,
+        tables: Tables,
+        target: str,
+        drop: Names = (),
+        categorical: Names = (),
+        max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
         """Learn all columns but the target and those to drop, of a pair from both bounds together; also gives notes.
 
@@ -53,14 +58,18 @@ class TableEncoder:
         for name in (target, *drop, *categorical):
             first.check_column(name)
         if max_categories < 2:
-            raise ValueError(f"A column needs at least 2 categories, but at most {max_categories} are asked for.")
+            raise ValueError(
+                f"A column needs at least 2 categories, but at most {max_categories} are asked for."
+            )
         notes = [note for table in tables for note in table.notes]
         columns: list[Column] = []
         ignored = [name for name in first.columns if name in drop]
         used = [name for name in first.columns if name != target and name not in drop]
         candidates = styles(first.reading.separator, first.reading.decimal, first.reading.thousands)
         written: dict[Style, tuple[str, list[str]]] = {}
-        for name, style in zip(used, choose_styles(map(first.cells, used), candidates), strict=True):
+        for name, style in zip(
+            used, choose_styles(map(first.cells, used), candidates), strict=True
+        ):
             column, remarks = learn_column(tables, name, name in categorical, style, max_categories)
             if isinstance(column, Number) and (example := told_apart(first.cells(name), style)):
                 written.setdefault(style, (example, []))[1].append(name)
@@ -70,9 +79,13 @@ class TableEncoder:
                 ignored.append(name)
             else:
                 columns.append(column)
-        notes += [f"{first.name}, {example} ({', '.join(names)})" for example, names in written.values()]
+        notes += [
+            f"{first.name}, {example} ({', '.join(names)})" for example, names in written.values()
+        ]
         if not columns:
-            raise ValueError(f"{first.name} has no column to learn from besides the target {target!r}.")
+            raise ValueError(
+                f"{first.name} has no column to learn from besides the target {target!r}."
+            )
         return cls(target, tuple(columns), tuple(ignored)), notes
 
     @property
@@ -82,9 +95,15 @@ class TableEncoder:
 
     def plain_numbers(self, reading: Reading) -> set[str]:
         """Columns of numbers that are written as pandas reads them."""
-        return {c.name for c in self.columns if isinstance(c, Number) and reading.style(c.style) == PLAIN}
+        return {
+            c.name
+            for c in self.columns
+            if isinstance(c, Number) and reading.style(c.style) == PLAIN
+        }
 
-    def encode(self, tables: Tables, seen: dict[str, Seen] | None = None) -> tuple[list[Features], Notes]:
+    def encode(
+        self, tables: Tables, seen: dict[str, Seen] | None = None
+    ) -> tuple[list[Features], Notes]:
         """One table, or lower and upper, as numbers ``(N, features)``, NaN where a cell is missing; and notes.
 
         With what was ``seen`` in the chunks before, which is changed, the notes are on all of them.
@@ -111,10 +130,15 @@ class TableEncoder:
         for column, part in zip(self.columns, parts[0], strict=True):
             counts = seen.setdefault(column.name, Seen())
             counts.count(column, first, part)
-            notes += [f"{first.name}, column {column.name!r}: {remark}" for remark in counts.remarks(column)]
+            notes += [
+                f"{first.name}, column {column.name!r}: {remark}"
+                for remark in counts.remarks(column)
+            ]
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
         if unused := [name for name in first.columns if name not in used]:
-            notes.append(f"{first.name}: not used, for the training table has no such column: {', '.join(unused)}")
+            notes.append(
+                f"{first.name}: not used, for the training table has no such column: {', '.join(unused)}"
+            )
         return features, notes
 
     def labels(self, tables: Tables) -> Texts:
@@ -129,7 +153,9 @@ class TableEncoder:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        return json.loads(json.dumps({"target": self.target, "columns": columns, "ignored": self.ignored}))
+        return json.loads(
+            json.dumps({"target": self.target, "columns": columns, "ignored": self.ignored})
+        )
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
@@ -138,11 +164,16 @@ class TableEncoder:
         columns = []
         try:
             for entry in record["columns"]:
-                values = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+                values = {
+                    key: tuple(value) if isinstance(value, list) else value
+                    for key, value in entry.items()
+                }
                 columns.append(kinds[values.pop("kind")](**values))
             return cls(str(record["target"]), tuple(columns), tuple(record["ignored"]))
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"The columns of a table cannot be read from the saved model: {error!r}.") from error
+            raise ValueError(
+                f"The columns of a table cannot be read from the saved model: {error!r}."
+            ) from error
 
 
 def _check_pair(tables: Tables) -> None:
@@ -170,7 +201,9 @@ def classes_of(labels: Texts, target: str = "", most: int | None = None) -> list
     quantity = is_number.all() and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
     what, advice = f"The target {target!r} has {len(found)}", f"say --max-classes {len(found)}."
     if most is None and quantity:
-        advice = f"Was regression meant? Here each number is a class: make ranges of them, or {advice}"
+        advice = (
+            f"Was regression meant? Here each number is a class: make ranges of them, or {advice}"
+        )
         raise ValueError(f"{what} different numbers in {counted(len(labels), 'row')}. {advice}")
     if len(found) > (limit := most or _MOST_CLASSES):
         raise ValueError(f"{what} classes, more than {limit}. If it is the right column, {advice}")

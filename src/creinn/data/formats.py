@@ -41,7 +41,9 @@ def read_idx_pair(of_images: Path, of_labels: Path) -> Arrays:
     images, labels = read_idx(of_images), read_idx(of_labels)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         shapes = f"{images.shape} and {labels.shape}"
-        raise ValueError(f"{of_images} and {of_labels} must hold images and as many labels, but have shapes {shapes}.")
+        raise ValueError(
+            f"{of_images} and {of_labels} must hold images and as many labels, but have shapes {shapes}."
+        )
     return images[:, None].copy(), labels.astype(np.int64)
 
 
@@ -55,9 +57,13 @@ def read_idx(path: Path) -> Bytes:
         raw = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
     magic = raw[:4]
     if len(magic) < 4 or magic[:2] != b"\0\0":
-        raise ValueError(f"{path} is not an IDX file: it starts with {magic!r}, not two zero bytes and a type code.")
+        raise ValueError(
+            f"{path} is not an IDX file: it starts with {magic!r}, not two zero bytes and a type code."
+        )
     if magic[2] != 0x08:
-        raise ValueError(f"{path} holds IDX values of type 0x{magic[2]:02x}; only unsigned bytes, 0x08, are read.")
+        raise ValueError(
+            f"{path} holds IDX values of type 0x{magic[2]:02x}; only unsigned bytes, 0x08, are read."
+        )
     start = 4 + 4 * magic[3]
     if len(raw) < start:
         raise ValueError(f"{path} is truncated: it ends inside its header. Download it again.")
@@ -89,7 +95,9 @@ def read_batches_archive(path: Path, names: Sequence[str]) -> Arrays:
                 found[member.name] = file.read()
     for name in wanted:
         if name not in found:
-            raise ValueError(f"{path} holds no {name}: it is truncated or another archive. Download it again.")
+            raise ValueError(
+                f"{path} holds no {name}: it is truncated or another archive. Download it again."
+            )
     return _join(_batch(found[name], f"{path}, {name}") for name in wanted)
 
 
@@ -104,7 +112,10 @@ def _batch(raw: bytes, where: str) -> Arrays:
     refusal = f"{where} is not a CIFAR-10 batch:"
     if not isinstance(content, dict):
         raise ValueError(f"{refusal} it holds a {type(content).__name__}, not a dictionary.")
-    fields = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in content.items()}
+    fields = {
+        key.decode("latin1") if isinstance(key, bytes) else key: value
+        for key, value in content.items()
+    }
     data, labels = fields.get("data"), fields.get("labels")
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
         raise ValueError(f"{refusal} 'data' must be bytes of shape (N, 3072), not {_kind(data)}.")
@@ -134,7 +145,9 @@ class _Unpickler(pickle.Unpickler):
             # The flags in old pickles say nothing about plain types, and new NumPy refuses them. The function is a new
             # one each time, so that no pickle can alter a lasting one.
             return lambda code, *flags: np.dtype(code, align=False, copy=True)
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which a batch of images does not need")
+        raise pickle.UnpicklingError(
+            f"it asks for {module}.{name}, which a batch of images does not need"
+        )
 
 
 def read_mat(path: Path) -> Arrays:
@@ -143,12 +156,18 @@ def read_mat(path: Path) -> Arrays:
         content: dict[str, Any] = loadmat(path, variable_names=["X", "y"])
     for key in ("X", "y"):
         if key not in content:
-            raise ValueError(f"{path} holds no variable {key}: it is truncated or not a file of cropped SVHN digits.")
+            raise ValueError(
+                f"{path} holds no variable {key}: it is truncated or not a file of cropped SVHN digits."
+            )
     images, labels = content["X"], content["y"].reshape(-1)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
-        raise ValueError(f"{path}: X must be bytes of shape (32, 32, 3, N), but is {images.dtype} of {images.shape}.")
+        raise ValueError(
+            f"{path}: X must be bytes of shape (32, 32, 3, N), but is {images.dtype} of {images.shape}."
+        )
     if len(labels) != images.shape[3]:
-        raise ValueError(f"{path} holds {len(labels)} labels for {images.shape[3]} images: it is damaged.")
+        raise ValueError(
+            f"{path} holds {len(labels)} labels for {images.shape[3]} images: it is damaged."
+        )
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), _svhn_digits(labels, path)
 
 
@@ -165,9 +184,13 @@ def read_sheets(*paths: Path, key: str, svhn: bool = False) -> Arrays:
         stored = dict(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
     labels = stored.get(key)
     if labels is None or labels.dtype != np.uint8 or labels.ndim != 1:
-        raise ValueError(f"{path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}.")
+        raise ValueError(
+            f"{path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}."
+        )
     if len(labels) % len(sheets):
-        raise ValueError(f"{path} holds {len(labels)} labels, which do not share out among {len(sheets)} sheets.")
+        raise ValueError(
+            f"{path} holds {len(labels)} labels, which do not share out among {len(sheets)} sheets."
+        )
     images = np.concatenate([read_sheet(sheet, len(labels) // len(sheets)) for sheet in sheets])
     return images, _svhn_digits(labels, path) if svhn else labels.astype(np.int64)
 
@@ -180,6 +203,8 @@ def read_sheet(path: Path, n: int) -> Bytes:
     height, width, _ = sheet.shape
     rows, columns = height // _TILE, width // _TILE
     if height % _TILE or width % _TILE or rows * columns < n:
-        raise ValueError(f"{path} has {width} x {height} pixels, which do not hold {n} tiles of {_TILE} x {_TILE}.")
+        raise ValueError(
+            f"{path} has {width} x {height} pixels, which do not hold {n} tiles of {_TILE} x {_TILE}."
+        )
     tiles = sheet.reshape(rows, _TILE, columns, _TILE, 3).transpose(0, 2, 4, 1, 3)
     return np.ascontiguousarray(tiles.reshape(rows * columns, 3, _TILE, _TILE)[:n])

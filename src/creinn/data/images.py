@@ -70,7 +70,11 @@ class Tree:
     def notes(self) -> list[str]:
         """A note on files that are no images; none if there are none."""
         others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
-        return [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"] if others else []
+        return (
+            [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"]
+            if others
+            else []
+        )
 
     def below(self, parent: str, folders: Sequence[str]) -> "Tree":
         """What is below a ``parent`` that holds these folders, the least deep one; refuses none."""
@@ -83,7 +87,11 @@ class Tree:
         if not (common := set.intersection(*map(roots, ends))):
             raise ValueError(f"{self.where} holds no {' with '.join(ends)} beside it.")
         prefix = f"{min(common, key=len)}{parent}/"
-        inside = [name.removeprefix(prefix) for name in self.names if name.startswith(prefix) and name != prefix]
+        inside = [
+            name.removeprefix(prefix)
+            for name in self.names
+            if name.startswith(prefix) and name != prefix
+        ]
         return Tree(f"{self.where}/{prefix}", inside, lambda name: self.read(prefix + name))
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -91,19 +99,29 @@ class Tree:
         where, images = self.where, self.images
         for name in images:
             if len(PurePosixPath(name).parts) == 1:
-                raise ValueError(f"{where}: {name} is in no class folder. Put each image into the folder of its class.")
+                raise ValueError(
+                    f"{where}: {name} is in no class folder. Put each image into the folder of its class."
+                )
         filled = set(map(_class, images))
         found = filled | {_class(name) for name in self.names if name.endswith("/")}
         if not found:
-            raise ValueError(f"{where} has no folders of images in it. One folder per class is needed.")
+            raise ValueError(
+                f"{where} has no folders of images in it. One folder per class is needed."
+            )
         if set(map(str.lower, found)) <= _SPLITS:
-            raise ValueError(f"{where} is divided into {', '.join(sorted(found))}: choose one of these folders.")
+            raise ValueError(
+                f"{where} is divided into {', '.join(sorted(found))}: choose one of these folders."
+            )
         order = tuple(sorted(found) if expected is None else expected)
         for folder in sorted(found):
             if folder not in filled:
-                raise ValueError(f"{where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)}).")
+                raise ValueError(
+                    f"{where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)})."
+                )
             if folder not in order:
-                raise ValueError(f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}.")
+                raise ValueError(
+                    f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}."
+                )
         return order
 
 
@@ -115,7 +133,9 @@ def open_tree(path: Path) -> Iterator[Tree]:
         names = []
         for folder, folders, files in os.walk(path, followlinks=True):
             inside = Path(folder).relative_to(path)
-            names += [(inside / file).as_posix() for file in files] + [f"{(inside / f).as_posix()}/" for f in folders]
+            names += [(inside / file).as_posix() for file in files] + [
+                f"{(inside / f).as_posix()}/" for f in folders
+            ]
         yield Tree(where, sorted(filter(_is_data, names)), lambda name: (path / name).read_bytes())
     elif not path.is_file():
         raise FileNotFoundError(f"{path} is neither a folder nor a zip archive.")
@@ -125,7 +145,9 @@ def open_tree(path: Path) -> Iterator[Tree]:
         try:
             archive = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError) as error:
-            raise ValueError(f"{path} is not a whole zip archive: {error}. It is truncated or damaged.") from error
+            raise ValueError(
+                f"{path} is not a whole zip archive: {error}. It is truncated or damaged."
+            ) from error
         with archive:
             yield Tree(where, sorted(filter(_is_data, archive.namelist())), archive.read)
 
@@ -147,7 +169,11 @@ def read_classes(
     """Images sorted by class, their labels, and names of the classes; arguments and errors of :func:`image_folder`."""
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
-    return decode_all(files, tree.read, tree.where, size, channels).pixels, labels_of(files, order), order
+    return (
+        decode_all(files, tree.read, tree.where, size, channels).pixels,
+        labels_of(files, order),
+        order,
+    )
 
 
 def labels_of(files: Sequence[str], order: Sequence[str]) -> Tensor:
@@ -188,18 +214,27 @@ def read_pairs(
         trees, met, some = (below, above), (Met(), Met()), False
         if unmatched := sorted(set(below.images).symmetric_difference(above.images)):
             has, lacks = (lower, upper) if unmatched[0] in below.images else (upper, lower)
-            raise ValueError(f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names.")
+            raise ValueError(
+                f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names."
+            )
         for files in _parts(below.images, count):
             sides = [
                 decode_all(files, tree.read, tree.where, size, channels, strict, so_far)
                 for tree, so_far in zip(trees, met, strict=True)
             ]
             kept = sorted(set(sides[0].files) & set(sides[1].files))
-            low, high = (replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)]) for side in sides)
+            low, high = (
+                replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)])
+                for side in sides
+            )
             if kept:
                 _check_pair(low, high, lower, upper)
                 some = True
-            yield Interval(_scaled(low), _scaled(high)) if kept else Interval.point(_scaled(low)), low, high
+            yield (
+                Interval(_scaled(low), _scaled(high)) if kept else Interval.point(_scaled(low)),
+                low,
+                high,
+            )
         for tree, so_far in zip(trees, met, strict=True):
             so_far.check_any(tree.where)
         if not some:
@@ -215,7 +250,9 @@ def _check_pair(lower: Images, upper: Images, low_path: str | Path, high_path: s
     for at in map(tuple, np.argwhere(low > high)):
         place = f"in {lower.files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
         found = f"the lower one is {low[at]}, the upper one {high[at]}"
-        raise ValueError(f"Bounds are out of order {place} {found}. Were the folders swapped, or stored as JPEG?")
+        raise ValueError(
+            f"Bounds are out of order {place} {found}. Were the folders swapped, or stored as JPEG?"
+        )
 
 
 def _parts(files: Sequence[str], count: int | None) -> Iterator[Sequence[str]]:

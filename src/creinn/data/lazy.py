@@ -61,12 +61,18 @@ class LazyImages(Dataset[tuple[Any, int]]):
             with open_tree(self.paths[0]) as tree:
                 classes = tree.classes(classes)
                 files = tree.images if files is None else files
-        self.files, self.classes, self.labels = list(files), tuple(classes), labels_of(files, classes)
+        self.files, self.classes, self.labels = (
+            list(files),
+            tuple(classes),
+            labels_of(files, classes),
+        )
         self.mean: PerChannel = 0.0
         self.std: PerChannel = 1.0
         self._room = keep // prod((len(self.paths), *self.shape[1:]))  # in images
         self._kept: dict[str, Bytes] = {}
-        self._archives: dict[tuple[int, Path], zipfile.ZipFile] = {}  # each process must open them for itself
+        self._archives: dict[
+            tuple[int, Path], zipfile.ZipFile
+        ] = {}  # each process must open them for itself
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,7 +91,9 @@ class LazyImages(Dataset[tuple[Any, int]]):
 
     def take(self, index: Tensor) -> "LazyImages":
         """The images at ``index``, in its order; what is kept in memory is shared."""
-        return self._with(files=[self.files[row] for row in index.tolist()], labels=self.labels[index])
+        return self._with(
+            files=[self.files[row] for row in index.tolist()], labels=self.labels[index]
+        )
 
     def normalized(self, mean: PerChannel, std: PerChannel) -> "LazyImages":
         """The images with ``mean`` subtracted, then divided by ``std``: see :func:`creinn.data.normalize`."""
@@ -102,9 +110,15 @@ class LazyImages(Dataset[tuple[Any, int]]):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, rows: Sequence[int]) -> list[tuple[Any, int]]:  # what a DataLoader asks for
-        bounds = (torch.from_numpy(self._pixels([self.files[row] for row in rows])).float() / 255).unbind(1)
-        images = normalize(Interval(*bounds) if self.is_interval else bounds[0], self.mean, self.std)
+    def __getitems__(
+        self, rows: Sequence[int]
+    ) -> list[tuple[Any, int]]:  # what a DataLoader asks for
+        bounds = (
+            torch.from_numpy(self._pixels([self.files[row] for row in rows])).float() / 255
+        ).unbind(1)
+        images = normalize(
+            Interval(*bounds) if self.is_interval else bounds[0], self.mean, self.std
+        )
         return [(images[at], int(self.labels[row])) for at, row in enumerate(rows)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,7 +133,10 @@ class LazyImages(Dataset[tuple[Any, int]]):
         """Bytes ``(N, 1 or 2, channels, height, width)``, decoded on all cores if they are not there yet."""
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
-            sides = [decode_all(new, self._reader(at), str(at), self.size, self.channels).pixels for at in self.paths]
+            sides = [
+                decode_all(new, self._reader(at), str(at), self.size, self.channels).pixels
+                for at in self.paths
+            ]
             found.update(zip(new, np.stack(sides, 1), strict=True))
             room = 0 if get_worker_info() else self._room - len(self._kept)
             self._kept.update((file, found[file].copy()) for file in new[: max(0, room)])
@@ -138,13 +155,17 @@ class Colours:
     """Mean and deviation of each channel of images of bytes, which come in parts: exact, whatever their number."""
 
     def __init__(self) -> None:
-        self._counts = torch.zeros(1, _LEVELS, dtype=torch.int64)  # (channels, levels) when the first images came
+        self._counts = torch.zeros(
+            1, _LEVELS, dtype=torch.int64
+        )  # (channels, levels) when the first images came
 
     def add(self, x: Tensor | Interval) -> None:
         """Count the pixels of images in [0, 1]; of intervals their centres."""
         center = x.center if isinstance(x, Interval) else x
         levels = (center * (_LEVELS - 1)).round().long().transpose(0, 1).flatten(1)
-        self._counts = self._counts + torch.stack([torch.bincount(channel, minlength=_LEVELS) for channel in levels])
+        self._counts = self._counts + torch.stack(
+            [torch.bincount(channel, minlength=_LEVELS) for channel in levels]
+        )
 
     def mean_and_std(self) -> tuple[list[float], list[float]]:
         """Both for each channel; the deviation of a channel of one colour is 1.
@@ -157,7 +178,10 @@ class Colours:
         """
         means, deviations = [], []
         for counts in self._counts.tolist():
-            n, first, second = (sum(count * level**power for level, count in enumerate(counts)) for power in range(3))
+            n, first, second = (
+                sum(count * level**power for level, count in enumerate(counts))
+                for power in range(3)
+            )
             means.append(first / n / (_LEVELS - 1))
             deviations.append(sqrt(n * second - first**2) / n / (_LEVELS - 1) or 1.0)
         return means, deviations

@@ -17,7 +17,9 @@ from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
 
 FILLS = 16
-PLAUSIBLE = 12  # of them; the others fit the rest of the row least, by the distance from the training data
+PLAUSIBLE = (
+    12  # of them; the others fit the rest of the row least, by the distance from the training data
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +35,12 @@ class Missing:
 
     low: Tensor  # least value of each feature
     high: Tensor  # greatest value of each feature
-    donors: Tensor  # to fill in, (FILLS, features); each column's are spread over its training values
-    marked: tuple[int, ...] = ()  # missing in training; each adds a feature that is 1 where the cell is missing
+    donors: (
+        Tensor  # to fill in, (FILLS, features); each column's are spread over its training values
+    )
+    marked: tuple[
+        int, ...
+    ] = ()  # missing in training; each adds a feature that is 1 where the cell is missing
 
     @classmethod
     def learn(cls, x: Tensor, widths: Sequence[int] | None = None, seed: int = 0) -> "Missing":
@@ -49,7 +55,9 @@ class Missing:
             known = known if len(known) else torch.zeros_like(group[:1])
             keys = known.double() @ torch.arange(1.0, known.shape[1] + 1, dtype=torch.float64)
             spread = ((torch.arange(FILLS) + 0.5) / FILLS * len(known)).long()
-            donors.append(known[keys.argsort(stable=True)[spread]][torch.randperm(FILLS, generator=generator)])
+            donors.append(
+                known[keys.argsort(stable=True)[spread]][torch.randperm(FILLS, generator=generator)]
+            )
         low = x.nan_to_num(nan=torch.inf).amin(0).nan_to_num(posinf=0.0)
         high = x.nan_to_num(nan=-torch.inf).amax(0).nan_to_num(neginf=0.0)
         return cls(low, high, torch.cat(donors, 1), tuple(marked))
@@ -72,12 +80,18 @@ class Missing:
 
     def fill(self, x: Tensor, seed: int = 0) -> Tensor:
         """Rows to train on, each completed by a donor at random; complete rows as they are."""
-        drawn = torch.randint(len(self.donors), (len(x),), generator=torch.Generator().manual_seed(seed))
+        drawn = torch.randint(
+            len(self.donors), (len(x),), generator=torch.Generator().manual_seed(seed)
+        )
         return self._filled(x, x.isnan(), self.donors[drawn])
 
     def _filled(self, x: Tensor, gaps: Tensor, values: Tensor) -> Tensor:
         filled = torch.where(gaps, values.to(x.device, x.dtype), x)
-        return torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1) if self.marked else filled
+        return (
+            torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1)
+            if self.marked
+            else filled
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
@@ -88,10 +102,15 @@ class Missing:
     def from_json(cls, record: dict[str, Any]) -> "Missing":
         """What :meth:`to_json` wrote; a record of another form is refused."""
         try:
-            low, high, donors = (torch.tensor(record[name], dtype=torch.float64) for name in ("low", "high", "donors"))
+            low, high, donors = (
+                torch.tensor(record[name], dtype=torch.float64)
+                for name in ("low", "high", "donors")
+            )
             return cls(low, high, donors, tuple(map(int, record["marked"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"What missing values may be cannot be read from the saved model: {error!r}.") from error
+            raise ValueError(
+                f"What missing values may be cannot be read from the saved model: {error!r}."
+            ) from error
 
 
 def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> Prediction:
@@ -106,7 +125,10 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> P
     if not has_gaps.any():
         return model.predict(missing.fill(x), batch_size)
     members = getattr(model, "members", [model])
-    is_sound = all(getattr(member, "is_interval", False) and member.mode in ("sound", "rigorous") for member in members)
+    is_sound = all(
+        getattr(member, "is_interval", False) and member.mode in ("sound", "rigorous")
+        for member in members
+    )
     has_distance = all(getattr(member, "distance_radius", None) is not None for member in members)
     complete, gapped = (x[rows] for rows in (~has_gaps, has_gaps))
     parts = [model.predict(missing.fill(complete), batch_size)] if len(complete) else []
@@ -125,7 +147,10 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> P
 
 def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
     """The envelope of the narrowest ``kept`` sets of each row; the label is that of their mean."""
-    every, rows = CredalSet.concatenate(fills), torch.arange(len(fills[0]), device=fills[0].lower.device)
+    every, rows = (
+        CredalSet.concatenate(fills),
+        torch.arange(len(fills[0]), device=fills[0].lower.device),
+    )
     narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices
     sets = [every[fill * len(rows) + rows] for fill in narrowest]
     mean = torch.stack([s.probabilities for s in sets]).mean(0)

@@ -34,10 +34,14 @@ def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tu
     if decimal not in ("auto", ".", ","):
         raise ValueError(f"The decimal sign must be '.', ',' or auto, got {decimal!r}.")
     if thousands not in ("auto", "none", ",", ".", "'", " "):
-        raise ValueError(f"The thousands sign must be ',', '.', ''', ' ', none or auto, got {thousands!r}.")
+        raise ValueError(
+            f"The thousands sign must be ',', '.', ''', ' ', none or auto, got {thousands!r}."
+        )
     every = (PLAIN, *_POINT, *_COMMA) if separator == "," else (PLAIN, *_COMMA, *_POINT)
     wanted = "" if thousands == "none" else thousands
-    found = tuple(s for s in every if decimal in ("auto", s.decimal) and wanted in ("auto", s.thousands))
+    found = tuple(
+        s for s in every if decimal in ("auto", s.decimal) and wanted in ("auto", s.thousands)
+    )
     if not found and wanted == decimal:
         raise ValueError(f"The decimal sign and the thousands sign are both {decimal!r}.")
     return found or (Style(decimal, wanted),)
@@ -77,7 +81,9 @@ def choose_styles(columns: Iterable[pd.Series], candidates: Sequence[Style]) -> 
     shares = []  # of the cells of each column that are numbers in each style
     for column in columns:
         sample = column.dropna().drop_duplicates().head(_SAMPLE)
-        shares.append([parse(sample, style)[1].mean() if len(sample) else 0.0 for style in candidates])
+        shares.append(
+            [parse(sample, style)[1].mean() if len(sample) else 0.0 for style in candidates]
+        )
     common = int(np.argmax((np.array(shares) == 1).sum(0))) if shares else 0
     return [candidates[common if share[common] == 1 else int(np.argmax(share))] for share in shares]
 

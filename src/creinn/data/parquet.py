@@ -35,7 +35,9 @@ def parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[T
             first, size = 0, rows or total
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
                 frame = _frame(pa, batch.cast(schema))
-                yield Table(str(path), frame, reading, tuple(notes), first, (first + len(frame)) / total)
+                yield Table(
+                    str(path), frame, reading, tuple(notes), first, (first + len(frame)) / total
+                )
                 first += len(frame)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}. Is it whole?") from error
@@ -61,10 +63,15 @@ class ParquetWriter:
         pa = self._pa
         if self._writer is None:
             found = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
-            empty = {pa.null(), pa.large_string()}  # a column of texts that are all missing; how pandas keeps texts
+            empty = {
+                pa.null(),
+                pa.large_string(),
+            }  # a column of texts that are all missing; how pandas keeps texts
             fields = [pa.field(f.name, pa.string() if f.type in empty else f.type) for f in found]
             self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
-        self._writer.write_table(pa.Table.from_pandas(frame, self._writer.schema, preserve_index=False))
+        self._writer.write_table(
+            pa.Table.from_pandas(frame, self._writer.schema, preserve_index=False)
+        )
 
     def __enter__(self) -> "ParquetWriter":
         return self
@@ -79,14 +86,18 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError('Parquet files need pyarrow. Install it: pip install "creinn[parquet]"') from error
+        raise ImportError(
+            'Parquet files need pyarrow. Install it: pip install "creinn[parquet]"'
+        ) from error
     return pyarrow, pyarrow.parquet
 
 
 def _kind(pa: Any, field: Any, path: Path) -> Any:
     """As what a column is read; refuses what is neither numbers nor texts nor dates."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_text = (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
     if is_text or pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):

@@ -39,7 +39,10 @@ def read_table(path: str | PathLike[str], reading: Reading = AUTO) -> Table:
 
 
 def read_chunks(
-    path: str | PathLike[str], reading: Reading = AUTO, rows: int | None = None, numbers: Collection[str] = ()
+    path: str | PathLike[str],
+    reading: Reading = AUTO,
+    rows: int | None = None,
+    numbers: Collection[str] = (),
 ) -> Iterator[Table]:
     """Read a table in chunks of ``rows``, all alike; Parquet, or CSV with a header line, plain or packed.
 
@@ -53,17 +56,26 @@ def read_chunks(
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    return parquet_chunks(path, reading, rows) if is_parquet(path) else _csv_chunks(path, reading, rows, numbers)
+    return (
+        parquet_chunks(path, reading, rows)
+        if is_parquet(path)
+        else _csv_chunks(path, reading, rows, numbers)
+    )
 
 
 def in_step(*streams: Iterator[Table]) -> Iterator[list[Table]]:
     """Chunks of one table, or of lower and upper bounds side by side; refuses tables of different numbers of rows."""
     names, before = [""] * len(streams), 0
     for tables in zip_longest(*streams):
-        names = [name if table is None else table.name for name, table in zip(names, tables, strict=True)]
+        names = [
+            name if table is None else table.name for name, table in zip(names, tables, strict=True)
+        ]
         rows = [0 if table is None else len(table) for table in tables]
         if len(set(rows)) > 1:
-            check_rows(names, [before + n + sum(map(len, rest)) for n, rest in zip(rows, streams, strict=True)])
+            check_rows(
+                names,
+                [before + n + sum(map(len, rest)) for n, rest in zip(rows, streams, strict=True)],
+            )
         before += rows[0]
         yield list(tables)
 
@@ -75,7 +87,9 @@ def is_packed_table(path: Path) -> bool:
     return False
 
 
-def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Collection[str]) -> Iterator[Table]:
+def _csv_chunks(
+    path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
+) -> Iterator[Table]:
     encoding, notes = _encoding(path, reading.encoding)
     with _opened(path) as (file, share), io.TextIOWrapper(file, encoding, newline="") as text:
         beginning = text.read(_BEGINNING).lstrip("\r\n")
@@ -83,13 +97,17 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Collect
         if separator == "auto" and (separator := _separator(beginning)) != ",":
             notes.append(f"{path}: cells are parted by {separator!r}")
         if len(separator) != 1:
-            raise ValueError(f"The separator must be one sign, \\t for a tab, or auto, got {separator!r}.")
+            raise ValueError(
+                f"The separator must be one sign, \\t for a tab, or auto, got {separator!r}."
+            )
         names, below = _header(beginning, separator, path)
         # An empty line stands for the header, so that numbers are found below it and lines are counted with it.
         lines = _Lines(separator * (len(names) - 1) + "\n" + below, text, trims=len(names) > 1)
         has_index = int(not names[0] and len(names) > 1)
         if has_index:
-            notes.append(f"{path}: the first column has no name and numbers the rows, so it is left out")
+            notes.append(
+                f"{path}: the first column has no name and numbers the rows, so it is left out"
+            )
         check_names(names[has_index:], str(path))
         first = 0
         for cells in _parsed(lines, names, separator, path, rows, _quick(names, numbers, reading)):
@@ -99,7 +117,14 @@ def _csv_chunks(path: Path, reading: Reading, rows: int | None, numbers: Collect
             if has_index and not _is_index(frame[0]):
                 check_names(names, str(path))
             frame = frame.iloc[:, has_index:].set_axis(names[has_index:], axis=1)
-            yield Table(str(path), frame, replace(reading, separator=separator), tuple(notes), first, share())
+            yield Table(
+                str(path),
+                frame,
+                replace(reading, separator=separator),
+                tuple(notes),
+                first,
+                share(),
+            )
             first += len(frame)
 
 
@@ -119,11 +144,17 @@ def _header(text: str, separator: str, path: Path) -> tuple[list[str], str]:
     try:
         names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
     except csv.Error as error:
-        raise ValueError(f"{path} is not a table with {separator!r} between cells: {error}.") from error
+        raise ValueError(
+            f"{path} is not a table with {separator!r} between cells: {error}."
+        ) from error
     if not names:
-        raise ValueError(f"{path} is empty. A header line with names of columns is needed, then rows.")
+        raise ValueError(
+            f"{path} is empty. A header line with names of columns is needed, then rows."
+        )
     if lines.tell() == _BEGINNING:
-        raise ValueError(f"{path} is no table: the header line does not end within {_BEGINNING} characters.")
+        raise ValueError(
+            f"{path} is no table: the header line does not end within {_BEGINNING} characters."
+        )
     return names, lines.read()
 
 
@@ -147,16 +178,32 @@ class _Lines:
 
 
 def _parsed(
-    lines: _Lines, names: list[str], separator: str, path: Path, rows: int | None, marks: dict[int, list[str]]
+    lines: _Lines,
+    names: list[str],
+    separator: str,
+    path: Path,
+    rows: int | None,
+    marks: dict[int, list[str]],
 ) -> Iterator[pd.DataFrame]:
     """Chunks of cells, the first one below an empty line; of a single column each line is a row, blank or not."""
     kinds = {at: object for at in range(len(names)) if at not in marks}
-    how: dict[str, Any] = {"dtype": kinds, "na_values": marks, "keep_default_na": False, "skip_blank_lines": False}
+    how: dict[str, Any] = {
+        "dtype": kinds,
+        "na_values": marks,
+        "keep_default_na": False,
+        "skip_blank_lines": False,
+    }
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             reader = pd.read_csv(
-                lines, sep=separator, header=None, names=range(len(names)), low_memory=False, iterator=True, **how
+                lines,
+                sep=separator,
+                header=None,
+                names=range(len(names)),
+                low_memory=False,
+                iterator=True,
+                **how,
             )
             yield reader.read(rows and rows + 1)
             with suppress(StopIteration):
@@ -164,7 +211,9 @@ def _parsed(
                     yield reader.read(rows)
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         message = " ".join(str(error).split()).rstrip(".")
-        raise ValueError(f"{path} is not a table with {separator!r} between cells: {message}.") from error
+        raise ValueError(
+            f"{path} is not a table with {separator!r} between cells: {message}."
+        ) from error
 
 
 def _cleaned(cells: pd.DataFrame) -> pd.DataFrame:
@@ -192,7 +241,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
             archive = stack.enter_context(zipfile.ZipFile(file))
             names = _packed(archive)
             if len(names) != 1:
-                raise ValueError(f"{path} holds {len(names)} tables ({', '.join(names[:3])}), but one is needed.")
+                raise ValueError(
+                    f"{path} holds {len(names)} tables ({', '.join(names[:3])}), but one is needed."
+                )
             unpacked = stack.enter_context(archive.open(names[0]))
         elif opener := _OPENERS.get(path.suffix.lower()):
             unpacked = stack.enter_context(opener(file))
@@ -200,7 +251,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
         try:
             yield unpacked, lambda: min(1.0, file.tell() / size)
         except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} cannot be unpacked: {error}. It is truncated or damaged.") from error
+            raise ValueError(
+                f"{path} cannot be unpacked: {error}. It is truncated or damaged."
+            ) from error
 
 
 def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
@@ -221,13 +274,17 @@ def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
                 while text.read(_BLOCK):
                     pass
         except LookupError:
-            raise ValueError(f"There is no encoding {guess!r}; utf-8, cp1252 and utf-16 are usual ones.") from None
+            raise ValueError(
+                f"There is no encoding {guess!r}; utf-8, cp1252 and utf-16 are usual ones."
+            ) from None
         except UnicodeError as error:
             wanted = "UTF-8 or UTF-16" if encoding == "auto" else f"{encoding}: {error}"
             continue
         note = f"{path} is not in UTF-8 and is read as {guess}; name another --encoding if letters are wrong"
         return guess, [] if guess in ("utf-8-sig", encoding) else [note]
-    raise ValueError(f"{path} is not a text in {wanted}. Name another --encoding, if it is a table.")
+    raise ValueError(
+        f"{path} is not a text in {wanted}. Name another --encoding, if it is a table."
+    )
 
 
 def _separator(text: str) -> str:
@@ -240,6 +297,10 @@ def _separator(text: str) -> str:
         except csv.Error:
             return 1
         most_are_equal = counts and counts.count(counts[0]) > len(counts) / 2
-        return counts[0] if most_are_equal and sum(n > counts[0] for n in counts) < len(counts) / 10 else 1
+        return (
+            counts[0]
+            if most_are_equal and sum(n > counts[0] for n in counts) < len(counts) / 10
+            else 1
+        )
 
     return max(_SEPARATORS, key=cells)

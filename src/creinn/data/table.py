@@ -17,8 +17,14 @@ from creinn.data.numerals import PLAIN, Floats, Style, counted, is_numeric, pars
 
 Texts = npt.NDArray[np.object_]
 
-MISSING = ("NA", "NaN", "nan")  # cells with these texts hold no value, unless others are named; empty ones never do
-_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # how other programs write integers in columns with missing values
+MISSING = (
+    "NA",
+    "NaN",
+    "nan",
+)  # cells with these texts hold no value, unless others are named; empty ones never do
+_WHOLE = re.compile(
+    r"^([+-]?\d+)\.0+$"
+)  # how other programs write integers in columns with missing values
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,9 @@ class Reading:
     def style(self, own: Style) -> Style:
         """How numbers are written: as is said here, or else in a style of their own."""
         said = (self.decimal, self.thousands.replace("none", ""))
-        return Style(*(known if sign == "auto" else sign for sign, known in zip(said, own, strict=True)))
+        return Style(
+            *(known if sign == "auto" else sign for sign, known in zip(said, own, strict=True))
+        )
 
 
 AUTO = Reading()
@@ -74,14 +82,20 @@ class Table:
     def texts(self, column: str, known: Collection[str] = ()) -> Texts:
         """As :meth:`cells`, but a whole number is written without decimals, ``1.0`` as ``1``."""
         codes, found = pd.factorize(self.cells(column, known))
-        return np.array([*(_WHOLE.sub(r"\1", str(text)) for text in found), None], dtype=object)[codes]
+        return np.array([*(_WHOLE.sub(r"\1", str(text)) for text in found), None], dtype=object)[
+            codes
+        ]
 
     def numbers(self, column: str, style: Style = PLAIN) -> Floats:
         """Cells as finite numbers, NaN where missing, written in a style unless another was named in reading."""
         cells = self.cells(column)
         values, is_number = parse(cells, self.reading.style(style))
         for row in np.flatnonzero(~is_number & cells.notna().to_numpy()):
-            what = "finite number." if np.isinf(values[row]) else "number. What marks a missing one, name by --missing."
+            what = (
+                "finite number."
+                if np.isinf(values[row])
+                else "number. What marks a missing one, name by --missing."
+            )
             raise ValueError(f"{self.at(row, column)}: {str(cells.iloc[row])!r} is not a {what}")
         return values
 
@@ -90,7 +104,9 @@ class Table:
         cells = self.cells(column)
         times = parse_dates(cells, form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
-            raise ValueError(f"{self.at(row, column)}: {cells.iloc[row]!r} is not a date of the form {form}.")
+            raise ValueError(
+                f"{self.at(row, column)}: {cells.iloc[row]!r} is not a date of the form {form}."
+            )
         return times
 
     def row(self, row: int | np.integer[Any]) -> str:
@@ -104,7 +120,9 @@ class Table:
     def check_column(self, column: str, why: str = "") -> None:
         """Refuse a name that no column has; ``why`` may say what it is needed for."""
         if column not in self.frame:
-            raise ValueError(f"{self.name} has no column {column!r}{why}; its columns are {', '.join(self.columns)}.")
+            raise ValueError(
+                f"{self.name} has no column {column!r}{why}; its columns are {', '.join(self.columns)}."
+            )
 
 
 Tables = Sequence[Table]  # one, or two: lower and upper bounds of the same rows
@@ -125,9 +143,13 @@ def check_names(names: Sequence[str], where: str) -> None:
     """Refuse columns without a name, or of the same name."""
     for position, name in enumerate(names, start=1):
         if not name:
-            raise ValueError(f"{where}: column {position} of {len(names)} has no name in the header line.")
+            raise ValueError(
+                f"{where}: column {position} of {len(names)} has no name in the header line."
+            )
         if (first := names.index(name) + 1) < position:
-            raise ValueError(f"{where}: columns {first} and {position} have the same name {name!r}. Rename one.")
+            raise ValueError(
+                f"{where}: columns {first} and {position} have the same name {name!r}. Rename one."
+            )
 
 
 def check_rows(names: Sequence[str], rows: Sequence[int]) -> None:
@@ -143,8 +165,12 @@ def check_same_texts(tables: Tables, column: str) -> None:
     for upper in tables[1:]:
         low, high = lower.texts(column), upper.texts(column)
         for row in np.flatnonzero(low != high):
-            one, other = ("missing" if text is None else repr(text) for text in (low[row], high[row]))
-            raise ValueError(f"{lower.at(row, column)} is {one}, but {other} in {upper.name}. Only numbers may differ.")
+            one, other = (
+                "missing" if text is None else repr(text) for text in (low[row], high[row])
+            )
+            raise ValueError(
+                f"{lower.at(row, column)} is {one}, but {other} in {upper.name}. Only numbers may differ."
+            )
 
 
 def check_bounds(tables: Tables, column: str, style: Style) -> None:
@@ -154,7 +180,9 @@ def check_bounds(tables: Tables, column: str, style: Style) -> None:
         low, high = lower.numbers(column, style), upper.numbers(column, style)
         for row in np.flatnonzero(np.isnan(low) != np.isnan(high)):
             lacks, has = (lower, upper) if np.isnan(low[row]) else (upper, lower)
-            raise ValueError(f"{lacks.at(row, column)} is missing, but not in {has.name}. Give both bounds or none.")
+            raise ValueError(
+                f"{lacks.at(row, column)} is missing, but not in {has.name}. Give both bounds or none."
+            )
         for row in np.flatnonzero(low > high):
             above = f"{low[row]:g}, above the {high[row]:g} in {upper.name}"
             raise ValueError(f"{lower.at(row, column)} is {above}. Are the tables swapped?")

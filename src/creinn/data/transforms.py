@@ -51,14 +51,18 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     """
     _check(x, beta1, beta2, "beta")
     if x.shape[1] not in (1, 3):
-        raise ValueError(f"Brightness needs grey (1 channel) or RGB images (3), but these have {x.shape[1]} channels.")
+        raise ValueError(
+            f"Brightness needs grey (1 channel) or RGB images (3), but these have {x.shape[1]} channels."
+        )
     value = x.amax(dim=1, keepdim=True)
     # Below the smallest normal number the quotient could overflow: there as for black, the increase is added.
     black = value < torch.finfo(x.dtype).tiny
 
     def brightened(beta: float) -> Tensor:
         raised = (value + beta).clamp(0, 1)
-        return torch.where(black, x + (raised - value), x * (raised / value.masked_fill(black, 1))).clamp(0, 1)
+        return torch.where(
+            black, x + (raised - value), x * (raised / value.masked_fill(black, 1))
+        ).clamp(0, 1)
 
     return Interval(brightened(beta1), brightened(beta2))
 
@@ -107,35 +111,47 @@ class RandomCropFlip:
         n, _, height, width = x.shape
 
         def draw(high: int) -> Tensor:
-            return torch.randint(high, (n, 1), generator=generator, device=generator.device).to(x.device)
+            return torch.randint(high, (n, 1), generator=generator, device=generator.device).to(
+                x.device
+            )
 
         top, left = draw(2 * self.padding + 1), draw(2 * self.padding + 1)
         rows = top + torch.arange(height, device=x.device)
         columns = left + torch.arange(width, device=x.device)
         if self.flip:
             columns = torch.where(draw(2).bool(), columns.flip(1), columns)
-        place = (rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]).reshape(n, 1, height * width)
+        place = (rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]).reshape(
+            n, 1, height * width
+        )
 
         def cut(images: Tensor) -> Tensor:
             padded = pad(images, [self.padding] * 4).flatten(2)
-            return padded.gather(2, place.expand(-1, images.shape[1], -1)).unflatten(2, (height, width))
+            return padded.gather(2, place.expand(-1, images.shape[1], -1)).unflatten(
+                2, (height, width)
+            )
 
         return x.each(cut) if isinstance(x, Interval) else cut(x)
 
 
 def _check_batch(x: Tensor | Interval) -> None:
     if x.ndim != 4:
-        raise ValueError(f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}.")
+        raise ValueError(
+            f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}."
+        )
 
 
 def _check(x: Tensor, low: float, high: float, name: str) -> None:
     if not x.is_floating_point():
-        raise TypeError(f"Images must be floating, in [0, 1], but are {x.dtype}. Divide bytes by 255 first.")
+        raise TypeError(
+            f"Images must be floating, in [0, 1], but are {x.dtype}. Divide bytes by 255 first."
+        )
     _check_batch(x)
     outside = ~((x >= 0) & (x <= 1))
     if bool(outside.any()):
         at = tuple(outside.nonzero()[0].tolist())
-        raise ValueError(f"Pixels must lie in [0, 1], but one is {x[at].item():g} at index {at}. Normalise afterwards.")
+        raise ValueError(
+            f"Pixels must lie in [0, 1], but one is {x[at].item():g} at index {at}. Normalise afterwards."
+        )
     if not -1 <= low <= high <= 1:
         raise ValueError(f"Need -1 <= {name}1 <= {name}2 <= 1, but they are {low:g} and {high:g}.")
 

@@ -10,7 +10,9 @@ import numpy.typing as npt
 import torch
 
 Numbers = npt.NDArray[np.float64]
-_SUM_TOLERANCE = 1e-3  # how far the sum of a distribution may be from 1; half precision needs as much
+_SUM_TOLERANCE = (
+    1e-3  # how far the sum of a distribution may be from 1; half precision needs as much
+)
 
 
 def as_numpy(values: Any) -> npt.NDArray[Any]:
@@ -38,7 +40,9 @@ def as_scores(values: Any, name: str) -> Numbers:
     """Finite scores, one per sample."""
     numbers = as_numbers(values, name)
     if numbers.ndim != 1:
-        raise ValueError(f"{name} must have shape (samples,), but has shape {numbers.shape}: one number per sample.")
+        raise ValueError(
+            f"{name} must have shape (samples,), but has shape {numbers.shape}: one number per sample."
+        )
     return numbers
 
 
@@ -54,11 +58,18 @@ def as_distributions(probabilities: Any) -> Numbers:
     p = as_numbers(probabilities, "probabilities")
     if p.ndim != 2 or p.shape[1] < 2:
         found = f"but have shape {p.shape}."
-        raise ValueError(f"probabilities must have shape (samples, classes) with two classes or more, {found}")
+        raise ValueError(
+            f"probabilities must have shape (samples, classes) with two classes or more, {found}"
+        )
     advice = "Were logits passed? Apply softmax first."
     _require(p >= 0, p, "probabilities must be >= 0", advice)
     total = p.sum(1)
-    _require(np.abs(total - 1) <= _SUM_TOLERANCE, total, "the sum of each row of probabilities must be 1", advice)
+    _require(
+        np.abs(total - 1) <= _SUM_TOLERANCE,
+        total,
+        "the sum of each row of probabilities must be 1",
+        advice,
+    )
     return p
 
 
@@ -66,14 +77,20 @@ def as_labels(labels: Any, classes: int, rows: int | None = None) -> npt.NDArray
     """Class indices in [0, classes), one per sample; as many as there are rows."""
     truth = as_numpy(labels)
     if truth.dtype.kind not in "ui":
-        raise TypeError(f"labels must be class indices (integers), but their dtype is {truth.dtype}.")
+        raise TypeError(
+            f"labels must be class indices (integers), but their dtype is {truth.dtype}."
+        )
     if truth.ndim != 1 or truth.size == 0 or rows not in (None, len(truth)):
         needed = "samples" if rows is None else rows
-        raise ValueError(f"labels must have shape ({needed},), one class per row, but have shape {truth.shape}.")
+        raise ValueError(
+            f"labels must have shape ({needed},), one class per row, but have shape {truth.shape}."
+        )
     wrong = (truth < 0) | (truth >= classes)
     if wrong.any():
         at = int(wrong.argmax())
-        raise ValueError(f"Label {truth[at]} in row {at} is not a class: there are {classes}, counted from 0.")
+        raise ValueError(
+            f"Label {truth[at]} in row {at} is not a class: there are {classes}, counted from 0."
+        )
     return truth.astype(np.int64)
 
 

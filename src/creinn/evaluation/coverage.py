@@ -53,7 +53,9 @@ def set_coverage(classes: Any, labels: Any) -> SetCoverage:
     """
     sets = as_mask(classes, "classes", "Pass a mask, such as CredalSet.classes gives.")
     if sets.ndim != 2 or sets.size == 0:
-        raise ValueError(f"classes must have shape (samples, classes) with one row at least, but have {sets.shape}.")
+        raise ValueError(
+            f"classes must have shape (samples, classes) with one row at least, but have {sets.shape}."
+        )
     truth = as_labels(labels, sets.shape[1], len(sets))
     covered, size = sets[np.arange(len(sets)), truth], sets.sum(1)
     by_size = {int(value): binomial_share(covered[size == value]) for value in np.unique(size)}
@@ -72,7 +74,9 @@ def binomial_share(covered: Any, confidence: float = CONFIDENCE) -> Share:
     """
     hits = as_mask(covered, "covered", "Pass whether each row is covered.")
     if hits.ndim != 1 or hits.size == 0:
-        raise ValueError(f"covered must have shape (samples,) with one at least, but has {hits.shape}.")
+        raise ValueError(
+            f"covered must have shape (samples,) with one at least, but has {hits.shape}."
+        )
     rows, count, tail = len(hits), int(hits.sum()), (1 - confidence) / 2
     low = 0.0 if count == 0 else float(beta.ppf(tail, count, rows - count + 1))
     high = 1.0 if count == rows else float(beta.ppf(1 - tail, count + 1, rows - count))

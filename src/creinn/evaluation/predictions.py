@@ -67,7 +67,9 @@ def brier(probabilities: Any, labels: Any) -> float:
     return float(((p - np.eye(p.shape[1])[truth]) ** 2).sum(1).mean())
 
 
-def reliability(probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None) -> Reliability:
+def reliability(
+    probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None
+) -> Reliability:
     """How often the predicted class is right, by how probable it is said to be; in bins of equal width.
 
     Without ``predicted`` classes the most probable ones are taken, the first where several are. Raises what
@@ -94,7 +96,9 @@ def reliability(probabilities: Any, labels: Any, bins: int = _BINS, predicted: A
     return Reliability(edges, count, mean(stated), mean(found == truth))
 
 
-def expected_calibration_error(probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None) -> float:
+def expected_calibration_error(
+    probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None
+) -> float:
     """Mean over samples of ``|accuracy - confidence|`` of their bin, Guo et al. (2017); called as :func:`reliability`.
 
     Example:
@@ -129,14 +133,20 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
     sets = as_mask(classes, "classes", "Pass a mask, such as CredalSet.classes gives.")
     if sets.ndim != 2 or sets.size == 0:
         found = f"but have shape {sets.shape}."
-        raise ValueError(f"classes must have shape (samples, classes) with one row at least, {found}")
+        raise ValueError(
+            f"classes must have shape (samples, classes) with one row at least, {found}"
+        )
     truth = as_labels(labels, sets.shape[1], len(sets))
     size = sets.sum(1)
     if not size.all():
         row = int(size.argmin())
-        raise ValueError(f"The set of row {row} is empty. A decision keeps at least one; in doubt, keep all.")
+        raise ValueError(
+            f"The set of row {row} is empty. A decision keeps at least one; in doubt, keep all."
+        )
     covered, single = sets[np.arange(len(sets)), truth], size == 1
-    coverage, mean_size, share, discounted = (float(x.mean()) for x in (covered, size, single, covered / size))
+    coverage, mean_size, share, discounted = (
+        float(x.mean()) for x in (covered, size, single, covered / size)
+    )
     accuracy = float(covered[single].mean()) if single.any() else None
     return SetDecisions(coverage, mean_size, share, accuracy, discounted)
 
@@ -193,8 +203,12 @@ def cumulative_sets(probabilities: Any, tail: float) -> npt.NDArray[np.bool_]:
         [[True, True, False], [False, False, True]]
     """
     p = as_distributions(probabilities)
-    others = np.argsort(-p, axis=1, kind="stable")[:, :0:-1]  # all but the most probable, that first which goes first
-    left = np.cumsum(np.take_along_axis(p, others, 1), 1)  # from the smallest on: a sum near 1 has lost digits
+    others = np.argsort(-p, axis=1, kind="stable")[
+        :, :0:-1
+    ]  # all but the most probable, that first which goes first
+    left = np.cumsum(
+        np.take_along_axis(p, others, 1), 1
+    )  # from the smallest on: a sum near 1 has lost digits
     sets = np.ones(p.shape, bool)
     np.put_along_axis(sets, others, left > _as_share(tail, "tail"), 1)
     return sets

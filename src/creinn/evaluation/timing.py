@@ -29,7 +29,11 @@ class Timing:
 
 
 def interleaved(
-    calls: Mapping[str, Call], rounds: int, *, seconds: float = math.inf, device: torch.device | str = "cpu"
+    calls: Mapping[str, Call],
+    rounds: int,
+    *,
+    seconds: float = math.inf,
+    device: torch.device | str = "cpu",
 ) -> dict[str, Timing]:
     """Time calls in turns, in an order that is drawn anew in every round, after one or two warm-up calls of each.
 
@@ -64,7 +68,9 @@ def interleaved(
     found = {}
     for name, pairs in times.items():
         wall, processor = zip(*pairs, strict=True)
-        found[name] = Timing(min(wall), statistics.median(wall), statistics.median(processor), len(pairs))
+        found[name] = Timing(
+            min(wall), statistics.median(wall), statistics.median(processor), len(pairs)
+        )
     return found
 
 

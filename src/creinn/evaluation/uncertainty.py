@@ -57,11 +57,17 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
     scores = as_scores(score, "score")
     hits = as_mask(correct, "correct", "Were labels passed? Pass `predicted == label`.")
     if hits.shape != scores.shape:
-        raise ValueError(f"score and correct are of the same samples, but shapes are {scores.shape} and {hits.shape}.")
+        raise ValueError(
+            f"score and correct are of the same samples, but shapes are {scores.shape} and {hits.shape}."
+        )
     n = len(scores)
     _, tie, size = np.unique(scores, return_inverse=True, return_counts=True)
-    expected_hit = np.bincount(tie, weights=hits) / size  # per tie: chance that one drawn from it is correct
-    kept_hits = np.cumsum(np.repeat(expected_hit, size))  # entry k - 1: expected hits among the first k
+    expected_hit = (
+        np.bincount(tie, weights=hits) / size
+    )  # per tie: chance that one drawn from it is correct
+    kept_hits = np.cumsum(
+        np.repeat(expected_hit, size)
+    )  # entry k - 1: expected hits among the first k
     kept = np.arange(1, n + 1)
     return AccuracyRejection(rejection=((n - kept) / n)[::-1], accuracy=(kept_hits / kept)[::-1])
 
@@ -89,7 +95,10 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
         OODDetection(auroc=0.875, auprc=0.833..., base_rate=0.5)
     """
     inside, outside = as_scores(id_score, "id_score"), as_scores(ood_score, "ood_score")
-    is_ood, scores = np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    is_ood, scores = (
+        np.repeat([0, 1], [len(inside), len(outside)]),
+        np.concatenate([inside, outside]),
+    )
     auroc, auprc = roc_auc_score(is_ood, scores), average_precision_score(is_ood, scores)
     return OODDetection(float(auroc), float(auprc), base_rate=float(is_ood.mean()))
 
@@ -110,10 +119,14 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
         raise ValueError(f"test and base are of the same samples, but shapes are {found}.")
     defined = unshifted > 0
     if not defined.any():
-        raise ValueError(f"base is 0 for all {defined.size} samples, so no ratio is defined. Choose another measure.")
+        raise ValueError(
+            f"base is 0 for all {defined.size} samples, so no ratio is defined. Choose another measure."
+        )
     with np.errstate(over="ignore"):
         mean = float((shifted[defined] / unshifted[defined]).mean())
     if not np.isfinite(mean):
         least = unshifted[defined].min()
-        raise ValueError(f"The ratios overflow: base is as small as {least:g}. Round such values to 0 to leave it out.")
+        raise ValueError(
+            f"The ratios overflow: base is as small as {least:g}. Round such values to 0 to leave it out."
+        )
     return RelativeIncrease(mean=mean, excluded=int((~defined).sum()))

@@ -6,7 +6,17 @@ data with a page of its own. Read ``definition``, ``catalogue``, ``plan``, ``sto
 """
 
 from creinn.experiments.catalogue import EXPERIMENTS, experiment
-from creinn.experiments.definition import Arm, Experiment, Images, Network, Shift, Timing, Training, few_steps, tailor
+from creinn.experiments.definition import (
+    Arm,
+    Experiment,
+    Images,
+    Network,
+    Shift,
+    Timing,
+    Training,
+    few_steps,
+    tailor,
+)
 
 __all__ = [  # noqa: RUF022 (in the order of the files)
     "Images", "Network", "Training", "Shift", "Arm", "Timing", "Experiment", "tailor", "few_steps",

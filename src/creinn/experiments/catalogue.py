@@ -9,23 +9,46 @@ from typing import Any
 import yaml
 
 from creinn.classifier.methods import find_method
-from creinn.experiments.definition import TABLE, Arm, Experiment, Images, Network, Shift, Timing, Training
+from creinn.experiments.definition import (
+    TABLE,
+    Arm,
+    Experiment,
+    Images,
+    Network,
+    Shift,
+    Timing,
+    Training,
+)
 
 
 def _read() -> dict[str, Experiment]:
     """The experiments of the file."""
-    kinds = {"images": Images, "test": Images, "network": Network, "training": Training, "timing": Timing}
+    kinds = {
+        "images": Images,
+        "test": Images,
+        "network": Network,
+        "training": Training,
+        "timing": Timing,
+    }
     found = {}
-    for name, given in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items():
+    for name, given in yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    ).items():
         if name.startswith("."):
             continue
         settings = _tuples(given)
-        settings |= {field: kind(**settings[field]) for field, kind in kinds.items() if field in settings}
+        settings |= {
+            field: kind(**settings[field]) for field, kind in kinds.items() if field in settings
+        }
         settings["ood"] = tuple(Images(**images) for images in settings.get("ood", ()))
         settings["arms"] = tuple(_arm(**arm) for arm in settings.get("arms", ({},)))
-        fits_all = settings.get("logits", Experiment.logits) > 2  # BNN-L is for three classes or more
+        fits_all = (
+            settings.get("logits", Experiment.logits) > 2
+        )  # BNN-L is for three classes or more
         methods = settings.get("methods", TABLE)
-        settings["methods"] = tuple(method for method in methods if fits_all or find_method(method).kind != "bnn-l")
+        settings["methods"] = tuple(
+            method for method in methods if fits_all or find_method(method).kind != "bnn-l"
+        )
         found[name] = Experiment(name=name, **settings)
     return found
 

@@ -11,7 +11,10 @@ from typing import Any, Literal, NamedTuple
 import joblib
 
 Backend = Literal["loky", "dask", "ray"]
-_RETRIES = {"max_restarts": 3, "max_task_retries": 3}  # of a worker of Ray that was killed, as Dask does by itself
+_RETRIES = {
+    "max_restarts": 3,
+    "max_task_retries": 3,
+}  # of a worker of Ray that was killed, as Dask does by itself
 _PATIENCE = 300  # seconds, in which the first worker of a cluster must come
 
 
@@ -22,7 +25,9 @@ class Crew(NamedTuple):
     return_as: str = "generator_unordered"
 
 
-def workers(backend: Backend, jobs: int = 1, address: str | None = None) -> contextlib.AbstractContextManager[Crew]:
+def workers(
+    backend: Backend, jobs: int = 1, address: str | None = None
+) -> contextlib.AbstractContextManager[Crew]:
     """What joblib works with while the context is open: ``jobs`` local workers, or those of the cluster at ``address``.
 
     Raises:
@@ -35,9 +40,13 @@ def workers(backend: Backend, jobs: int = 1, address: str | None = None) -> cont
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if address is not None and backend == "loky":
-        raise ValueError(f"The backend loky works on this machine alone: for {address} choose the backend dask or ray.")
+        raise ValueError(
+            f"The backend loky works on this machine alone: for {address} choose the backend dask or ray."
+        )
     if address is not None and jobs > 1:
-        raise ValueError(f"All workers of the cluster at {address} are used: leave jobs={jobs} out.")
+        raise ValueError(
+            f"All workers of the cluster at {address} are used: leave jobs={jobs} out."
+        )
     package = {"dask": "distributed"}.get(backend, backend)
     if backend != "loky" and find_spec(package) is None:
         needs = f"The backend {backend} needs {package}, which is not installed"
@@ -64,10 +73,14 @@ def _dask(jobs: int, address: str | None) -> Iterator[Crew]:
         for worker, threads in client.nthreads().items():
             if threads > 1:
                 why = "would work on one piece alone, with the others waiting: start workers with --nthreads 1"
-                raise ValueError(f"The worker {worker} of the Dask cluster has {threads} threads, which {why}.")
+                raise ValueError(
+                    f"The worker {worker} of the Dask cluster has {threads} threads, which {why}."
+                )
         stack.enter_context(joblib.parallel_config("dask", client=client))
         backend: Any = joblib.parallel.get_active_backend()[0]
-        backend.effective_n_jobs = lambda n_jobs: 2  # all is handed out at once; of 1 joblib would make no use of Dask
+        backend.effective_n_jobs = lambda n_jobs: (
+            2
+        )  # all is handed out at once; of 1 joblib would make no use of Dask
         yield Crew()
 
 
@@ -77,7 +90,9 @@ def _ray(jobs: int, address: str | None) -> Iterator[Crew]:
     from ray.util.joblib import register_ray
 
     register_ray()
-    local: dict[str, Any] = {"num_cpus": jobs, "include_dashboard": False} if address is None else {}
+    local: dict[str, Any] = (
+        {"num_cpus": jobs, "include_dashboard": False} if address is None else {}
+    )
     ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **local)
     try:
         with joblib.parallel_config("ray", ray_remote_args=_RETRIES):

@@ -12,7 +12,14 @@ from creinn.classifier.methods import METHODS, base_method, find_method, is_deep
 
 TABLE = (
     *("snn", "bnn-r", "bnn-f", "fsvi", "bnn-l", "creinn"),
-    *("deep-ensemble", "bnn-r-ensemble", "bnn-f-ensemble", "fsvi-ensemble", "bnn-l-ensemble", "creinn-ensemble"),
+    *(
+        "deep-ensemble",
+        "bnn-r-ensemble",
+        "bnn-f-ensemble",
+        "fsvi-ensemble",
+        "bnn-l-ensemble",
+        "creinn-ensemble",
+    ),
 )
 """The twelve rows of the paper's table."""
 
@@ -25,7 +32,9 @@ class Images:
     split: Literal["train", "test"] = "test"
     size: int | None = None  # side in pixels; None leaves it
     channels: int | None = None  # 1 for grey, 3 for RGB; None leaves them
-    classes: tuple[int, ...] | None = None  # which are taken, and numbered anew in their order; None takes all
+    classes: tuple[int, ...] | None = (
+        None  # which are taken, and numbered anew in their order; None takes all
+    )
     count: int | None = None  # how many are drawn, each class in proportion; None takes all
     seed: int = 0  # of the draw
     shuffled: bool = False  # whether to shuffle, by the same seed, images that come sorted by class
@@ -46,9 +55,14 @@ class Training:
 
     epochs: int = 150
     batch_size: int = 128
-    milestones: tuple[int, ...] = (80, 120)  # finished epochs at which the learning rate falls to a tenth
+    milestones: tuple[int, ...] = (
+        80,
+        120,
+    )  # finished epochs at which the learning rate falls to a tenth
     learning_rate: float = 1e-3
-    augment: Literal["crop-flip", "crop", "none"] = "crop-flip"  # zero-pad 4, cut out a random window, and flip
+    augment: Literal["crop-flip", "crop", "none"] = (
+        "crop-flip"  # zero-pad 4, cut out a random window, and flip
+    )
     validation: float = 1 / 6  # share kept apart for the validation curves; the paper's 5:1
     split_seed: int = 0  # of that division
 
@@ -75,7 +89,9 @@ class Arm:
     """One training set, and the test sets its networks meet; ``None`` stands for points."""
 
     train: Shift | None = None
-    tests: tuple[Shift | None, ...] = (None,)  # uncertainty increases relative to the first shift of each kind
+    tests: tuple[Shift | None, ...] = (
+        None,
+    )  # uncertainty increases relative to the first shift of each kind
 
     @property
     def name(self) -> str:
@@ -106,29 +122,43 @@ class Experiment:
     arms: tuple[Arm, ...] = (Arm(),)  # training and test sets; empty where nothing is trained
     methods: tuple[str, ...] = TABLE  # see creinn.classifier.methods
     seeds: int = 15  # number of runs of each method
-    snn_seeds: int | None = None  # number of SNN runs, if more are trained to fill the Deep Ensembles
+    snn_seeds: int | None = (
+        None  # number of SNN runs, if more are trained to fill the Deep Ensembles
+    )
     distance_seeds: int | None = None  # number of CreINN-D runs, if not upon all runs of the SNN
     first_seed: int = 0  # of the first run; the others follow
     members: int = 5  # of an ensemble
     deep_members: int = 10  # of Deep Ensembles; twice as many give about equal parameter counts
     draws: int = 15  # most ensembles drawn from the runs of a method
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of a method's classifier, by method
-    mean: tuple[float, ...] | None = None  # normalisation per channel; None takes that of the training images
+    options: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # of a method's classifier, by method
+    mean: tuple[float, ...] | None = (
+        None  # normalisation per channel; None takes that of the training images
+    )
     std: tuple[float, ...] | None = None
     logits: int = 10  # outputs of the network; 1 for two classes
-    batch_statistics: bool = True  # whether to predict with those of the test batch too, as the authors' code does
+    batch_statistics: bool = (
+        True  # whether to predict with those of the test batch too, as the authors' code does
+    )
     timing: Timing | None = None  # how inference is timed, if that is the experiment
 
     def __post_init__(self) -> None:
         if len(set(self.methods)) != len(self.methods) or not self.methods:
-            raise ValueError(f"Methods must be named once each, and one at least; got {self.methods}.")
-        has_intervals = any(shift is not None for arm in self.arms for shift in (arm.train, *arm.tests))
+            raise ValueError(
+                f"Methods must be named once each, and one at least; got {self.methods}."
+            )
+        has_intervals = any(
+            shift is not None for arm in self.arms for shift in (arm.train, *arm.tests)
+        )
         for method in self.methods:
             if has_intervals and not find_method(method).takes_intervals:
                 refused = f"{self.name} has interval inputs, which {label(method)} cannot take"
                 raise ValueError(f"{refused}; choose among creinn and creinn-ensemble.")
             if find_method(method).kind == "bnn-l" and self.logits < 3:
-                raise ValueError(f"{self.name} has two classes, and BNN-L is for three or more. Leave it out.")
+                raise ValueError(
+                    f"{self.name} has two classes, and BNN-L is for three or more. Leave it out."
+                )
         _at_least_one(members=self.members, seeds=self.seeds, draws=self.draws)
 
     def runs(self, method: str) -> int:
@@ -140,7 +170,9 @@ class Experiment:
 
     def ensemble_size(self, method: str) -> int:
         """Number of members of an ensemble method; never more than there are runs to draw from."""
-        return min(self.deep_members if is_deep(method) else self.members, self.runs(base_method(method)))
+        return min(
+            self.deep_members if is_deep(method) else self.members, self.runs(base_method(method))
+        )
 
     def options_of(self, method: str) -> dict[str, Any]:
         """Arguments of a single method's classifier: its own, and over them the experiment's."""
@@ -173,12 +205,17 @@ def tailor(
     _at_least_one(train_images=train_images, test_images=test_images)
     for method in options or ():
         if method not in METHODS:
-            raise ValueError(f"Options are for single methods, {', '.join(METHODS)}; {method!r} is none of them.")
+            raise ValueError(
+                f"Options are for single methods, {', '.join(METHODS)}; {method!r} is none of them."
+            )
     training, test = experiment.training, experiment.test
     foreign = tuple(_alike(name, experiment) for name in ood) or experiment.ood
     if test_images is not None:
         share = test_images / test.count if test.count else 0
-        foreign = tuple(replace(images, count=round((images.count or 0) * share) or test_images) for images in foreign)
+        foreign = tuple(
+            replace(images, count=round((images.count or 0) * share) or test_images)
+            for images in foreign
+        )
     passes = epochs or training.epochs
     milestones = {max(1, round(m * passes / training.epochs)) for m in training.milestones}
     return replace(
@@ -190,7 +227,10 @@ def tailor(
         ood=foreign,
         network=replace(experiment.network, width=width or experiment.network.width),
         training=replace(
-            training, epochs=passes, milestones=tuple(sorted(milestones)), batch_size=batch_size or training.batch_size
+            training,
+            epochs=passes,
+            milestones=tuple(sorted(milestones)),
+            batch_size=batch_size or training.batch_size,
         ),
         seeds=seeds or experiment.seeds,
         snn_seeds=None if seeds else experiment.snn_seeds,
@@ -221,4 +261,10 @@ def _alike(name: str, experiment: Experiment) -> Images:
     test = experiment.test
     size, channels = (28, 1) if "mnist" in test.name else (32, 3)
     count = next((images.count for images in experiment.ood), test.count)
-    return Images(name=name, size=test.size or size, channels=test.channels or channels, count=count, seed=test.seed)
+    return Images(
+        name=name,
+        size=test.size or size,
+        channels=test.channels or channels,
+        count=count,
+        seed=test.seed,
+    )

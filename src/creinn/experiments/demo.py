@@ -29,7 +29,14 @@ from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Record, Store, read_arrays
 from creinn.files import read_tensors
 from creinn.report.explorer import Samples, choose_samples, explore, room
-from creinn.report.figures import coarsen, heat_map, rejection_curves, score_histograms, simplex, training_curves
+from creinn.report.figures import (
+    coarsen,
+    heat_map,
+    rejection_curves,
+    score_histograms,
+    simplex,
+    training_curves,
+)
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.provenance import provenance_rows
 from creinn.report.tables import Cell, Spread, html_table
@@ -58,9 +65,13 @@ class DemoResult:
     sizes: Mapping[str, int]  # numbers of images, of those learnt from and kept apart too
     data: Mapping[str, Dataset]
     predictions: Mapping[str, Mapping[str, Any]]  # of the single networks the first is given
-    runs: Mapping[str, Sequence[Mapping[str, float | None]]]  # one of an ensemble, several of a single network
+    runs: Mapping[
+        str, Sequence[Mapping[str, float | None]]
+    ]  # one of an ensemble, several of a single network
     parameters: Mapping[str, int]  # how many numbers a model learns
-    histories: Mapping[str, Sequence[Mapping[str, float | None]]]  # of the first network of each kind
+    histories: Mapping[
+        str, Sequence[Mapping[str, float | None]]
+    ]  # of the first network of each kind
     radii: Tensor  # of the last layer of the first CreINN of the paper's form
     seconds: float  # of training, prediction and evaluation
 
@@ -68,15 +79,28 @@ class DemoResult:
         """One row per measure, one column per model; mean and standard deviation over the runs of single networks."""
         rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
         for measure in self.runs["SNN"][0]:
-            found = {m: [v for run in runs if (v := run[measure]) is not None] for m, runs in self.runs.items()}
-            rows.append({"measure": measure, **{m: Spread.of(of) if of else None for m, of in found.items()}})
+            found = {
+                m: [v for run in runs if (v := run[measure]) is not None]
+                for m, runs in self.runs.items()
+            }
+            rows.append(
+                {
+                    "measure": measure,
+                    **{m: Spread.of(of) if of else None for m, of in found.items()},
+                }
+            )
         return rows
 
     def curves(self) -> dict[str, dict[str, AccuracyRejection]]:
         """Accuracy-rejection curves on the test digits, by model and measure; a constant measure has none."""
         labels = self.data[TEST].labels
-        found = {model: summary.rejection(of[TEST], labels) for model, of in self.predictions.items()}
-        return {model: {f"{m} ({MEASURES[m]})": of[m] for m in measures_of(model)} for model, of in found.items()}
+        found = {
+            model: summary.rejection(of[TEST], labels) for model, of in self.predictions.items()
+        }
+        return {
+            model: {f"{m} ({MEASURES[m]})": of[m] for m in measures_of(model)}
+            for model, of in found.items()
+        }
 
 
 def measures_of(model: str) -> list[str]:
@@ -91,7 +115,9 @@ def demo_experiment(members: int = 5, epochs: int = 40, seed: int = 0) -> Experi
         ValueError: If a number is out of range.
     """
     base = tailor(EXPERIMENTS["demo"], epochs=epochs)
-    images, test, *ood = (replace(images, seed=seed) for images in (base.images, base.test, *base.ood))
+    images, test, *ood = (
+        replace(images, seed=seed) for images in (base.images, base.test, *base.ood)
+    )
     return replace(
         base,
         images=images,
@@ -116,10 +142,14 @@ def run_demo(experiment: Experiment, jobs: int = 2, progress: bool = True) -> De
         ValueError: If ``jobs`` is less than 1.
     """
     started, threads = perf_counter(), torch.get_num_threads()
-    torch.set_num_threads(1)  # quickest for small networks, and the number of cores changes no result
+    torch.set_num_threads(
+        1
+    )  # quickest for small networks, and the number of cores changes no result
     try:
         with tempfile.TemporaryDirectory() as folder:
-            outcome = run_experiment(experiment, folder, folder, jobs, progress=progress, resumable=False)
+            outcome = run_experiment(
+                experiment, folder, folder, jobs, progress=progress, resumable=False
+            )
             for name, reason in outcome.failed.items():
                 raise RuntimeError(f"{name} failed: {reason}")
             found = _collect(experiment, Path(folder))
@@ -127,7 +157,9 @@ def run_demo(experiment: Experiment, jobs: int = 2, progress: bool = True) -> De
         torch.set_num_threads(threads)
     settings = {"known": KNOWN, "train_share": TRAIN_SHARE, "members": experiment.members}
     settings |= {"width": experiment.network.width, "epochs": experiment.training.epochs}
-    settings |= {name: getattr(experiment.training, name) for name in ("batch_size", "learning_rate")}
+    settings |= {
+        name: getattr(experiment.training, name) for name in ("batch_size", "learning_rate")
+    }
     settings |= {"seed": experiment.images.seed, "jobs": jobs}
     return DemoResult(settings, **found, seconds=perf_counter() - started)
 
@@ -136,39 +168,59 @@ def _collect(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """What a finished run left in its folder, by the names of the fields of :class:`DemoResult`."""
     store, sources = Store(folder), prepare_all(experiment, folder, folder / "work" / "data")
     plan = make_plan(experiment, sources.identities)
-    data = {group: source.read() for group, source in zip(GROUPS, (sources.test, *sources.ood), strict=True)}
+    data = {
+        group: source.read()
+        for group, source in zip(GROUPS, (sources.test, *sources.ood), strict=True)
+    }
     records: dict[str, Record] = {piece.name: store.read_record(piece) or {} for piece in plan}
-    parts: dict[str, dict[str, Any]] = {name: {} for name in ("predictions", "runs", "parameters", "histories")}
+    parts: dict[str, dict[str, Any]] = {
+        name: {} for name in ("predictions", "runs", "parameters", "histories")
+    }
     for method, model in NAMES.items():
         pieces = [piece for piece in plan if piece.method == method and piece.kind != "train"]
         predicted = [_predictions(store, piece) for piece in pieces]
         parts["predictions"][model] = predicted[0]
         parts["runs"][model] = [
-            numbers_of(model, records[piece.name]["metrics"]["running"], predictions, data[TEST].labels)
+            numbers_of(
+                model, records[piece.name]["metrics"]["running"], predictions, data[TEST].labels
+            )
             for piece, predictions in zip(pieces, predicted, strict=True)
         ]
         networks = pieces[0].needs if is_ensemble(method) else pieces[:1]
         trainings = [network.needs[0] for network in networks]
-        parts["parameters"][model] = sum(records[training.name]["parameters"] for training in trainings)
+        parts["parameters"][model] = sum(
+            records[training.name]["parameters"] for training in trainings
+        )
         if not is_ensemble(method):
-            first = (*trainings[0].needs, trainings[0])[0]  # a CreINN-D is put on a network that was trained
+            first = (*trainings[0].needs, trainings[0])[
+                0
+            ]  # a CreINN-D is put on a network that was trained
             parts["histories"][model] = records[first.name]["history"]
     creinn = next(piece for piece in plan if piece.kind == "train" and piece.method == "creinn")
     images = records[creinn.name]["images"]
     sizes = {"training": images["train"], "validation": images["validation"]}
     weights, _ = read_tensors(store.path("weights", creinn))
     (radii,) = (tensor for name, tensor in weights.items() if name.endswith("fc.weight_radius"))
-    return {**parts, "data": data, "sizes": sizes | {group: len(of) for group, of in data.items()}, "radii": radii}
+    return {
+        **parts,
+        "data": data,
+        "sizes": sizes | {group: len(of) for group, of in data.items()},
+        "radii": radii,
+    }
 
 
 def _predictions(store: Store, piece: Piece) -> dict[str, Any]:
     """Predictions of a network or an ensemble by group."""
     members = piece.needs if piece.kind == "ensemble" else (piece,)
-    found = from_arrays([read_arrays(store.path("predictions", member)) for member in members])["running"]
+    found = from_arrays([read_arrays(store.path("predictions", member)) for member in members])[
+        "running"
+    ]
     return {TEST: found["test"][POINTS], **found["ood"]}
 
 
-def numbers_of(model: str, metrics: Record, predictions: Mapping[str, Any], labels: Tensor) -> dict[str, float | None]:
+def numbers_of(
+    model: str, metrics: Record, predictions: Mapping[str, Any], labels: Tensor
+) -> dict[str, float | None]:
     """Every number of the table for one model, ``None`` where it does not apply; ``metrics`` is what was recorded."""
     test = metrics["sets"][POINTS]
     numbers = {"accuracy": test["accuracy"]}
@@ -176,7 +228,9 @@ def numbers_of(model: str, metrics: Record, predictions: Mapping[str, Any], labe
     for group in (NEAR, FAR):
         for quantity in ("auroc", "auprc"):
             for measure in ("epistemic", "total"):
-                numbers[f"{quantity.upper()} {group}, {MEASURES[measure]}"] = metrics["ood"][group][measure][quantity]
+                numbers[f"{quantity.upper()} {group}, {MEASURES[measure]}"] = metrics["ood"][group][
+                    measure
+                ][quantity]
     if "epistemic" not in measures_of(model):
         numbers |= {name: None for name in numbers if name.endswith("EU")}
     for group in GROUPS:
@@ -201,13 +255,22 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
             for model, groups in result.predictions.items()
             if measure in measures_of(model)
         }
-        detection += [title, score_histograms(scores, f"{measure} uncertainty (bits)"), text[measure]]
-    colors = {model: color(list(NAMES.values()).index(model)) for model in result.histories}  # as in other figures
+        detection += [
+            title,
+            score_histograms(scores, f"{measure} uncertainty (bits)"),
+            text[measure],
+        ]
+    colors = {
+        model: color(list(NAMES.values()).index(model)) for model in result.histories
+    }  # as in other figures
     training = [training_curves(result.histories, colors=colors), text["training"]]
     radii = [heat_map(result.radii, "feature", "class", "radius"), text["radii"]]
     sections = [
         Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
-        Section("Accuracy when uncertain images are rejected", [rejection_curves(result.curves()), text["rejection"]]),
+        Section(
+            "Accuracy when uncertain images are rejected",
+            [rejection_curves(result.curves()), text["rejection"]],
+        ),
         Section("Images unlike those of the training", detection),
         Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
         Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
@@ -228,12 +291,16 @@ def _triangles(result: DemoResult) -> Side:
     drawn = []
     for title, group, share in chosen:
         predictions = result.predictions["CreINN-D"][group]
-        index = predictions.epistemic.argsort(stable=True)[min(int(share * len(predictions)), len(predictions) - 1)]
+        index = predictions.epistemic.argsort(stable=True)[
+            min(int(share * len(predictions)), len(predictions) - 1)
+        ]
         found = predictions[index].to(torch.float64)
         first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
         names = [f"digit {first}", f"digit {second}", "any other"]
         picture = _images(result, "CreINN-D", group, [index], title)
-        drawn.append(Side([picture, simplex(coarsen(found, first, second), names, height=360)], width=460))
+        drawn.append(
+            Side([picture, simplex(coarsen(found, first, second), names, height=360)], width=460)
+        )
     return Side(drawn, width=460)
 
 
@@ -242,18 +309,30 @@ def _gallery(result: DemoResult) -> list[Markup]:
     names = result.data[TEST].classes
     for group, found in result.predictions[model].items():
         for what, chosen in zip(("most", "least"), extremes(found.total, _SHOWN), strict=True):
-            bars = [interval_bars(found.lower[i], found.upper[i], found.intersection[i], names) for i in chosen]
-            rows.append(_images(result, model, group, chosen, f"{group.capitalize()}, {what} certain", bars))
+            bars = [
+                interval_bars(found.lower[i], found.upper[i], found.intersection[i], names)
+                for i in chosen
+            ]
+            rows.append(
+                _images(result, model, group, chosen, f"{group.capitalize()}, {what} certain", bars)
+            )
     return rows
 
 
 def _explorer(result: DemoResult) -> Markup:
     samples = []
     for group, found in result.predictions["CreINN-D ensemble"].items():
-        data, chosen = result.data[group], torch.from_numpy(choose_samples(found.total, room(KNOWN, len(GROUPS))))
+        data, chosen = (
+            result.data[group],
+            torch.from_numpy(choose_samples(found.total, room(KNOWN, len(GROUPS)))),
+        )
         labels = data.labels[chosen] if group == TEST else None
         names = [f"image {number + 1}" for number in chosen.tolist()]
-        samples.append(Samples(group, found[chosen], names, len(data), labels, group != TEST, data.inputs[chosen]))
+        samples.append(
+            Samples(
+                group, found[chosen], names, len(data), labels, group != TEST, data.inputs[chosen]
+            )
+        )
     return explore(samples, result.data[TEST].classes, rule=RULE)
 
 
@@ -269,12 +348,16 @@ def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return order[:count], order.flip(0)[:count]
 
 
-def _images(result: DemoResult, model: str, group: str, chosen: Any, title: str, bars: Sequence[str] = ()) -> Markup:
+def _images(
+    result: DemoResult, model: str, group: str, chosen: Any, title: str, bars: Sequence[str] = ()
+) -> Markup:
     """A heading, and images with what a model says about them."""
     found, data, captions = result.predictions[model][group], result.data[group], []
     for i in chosen:
         truth = f"a {data.labels[i]}, " if group == TEST else ""
         kept = " ".join(str(k) for k in found.classes(RULE)[i].nonzero().flatten().tolist())
         bits = f"TU {found.total[i]:.2f}, AU {found.aleatoric[i]:.2f}, EU {found.epistemic[i]:.2f} bits"
-        captions.append(Markup(f"{truth}predicted <b>{found.label[i]}</b><br>not ruled out: {kept}<br>{bits}"))
+        captions.append(
+            Markup(f"{truth}predicted <b>{found.label[i]}</b><br>not ruled out: {kept}<br>{bits}")
+        )
     return Markup(f"<h3>{title}</h3>{image_grid([data.inputs[i] for i in chosen], captions, bars)}")

@@ -22,7 +22,10 @@ from creinn.interval import Interval
 EMBEDDED = ("digits", "held-out digits", "photographs")
 """Images of 8x8 that ship with scikit-learn: digits 0 to 7, digits 8 and 9, and patches of two photographs."""
 
-KNOWN, TRAIN_SHARE = 8, 0.18  # of the embedded digits: those below are learnt, from this share of them
+KNOWN, TRAIN_SHARE = (
+    8,
+    0.18,
+)  # of the embedded digits: those below are learnt, from this share of them
 
 
 @dataclass(frozen=True)
@@ -55,21 +58,28 @@ class Sources:
         return [(source.name, source.digest) for source in (self.train, self.test, *self.ood)]
 
 
-def prepare_all(experiment: Experiment, directory: Path, folder: Path, complete: bool = True) -> Sources:
+def prepare_all(
+    experiment: Experiment, directory: Path, folder: Path, complete: bool = True
+) -> Sources:
     """Find all images of an experiment, in whole data sets if ``complete``, and store copies in ``folder``.
 
     Raises:
         FileNotFoundError: If a data set is not there; the message says what was looked for.
         ValueError: If a data set is damaged, too small, or does not fit the network.
     """
-    training = experiment.images if experiment.arms else experiment.test  # where nothing is trained, no images for it
+    training = (
+        experiment.images if experiment.arms else experiment.test
+    )  # where nothing is trained, no images for it
     train, test, *ood = (
-        prepare(images, directory, folder, complete) for images in (training, experiment.test, *experiment.ood)
+        prepare(images, directory, folder, complete)
+        for images in (training, experiment.test, *experiment.ood)
     )
     for source in (test, *ood):
         if source.shape[1:] != train.shape[1:]:
             trained_on = f"those of {train.name}, on which networks are trained, {train.shape[1:]}"
-            raise ValueError(f"Images of {source.name} have shape {source.shape[1:]}, but {trained_on}.")
+            raise ValueError(
+                f"Images of {source.name} have shape {source.shape[1:]}, but {trained_on}."
+            )
     return Sources(train, test, tuple(ood))
 
 
@@ -85,7 +95,9 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
     if images.count is not None:
         found = data.subset(found, images.count, images.seed)
     if images.shuffled:
-        found = found.take(torch.from_numpy(np.random.default_rng(images.seed).permutation(len(found))))
+        found = found.take(
+            torch.from_numpy(np.random.default_rng(images.seed).permutation(len(found)))
+        )
     pixels, labels = np.asarray(found.inputs), found.labels.numpy()
     content = hashlib.sha256(repr(pixels.shape).encode())
     content.update(np.ascontiguousarray(pixels).data)
@@ -108,16 +120,23 @@ def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
 def _embedded(images: Images) -> Dataset:
     """Images of :data:`EMBEDDED`; known digits are divided by the seed, patches of photographs do not overlap."""
     if images.name == "photographs":
-        blocks = [torch.tensor(photo).unfold(0, 8, 8).unfold(1, 8, 8) for photo in load_sample_images().images]
+        blocks = [
+            torch.tensor(photo).unfold(0, 8, 8).unfold(1, 8, 8)
+            for photo in load_sample_images().images
+        ]
         patches = torch.cat([block.flatten(0, 1) for block in blocks])
-        return data.to_grey(Dataset(images.name, patches, torch.zeros(len(patches)).long(), ("photograph",)))
+        return data.to_grey(
+            Dataset(images.name, patches, torch.zeros(len(patches)).long(), ("photograph",))
+        )
     digits = load_digits()
     pixels = torch.from_numpy((digits.images * 255 / 16).round()).to(torch.uint8)[:, None]
     labels = torch.from_numpy(digits.target).long()
     if images.name == "held-out digits":
         foreign = labels >= KNOWN
         return Dataset(images.name, pixels[foreign], labels[foreign], tuple("0123456789"))
-    known = Dataset(images.name, pixels[labels < KNOWN], labels[labels < KNOWN], tuple("0123456789"[:KNOWN]))
+    known = Dataset(
+        images.name, pixels[labels < KNOWN], labels[labels < KNOWN], tuple("0123456789"[:KNOWN])
+    )
     return data.split(known, TRAIN_SHARE, images.seed)[images.split == "test"]
 
 
@@ -142,7 +161,9 @@ class CropFlip:
 
     def __call__(self, x: Inputs, generator: torch.Generator) -> Inputs:
         """Augment a batch."""
-        black: Any = self.normalise(torch.zeros(1, x.shape[1], 1, 1, dtype=x.dtype, device=x.device))
+        black: Any = self.normalise(
+            torch.zeros(1, x.shape[1], 1, 1, dtype=x.dtype, device=x.device)
+        )
         augment: Callable[[Any, torch.Generator], Any] = data.RandomCropFlip(flip=self.flip)
         return augment(x - black, generator) + black
 
@@ -157,7 +178,9 @@ def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:
     if experiment.mean is not None and experiment.std is not None:
         return Normalisation(experiment.mean, experiment.std)
     pixels = np.asarray(train.inputs)
-    counts = np.stack([np.bincount(pixels[:, c].reshape(-1), minlength=256) for c in range(pixels.shape[1])])
+    counts = np.stack(
+        [np.bincount(pixels[:, c].reshape(-1), minlength=256) for c in range(pixels.shape[1])]
+    )
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(1)
     std = np.sqrt(counts @ levels**2 / counts.sum(1) - mean**2).clip(1e-6)
@@ -172,4 +195,6 @@ def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisatio
 
 def shifted(x: Tensor, shift: Shift) -> Interval:
     """Images in [0, 1] as intervals."""
-    return {"noise": data.noise, "brightness": data.brightness}[shift.kind](x, shift.low, shift.high)
+    return {"noise": data.noise, "brightness": data.brightness}[shift.kind](
+        x, shift.low, shift.high
+    )

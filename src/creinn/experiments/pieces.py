@@ -36,7 +36,10 @@ from creinn.training.start import derived_seed
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded
 _FITTED_ON = 256  # images, where inference is timed
-_FINISHED = {"label": attrgetter("label"), "uncertainty": attrgetter("label", "total", "aleatoric", "epistemic")}
+_FINISHED = {
+    "label": attrgetter("label"),
+    "uncertainty": attrgetter("label", "total", "aleatoric", "epistemic"),
+}
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,18 @@ class Workshop:
         options = experiment.options_of(training.method)
         if training.needs:
             needs_radii = options.pop("layers", "interval") != "ordinary"
-            return credal(self.trained(training.needs[0])[0], {"mode": "paper", **options}, needs_radii)
-        shape: dict[str, Any] = {"num_classes": experiment.logits, "in_channels": self.sources.train.shape[1]}
-        shape |= {"width": network.width} if network.stem is None else {"width": network.width, "stem": network.stem}
+            return credal(
+                self.trained(training.needs[0])[0], {"mode": "paper", **options}, needs_radii
+            )
+        shape: dict[str, Any] = {
+            "num_classes": experiment.logits,
+            "in_channels": self.sources.train.shape[1],
+        }
+        shape |= (
+            {"width": network.width}
+            if network.stem is None
+            else {"width": network.width, "stem": network.stem}
+        )
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
             architecture = functools.partial(models.BUILDERS[network.builder], **shape)
@@ -85,7 +97,9 @@ class Workshop:
         return model, Normalisation(tuple(header["mean"]), tuple(header["std"]))
 
 
-_origin = functools.cache(provenance)  # of the process that does the work, which may be on another machine
+_origin = functools.cache(
+    provenance
+)  # of the process that does the work, which may be on another machine
 
 
 def train(shop: Workshop, piece: Piece) -> None:
@@ -99,7 +113,8 @@ def train(shop: Workshop, piece: Piece) -> None:
     model: Any = shop.build(piece)
     rows: Sequence[Row] = ()
     train_data, val_data = (
-        (inputs.network_inputs(data, piece.arm.train, normalise), data.labels) for data in (part, validation)
+        (inputs.network_inputs(data, piece.arm.train, normalise), data.labels)
+        for data in (part, validation)
     )
     if piece.settings.get("radii_epochs") == 0:
         started = time.perf_counter()
@@ -107,7 +122,9 @@ def train(shop: Workshop, piece: Piece) -> None:
         seconds = time.perf_counter() - started
     else:
         augment = shop.experiment.training.augment
-        changes = None if augment == "none" else inputs.CropFlip(normalise, flip=augment == "crop-flip")
+        changes = (
+            None if augment == "none" else inputs.CropFlip(normalise, flip=augment == "crop-flip")
+        )
         history = fit(model, train_data, val_data, _config(shop, piece), changes)
         if history.interrupted:
             raise KeyboardInterrupt
@@ -147,7 +164,9 @@ def _config(shop: Workshop, piece: Piece) -> TrainConfig:
 
 def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
     """The first kernels of radii of the first convolution, as tiles, and the share of zeros; ``None`` without radii."""
-    layers = {name: part for name, part in model.named_modules() if isinstance(part, IntervalParameters)}
+    layers = {
+        name: part for name, part in model.named_modules() if isinstance(part, IntervalParameters)
+    }
     name = next((name for name, part in layers.items() if part.weight_radius.ndim == 4), None)
     if name is None:
         return None
@@ -155,8 +174,14 @@ def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
     kernels = first.weight_radius.detach().cpu()[:_TILES, 0]
     count, height, width = kernels.shape
     rows = next(r for r in range(int(count**0.5), 0, -1) if count % r == 0)
-    tiles = kernels.reshape(rows, count // rows, height, width).permute(0, 2, 1, 3).reshape(rows * height, -1)
-    radii = torch.cat([part.weight_radius.detach().cpu().flatten() for part in layers.values()]).double()
+    tiles = (
+        kernels.reshape(rows, count // rows, height, width)
+        .permute(0, 2, 1, 3)
+        .reshape(rows * height, -1)
+    )
+    radii = torch.cat(
+        [part.weight_radius.detach().cpu().flatten() for part in layers.values()]
+    ).double()
     return {
         "layer": name,
         "shape": list(first.weight_radius.shape),
@@ -213,7 +238,10 @@ def combine(shop: Workshop, piece: Piece) -> None:
 
 def _measure(found: predictions.Predictions, labels: torch.Tensor, piece: Piece) -> dict[str, Any]:
     tests = piece.arm.tests
-    return {kind: predictions.measure_all(of["test"], labels, of["ood"], tests) for kind, of in found.items()}
+    return {
+        kind: predictions.measure_all(of["test"], labels, of["ood"], tests)
+        for kind, of in found.items()
+    }
 
 
 def measure_time(shop: Workshop, piece: Piece) -> None:
@@ -226,7 +254,9 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
     images = shop.sources.test.read()
     x = inputs.network_inputs(images, None, inputs.normalisation(experiment, images))
     fitted_on = x[:_FITTED_ON].to(device), images.labels[:_FITTED_ON].to(device)
-    networks: dict[str, Any] = {m: shop.build(Piece("train", m, 0, {})).to(device).eval() for m in experiment.methods}
+    networks: dict[str, Any] = {
+        m: shop.build(Piece("train", m, 0, {})).to(device).eval() for m in experiment.methods
+    }
     for model in networks.values():
         model.before_training([fitted_on], 1)
         model.after_training([fitted_on])  # methods that are fitted post hoc predict so
@@ -234,11 +264,16 @@ def measure_time(shop: Workshop, piece: Piece) -> None:
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
         for what, finish in _FINISHED.items():
-            calls = {method: functools.partial(_call, model, batch, finish) for method, model in networks.items()}
+            calls = {
+                method: functools.partial(_call, model, batch, finish)
+                for method, model in networks.items()
+            }
             with torch.no_grad():
                 timings = interleaved(calls, experiment.timing.rounds, device=device)
             for method, found in timings.items():
-                seconds = {name: float(f"{getattr(found, name):.4g}") for name in ("least", "median")}
+                seconds = {
+                    name: float(f"{getattr(found, name):.4g}") for name in ("least", "median")
+                }
                 results[method].setdefault(str(size), {})[what] = seconds
     parameters = {method: _count_parameters(model) for method, model in networks.items()}
     shop.record(piece, {"parameters": parameters, "seconds_per_call": results})

@@ -20,7 +20,9 @@ VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of piece."""
 
 DISTANCE_VERSION = 2  # the same, of what a distance from the training data is
-STATISTICS_BATCH = 32  # images, where batch norm uses the statistics of the test batch as in the authors' code
+STATISTICS_BATCH = (
+    32  # images, where batch norm uses the statistics of the test batch as in the authors' code
+)
 RADII_EPOCHS = 3  # in which radii are learnt for a network that is trained already
 Identity = tuple[str, str]  # of a set of images: its name and a digest
 
@@ -32,15 +34,27 @@ class Piece:
     kind: Literal["train", "evaluate", "ensemble", "time"]
     method: str
     number: int  # seed of the run, or number of the drawn ensemble
-    settings: Mapping[str, Any]  # all that the result depends on besides what is needed, as plain JSON
+    settings: Mapping[
+        str, Any
+    ]  # all that the result depends on besides what is needed, as plain JSON
     needs: tuple["Piece", ...] = ()  # pieces whose results are used
-    arm: Arm = field(default_factory=Arm)  # its training and test sets, which are among the settings too
+    arm: Arm = field(
+        default_factory=Arm
+    )  # its training and test sets, which are among the settings too
 
     @cached_property
     def key(self) -> str:
         """Digest of kind, version, settings and the keys of what is needed."""
-        parts = [self.kind, VERSIONS[self.kind], self.method, self.settings, [piece.key for piece in self.needs]]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, allow_nan=False).encode()).hexdigest()[:16]
+        parts = [
+            self.kind,
+            VERSIONS[self.kind],
+            self.method,
+            self.settings,
+            [piece.key for piece in self.needs],
+        ]
+        return hashlib.sha256(
+            json.dumps(parts, sort_keys=True, allow_nan=False).encode()
+        ).hexdigest()[:16]
 
     @property
     def name(self) -> str:
@@ -70,7 +84,9 @@ def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Piece]:
             members = runs[base_method(method)]
             drawn = draw_members(len(members), experiment.ensemble_size(method), experiment.draws)
             for number, chosen in enumerate(drawn):
-                ensembles.append(Piece("ensemble", method, number, {}, tuple(members[i] for i in chosen), arm))
+                ensembles.append(
+                    Piece("ensemble", method, number, {}, tuple(members[i] for i in chosen), arm)
+                )
     return [*trainings.values(), *evaluations, *ensembles]
 
 
@@ -87,7 +103,9 @@ def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
     return list(drawn)
 
 
-def _training(experiment: Experiment, data: Sequence[Identity], arm: Arm, method: str, seed: int) -> Piece:
+def _training(
+    experiment: Experiment, data: Sequence[Identity], arm: Arm, method: str, seed: int
+) -> Piece:
     settings = {
         "data": data[0],
         "shift": arm.train and asdict(arm.train),
@@ -107,7 +125,9 @@ def _training(experiment: Experiment, data: Sequence[Identity], arm: Arm, method
     return Piece("train", method, seed, _plain(settings), needs, arm)
 
 
-def _evaluation(experiment: Experiment, data: Sequence[Identity], arm: Arm, method: str, seed: int) -> Piece:
+def _evaluation(
+    experiment: Experiment, data: Sequence[Identity], arm: Arm, method: str, seed: int
+) -> Piece:
     settings = {
         "test": data[1],
         "shifts": [shift and asdict(shift) for shift in arm.tests],

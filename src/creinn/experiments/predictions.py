@@ -23,7 +23,9 @@ from creinn.experiments.definition import Shift
 from creinn.experiments.store import Arrays
 from creinn.rivals import Predictive
 
-Predictions = dict[str, dict[str, dict[str, Prediction]]]  # by statistics, then "test" or "ood", then name of the set
+Predictions = dict[
+    str, dict[str, dict[str, Prediction]]
+]  # by statistics, then "test" or "ood", then name of the set
 
 POINTS = "points"  # name of the test set that is not shifted
 GRID = tuple(round(i / 100, 2) for i in range(100))  # rejection rates at which curves are recorded
@@ -69,7 +71,9 @@ def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Predictio
     ends = [*range(batch_size, len(x) - 1, batch_size), len(x)]
     device = next(model.parameters()).device
     with evaluating(model), batch_statistics(model), torch.no_grad():
-        parts = [model(x[start:end].to(device)) for start, end in zip([0, *ends], ends, strict=False)]
+        parts = [
+            model(x[start:end].to(device)) for start, end in zip([0, *ends], ends, strict=False)
+        ]
     return model.prediction_type.concatenate(parts)
 
 
@@ -80,7 +84,10 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
         for group, sets in groups.items():
             for name, prediction in sets.items():
                 parts = ("lower", "upper") if isinstance(prediction, CredalSet) else ("samples",)
-                arrays |= {f"{kind}/{group}/{name}/{part}": getattr(prediction, part).numpy() for part in parts}
+                arrays |= {
+                    f"{kind}/{group}/{name}/{part}": getattr(prediction, part).numpy()
+                    for part in parts
+                }
     return arrays
 
 
@@ -88,10 +95,17 @@ def from_arrays(members: Sequence[Arrays], how: Combination = "average") -> Pred
     """An ensemble from the arrays of its members: bounds averaged or enveloped; samples pooled, or wrapped."""
     average = CredalSet.envelope if how == "envelope" else CredalSet.average
     found: Predictions = {}
-    for kind, group, name in dict.fromkeys(tuple(key.split("/")[:3]) for key in members[0] if "/" in key):
+    for kind, group, name in dict.fromkeys(
+        tuple(key.split("/")[:3]) for key in members[0] if "/" in key
+    ):
         keys = [f"{kind}/{group}/{name}/{part}" for part in ("lower", "upper", "samples")]
-        lower, upper, samples = ([torch.from_numpy(m[key]) for m in members if key in m] for key in keys)
-        sets, predictives = list(map(CredalSet._wrap, lower, upper)), list(map(Predictive, samples))  # as they were
+        lower, upper, samples = (
+            [torch.from_numpy(m[key]) for m in members if key in m] for key in keys
+        )
+        sets, predictives = (
+            list(map(CredalSet._wrap, lower, upper)),
+            list(map(Predictive, samples)),
+        )  # as they were
         pooled: Prediction = average(sets) if sets else Predictive.pool(predictives)
         if how == "wrapper":
             pooled = CredalSet.from_samples(torch.cat(samples))
@@ -100,7 +114,10 @@ def from_arrays(members: Sequence[Arrays], how: Combination = "average") -> Pred
 
 
 def measure_all(
-    tests: Mapping[str, Any], labels: torch.Tensor, ood: Mapping[str, Any], shifts: Sequence[Shift | None]
+    tests: Mapping[str, Any],
+    labels: torch.Tensor,
+    ood: Mapping[str, Any],
+    shifts: Sequence[Shift | None],
 ) -> dict[str, Any]:
     """All numbers of the predictions ``tests`` of test images, in the order of ``shifts``, and of ``ood`` sets by name.
 
@@ -113,11 +130,16 @@ def measure_all(
         if shift is not None:
             increases = summary.increase(prediction, bases.setdefault(shift.kind, prediction))
             sets[name]["increase"] = {
-                measure: {"mean": None, "excluded": len(labels)} if found is None else _numbers(found._asdict())
+                measure: {"mean": None, "excluded": len(labels)}
+                if found is None
+                else _numbers(found._asdict())
                 for measure, found in increases.items()
             }
     inside = next(iter(tests.values()))
-    return {"sets": sets, "ood": {name: measure_ood(inside, outside) for name, outside in ood.items()}}
+    return {
+        "sets": sets,
+        "ood": {name: measure_ood(inside, outside) for name, outside in ood.items()},
+    }
 
 
 def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
@@ -127,14 +149,20 @@ def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
     return {
         **_numbers(summary.quality(prediction, labels)),
         "auarc": _numbers({name: curve.area for name, curve in curves.items()}),
-        "curves": {name: [round(a, 5) for a in curve.accuracy[at].tolist()] for name, curve in curves.items()},
+        "curves": {
+            name: [round(a, 5) for a in curve.accuracy[at].tolist()]
+            for name, curve in curves.items()
+        },
         "means": _numbers(summary.means(prediction)),
     }
 
 
 def measure_ood(inside: Any, outside: Any) -> dict[str, Any]:
     """AUROC, AUPRC and base rate by each measure, and mean uncertainties of the outside set."""
-    found = {name: _numbers(value._asdict()) for name, value in summary.detection(inside, outside).items()}
+    found = {
+        name: _numbers(value._asdict())
+        for name, value in summary.detection(inside, outside).items()
+    }
     return {**found, "means": _numbers(summary.means(outside))}
 
 
@@ -142,7 +170,11 @@ def describe_examples(prediction: CredalSet, images: Dataset) -> list[dict[str, 
     """The surest set, a middling one and the one of most epistemic uncertainty, with their images."""
     order = prediction.total.argsort(stable=True).tolist()
     least, median = order[0], order[len(order) // 2]
-    others = [index for index in prediction.epistemic.argsort(stable=True).tolist() if index not in (least, median)]
+    others = [
+        index
+        for index in prediction.epistemic.argsort(stable=True).tolist()
+        if index not in (least, median)
+    ]
     chosen = {"least total uncertainty": least, "median total uncertainty": median}
     chosen["greatest epistemic uncertainty"] = (others or order)[-1]
     return [
@@ -160,7 +192,10 @@ def describe_examples(prediction: CredalSet, images: Dataset) -> list[dict[str, 
 
 def encode_image(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
     """An image of bytes as plain JSON."""
-    return {"shape": list(pixels.shape), "bytes": base64.b64encode(pixels.tobytes()).decode("ascii")}
+    return {
+        "shape": list(pixels.shape),
+        "bytes": base64.b64encode(pixels.tobytes()).decode("ascii"),
+    }
 
 
 def decode_image(image: Mapping[str, Any]) -> npt.NDArray[np.uint8]:

@@ -22,7 +22,14 @@ from creinn.experiments.inputs import shifted
 from creinn.experiments.predictions import GRID, POINTS, decode_image
 from creinn.experiments.tables import Record, Study, lookup, read_studies, sets_of, spread
 from creinn.files import write_bytes
-from creinn.report.figures import coarsen, heat_map, increase_chart, rejection_curves, simplex, training_curves
+from creinn.report.figures import (
+    coarsen,
+    heat_map,
+    increase_chart,
+    rejection_curves,
+    simplex,
+    training_curves,
+)
 from creinn.report.page import Figure, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.tables import html_table, markdown_table
 from creinn.report.theme import texts
@@ -30,7 +37,9 @@ from creinn.report.theme import texts
 TITLE = "CreINN experiments"
 _TEXTS = texts("experiments.txt")
 
-Block: TypeAlias = tuple[str, str | Figure | Side | list[Any]]  # heading, which may be empty; a list is a table's rows
+Block: TypeAlias = tuple[
+    str, str | Figure | Side | list[Any]
+]  # heading, which may be empty; a list is a table's rows
 
 
 def write_report(directory: str | Path) -> list[Path]:
@@ -46,7 +55,9 @@ def write_report(directory: str | Path) -> list[Path]:
         blocks = list(_blocks(study))
         text += [f"## {study.name}: {study.settings['title']}\n", *map(_markdown, blocks)]
         sections.append(Section(study.name, [part for block in blocks for part in _parts(block)]))
-    given = interval_softmax(torch.tensor([0.0, -1.0, 1.0]).double(), torch.tensor([1.0, 0.0, 3.0]).double())
+    given = interval_softmax(
+        torch.tensor([0.0, -1.0, 1.0]).double(), torch.tensor([1.0, 0.0, 3.0]).double()
+    )
     example = [_TEXTS["example"], simplex(CredalSet(*given), ["A", "B", "D"], given)]
     sections.append(Section("A credal set, by the paper's example", example))
     markdown = directory / "report.md"
@@ -68,7 +79,10 @@ def _markdown(block: Block) -> str:
 def _parts(block: Block) -> list[str | Figure | Side]:
     heading, content = block
     title = [Markup("<h3>{}</h3>").format(heading)] if heading else []
-    return [*title, html_table(content, tables.digits(content)) if isinstance(content, list) else content]
+    return [
+        *title,
+        html_table(content, tables.digits(content)) if isinstance(content, list) else content,
+    ]
 
 
 def _blocks(study: Study) -> Iterator[Block]:
@@ -80,7 +94,9 @@ def _blocks(study: Study) -> Iterator[Block]:
     for arm in study.arms:
         sets = {name for method in study.methods for name in sets_of(study.records(method, arm))}
         if sets:
-            yield from _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
+            yield from (
+                _point_blocks(study, arm) if POINTS in sets else _interval_blocks(study, arm, sets)
+            )
             yield from _network_blocks(study, arm)
     if budget := tables.budget_table(study):
         yield "Budget", budget
@@ -90,10 +106,20 @@ def _blocks(study: Study) -> Iterator[Block]:
 def _setting(study: Study) -> str:
     settings, training = study.settings, study.settings["training"]
     shapes = study.manifest["images"].items()
-    images = "; ".join(f"{name}: {shape[0]} of {TIMES.join(map(str, shape[1:]))}" for name, shape in shapes)
+    images = "; ".join(
+        f"{name}: {shape[0]} of {TIMES.join(map(str, shape[1:]))}" for name, shape in shapes
+    )
     wanted = {m: settings["deep_members" if is_deep(m) else "members"] for m in study.methods}
-    sizes = {m: len(record["members"]) for m in filter(is_ensemble, study.methods) for record in study.records(m)[:1]}
-    short = [f"{study.label(m)} of {size} instead of {wanted[m]}" for m, size in sizes.items() if size < wanted[m]]
+    sizes = {
+        m: len(record["members"])
+        for m in filter(is_ensemble, study.methods)
+        for record in study.records(m)[:1]
+    }
+    short = [
+        f"{study.label(m)} of {size} instead of {wanted[m]}"
+        for m, size in sizes.items()
+        if size < wanted[m]
+    ]
     parts = [
         f"{settings['title']}.",
         f"{settings['network']['builder']} of width {settings['network']['width']}.",
@@ -110,7 +136,9 @@ def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
     records = [record for method in study.methods for record in study.records(method)]
     for ood in outside:
         yield f"Quality, OOD set {ood}" if ood else "Quality", tables.quality_table(study, ood)
-        if ood and (rate := spread(records, "metrics", "running", "ood", ood, "total", "base_rate")):
+        if ood and (
+            rate := spread(records, "metrics", "running", "ood", ood, "total", "base_rate")
+        ):
             yield "", f"Share of OOD images, the AUPRC of chance: {rate.mean:.4f}."
     for ood in outside:
         if side := tables.statistics_table(study, ood):
@@ -121,26 +149,41 @@ def _point_blocks(study: Study, arm: str) -> Iterator[Block]:
         yield "Accuracy-rejection curves", rejection_curves(curves)
 
 
-def _curves(records: Sequence[Record], test_set: str, only_one: bool = False) -> dict[str, AccuracyRejection]:
+def _curves(
+    records: Sequence[Record], test_set: str, only_one: bool = False
+) -> dict[str, AccuracyRejection]:
     """Mean curves by measure; of one distribution per image only the first measure says anything."""
     curves = {}
     for key, short in MEASURES.items():
-        found = [lookup(record, "metrics", "running", "sets", test_set, "curves", key) for record in records]
+        found = [
+            lookup(record, "metrics", "running", "sets", test_set, "curves", key)
+            for record in records
+        ]
         if found and None not in found and not (only_one and key != "aleatoric"):
             curves[short] = AccuracyRejection(np.array(GRID), np.mean(found, axis=0))
     return curves
 
 
 def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
-    yield f"Trained on {'points' if arm == 'points' else f'intervals of {arm}'}", tables.shift_table(study, arm)
-    *_, method = sorted((m for m in study.methods if study.records(m, arm)), key=is_ensemble)  # an ensemble, if any
+    yield (
+        f"Trained on {'points' if arm == 'points' else f'intervals of {arm}'}",
+        tables.shift_table(study, arm),
+    )
+    *_, method = sorted(
+        (m for m in study.methods if study.records(m, arm)), key=is_ensemble
+    )  # an ensemble, if any
     records = study.records(method, arm)
     for kind in ("noise", "brightness"):
         if not any(name.startswith(kind) for name in sets):
             continue
         yield f"A test image under {kind}", _sample_images(study, kind)
-        if curves := {name: _curves(records, name) for name in sets_of(records) if name.startswith(kind)}:
-            yield f"Accuracy-rejection curves of {study.label(method)}, {kind}", rejection_curves(curves)
+        if curves := {
+            name: _curves(records, name) for name in sets_of(records) if name.startswith(kind)
+        }:
+            yield (
+                f"Accuracy-rejection curves of {study.label(method)}, {kind}",
+                rejection_curves(curves),
+            )
         if increases := _increases(study.records("creinn", arm), kind):
             yield f"Relative increase of uncertainty of CreINN, {kind}", increase_chart(increases)
 
@@ -148,7 +191,12 @@ def _interval_blocks(study: Study, arm: str, sets: set[str]) -> Iterator[Block]:
 def _sample_images(study: Study, kind: Any) -> Markup:
     """One test image at each strength of noise or brightness that a test set begins or ends with."""
     x = torch.tensor(decode_image(study.manifest["sample"]))[None] / 255
-    shifts = [shift for arm in study.settings["arms"] for shift in arm["tests"] if shift and shift["kind"] == kind]
+    shifts = [
+        shift
+        for arm in study.settings["arms"]
+        for shift in arm["tests"]
+        if shift and shift["kind"] == kind
+    ]
     levels = sorted({shift[end] for shift in shifts for end in ("low", "high")})
     pictures = [shifted(x, Shift(kind, level, level)).lower[0] for level in levels]
     letter = {"noise": "μ", "brightness": "β"}[kind]
@@ -160,7 +208,9 @@ def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in (name for name in sets_of(records) if name.startswith(kind)):
         for key, short in MEASURES.items():
-            if found := spread(records, "metrics", "running", "sets", name, "increase", key, "mean"):
+            if found := spread(
+                records, "metrics", "running", "sets", name, "increase", key, "mean"
+            ):
                 values.setdefault(short, {})[name] = found
     return values
 
@@ -169,38 +219,67 @@ def _network_blocks(study: Study, arm: str) -> Iterator[Block]:
     """How networks were trained, what radii the first CreINN learnt, and what it predicts."""
     where = "" if arm == "points" else f", trained on intervals of {arm}"
     histories = {}
-    for method in dict.fromkeys(entry.method for entry in study.entries if entry.kind == "evaluate"):
-        if runs := [record["history"] for record in study.trainings(method, arm) if record["history"]]:
+    for method in dict.fromkeys(
+        entry.method for entry in study.entries if entry.kind == "evaluate"
+    ):
+        if runs := [
+            record["history"] for record in study.trainings(method, arm) if record["history"]
+        ]:
             histories[study.label(method)] = mean_history(runs)
     if histories:
         yield f"Training{where}", training_curves(histories)
     if radii := next((r["radii"] for r in study.trainings("creinn", arm) if r.get("radii")), None):
-        yield f"Learned radii{where}", _TEXTS["radii"].format(**{**radii, "shape": tuple(radii["shape"])})
+        yield (
+            f"Learned radii{where}",
+            _TEXTS["radii"].format(**{**radii, "shape": tuple(radii["shape"])}),
+        )
         yield "", heat_map(radii["matrix"], x_title="column", y_title="row")
-    if examples := next((r["examples"] for r in study.records("creinn", arm) if "examples" in r), None):
-        yield from _examples(f"Predictions of one CreINN{where}", examples, study.manifest["classes"])
+    if examples := next(
+        (r["examples"] for r in study.records("creinn", arm) if "examples" in r), None
+    ):
+        yield from _examples(
+            f"Predictions of one CreINN{where}", examples, study.manifest["classes"]
+        )
 
 
-def mean_history(runs: Sequence[Sequence[Mapping[str, float | None]]]) -> list[dict[str, float | None]]:
+def mean_history(
+    runs: Sequence[Sequence[Mapping[str, float | None]]],
+) -> list[dict[str, float | None]]:
     """Epoch by epoch the mean over runs, as far as all have come."""
     rows = []
     for same in zip(*runs, strict=False):
         columns = {name: [row[name] for row in same] for name in same[0]}
-        rows.append({name: None if None in values else float(np.mean(values)) for name, values in columns.items()})
+        rows.append(
+            {
+                name: None if None in values else float(np.mean(values))
+                for name, values in columns.items()
+            }
+        )
     return rows
 
 
-def _examples(heading: str, examples: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Iterator[Block]:
+def _examples(
+    heading: str, examples: Sequence[Mapping[str, Any]], classes: Sequence[str]
+) -> Iterator[Block]:
     """Images with probability intervals, and credal sets."""
     bars, drawings = [], []
     for example in examples:
-        lower, upper = (torch.tensor(example[bound], dtype=torch.float64) for bound in ("lower", "upper"))
+        lower, upper = (
+            torch.tensor(example[bound], dtype=torch.float64) for bound in ("lower", "upper")
+        )
         found = CredalSet(lower, upper)
         bars.append(interval_bars(found.lower, found.upper, found.intersection, classes))
         if len(classes) > 2:
             first, second = found.intersection.argsort(descending=True)[:2].tolist()
-            drawings.append(simplex(coarsen(found, first, second), [classes[first], classes[second], "all others"]))
+            drawings.append(
+                simplex(
+                    coarsen(found, first, second), [classes[first], classes[second], "all others"]
+                )
+            )
     captions = [f"{example['what']}; true class {example['label']}" for example in examples]
-    yield heading, image_grid([decode_image(example["image"]) for example in examples], captions, bars)
+    yield (
+        heading,
+        image_grid([decode_image(example["image"]) for example in examples], captions, bars),
+    )
     if drawings:
         yield "", Side(drawings)

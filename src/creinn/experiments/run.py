@@ -37,7 +37,9 @@ _COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
 
 _ONE_PIECE = threading.Lock()  # at a time: seeds and numbers of threads belong to the whole process
 
-Result = tuple[tuple[str, ...], str | None]  # names of the pieces that were done, or of the one that failed and why
+Result = tuple[
+    tuple[str, ...], str | None
+]  # names of the pieces that were done, or of the one that failed and why
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ def run_experiment(
     """
     if experiment.timing is not None:
         if backend != "loky":
-            raise ValueError(f"{experiment.name} takes times, on this machine and alone: leave backend={backend} out.")
+            raise ValueError(
+                f"{experiment.name} takes times, on this machine and alone: leave backend={backend} out."
+            )
         jobs = 1  # with all cores
     start = workers(backend, jobs, address)
     threads = threads or (max(1, torch.get_num_threads() // jobs) if address is None else 1)
@@ -104,25 +108,42 @@ def run_experiment(
         with start as crew:
             results = _work(shop, _outstanding_runs(plan, store), crew, progress)
             rest = [piece for piece in missing if piece.kind in ("ensemble", "time")]
-            ready = [piece for piece in rest if all(store.has("predictions", member) for member in piece.needs)]
+            ready = [
+                piece
+                for piece in rest
+                if all(store.has("predictions", member) for member in piece.needs)
+            ]
             results += _work(shop, ready, crew)
     finally:
         store.pack(manifest, plan)
     failed = {name: error for names, error in results if error for name in names}
     lost = [piece.name for piece in missing if not store.has("records", piece)]
     if not failed:
-        failed = dict.fromkeys(lost, f"no record of it in {store.out}. Do all workers see this folder?")
+        failed = dict.fromkeys(
+            lost, f"no record of it in {store.out}. Do all workers see this folder?"
+        )
     done = [name for names, error in results if not error for name in names]
-    done += [piece.name for piece in missing if piece.name not in lost]  # also by workers that did not live to tell
+    done += [
+        piece.name for piece in missing if piece.name not in lost
+    ]  # also by workers that did not live to tell
     return Outcome(len(plan), tuple(dict.fromkeys(done)), failed)
 
 
 def _outstanding_runs(plan: Sequence[Piece], store: Store) -> list[Piece]:
     """Evaluations to be done, or whose predictions an ensemble that is to be made lacks; long trainings first."""
     missing = {piece.key for piece in plan if not store.has("records", piece)}
-    members = {m.key: m for piece in plan if piece.kind == "ensemble" and piece.key in missing for m in piece.needs}
+    members = {
+        m.key: m
+        for piece in plan
+        if piece.kind == "ensemble" and piece.key in missing
+        for m in piece.needs
+    }
     missing |= {key for key, member in members.items() if not store.has("predictions", member)}
-    runs = [p for p in plan if p.kind == "evaluate" and missing & {p.key, *(needed.key for needed in p.needs)}]
+    runs = [
+        p
+        for p in plan
+        if p.kind == "evaluate" and missing & {p.key, *(needed.key for needed in p.needs)}
+    ]
     return sorted(runs, key=lambda piece: -_COSTS.get(METHODS[piece.method].kind, 1))
 
 
@@ -155,7 +176,12 @@ def _work(shop: Workshop, todo: Sequence[Piece], crew: Crew, shown: bool = False
     tasks = (joblib.delayed(_attempt)(shop, piece, os.getpid()) for piece in todo)
     n_jobs = min(crew.n_jobs, len(todo))
     parallel = joblib.Parallel(n_jobs, return_as=crew.return_as, batch_size=1, pre_dispatch="all")
-    bar = {"total": len(todo), "desc": shop.experiment.name, "unit": "network", "disable": not shown}
+    bar = {
+        "total": len(todo),
+        "desc": shop.experiment.name,
+        "unit": "network",
+        "disable": not shown,
+    }
     threads = torch.get_num_threads()
     try:
         return list(tqdm(parallel(tasks), mininterval=1.0 if sys.stderr.isatty() else 60.0, **bar))
@@ -171,7 +197,9 @@ def _attempt(shop: Workshop, last: Piece, parent: int) -> Result:
     if os.getpid() != parent:
         keep_freed_memory()
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is left to the parent, which ends its workers
+            signal.signal(
+                signal.SIGINT, signal.SIG_IGN
+            )  # Ctrl-C is left to the parent, which ends its workers
     with _ONE_PIECE:
         torch.set_num_threads(shop.threads)
         return _do(shop, last)
@@ -187,7 +215,11 @@ def _do(shop: Workshop, last: Piece) -> Result:
     trainings = last.needs if last.kind == "evaluate" else ()
     done = []
     try:
-        for piece in (*(start for training in trainings for start in training.needs), *trainings, last):
+        for piece in (
+            *(start for training in trainings for start in training.needs),
+            *trainings,
+            last,
+        ):
             result, do = work[piece.kind]
             with shop.store.lock(piece):
                 if not (shop.store.has(result, piece) and shop.store.has("records", piece)):

@@ -48,7 +48,9 @@ class Store:
 
     def has(self, what: str, piece: Piece) -> bool:
         """Whether there is such a file; a record may also be packed."""
-        return self.path(what, piece).is_file() or (what == "records" and piece.name in self._packed())
+        return self.path(what, piece).is_file() or (
+            what == "records" and piece.name in self._packed()
+        )
 
     def read_record(self, piece: Piece) -> Record | None:
         """The record of a piece, ``None`` if it is not done; refuses a damaged file."""
@@ -57,7 +59,11 @@ class Store:
 
     def pack(self, manifest: Record, pieces: Iterable[Piece]) -> None:
         """Write one file with the manifest of an experiment and all records that there are of its pieces."""
-        records = {piece.name: record for piece in pieces if (record := self.read_record(piece)) is not None}
+        records = {
+            piece.name: record
+            for piece in pieces
+            if (record := self.read_record(piece)) is not None
+        }
         write_packed(self.out / f"{manifest['experiment']['name']}{PACKED}", manifest, records)
 
     def lock(self, piece: Piece) -> FileLock:
@@ -67,7 +73,11 @@ class Store:
         return FileLock(path)
 
     def _packed(self) -> dict[str, Record]:
-        return {name: record for path in packed_files(self.out) for name, record in read_packed(path)[1].items()}
+        return {
+            name: record
+            for path in packed_files(self.out)
+            for name, record in read_packed(path)[1].items()
+        }
 
 
 def packed_files(directory: Path) -> list[Path]:
@@ -90,10 +100,14 @@ def read_packed(path: Path) -> tuple[Record, dict[str, Record]]:
 @functools.lru_cache(maxsize=64)
 def _read_packed(path: Path, changed: int) -> tuple[Record, dict[str, Record]]:
     try:
-        manifest, *records = map(json.loads, gzip.decompress(path.read_bytes()).decode().split("\n"))
+        manifest, *records = map(
+            json.loads, gzip.decompress(path.read_bytes()).decode().split("\n")
+        )
         return manifest, {record.pop("name"): record for record in records}
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no whole file of records: {error!r}. Remove it, or copy it again.") from error
+        raise ValueError(
+            f"{path} is no whole file of records: {error!r}. Remove it, or copy it again."
+        ) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -101,7 +115,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path} is no whole record: {error}. Remove it, and its piece will be run again.") from error
+        raise ValueError(
+            f"{path} is no whole record: {error}. Remove it, and its piece will be run again."
+        ) from error
     if not isinstance(record, dict):
         raise ValueError(f"{path} is no record: it holds a {type(record).__name__}. Remove it.")
     return record
@@ -128,8 +144,15 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 def _layout(value: Any, indent: str = "") -> str:
     inner = indent + "  "
     if isinstance(value, Mapping) and value:
-        entries = [f"{inner}{json.dumps(str(key))}: {_layout(entry, inner)}" for key, entry in value.items()]
+        entries = [
+            f"{inner}{json.dumps(str(key))}: {_layout(entry, inner)}"
+            for key, entry in value.items()
+        ]
         return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
-        return "[\n" + ",\n".join(inner + json.dumps(entry, allow_nan=False) for entry in value) + f"\n{indent}]"
+        return (
+            "[\n"
+            + ",\n".join(inner + json.dumps(entry, allow_nan=False) for entry in value)
+            + f"\n{indent}]"
+        )
     return json.dumps(value, allow_nan=False)

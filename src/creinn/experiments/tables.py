@@ -15,7 +15,11 @@ from creinn.report.tables import Cell, Row, Spread, with_published
 
 Rows = list[dict[str, Cell]]
 
-SCORES = {"log loss": "log_loss", "Brier score": "brier", "calibration error": "expected_calibration_error"}
+SCORES = {
+    "log loss": "log_loss",
+    "Brier score": "brier",
+    "calibration error": "expected_calibration_error",
+}
 
 _PAPER: dict[str, Any] = json.loads((files("creinn.experiments") / "published.json").read_text())
 COLUMNS: list[str] = _PAPER["columns"]
@@ -65,16 +69,26 @@ class Study:
 
     def trainings(self, method: str, arm: str | None = None) -> list[Record]:
         """Trainings of a single method that are recorded."""
-        return [entry.training for entry in self._entries_of(method, arm) if entry.training is not None]
+        return [
+            entry.training for entry in self._entries_of(method, arm) if entry.training is not None
+        ]
 
     def label(self, method: str) -> str:
         """The method as tables name it, an ensemble with its size."""
-        sizes = [len(record["members"]) for record in self.records(method)] if is_ensemble(method) else []
+        sizes = (
+            [len(record["members"]) for record in self.records(method)]
+            if is_ensemble(method)
+            else []
+        )
         return label(method, sizes[0] if sizes else None)
 
     def _entries_of(self, method: str, arm: str | None) -> list[Entry]:
         kind = "ensemble" if is_ensemble(method) else "evaluate"
-        return [e for e in self.entries if e.kind == kind and e.method == method and arm in (None, e.arm)]
+        return [
+            e
+            for e in self.entries
+            if e.kind == kind and e.method == method and arm in (None, e.arm)
+        ]
 
 
 def read_studies(directory: Path) -> list[Study]:
@@ -86,14 +100,23 @@ def read_studies(directory: Path) -> list[Study]:
     studies = []
     for manifest, records in map(read_packed, packed_files(directory)):
         entries = [
-            Entry(p["kind"], p["method"], p["arm"], records.get(p["name"]), records.get(p["training"]))
+            Entry(
+                p["kind"], p["method"], p["arm"], records.get(p["name"]), records.get(p["training"])
+            )
             for p in manifest["pieces"]
         ]
-        settings, arms = manifest["experiment"], list(dict.fromkeys(e.arm for e in entries if e.arm is not None))
-        studies.append(Study(settings["name"], settings["methods"], arms, settings, manifest, entries))
+        settings, arms = (
+            manifest["experiment"],
+            list(dict.fromkeys(e.arm for e in entries if e.arm is not None)),
+        )
+        studies.append(
+            Study(settings["name"], settings["methods"], arms, settings, manifest, entries)
+        )
     if not studies:
         advice = "Give the folder that was --out of creinn experiment run."
-        raise ValueError(f"{directory} holds no results: there is no file in it that ends with {PACKED}. {advice}")
+        raise ValueError(
+            f"{directory} holds no results: there is no file in it that ends with {PACKED}. {advice}"
+        )
     return studies
 
 
@@ -113,14 +136,20 @@ def lookup(record: Any, *path: str) -> Any:
 def quality_table(study: Study, ood: str | None = None) -> Rows:
     """Accuracy, AUARC, scores and, against one OOD set, AUROC and AUPRC of every method; mean ± deviation of runs."""
     rows: Rows = [
-        {"model": study.label(method), "runs": len(records), **_qualities(records, method, "running", ood)}
+        {
+            "model": study.label(method),
+            "runs": len(records),
+            **_qualities(records, method, "running", ood),
+        }
         for method in study.methods
         if (records := study.records(method))
     ]
     published = PUBLISHED.get(study.settings["paper"] or "", {})
     ours = {name for row in rows for name in row}
     theirs: dict[str, Row] = {
-        study.label(method): {name: cell for name, cell in published[method].items() if name in ours}
+        study.label(method): {
+            name: cell for name, cell in published[method].items() if name in ours
+        }
         for method in study.methods
         if method in published
     }
@@ -129,15 +158,22 @@ def quality_table(study: Study, ood: str | None = None) -> Rows:
 
 def statistics_table(study: Study, ood: str | None) -> Rows:
     """With running statistics and with those of the test batch side by side."""
-    shown = ["accuracy %", "AUARC EU", "AUARC TU"] + (["AUROC EU", "AUROC TU", "AUPRC TU"] if ood else [])
+    shown = ["accuracy %", "AUARC EU", "AUARC TU"] + (
+        ["AUROC EU", "AUROC TU", "AUPRC TU"] if ood else []
+    )
     rows: Rows = []
     for method in study.methods:
         records = study.records(method)
         if any(lookup(record, "metrics", "batch") for record in records):
-            running, batch = (_qualities(records, method, kind, ood) for kind in ("running", "batch"))
+            running, batch = (
+                _qualities(records, method, kind, ood) for kind in ("running", "batch")
+            )
             row: dict[str, Cell] = {"model": study.label(method)}
             for name in shown:
-                row |= {f"{name}, running": running.get(name), f"{name}, test batch": batch.get(name)}
+                row |= {
+                    f"{name}, running": running.get(name),
+                    f"{name}, test batch": batch.get(name),
+                }
             rows.append(row)
     return rows
 
@@ -150,13 +186,25 @@ def shift_table(study: Study, arm: str) -> Rows:
         for name in sets_of(records):
             at = ("metrics", "running", "sets", name)
             accuracy = _percent(spread(records, *at, "accuracy"))
-            row: dict[str, Cell] = {"model": study.label(method), "test set": name, "accuracy %": accuracy}
+            row: dict[str, Cell] = {
+                "model": study.label(method),
+                "test set": name,
+                "accuracy %": accuracy,
+            }
             for title, what in (("AUARC", "auarc"), ("mean", "means")):
-                row |= {f"{title} {short}": spread(records, *at, what, key) for key, short in MEASURES.items()}
+                row |= {
+                    f"{title} {short}": spread(records, *at, what, key)
+                    for key, short in MEASURES.items()
+                }
             increases = {short: (*at, "increase", key) for key, short in MEASURES.items()}
-            row |= {f"increase {short}": spread(records, *path, "mean") for short, path in increases.items()}
+            row |= {
+                f"increase {short}": spread(records, *path, "mean")
+                for short, path in increases.items()
+            }
             for short, path in increases.items():
-                row[f"{short} base 0"] = sum(lookup(record, *path, "excluded") or 0 for record in records)
+                row[f"{short} base 0"] = sum(
+                    lookup(record, *path, "excluded") or 0 for record in records
+                )
             rows.append(row)
     return rows
 
@@ -170,9 +218,14 @@ def budget_table(study: Study) -> Rows:
         if not trainings or (is_ensemble(method) and not found):
             continue
         members = len(found[0]["members"]) if is_ensemble(method) else 1
-        row: dict[str, Cell] = {"model": study.label(method), "parameters": trainings[0]["parameters"] * members}
+        row: dict[str, Cell] = {
+            "model": study.label(method),
+            "parameters": trainings[0]["parameters"] * members,
+        }
         row["training s"] = _of_members(spread(trainings, "seconds"), members)
-        row["prediction ms per image"] = _of_members(spread(study.records(single), "milliseconds_per_image"), members)
+        row["prediction ms per image"] = _of_members(
+            spread(study.records(single), "milliseconds_per_image"), members
+        )
         rows.append(row)
     return rows
 
@@ -188,7 +241,9 @@ def time_table(record: Record, methods: Sequence[str]) -> Rows:
             for what in ("label", "uncertainty"):
                 row[f"{images}, {what}: ms"] = 1000 * found[what]["median"]
                 if "snn" in times:
-                    row[f"{images}, {what}: {TIMES} SNN"] = found[what]["median"] / times["snn"][size][what]["median"]
+                    row[f"{images}, {what}: {TIMES} SNN"] = (
+                        found[what]["median"] / times["snn"][size][what]["median"]
+                    )
         row[f"{TIMES} SNN (paper)"] = INFERENCE_TIME.get(method)
         rows.append(row)
     return rows
@@ -198,27 +253,41 @@ def digits(rows: Sequence[Row]) -> dict[str, int]:
     """Decimals of each column that has others than three."""
     names = dict.fromkeys(name for row in rows for name in row)
     few = {"accuracy": 2, "increase": 2, "training": 1, "prediction": 2}
-    return {name: places for name in names for start, places in few.items() if name.startswith(start)}
+    return {
+        name: places for name in names for start, places in few.items() if name.startswith(start)
+    }
 
 
 def sets_of(records: Sequence[Record]) -> list[str]:
     """Names of the test sets of records, in order."""
-    return list(dict.fromkeys(name for record in records for name in record["metrics"]["running"]["sets"]))
+    return list(
+        dict.fromkeys(name for record in records for name in record["metrics"]["running"]["sets"])
+    )
 
 
-def _qualities(records: Sequence[Record], method: str, statistics: str, ood: str | None) -> dict[str, Cell]:
+def _qualities(
+    records: Sequence[Record], method: str, statistics: str, ood: str | None
+) -> dict[str, Cell]:
     at = ("metrics", statistics)
-    cells: dict[str, Cell] = {"accuracy %": _percent(spread(records, *at, "sets", POINTS, "accuracy"))}
+    cells: dict[str, Cell] = {
+        "accuracy %": _percent(spread(records, *at, "sets", POINTS, "accuracy"))
+    }
     for key, short in MEASURES.items():
         cells[f"AUARC {short}"] = spread(records, *at, "sets", POINTS, "auarc", key)
     if ood is not None:
         for measure, column in (("auroc", "AUROC"), ("auprc", "AUPRC")):
             for key in ("epistemic", "total"):
                 cells[f"{column} {MEASURES[key]}"] = spread(records, *at, "ood", ood, key, measure)
-    if method in METHODS and METHODS[method].kind == "snn":  # one distribution: no epistemic uncertainty
+    if (
+        method in METHODS and METHODS[method].kind == "snn"
+    ):  # one distribution: no epistemic uncertainty
         cells |= {name: None for name in cells if name.endswith("EU")}
-    scores = {name: spread(records, *at, "sets", POINTS, key) for name, key in SCORES.items()}  # not in old records
-    return {name: cells[name] for name in COLUMNS if name in cells} | {name: s for name, s in scores.items() if s}
+    scores = {
+        name: spread(records, *at, "sets", POINTS, key) for name, key in SCORES.items()
+    }  # not in old records
+    return {name: cells[name] for name in COLUMNS if name in cells} | {
+        name: s for name, s in scores.items() if s
+    }
 
 
 def _percent(value: Spread | None) -> Spread | None:

@@ -65,8 +65,12 @@ def compile(
         raise ValueError(
             f"Unknown memory format {memory_format!r}; choose torch.contiguous_format, torch.channels_last or 'auto'."
         )
-    if torch_compile and any(part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)):
-        raise ValueError("torch.compile may compute in another way than the bounds of mode 'rigorous' are proved for.")
+    if torch_compile and any(
+        part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)
+    ):
+        raise ValueError(
+            "torch.compile may compute in another way than the bounds of mode 'rigorous' are proved for."
+        )
     compiled = Compiled(model, native and not torch_compile)
     if example is not None:
         compiled.prepare(example)
@@ -105,7 +109,9 @@ class Compiled(_Credal):
 
     def __init__(self, model: CreINN | Ensemble, native: bool = True) -> None:
         super().__init__()
-        instead: dict[int, torch.nn.Module] = {}  # what the copy of the model has in the place of its parts
+        instead: dict[
+            int, torch.nn.Module
+        ] = {}  # what the copy of the model has in the place of its parts
         for member in model.modules():
             if isinstance(member, CreINN) and (folded := _folded(member, native)) is not None:
                 instead[id(member.network)] = folded
@@ -146,12 +152,16 @@ class Compiled(_Credal):
     def train(self, mode: bool = True) -> "Compiled":
         """Refuse training mode, with a ``ValueError``."""
         if mode:
-            raise ValueError("A compiled model cannot be trained. Train the model it came from, and compile that.")
+            raise ValueError(
+                "A compiled model cannot be trained. Train the model it came from, and compile that."
+            )
         return super().train(False)
 
     def save(self, *args: object, **kwargs: object) -> None:
         """Refuse to be saved, with a ``TypeError``."""
-        raise TypeError("A compiled model cannot be saved. Save the model it came from, and compile it after loading.")
+        raise TypeError(
+            "A compiled model cannot be saved. Save the model it came from, and compile it after loading."
+        )
 
 
 def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
@@ -160,7 +170,10 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
         return None  # the logits lie inside of the graph
     parts = [member.network, member.norm] if member.is_interval else [member.network]
     places = member.distance_at or () if member.distance_radius is not None else ()
-    at = [find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}" for place in places]
+    at = [
+        find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}"
+        for place in places
+    ]
     try:
         with outwards(member.mode == "rigorous"):
             folded = fold(torch.nn.Sequential(*parts), at, NativeFull if native else FoldedFull)

@@ -29,7 +29,10 @@ class ConversionError(ValueError):
 
 
 def convert(
-    module: torch.nn.Module, radius: float = 0.01, mode: Mode = "paper", layers: Family | str = "interval"
+    module: torch.nn.Module,
+    radius: float = 0.01,
+    mode: Mode = "paper",
+    layers: Family | str = "interval",
 ) -> torch.nn.Module:
     """The interval twin of an ordinary network, a ``torch.fx.GraphModule``; of a single layer, the interval layer.
 
@@ -59,23 +62,31 @@ def convert(
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
     if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius must be a positive number, got {radius}. Without radii there are no intervals.")
+        raise ValueError(
+            f"radius must be a positive number, got {radius}. Without radii there are no intervals."
+        )
     family = layers if isinstance(layers, str) else family_name(layers)
     if family not in INTERVAL_FAMILIES:
-        raise ValueError(f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'.")
+        raise ValueError(
+            f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'."
+        )
     if family == "relative" and radius > LARGEST:
         raise ValueError(f"radius must be at most {LARGEST} with relative radii, got {radius}.")
     if mode not in get_args(Mode):
         raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled', 'sound' or 'rigorous'.")
     norms: NormMode = "sound" if mode == "rigorous" else mode
     try:
-        traced = _single(module) if family_of(module) == "ordinary" else trace(module, ("ordinary",))
+        traced = (
+            _single(module) if family_of(module) == "ordinary" else trace(module, ("ordinary",))
+        )
     except GraphError as error:
         raise ConversionError(f"Cannot convert {error}") from error
     _check_parameters(traced)
     twins = {layer: _twin(path, layer, family, norms) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
-        raise ConversionError(f"{type(module).__name__} has no layer with weights, to make intervals of.")
+        raise ConversionError(
+            f"{type(module).__name__} has no layer with weights, to make intervals of."
+        )
     interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
     _start(interval, radius, norms)
     if module in twins:
@@ -100,9 +111,13 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
     mode = getattr(model, "mode", None)
     mode = "sound" if mode == "rigorous" else mode  # in which it was trained
     if is_interval and form["mode"] != mode:
-        raise ValueError(f"The model to start from was trained in mode {mode!r}: give --mode {mode}.")
+        raise ValueError(
+            f"The model to start from was trained in mode {mode!r}: give --mode {mode}."
+        )
     if needs_radii and not is_interval:
-        ordinary = torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
+        ordinary = (
+            torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
+        )
         twin = convert(ordinary.eval(), mode=form["mode"])
         return CreINN(twin, logits=model.logits, logit_norm=False, **form).eval()
     made = CreINN(model.network, logits=model.logits, logit_norm=model.logit_norm, **form)

@@ -11,7 +11,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from creinn.graph.trace import GraphTracer, Kind, Traced, check_call, check_paths, graph_module, trace
+from creinn.graph.trace import (
+    GraphTracer,
+    Kind,
+    Traced,
+    check_call,
+    check_paths,
+    graph_module,
+    trace,
+)
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families
@@ -58,7 +66,9 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
         Linear(in_features=3, out_features=2, bias=True)
     """
     if not isinstance(description, Mapping):
-        raise ValueError(f"An architecture is described by a dictionary, got {type(description).__name__}.")
+        raise ValueError(
+            f"An architecture is described by a dictionary, got {type(description).__name__}."
+        )
     try:
         if "builder" in description:
             return _build_recorded(description)
@@ -69,7 +79,9 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
             layers = _build_layers(description["layers"])
             return graph_module(Traced(_build_nodes(description["graph"], layers), layers))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"Malformed description of an architecture: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"Malformed description of an architecture: {type(error).__name__}: {error}"
+        ) from error
     raise ValueError(
         f"The description has neither 'builder' nor 'layer' nor 'graph' and 'layers', only {sorted(description)}."
     )
@@ -82,7 +94,9 @@ def _check_state(network: torch.nn.Module, description: Description) -> None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
     if differing := _shapes(network) ^ _shapes(_build_apart(json.loads(written))):
-        raise ValueError(f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape.")
+        raise ValueError(
+            f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape."
+        )
 
 
 def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
@@ -101,7 +115,9 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
     description = {"builder": config["builder"], "arguments": config["arguments"]}
-    if {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)} == {"sound"}:
+    if {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)} == {
+        "sound"
+    }:
         description["norm_mode"] = "sound"
     try:
         rebuilt = _build_apart(description)
@@ -114,15 +130,22 @@ def _recorded(network: torch.nn.Module) -> Description | None:
 def _parts(network: torch.nn.Module) -> dict[str, Any]:
     """Every module by path: what it is if it is a layer, its class otherwise."""
     named = network.named_modules(remove_duplicate=False)
-    return {path: _layer_entry(part) if family_of(part) is not None else type(part) for path, part in named}
+    return {
+        path: _layer_entry(part) if family_of(part) is not None else type(part)
+        for path, part in named
+    }
 
 
 def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     name, given = description["builder"], description.get("arguments", {})
     if name not in BUILDERS:
-        raise ValueError(f"Unknown builder {name!r} in a saved architecture; known are {', '.join(BUILDERS)}.")
+        raise ValueError(
+            f"Unknown builder {name!r} in a saved architecture; known are {', '.join(BUILDERS)}."
+        )
     if not isinstance(given, Mapping) or not isinstance(given.get("layers", ""), str):
-        raise ValueError(f"Malformed arguments of builder {name!r} in a saved architecture: {given!r}.")
+        raise ValueError(
+            f"Malformed arguments of builder {name!r} in a saved architecture: {given!r}."
+        )
     try:
         network = BUILDERS[name](**given)
     except (TypeError, ValueError) as error:
@@ -144,12 +167,18 @@ def _describe_graph(network: torch.nn.Module) -> Description:
     layers = []
     for path, layer in {**everything, **traced.layers}.items():
         shared = first.setdefault(layer, path) != path
-        layers.append({"path": path, **({"same_as": first[layer]} if shared else _layer_entry(layer))})
+        layers.append(
+            {"path": path, **({"same_as": first[layer]} if shared else _layer_entry(layer))}
+        )
     return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": layers}
 
 
 def _layer_entry(layer: torch.nn.Module) -> Description:
-    return {"family": family_of(layer), "class": type(layer).__name__, "arguments": arguments(layer)}
+    return {
+        "family": family_of(layer),
+        "class": type(layer).__name__,
+        "arguments": arguments(layer),
+    }
 
 
 def _node_entry(node: fx.Node) -> Description:
@@ -158,9 +187,16 @@ def _node_entry(node: fx.Node) -> Description:
     args = _encode([*node.args])
     if node.op == "output":
         return {"op": "output", "args": args}
-    op, target = "layer" if node.op == "call_module" else "function", getattr(node.target, "__name__", node.target)
+    op, target = (
+        "layer" if node.op == "call_module" else "function",
+        getattr(node.target, "__name__", node.target),
+    )
     entry = {"name": node.name, "op": op, "target": target, "args": args}
-    return {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}} if node.kwargs else entry
+    return (
+        {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}}
+        if node.kwargs
+        else entry
+    )
 
 
 def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
@@ -171,12 +207,16 @@ def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module
         if path in layers:
             raise ValueError(f"Repeated layer path {path!r} in a saved graph.")
         if "same_as" in entry and entry["same_as"] not in layers:
-            raise ValueError(f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}.")
+            raise ValueError(
+                f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}."
+            )
         layers[path] = layers[entry["same_as"]] if "same_as" in entry else build({"layer": entry})
     return layers
 
 
-def _build_nodes(entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]) -> fx.Graph:
+def _build_nodes(
+    entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]
+) -> fx.Graph:
     graph = fx.Graph(tracer_cls=GraphTracer)
     nodes: dict[str, fx.Node] = {}
     kinds: dict[fx.Node, Kind] = {}

@@ -38,7 +38,9 @@ FORMATS = ("onnx", "pt2")
 ABOUT = "creinn.json"  # name of the file inside of a .pt2 that says what ONNX keeps as metadata
 
 
-def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs | None = None) -> None:
+def export(
+    model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs | None = None
+) -> None:
     """Write ``model`` as a graph, to be run without creinn: ONNX, or a program of ``torch.export``, by the ending.
 
     Inputs are ``x``, or ``x_lower`` and ``x_upper``, with any number of rows, prepared as for the model and finite.
@@ -83,18 +85,26 @@ def export(model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs 
     if not isinstance(model, CreINN | Ensemble):
         raise TypeError(f"export takes a CreINN or an Ensemble, got {type(model).__name__}.")
     if (ending := path.suffix.removeprefix(".").lower()) not in FORMATS:
-        raise ValueError(f"{path} ends neither in .onnx nor in .pt2, so it does not say which kind of file is meant.")
+        raise ValueError(
+            f"{path} ends neither in .onnx nor in .pt2, so it does not say which kind of file is meant."
+        )
     if ending == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
         raise ImportError('Writing ONNX needs more packages: pip install "creinn[onnx]"')
     if any(part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)):
-        raise ValueError("Who runs a graph may compute in any way, so it is not rigorous: export with mode = 'sound'.")
+        raise ValueError(
+            "Who runs a graph may compute in any way, so it is not rigorous: export with mode = 'sound'."
+        )
     model.check_fitted()
     example = example_of(model) if example is None else example
     if ending == "onnx" and _dtype(model) != torch.float32:
         model = copy.deepcopy(model).float()  # onnxruntime lacks many operators of other precisions
     conformal = _kept_calibration(model)
     program, names = _program(model, first_rows(example, 2), conformal)
-    about = {"class_names": model.class_names, "preprocessing": model.preprocessing, "creinn": __version__}
+    about = {
+        "class_names": model.class_names,
+        "preprocessing": model.preprocessing,
+        "creinn": __version__,
+    }
     texts = {name: json.dumps(value) for name, value in about.items() if value is not None}
     if ending == "onnx":
         write_bytes(path, _onnx(program, names, texts))
@@ -109,7 +119,9 @@ class _Graph(torch.nn.Module):
 
     quantiles: Tensor | None  # of the calibration, one or one for each class
 
-    def __init__(self, model: torch.nn.Module, conformal: Conformal | None, quantiles: Tensor | None) -> None:
+    def __init__(
+        self, model: torch.nn.Module, conformal: Conformal | None, quantiles: Tensor | None
+    ) -> None:
         super().__init__()
         self.model = model
         self.conformal = conformal
@@ -121,10 +133,14 @@ class _Graph(torch.nn.Module):
         if self.quantiles is None or self.conformal is None:
             return found
         if self.conformal.score == DISTRIBUTION:
-            found["widened_lower"], found["widened_upper"] = widen(sets.lower, sets.upper, self.quantiles)
+            found["widened_lower"], found["widened_upper"] = widen(
+                sets.lower, sets.upper, self.quantiles
+            )
         else:
             scores = SCORES[self.conformal.score]
-            of_classes = scores(sets.lower, sets.upper, sets.intersection, usual=self.conformal.usual)
+            of_classes = scores(
+                sets.lower, sets.upper, sets.intersection, usual=self.conformal.usual
+            )
             found["conformal"] = of_classes <= self.quantiles
         return found
 
@@ -141,7 +157,12 @@ def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
 
 def _outputs(sets: CredalSet) -> dict[str, Tensor]:
     """What the graph gives, by name."""
-    found = {"lower": sets.lower, "upper": sets.upper, "probabilities": sets.intersection, "label": sets.label}
+    found = {
+        "lower": sets.lower,
+        "upper": sets.upper,
+        "probabilities": sets.intersection,
+        "label": sets.label,
+    }
     if sets.num_classes == 2:
         found["TU"], found["AU"], found["EU"] = sets.uncertainty("interval")
     else:
@@ -158,15 +179,21 @@ def _program(
 ) -> tuple[ExportedProgram, list[str]]:
     """The graph of a model for inputs like the example, with any number of rows, and the names of its inputs."""
     if not isinstance(example, Tensor | Interval):
-        raise TypeError(f"export takes models of one tensor or Interval, but the example is {type(example).__name__}.")
+        raise TypeError(
+            f"export takes models of one tensor or Interval, but the example is {type(example).__name__}."
+        )
     example = placed(example, next(model.parameters()).device, _dtype(model))
-    example = joined([example, example]) if len(example) == 1 else example  # of one row it would be a graph of one row
+    example = (
+        joined([example, example]) if len(example) == 1 else example
+    )  # of one row it would be a graph of one row
     model.check_network(example)
     try:
         form: torch.nn.Module = compile(model, example, torch.contiguous_format, native=False)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
-    classes = form(example).num_classes  # what is wrong with the example is said by the model, not by the exporter
+    classes = form(
+        example
+    ).num_classes  # what is wrong with the example is said by the model, not by the exporter
     # two inputs, also where both bounds of the example are one tensor
     inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
     quantiles = None
@@ -174,13 +201,17 @@ def _program(
         quantiles = conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
-    program = torch.export.export(_Graph(form, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(
+        _Graph(form, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False
+    )
     return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
 
 
 def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
     tiny = torch.finfo(torch.float32).tiny
-    for node in program.graph.nodes:  # ONNX's operators get their numbers in single precision, where less would be 0
+    for node in (
+        program.graph.nodes
+    ):  # ONNX's operators get their numbers in single precision, where less would be 0
         if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
             node.update_arg(1, tiny)
     outputs = list(program.call_spec.out_spec.context)
@@ -203,7 +234,9 @@ def _quiet() -> Iterator[None]:
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        warnings.filterwarnings(
+            "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
+        )
         logger.setLevel(logging.ERROR)
         try:
             yield
@@ -212,13 +245,19 @@ def _quiet() -> Iterator[None]:
 
 
 def _dtype(model: torch.nn.Module) -> torch.dtype:
-    return next(parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return next(
+        parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()
+    )
 
 
 def example_of(model: CreINN | Ensemble) -> Tensor:
     """Two rows of zeros of the size that the first layer tells; a ``ValueError`` if it does not."""
     network = next(part.network for part in model.modules() if isinstance(part, CreINN))
-    first: Any = next(layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None)
+    first: Any = next(
+        layer
+        for layer in network.modules()
+        if next(layer.parameters(recurse=False), None) is not None
+    )
     if not hasattr(first, "in_features"):
         raise ValueError(
             f"The first layer, {type(first).__name__}, does not tell the size of the inputs. Pass some: example=x[:1]."

@@ -33,9 +33,15 @@ from creinn.rounding import relu_ as outward_relu_
 Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
 
 _IDLE = tuple(
-    getattr(family, name) for family in (torch.nn, inn) for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
+    getattr(family, name)
+    for family in (torch.nn, inn)
+    for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
 )
-_NORMS = {3: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d, 5: torch.nn.BatchNorm3d}  # by dimensions of the batch
+_NORMS = {
+    3: torch.nn.BatchNorm1d,
+    4: torch.nn.BatchNorm2d,
+    5: torch.nn.BatchNorm3d,
+}  # by dimensions of the batch
 
 
 class FoldedNetwork(torch.nn.Module):
@@ -56,7 +62,9 @@ class FoldedNetwork(torch.nn.Module):
 
 
 def fold(
-    network: torch.nn.Module, at: Sequence[str | torch.nn.Module] = (), full: "type[FoldedFull] | None" = None
+    network: torch.nn.Module,
+    at: Sequence[str | torch.nn.Module] = (),
+    full: "type[FoldedFull] | None" = None,
 ) -> fx.GraphModule | FoldedNetwork:
     """A folded copy of ``network``, in eval mode; the network itself is left as it is.
 
@@ -69,7 +77,10 @@ def fold(
     """
     traced = trace(network, known_families())
     graph = traced.graph
-    wanted = [_output_of(one, network, graph) if isinstance(one, str) else _input_of(one, traced) for one in at]
+    wanted = [
+        _output_of(one, network, graph) if isinstance(one, str) else _input_of(one, traced)
+        for one in at
+    ]
     if wanted:
         output = next(node for node in graph.nodes if node.op == "output")
         output.args = ((*wanted, output.args[0]),)
@@ -106,8 +117,13 @@ def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
         inner = list(trace(module, known_families()).graph.nodes)
         last = inner[-1].args[0]
         if not (isinstance(last, fx.Node) and last.op == "call_module"):
-            raise GraphError(f"{path}: {type(module).__name__} does not end in a layer, so its output is not found.")
-        calls, path = [node for node in inner if node.target == last.target], f"{path}.{last.target}"
+            raise GraphError(
+                f"{path}: {type(module).__name__} does not end in a layer, so its output is not found."
+            )
+        calls, path = (
+            [node for node in inner if node.target == last.target],
+            f"{path}.{last.target}",
+        )
         index, count = calls.index(last), len(calls)
     found = [node for node in graph.nodes if node.op == "call_module" and node.target == path]
     if len(found) != count:
@@ -126,11 +142,17 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
     return Product(fused)
 
 
-def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced, full: "type[FoldedFull]") -> "FoldedLayer":
+def _fold_interval(
+    node: fx.Node, layer: IntervalParameters, traced: Traced, full: "type[FoldedFull]"
+) -> "FoldedLayer":
     """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph."""
     behind = _only_user(node, traced, IntervalBatchNorm)
     norm: Any = None if behind is None else traced.layer(behind)
-    fits = norm is not None and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims
+    fits = (
+        norm is not None
+        and norm.num_features == len(layer.weight)
+        and layer.weight.ndim in norm._dims
+    )
     if not fits or norm.running_var is None:
         norm = behind = None
     _absorb(node, behind)
@@ -140,7 +162,9 @@ def _fold_interval(node: fx.Node, layer: IntervalParameters, traced: Traced, ful
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else full
     # The general form is left out only where the folded one is made for every input there can be.
     batches_alone = norm is not None and len(norm._dims) == 1
-    suits_all = batches_alone and (kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], traced))
+    suits_all = batches_alone and (
+        kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], traced)
+    )
     parts = [layer, *([] if norm is None else [norm]), *([] if relu is None else [inn.ReLU()])]
     general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
     return kind(layer, norm, relu is not None, general)
@@ -187,10 +211,16 @@ class FoldedLayer(torch.nn.Module):
     """
 
     _fold: Callable[[IntervalParameters, Maps | None], None]
-    _product: Callable[[Interval], Tensor]  # (N, 2, O, ...) after the norm's maps, in memory that nothing else uses
+    _product: Callable[
+        [Interval], Tensor
+    ]  # (N, 2, O, ...) after the norm's maps, in memory that nothing else uses
 
     def __init__(
-        self, layer: IntervalParameters, norm: IntervalBatchNorm | None, relu: bool, general: torch.nn.Module | None
+        self,
+        layer: IntervalParameters,
+        norm: IntervalBatchNorm | None,
+        relu: bool,
+        general: torch.nn.Module | None,
     ) -> None:
         super().__init__()
         self.relu = relu
@@ -213,7 +243,9 @@ class FoldedLayer(torch.nn.Module):
 class FoldedFull(FoldedLayer):
     """Full radii: one block product for intervals known to be ``>= 0``, two products for points."""
 
-    on_inputs: "ClassVar[type[FoldedFull] | None]" = None  # the class of layers on the network's inputs, if another
+    on_inputs: "ClassVar[type[FoldedFull] | None]" = (
+        None  # the class of layers on the network's inputs, if another
+    )
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
@@ -221,7 +253,9 @@ class FoldedFull(FoldedLayer):
         (center, radius), biases = normed(block.chunk(2), layer._biases(), maps)
         if is_outwards():
             center, radius, *biases = rows(center, radius, biases, layer.weight.dtype)  # type: ignore[assignment]
-        self.block = _ordinary(layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2)
+        self.block = _ordinary(
+            layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2
+        )
 
     def _takes(self, x: Interval) -> bool:
         return super()._takes(x) and (x.is_point or x.nonnegative)
@@ -236,10 +270,18 @@ class FoldedFull(FoldedLayer):
         layer = self.block.layer
         weight, bias = layer.weight, layer.bias
         columns = weight[:, : weight.shape[1] // 2]  # those of the input's centre
-        center, radius = (t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1))
-        shifts = (None, None) if bias is None else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
+        center, radius = (
+            t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1)
+        )
+        shifts = (
+            (None, None)
+            if bias is None
+            else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
+        )
         operation = F.linear if isinstance(layer, torch.nn.Linear) else layer._conv_forward
-        return summed(operation, x, center, shifts[0]), summed(operation, x.abs(), radius, shifts[1])
+        return summed(operation, x, center, shifts[0]), summed(
+            operation, x.abs(), radius, shifts[1]
+        )
 
 
 class FoldedRelative(FoldedLayer):
@@ -254,7 +296,9 @@ class FoldedRelative(FoldedLayer):
         if is_outwards():
             *weights, b, d = rows(weights[0], weights[1], biases, layer.weight.dtype)
             biases = b, d
-        self.center, self.radius = (_ordinary(layer, w, b) for w, b in zip(weights, biases, strict=True))
+        self.center, self.radius = (
+            _ordinary(layer, w, b) for w, b in zip(weights, biases, strict=True)
+        )
         relative = valid_relative_radius(layer.relative_radius).clone()
         self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
 
@@ -279,9 +323,15 @@ class Product(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """What the layer gives."""
         layer, sizes = self.layer, tuple(x.shape[2:])
-        window = one_pixel(layer, sizes) if self._pointwise or (self._is_conv and sizes == self.sizes) else None
+        window = (
+            one_pixel(layer, sizes)
+            if self._pointwise or (self._is_conv and sizes == self.sizes)
+            else None
+        )
         if window is None:
-            return summed(layer._conv_forward if self._is_conv else F.linear, x, layer.weight, layer.bias)
+            return summed(
+                layer._conv_forward if self._is_conv else F.linear, x, layer.weight, layer.bias
+            )
         weight = layer.weight.flatten(1) if self._pointwise else self.cropped
         y = summed(F.linear, x[(..., *window[1])].flatten(1), weight, layer.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
@@ -290,7 +340,10 @@ class Product(torch.nn.Module):
         """Keep the weights that images of these sizes need, if one pixel comes out and padding meets the others."""
         window = one_pixel(self.layer, sizes) if self._is_conv and not self._pointwise else None
         if window is not None:
-            self.cropped, self.sizes = self.layer.weight[(..., *window[0])].flatten(1).clone(), sizes
+            self.cropped, self.sizes = (
+                self.layer.weight[(..., *window[0])].flatten(1).clone(),
+                sizes,
+            )
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
@@ -311,7 +364,11 @@ def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     """``input + other`` and maybe its ReLU; of two intervals of one shape, as they are at hand. Also on sizes."""
     if is_outwards() and isinstance(input, Interval) and isinstance(other, Interval):
         return _sum_outwards(input, other, relu)
-    if isinstance(input, Interval) and isinstance(other, Interval) and not (input.is_point or other.is_point):
+    if (
+        isinstance(input, Interval)
+        and isinstance(other, Interval)
+        and not (input.is_point or other.is_point)
+    ):
         if input.shape == other.shape and not (input.has_moments or other.has_moments):
             bounds = input.bounds + other.bounds
             nonnegative = relu or (input.nonnegative and other.nonnegative)
@@ -336,7 +393,9 @@ def _sum_outwards(a: Interval, b: Interval, relu: bool) -> Interval:
     return finish(moments, False, relu, nonnegative)
 
 
-def normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tuple[Sequence[Tensor], Biases]:
+def normed(
+    weights: Sequence[Tensor], biases: Biases, maps: Maps | None
+) -> tuple[Sequence[Tensor], Biases]:
     """Rows and biases of centre and radius with the norm multiplied into them."""
     if maps is None:
         return weights, biases
@@ -345,7 +404,9 @@ def normed(weights: Sequence[Tensor], biases: Biases, maps: Maps | None) -> tupl
     return weights, (center, radius)
 
 
-def _ordinary(layer: IntervalParameters, weight: Tensor, bias: Tensor | None, times: int = 1) -> Product:
+def _ordinary(
+    layer: IntervalParameters, weight: Tensor, bias: Tensor | None, times: int = 1
+) -> Product:
     """The ordinary layer of the same kind with this weight and bias, over ``times`` as many channels."""
     options = {**arguments(layer), "bias": bias is not None}
     for name in ("in_features", "out_features", "in_channels", "out_channels"):
@@ -355,5 +416,9 @@ def _ordinary(layer: IntervalParameters, weight: Tensor, bias: Tensor | None, ti
         ordinary: Any = build_layer("ordinary", type(layer).__name__, options)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
-            setattr(ordinary, name, torch.nn.Parameter(value.to(layer.weight.dtype), requires_grad=False))
+            setattr(
+                ordinary,
+                name,
+                torch.nn.Parameter(value.to(layer.weight.dtype), requires_grad=False),
+            )
     return Product(ordinary)

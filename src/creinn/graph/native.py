@@ -44,14 +44,20 @@ class OnInputs(FoldedFull):
 
     def forward(self, x: Interval) -> Interval:
         """Map a batch of intervals."""
-        if not (x.is_point and self.relu and self._is_wide and self._takes(x) and _is_ours(x.lower)):
+        if not (
+            x.is_point and self.relu and self._is_wide and self._takes(x) and _is_ours(x.lower)
+        ):
             return super().forward(x)
         center, radius = self._of_points(x.lower)
         if self.magnitude:
             radius.abs_()
         bounds = center.new_empty(len(center), 2, *center.shape[1:])
-        if center.ndim == 4 and center.is_contiguous(memory_format=torch.channels_last):  # pooling is faster so
-            bounds = bounds.view(len(center), 2, *center.shape[2:], center.shape[1]).permute(0, 1, 4, 2, 3)
+        if center.ndim == 4 and center.is_contiguous(
+            memory_format=torch.channels_last
+        ):  # pooling is faster so
+            bounds = bounds.view(len(center), 2, *center.shape[2:], center.shape[1]).permute(
+                0, 1, 4, 2, 3
+            )
         torch.sub(center, radius, out=bounds[:, 0])
         torch.add(center, radius, out=bounds[:, 1])
         return Interval._of_bounds(F.leaky_relu_(bounds, 0.0), True)
@@ -72,12 +78,18 @@ class NativeFull(FoldedFull):
         self.window, self.outward = window_of(layer), is_outwards()
         self.register_buffer("pairs", None)
         super()._fold(layer, maps)
-        if self.window is None or not _is_ours(layer.weight) or (is_narrow(layer) and not self.outward):
+        if (
+            self.window is None
+            or not _is_ours(layer.weight)
+            or (is_narrow(layer) and not self.outward)
+        ):
             return
         lower, upper, norm = (_outward_rows if self.outward else _rows)(layer, maps)
         self.register_buffer("norm", norm.float())
         self.pairs = native.pack(lower.float(), upper.float(), self.groups)
-        self._origin = (copy.deepcopy(layer).to("meta"),)  # the layer without its weights; in a tuple, so no part
+        self._origin = (
+            copy.deepcopy(layer).to("meta"),
+        )  # the layer without its weights; in a tuple, so no part
         self._keeps_block = False
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
@@ -120,7 +132,11 @@ class NativeFull(FoldedFull):
     def _can_be_added(self, residual: Any, x: Interval) -> bool:
         if not isinstance(residual, Interval) or residual.is_point or not _is_ours(residual._any):
             return False
-        return residual.ndim == x.ndim and (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:]) == self._shape(x)
+        return residual.ndim == x.ndim and (
+            len(residual),
+            2,
+            *(1, 1, *residual.shape[1:])[-3:],
+        ) == self._shape(x)
 
     # The choice, by measurement.
 
@@ -133,7 +149,9 @@ class NativeFull(FoldedFull):
         if key not in _IS_QUICKER:
             with _LOCK:
                 if key not in _IS_QUICKER:
-                    _IS_QUICKER[key] = self._measured(_first(x, rows), residual and _first(residual, rows), relu)
+                    _IS_QUICKER[key] = self._measured(
+                        _first(x, rows), residual and _first(residual, rows), relu
+                    )
         return _IS_QUICKER[key]
 
     def _measured(self, x: Interval, residual: Interval | None, relu: bool) -> bool:
@@ -173,17 +191,25 @@ class NativeFull(FoldedFull):
         """From the packed weights, laid out as the input is."""
         assert self.pairs is not None
         layer: Any = copy.deepcopy(self._origin[0])
-        lower, upper = (t.to(self.norm) for t in native.unpack(self.pairs, layer.weight.shape, self.groups))
-        layer.weight, layer.weight_radius = (torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2))
+        lower, upper = (
+            t.to(self.norm) for t in native.unpack(self.pairs, layer.weight.shape, self.groups)
+        )
+        layer.weight, layer.weight_radius = (
+            torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2)
+        )
         layer.bias, layer.bias_radius, norm = None, None, self.norm.T
         maps = None if self.outward else (2 * norm[::2], norm[1::2])
         if self.outward:  # the norm is in these bounds; that their halves are rounded, rows pay for
             below, above = norm[:2]
-            layer.bias, layer.bias_radius = (torch.nn.Parameter(t) for t in ((below + above) / 2, (above - below) / 2))
+            layer.bias, layer.bias_radius = (
+                torch.nn.Parameter(t) for t in ((below + above) / 2, (above - below) / 2)
+            )
         super()._fold(layer, maps)
         first = x.lower if x.is_point else x.moments.flatten(1, 2)
         if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
-            self.block.layer.weight.data = self.block.layer.weight.contiguous(memory_format=torch.channels_last)
+            self.block.layer.weight.data = self.block.layer.weight.contiguous(
+                memory_format=torch.channels_last
+            )
         self.block.prepare(tuple(x.shape[2:]))
 
 
@@ -191,9 +217,16 @@ def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor,
     """Both bounds of the weights, and what the library takes as norm: the biases and the norm's maps."""
     center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
     scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
-    biases = [torch.zeros_like(s) if b is None else b * s for b, s in zip(layer._biases(), scale, strict=True)]
+    biases = [
+        torch.zeros_like(s) if b is None else b * s
+        for b, s in zip(layer._biases(), scale, strict=True)
+    ]
     shift = shift + torch.stack(biases)
-    return center - radius, center + radius, torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1)
+    return (
+        center - radius,
+        center + radius,
+        torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1),
+    )
 
 
 def _outward_rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -221,7 +254,9 @@ def window_of(layer: Any) -> native.Window | None:
         first, second = (missing, *values)[-2:]
         return first, second
 
-    kernel, stride, dilation = (pair(values, 1) for values in (layer.kernel_size, layer.stride, layer.dilation))
+    kernel, stride, dilation = (
+        pair(values, 1) for values in (layer.kernel_size, layer.stride, layer.dilation)
+    )
     return native.Window(kernel, stride, pair(sides[::2][::-1], 0), dilation, layer.groups)
 
 
@@ -231,12 +266,27 @@ def join_sums(folded: fx.GraphModule) -> None:
         if node.target is not sum_moments:
             continue
         for layer, other in (node.args, node.args[::-1]):
-            if not (isinstance(layer, fx.Node) and layer.op == "call_module" and len(layer.users) == 1) or layer.kwargs:
+            if (
+                not (
+                    isinstance(layer, fx.Node)
+                    and layer.op == "call_module"
+                    and len(layer.users) == 1
+                )
+                or layer.kwargs
+            ):
                 continue
             module = folded.get_submodule(str(layer.target))
-            if isinstance(module, NativeFull) and module.pairs is not None and not module.relu and layer is not other:
+            if (
+                isinstance(module, NativeFull)
+                and module.pairs is not None
+                and not module.relu
+                and layer is not other
+            ):
                 node.op, node.target = "call_module", layer.target
-                node.args, node.kwargs = layer.args, {"residual": other, "relu": node.kwargs["relu"]}
+                node.args, node.kwargs = (
+                    layer.args,
+                    {"residual": other, "relu": node.kwargs["relu"]},
+                )
                 folded.graph.erase_node(layer)
                 break
     folded.recompile()
@@ -245,7 +295,12 @@ def join_sums(folded: fx.GraphModule) -> None:
 def _is_ours(tensor: Tensor) -> bool:
     """Whether the library takes it: numbers in memory, not those of a graph that is being recorded."""
     is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-    return native.available and is_plain and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+    return (
+        native.available
+        and is_plain
+        and tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+    )
 
 
 def _first(x: Interval, rows: int) -> Interval:

@@ -23,14 +23,36 @@ from creinn import interval
 from creinn import nn as inn
 from creinn.nn import functional as functions
 from creinn.nn.families import INTERVAL_FAMILIES, family_of
-from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, ON_SIZES, OPERANDS, REBOUND, TARGETS, TO_SIZES
+from creinn.nn.functional import (
+    FUNCTIONS,
+    INPLACE,
+    METHODS,
+    ON_SIZES,
+    OPERANDS,
+    REBOUND,
+    TARGETS,
+    TO_SIZES,
+)
 
 Kind = Literal["value", "size"]
 Kinds = Mapping[fx.Node, Kind]
 
-_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # of a tensor or an interval, which a forward pass may read
+_ATTRIBUTES = {
+    "shape": "size",
+    "ndim": "ndim",
+}  # of a tensor or an interval, which a forward pass may read
 _VIEWS = (  # functions and layers whose result may share its memory with their argument
-    *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous", "getitem", "dropout"),
+    *(
+        "flatten",
+        "reshape",
+        "unsqueeze",
+        "squeeze",
+        "permute",
+        "transpose",
+        "contiguous",
+        "getitem",
+        "dropout",
+    ),
     *("Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
 )
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
@@ -84,7 +106,9 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
     try:
         duplicate = copy.deepcopy(network)
     except Exception as error:
-        raise GraphError(f"{type(network).__name__} cannot be copied, which tracing needs: {error}") from error
+        raise GraphError(
+            f"{type(network).__name__} cannot be copied, which tracing needs: {error}"
+        ) from error
     training, evaluation = (_trace_in(duplicate, mode, families) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
     _check_inplace(list(training.nodes), layers)
@@ -104,9 +128,13 @@ def check_paths(paths: Iterable[Any]) -> None:
     """Raise a :class:`GraphError` if the module of a graph cannot hold layers of these paths."""
     for path in paths:
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
-            raise GraphError(f"{path!r}: a layer's path may have letters, digits, '_' and '-' only. Rename the layer.")
+            raise GraphError(
+                f"{path!r}: a layer's path may have letters, digits, '_' and '-' only. Rename the layer."
+            )
         if hasattr(fx.GraphModule, path.partition(".")[0]):
-            raise GraphError(f"{path!r}: torch.fx needs the name {path.partition('.')[0]!r} itself. Rename the layer.")
+            raise GraphError(
+                f"{path!r}: torch.fx needs the name {path.partition('.')[0]!r} itself. Rename the layer."
+            )
 
 
 def graph_module(traced: Traced, class_name: str = "GraphModule") -> fx.GraphModule:
@@ -162,7 +190,9 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
         check(name, argument, given, kinds)
     if hasattr(function, "layer") and len(nodes) == 1:
         try:  # the interval layer refuses what it cannot do now, rather than at the first forward pass
-            function.layer(**{argument: given for argument, given in bound.items() if argument != "input"})
+            function.layer(
+                **{argument: given for argument, given in bound.items() if argument != "input"}
+            )
         except TypeError as error:
             raise ValueError(str(error)) from error
     return "size" if name in TO_SIZES else "value"
@@ -170,7 +200,9 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
 
 def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     if argument == "tensors":
-        good = isinstance(given, list | tuple) and all(kinds.get(entry) == "value" for entry in given)
+        good = isinstance(given, list | tuple) and all(
+            kinds.get(entry) == "value" for entry in given
+        )
         wanted = "a list of values that the network computes"
     elif "other" in OPERANDS[name]:
         good = isinstance(given, fx.Node | int | float) and not isinstance(given, bool)
@@ -186,7 +218,9 @@ def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
     def check(leaf: Any) -> None:
         if isinstance(leaf, fx.Node):
             if kinds[leaf] != "size":
-                raise ValueError(f"{name} needs a constant as {argument!r}, but the network computes it from its input")
+                raise ValueError(
+                    f"{name} needs a constant as {argument!r}, but the network computes it from its input"
+                )
         elif not (leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)):
             raise ValueError(f"{name} does not take {leaf!r} as {argument!r}")
 
@@ -236,9 +270,13 @@ class _StrictTracer(GraphTracer):
         except GraphError:
             raise
         except Exception as error:
-            raise GraphError(f"{_place(path, m)}: its forward pass cannot be traced: {error}") from error
+            raise GraphError(
+                f"{_place(path, m)}: its forward pass cannot be traced: {error}"
+            ) from error
 
-    def create_node(self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any) -> fx.Node:
+    def create_node(
+        self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
+    ) -> fx.Node:
         """A node that calls a layer by its path in the network, or a function of ours; ``meta`` says what it was."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
@@ -250,12 +288,16 @@ class _StrictTracer(GraphTracer):
         self.kinds[node] = gives
         return node
 
-    def _known(self, op: str, target: Any, args: Any, kwargs: Any) -> tuple[str, Any, Any, Any, Kind]:
+    def _known(
+        self, op: str, target: Any, args: Any, kwargs: Any
+    ) -> tuple[str, Any, Any, Any, Kind]:
         """The node to record, and what it gives."""
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
-            raise ValueError(f"the tensor {_path(target)!r} is used directly, outside of a known layer")
+            raise ValueError(
+                f"the tensor {_path(target)!r} is used directly, outside of a known layer"
+            )
         if op == "call_module":
             path, operands = _path(target), (*args, *kwargs.values())
             if len(operands) != 1 or not self._is_value(operands[0]):
@@ -263,12 +305,20 @@ class _StrictTracer(GraphTracer):
             return op, path, operands, {}, "value"
         if op == "output":
             if not self._is_value(args[0]):
-                raise ValueError(f"the network must return one tensor of logits, but returns {_shown(args[0])}")
+                raise ValueError(
+                    f"the network must return one tensor of logits, but returns {_shown(args[0])}"
+                )
             return op, target, args, kwargs, "value"
         name = _name(op, target, args)
         args = args[:1] if target is getattr else args
         kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
-        return "call_function", FUNCTIONS[name], args, kwargs, check_call(name, args, kwargs, self.kinds)
+        return (
+            "call_function",
+            FUNCTIONS[name],
+            args,
+            kwargs,
+            check_call(name, args, kwargs, self.kinds),
+        )
 
     def _is_value(self, argument: Any) -> bool:
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
@@ -284,7 +334,9 @@ class _StrictTracer(GraphTracer):
 def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str]) -> fx.Graph:
     for module in network.modules():
         module.training = training
-    root = torch.nn.Sequential(network)  # calls it with one argument, so that further ones take their defaults
+    root = torch.nn.Sequential(
+        network
+    )  # calls it with one argument, so that further ones take their defaults
     return _StrictTracer(families).trace(root)
 
 
@@ -292,7 +344,9 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
     """Our name of the function, method or attribute that is called."""
     if target is getattr:
         if args[1] not in _ATTRIBUTES:
-            raise ValueError(f"unknown attribute '.{args[1]}': only {', '.join(_ATTRIBUTES)} can be read off a value")
+            raise ValueError(
+                f"unknown attribute '.{args[1]}': only {', '.join(_ATTRIBUTES)} can be read off a value"
+            )
         return _ATTRIBUTES[args[1]]
     if op == "call_method":
         if target not in METHODS:
@@ -300,7 +354,9 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
         return METHODS[target]
     if target not in TARGETS:
         name = getattr(target, "__name__", repr(target))
-        raise ValueError(f"unknown function '{getattr(target, '__module__', '?')}.{name}': {_reason(name)}")
+        raise ValueError(
+            f"unknown function '{getattr(target, '__module__', '?')}.{name}': {_reason(name)}"
+        )
     return TARGETS[target]
 
 
@@ -309,7 +365,9 @@ def _join_modes(
 ) -> dict[str, torch.nn.Module]:
     """Refuse graphs that differ in more than dropout; one that follows the mode becomes a layer. These are returned."""
     dropouts: dict[fx.Node, float] = {}
-    for node, other in zip(training.nodes, evaluation.nodes, strict=False):  # they differ before one of them ends
+    for node, other in zip(
+        training.nodes, evaluation.nodes, strict=False
+    ):  # they differ before one of them ends
         here, there = _action(node), _action(other)
         follows_mode = here.pop("training", None) != there.pop("training", None)
         if here != there:
@@ -320,7 +378,9 @@ def _join_modes(
         if follows_mode:
             dropouts[node] = here["p"]
     kind: type[torch.nn.Module] = inn.Dropout if _is_interval(layers) else torch.nn.Dropout
-    free = (path for index in itertools.count() if (path := f"functional_dropout_{index}") not in layers)
+    free = (
+        path for index in itertools.count() if (path := f"functional_dropout_{index}") not in layers
+    )
     added = {}
     for (node, p), path in zip(dropouts.items(), free, strict=False):
         added[path] = kind(p).train(layers[""].training)
@@ -333,7 +393,12 @@ def _join_modes(
 def _action(node: fx.Node) -> dict[str, Any]:
     """What a node does, with the arguments of dropout by name."""
     if node.target is not functions.dropout:
-        return {"op": node.op, "target": node.meta["target"], "args": str(node.args), "kwargs": str(node.kwargs)}
+        return {
+            "op": node.op,
+            "target": node.meta["target"],
+            "args": str(node.args),
+            "kwargs": str(node.kwargs),
+        }
     bound = inspect.signature(functions.dropout).bind(*node.args, **node.kwargs)
     bound.apply_defaults()
     return {**bound.arguments, "input": str(bound.arguments["input"])}
@@ -350,13 +415,19 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) 
     for index, node in enumerate(nodes):
         layer = layers[str(node.target)] if node.op == "call_module" else None
         name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__
-        inplace = node.meta["inplace"] or node.meta["target"] in changing or getattr(layer, "inplace", False)
+        inplace = (
+            node.meta["inplace"]
+            or node.meta["target"] in changing
+            or getattr(layer, "inplace", False)
+        )
         shares = node.all_input_nodes and (inplace or name in _VIEWS)
         memory[node] = memory[node.all_input_nodes[0]] if shares else node
         if not inplace:
             continue
         read_later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
-        if any(memory[earlier] is memory[node] and earlier in read_later for earlier in nodes[:index]):
+        if any(
+            memory[earlier] is memory[node] and earlier in read_later for earlier in nodes[:index]
+        ):
             raise GraphError(
                 f"{node.meta['where']}: {_shown(node)} changes its input in place, and that is used again later. "
                 "Use the ordinary operation, e.g. inplace=False."

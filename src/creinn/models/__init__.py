@@ -43,7 +43,10 @@ resnet8, resnet14, resnet20 = map(_recorded, (_resnet.resnet8, _resnet.resnet14,
 resnet18, resnet34 = map(_recorded, (_resnet.resnet18, _resnet.resnet34))
 resnet50 = _recorded(_resnet.resnet50)
 
-BUILDERS = {builder.__name__: builder for builder in (mlp, resnet8, resnet14, resnet20, resnet18, resnet34, resnet50)}
+BUILDERS = {
+    builder.__name__: builder
+    for builder in (mlp, resnet8, resnet14, resnet20, resnet18, resnet34, resnet50)
+}
 """Every builder by name."""
 
 __all__ = [

@@ -35,7 +35,9 @@ class Block(torch.nn.Module):
         super().__init__()
         self._count, channels, total = len(convolutions), inputs, 1
         for index, (outputs, kernel, stride) in enumerate(convolutions, 1):
-            convolution = layers.Conv2d(channels, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+            convolution = layers.Conv2d(
+                channels, outputs, kernel, stride=stride, padding=kernel // 2, bias=False
+            )
             self.add_module(f"conv{index}", convolution)
             self.add_module(f"bn{index}", layers.BatchNorm2d(outputs))
             channels, total = outputs, total * stride
@@ -74,12 +76,18 @@ class ResNet(torch.nn.Module):
         if stem not in ("cifar", "imagenet"):
             raise ValueError(f"Unknown stem {stem!r}; choose 'cifar' or 'imagenet'.")
         kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
-        self.conv1 = layers.Conv2d(in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False)
+        self.conv1 = layers.Conv2d(
+            in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False
+        )
         self.bn1 = layers.BatchNorm2d(width)
         self.relu = layers.ReLU()
-        self.maxpool = layers.Identity() if stem == "cifar" else layers.MaxPool2d(3, stride=2, padding=1)
+        self.maxpool = (
+            layers.Identity() if stem == "cifar" else layers.MaxPool2d(3, stride=2, padding=1)
+        )
         channels = width
-        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))  # paths, in the order they run
+        self.stages = tuple(
+            f"layer{stage + 1}" for stage in range(len(depths))
+        )  # paths, in the order they run
         for stage, depth in enumerate(depths):
             blocks = []
             for index in range(depth):
@@ -109,17 +117,23 @@ class ResNet(torch.nn.Module):
         return self.head(self.features(x))
 
 
-def resnet8(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
+def resnet8(
+    num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
+) -> ResNet:
     """ResNet-8 for small images: three stages of one basic block; arguments as in :func:`resnet50`."""
     return ResNet(_basic, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
-def resnet14(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
+def resnet14(
+    num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
+) -> ResNet:
     """ResNet-14 for small images: three stages of two basic blocks; arguments as in :func:`resnet50`."""
     return ResNet(_basic, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
-def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval") -> ResNet:
+def resnet20(
+    num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
+) -> ResNet:
     """ResNet-20 for small images: three stages of three basic blocks; arguments as in :func:`resnet50`.
 
     Example:
@@ -130,14 +144,22 @@ def resnet20(num_classes: int, in_channels: int = 3, width: int = 16, layers: An
 
 
 def resnet18(
-    num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
+    num_classes: int,
+    stem: Stem = "cifar",
+    in_channels: int = 3,
+    width: int = 64,
+    layers: Any = "interval",
 ) -> ResNet:
     """ResNet-18: four stages of two basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
 def resnet34(
-    num_classes: int, stem: Stem = "cifar", in_channels: int = 3, width: int = 64, layers: Any = "interval"
+    num_classes: int,
+    stem: Stem = "cifar",
+    in_channels: int = 3,
+    width: int = 64,
+    layers: Any = "interval",
 ) -> ResNet:
     """ResNet-34: four stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)

@@ -12,7 +12,16 @@ import torch  # noqa: F401 (its OpenMP)
 
 _SIZES = (
     *("images", "channels", "height", "width", "outputs", "groups", "out_height", "out_width"),
-    *("kernel_y", "kernel_x", "stride_y", "stride_x", "padding_y", "padding_x", "dilation_y", "dilation_x"),
+    *(
+        "kernel_y",
+        "kernel_x",
+        "stride_y",
+        "stride_x",
+        "padding_y",
+        "padding_x",
+        "dilation_y",
+        "dilation_x",
+    ),
     *("step", "magnitude", "relu", "outward"),
 )
 _ADDRESSES = ("inputs", "norm", "residual", "weights", "results")
@@ -24,7 +33,10 @@ LEVELS = ("portable", "AVX2", "AVX-512")
 class Layer(ctypes.Structure):
     """The arguments of the product, as in ``product.cpp``."""
 
-    _fields_ = [*((name, ctypes.c_long) for name in _SIZES), *((name, ctypes.c_void_p) for name in _ADDRESSES)]
+    _fields_ = [
+        *((name, ctypes.c_long) for name in _SIZES),
+        *((name, ctypes.c_void_p) for name in _ADDRESSES),
+    ]
 
 
 def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:

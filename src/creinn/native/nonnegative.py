@@ -43,12 +43,16 @@ class Window:
         """
         spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
         found = zip(image, spans, self.stride, self.padding, strict=True)
-        height, width = [(size + 2 * padding - span) // stride + 1 for size, span, stride, padding in found]
+        height, width = [
+            (size + 2 * padding - span) // stride + 1 for size, span, stride, padding in found
+        ]
         return height, width
 
 
 def pack(
-    lower: Float[Tensor, "outputs inputs *kernel"], upper: Float[Tensor, "outputs inputs *kernel"], groups: int = 1
+    lower: Float[Tensor, "outputs inputs *kernel"],
+    upper: Float[Tensor, "outputs inputs *kernel"],
+    groups: int = 1,
 ) -> Int[Tensor, " words"]:
     """Both bounds of weights, in the order in which they are read.
 
@@ -64,7 +68,9 @@ def pack(
         ('0b110', tensor([ 1.,  2., -2., -1.]))
     """
     if (lower.dtype, upper.dtype) != (torch.float32, torch.float32):
-        raise ValueError(f"The native product takes weights in float32, got {lower.dtype} and {upper.dtype}.")
+        raise ValueError(
+            f"The native product takes weights in float32, got {lower.dtype} and {upper.dtype}."
+        )
     rows = torch.stack((lower, upper), -1).reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
     steps = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
@@ -73,10 +79,14 @@ def pack(
 
 def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "groups outputs 1"]:
     meet_upper = torch.signbit(step) ^ torch.tensor([False, True], device=step.device)
-    return (meet_upper.flatten(2).long() << torch.arange(2 * step.shape[2], device=step.device)).sum(2, keepdim=True)
+    return (
+        meet_upper.flatten(2).long() << torch.arange(2 * step.shape[2], device=step.device)
+    ).sum(2, keepdim=True)
 
 
-def unpack(packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1) -> tuple[Tensor, Tensor]:
+def unpack(
+    packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1
+) -> tuple[Tensor, Tensor]:
     """What was packed: lower and upper bounds of this shape.
 
     Example:
@@ -141,16 +151,26 @@ def product(
     height, width = image
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
     results = bounds.new_empty(images, 2, outputs, *size)
-    tensors = [tensor if tensor is None else tensor.contiguous() for tensor in (bounds, norm, residual, weights)]
+    tensors = [
+        tensor if tensor is None else tensor.contiguous()
+        for tensor in (bounds, norm, residual, weights)
+    ]
     layer = Layer(
         *(images, channels // groups, height, width, outputs // groups, groups, *size),
         *(*window.kernel, *window.stride, *window.padding, *window.dilation),
-        *(_step(channels // groups * window.kernel[0] * window.kernel[1]), magnitude, relu, outward),
+        *(
+            _step(channels // groups * window.kernel[0] * window.kernel[1]),
+            magnitude,
+            relu,
+            outward,
+        ),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
     best = LIBRARY.creinn_best_level()
     if level is not None and level > best:
-        raise RuntimeError(f"This processor has no {LEVELS[level]}; its best level is {LEVELS[best]}.")
+        raise RuntimeError(
+            f"This processor has no {LEVELS[level]}; its best level is {LEVELS[best]}."
+        )
     level, threads = fastest_level() if level is None else level, threads or torch.get_num_threads()
     if LIBRARY.creinn_product(ctypes.byref(layer), threads, level):
         raise RuntimeError("Not enough memory for the native product.")

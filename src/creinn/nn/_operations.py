@@ -32,7 +32,9 @@ class Matrix:
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(input, weight, bias)
 
-    def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
+    def gradients(
+        self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
+    ) -> Gradients:
         """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
         return gradient @ weight if wanted[0] else None, gradient.T @ input if wanted[1] else None
 
@@ -58,10 +60,14 @@ class Convolution:
     def __call__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return torch.convolution(input, weight, bias, *self._arguments)
 
-    def gradients(self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
+    def gradients(
+        self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
+    ) -> Gradients:
         """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
         backward = torch.ops.aten.convolution_backward
-        to_input, to_weight, _ = backward(gradient, input, weight, None, *self._arguments, (*wanted, False))
+        to_input, to_weight, _ = backward(
+            gradient, input, weight, None, *self._arguments, (*wanted, False)
+        )
         return to_input, to_weight
 
 
@@ -78,8 +84,12 @@ class Factors:
     sources: ClassVar[int] = 1
     inputs: Callable[..., Tensors]  # of the sources
     weights: Callable[..., Tensors]  # of the others
-    from_inputs: Callable[..., Tensors]  # from gradients of the inputs, and the sources, to gradients of the sources
-    from_weights: Callable[..., Tensors]  # from gradients of the weights, these, and the others, to gradients of those
+    from_inputs: Callable[
+        ..., Tensors
+    ]  # from gradients of the inputs, and the sources, to gradients of the sources
+    from_weights: Callable[
+        ..., Tensors
+    ]  # from gradients of the weights, these, and the others, to gradients of those
 
     def biases(self, biases: Biases) -> Sequence[Tensor | None]:
         """One for each product."""
@@ -94,10 +104,14 @@ class Factors:
         return gradient.unbind(1)
 
 
-def moments_of(operation: Operation, factors: Factors, biases: Biases, first: Tensor, *others: Tensor) -> Tensor:
+def moments_of(
+    operation: Operation, factors: Factors, biases: Biases, first: Tensor, *others: Tensor
+) -> Tensor:
     """Centres and radii ``(N, 2, O, ...)`` by ``factors`` of ``first``, the layer's input, and ``others``."""
     device = first.device.type
-    if torch.is_autocast_enabled(device):  # cast it to the dtype in which an operation would compute
+    if torch.is_autocast_enabled(
+        device
+    ):  # cast it to the dtype in which an operation would compute
         first = first.to(torch.get_autocast_dtype(device))
     result: Tensor = _Moments.apply(operation, factors, *biases, first, *others)
     return result
@@ -108,9 +122,16 @@ class _Moments(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        operation: Operation, factors: Factors, bias: Tensor | None, bias_radius: Tensor | None, *kept: Tensor
+        operation: Operation,
+        factors: Factors,
+        bias: Tensor | None,
+        bias_radius: Tensor | None,
+        *kept: Tensor,
     ) -> Tensor:
-        inputs, weights = factors.inputs(*kept[: factors.sources]), factors.weights(*kept[factors.sources :])
+        inputs, weights = (
+            factors.inputs(*kept[: factors.sources]),
+            factors.weights(*kept[factors.sources :]),
+        )
         terms = zip(inputs, weights, factors.biases((bias, bias_radius)), strict=True)
         return factors.joined([operation(x, w.to(x.dtype), b) for x, w, b in terms])
 

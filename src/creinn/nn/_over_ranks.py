@@ -28,7 +28,12 @@ def batch_moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def normalise(
-    x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
 ) -> Tensor:
     """Batch norm by these statistics, gradients flow through them too: torch's own kernel, which keeps ``x`` alone.
 
@@ -39,11 +44,15 @@ def normalise(
     dtype = at_least_single(x).dtype if weight is None else weight.dtype
     scale = one if weight is None else one * weight
     shift = zero * scale.detach() if bias is None else zero * scale.detach() + bias
-    mean, variance, scale, shift = (t.to(dtype) for t in (mean.detach(), variance.detach(), scale, shift))
+    mean, variance, scale, shift = (
+        t.to(dtype) for t in (mean.detach(), variance.detach(), scale, shift)
+    )
     return F.batch_norm(x, mean, variance, scale, shift, eps=eps)
 
 
-def track(running_mean: Tensor, running_var: Tensor, moments: tuple[Tensor, Tensor], share: float) -> None:
+def track(
+    running_mean: Tensor, running_var: Tensor, moments: tuple[Tensor, Tensor], share: float
+) -> None:
     """Move running statistics by ``share`` towards mean and unbiased variance of a batch."""
     for running, new in zip((running_mean, running_var), moments, strict=True):
         running.lerp_(new.detach().to(running.dtype), share)

@@ -41,12 +41,18 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if is_outwards():
-        return _outwards(operation, x, _at_least(center, x), _at_least(radius, x).clamp_min(0), biases)
+        return _outwards(
+            operation, x, _at_least(center, x), _at_least(radius, x).clamp_min(0), biases
+        )
     if x.is_point:
-        return Interval._of_moments(moments_of(operation, OfPoints(), biases, x.lower, center, radius))
+        return Interval._of_moments(
+            moments_of(operation, OfPoints(), biases, x.lower, center, radius)
+        )
     if x.nonnegative:
         factors = OfNonnegative(operation.groups)
-        return Interval._of_moments(moments_of(operation, factors, biases, x.moments, center, radius))
+        return Interval._of_moments(
+            moments_of(operation, factors, biases, x.moments, center, radius)
+        )
     radius = valid_radius(radius)
     one = _sign_split(operation, x, center - radius, center + radius, biases)
     two = _midpoint_radius(operation, x, center, radius, biases)
@@ -54,23 +60,34 @@ def interval_affine(
 
 
 def relative_affine(
-    operation: Operation, x: Interval, weight: Tensor, relative: Tensor, biases: Biases = (None, None)
+    operation: Operation,
+    x: Interval,
+    weight: Tensor,
+    relative: Tensor,
+    biases: Biases = (None, None),
 ) -> Interval:
     r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
     if is_outwards():
         weight = _at_least(weight, x)
         weight, magnitudes, *biases = rows(weight, weight.abs(), biases, x.dtype)  # type: ignore[assignment]
         center, radius = widened(x, relative, weight[0].numel())
-        moments = summed(operation, center, weight, biases[0]), summed(operation, radius, magnitudes, biases[1])
+        moments = (
+            summed(operation, center, weight, biases[0]),
+            summed(operation, radius, magnitudes, biases[1]),
+        )
         return Interval._of_moments(torch.stack(moments, 1))
     if x.nonnegative:
-        return Interval._of_moments(moments_of(operation, OfRelative(), biases, x.moments, relative, weight))
+        return Interval._of_moments(
+            moments_of(operation, OfRelative(), biases, x.moments, relative, weight)
+        )
     center, radius = widened(x, relative)
     moments = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
     return Interval._of_moments(torch.stack(moments, 1))
 
 
-def _outwards(operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases) -> Interval:
+def _outwards(
+    operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
+) -> Interval:
     """As :func:`interval_affine`, with the rigour of :func:`creinn.rounding.rows`; radii are ``>= 0``."""
     groups = operation.groups
     if x.is_point:
@@ -81,12 +98,18 @@ def _outwards(operation: Operation, x: Interval, center: Tensor, radius: Tensor,
         mid, rad = nonnegative_weight(center, radius, 1).chunk(2)
         w, v, b, d = rows(mid, rad, biases, x.dtype)
         weight, bias = by_group(w, v, groups), by_group(b, d, groups)
-        return Interval._of_moments(on_blocks(lambda t: summed(operation, t, weight, bias), x.moments, groups))
+        return Interval._of_moments(
+            on_blocks(lambda t: summed(operation, t, weight, bias), x.moments, groups)
+        )
     one = _sign_split(operation, x, center - radius, center + radius, biases)
     w, v, b, d = rows(center, radius, biases, x.dtype)
-    _, of_radius, _, more = rows(torch.zeros_like(center), center.abs() + radius, (None, None), x.dtype)
+    _, of_radius, _, more = rows(
+        torch.zeros_like(center), center.abs() + radius, (None, None), x.dtype
+    )
     reach = summed(operation, x.center.abs(), v, d) + summed(operation, x.radius, of_radius, more)
-    return _intersection(one, Interval._of_moments(torch.stack((summed(operation, x.center, w, b), reach), 1)))
+    return _intersection(
+        one, Interval._of_moments(torch.stack((summed(operation, x.center, w, b), reach), 1))
+    )
 
 
 def _at_least(weight: Tensor, x: Interval) -> Tensor:
@@ -96,7 +119,9 @@ def _at_least(weight: Tensor, x: Interval) -> Tensor:
 
 def _intersection(one: Interval, two: Interval) -> Interval:
     lower, upper = torch.maximum(one.lower, two.lower), torch.minimum(one.upper, two.upper)
-    return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))  # in order, if rounding parted them
+    return Interval._of_parts(
+        lower, torch.where(upper < lower, lower, upper)
+    )  # in order, if rounding parted them
 
 
 class OfPoints(Factors):
@@ -111,7 +136,9 @@ class OfPoints(Factors):
     def from_inputs(self, gradients: Tensors, x: Tensor) -> Tensors:
         return (torch.addcmul(gradients[0], gradients[1], x.sign()),)
 
-    def from_weights(self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor) -> Tensors:
+    def from_weights(
+        self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
+    ) -> Tensors:
         return gradients
 
 
@@ -151,11 +178,15 @@ class OfNonnegative(Factors):
     def from_inputs(self, gradients: Tensors, moments: Tensor) -> Tensors:
         return (_apart(gradients[0], self.groups),)
 
-    def from_weights(self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor) -> Tensors:
+    def from_weights(
+        self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
+    ) -> Tensors:
         """The larger of ``|W_c|``, ``W_r`` has one place in the block: where that is the centre, gradients swap."""
         (to_center, to_clipped), (to_radius, to_largest) = self._quarters(gradients[0])
         (_, clipped), _ = self._quarters(weights[0])
-        outside = (center - clipped).sign()  # the sign of the centre where that is the larger one, else 0
+        outside = (
+            center - clipped
+        ).sign()  # the sign of the centre where that is the larger one, else 0
         inside = 1 - outside.abs()
         return (
             torch.addcmul(to_center, inside, to_clipped).addcmul(outside, to_largest),
@@ -173,7 +204,10 @@ class OfNonnegative(Factors):
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
         """Rows of centre and radius, each in columns of centre and radius."""
-        return [rows.flatten(0, 1).chunk(2, 1) for rows in block.unflatten(0, (self.groups, 2, -1)).unbind(1)]
+        return [
+            rows.flatten(0, 1).chunk(2, 1)
+            for rows in block.unflatten(0, (self.groups, 2, -1)).unbind(1)
+        ]
 
 
 # Relative radii: the factor 1 ± ρ moves from the weight to the input.
@@ -237,7 +271,9 @@ class OfRelative(Factors):
 # Intervals of any sign.
 
 
-def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, biases: Biases) -> Interval:
+def _sign_split(
+    operation: Operation, x: Interval, low: Tensor, high: Tensor, biases: Biases
+) -> Interval:
     r"""Bounds from the signs of inputs and weights, with :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)`.
 
     .. math::
@@ -259,7 +295,9 @@ def _sign_split(operation: Operation, x: Interval, low: Tensor, high: Tensor, bi
         sign[:, mid.shape[1] // 2 :] = -1  # of the parts that are not above zero
         mid, rad, *biases = rows(mid, rad, biases, x.dtype, sign)  # type: ignore[assignment]
     weight, bias = by_group(mid, rad, groups), block_bias(biases, groups)
-    return Interval._of_moments(on_blocks(lambda t: summed(operation, t, weight, bias), parts, groups))
+    return Interval._of_moments(
+        on_blocks(lambda t: summed(operation, t, weight, bias), parts, groups)
+    )
 
 
 def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -271,7 +309,9 @@ def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return low_above, high - high_below, low - low_above, high_below
 
 
-def _midpoint_radius(operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases) -> Interval:
+def _midpoint_radius(
+    operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
+) -> Interval:
     """Rump's product: ``c = W_c a_c``, ``r = |W_c| a_r + W_r (|a_c| + a_r)``; tight where both straddle zero."""
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
@@ -288,7 +328,9 @@ def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) 
 
 def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     """Stack what belongs to the outputs of centre and radius, group by group."""
-    return torch.stack((center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))), 1).flatten(0, 2)
+    return torch.stack(
+        (center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))), 1
+    ).flatten(0, 2)
 
 
 def block_bias(biases: Biases, groups: int) -> Tensor | None:

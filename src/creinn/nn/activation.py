@@ -33,7 +33,9 @@ class _Monotone(_Activation):
         nonnegative = x.nonnegative if self._nonnegative is None else self._nonnegative
         if self._rounds and is_outwards():
             lower, upper = image(super().forward, x.lower)[0], image(super().forward, x.upper)[1]
-            return Interval._of_parts(lower.clamp_min(0) if nonnegative else lower, upper, nonnegative)
+            return Interval._of_parts(
+                lower.clamp_min(0) if nonnegative else lower, upper, nonnegative
+            )
         values = x.lower if x.is_point else x.bounds
         result = torch.add(super().forward(values), values, alpha=0)
         if x.is_point:
@@ -42,7 +44,9 @@ class _Monotone(_Activation):
         if not self._rounds:
             return y
         # One number has two values where a processor computes the last few by other instructions than the rest.
-        return Interval._of_parts(y.lower, torch.where(y.upper < y.lower, y.lower, y.upper), nonnegative)
+        return Interval._of_parts(
+            y.lower, torch.where(y.upper < y.lower, y.lower, y.upper), nonnegative
+        )
 
 
 class _Valley(_Activation):
@@ -57,10 +61,15 @@ class _Valley(_Activation):
             return Interval._of_point(function(x.lower), x.nonnegative)
         bottom = torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper)
         if is_outwards():
-            ends, (least, _) = [image(function, t, True) for t in (x.lower, x.upper)], image(function, bottom, True)
+            ends, (least, _) = (
+                [image(function, t, True) for t in (x.lower, x.upper)],
+                image(function, bottom, True),
+            )
             lower = torch.minimum(least, torch.minimum(ends[0][0], ends[1][0]))
             upper = torch.maximum(ends[0][1], ends[1][1])
-            return Interval._of_parts(lower.clamp_min(0) if x.nonnegative else lower, upper, x.nonnegative)
+            return Interval._of_parts(
+                lower.clamp_min(0) if x.nonnegative else lower, upper, x.nonnegative
+            )
         at_lower, at_upper, least = function(x.lower), function(x.upper), function(bottom)
         # The computed function is flat at the bottom up to rounding: the ends may lie a hair below it.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
@@ -108,7 +117,9 @@ class _ReLU(torch.autograd.Function):
         of_center, of_radius = gradient.unbind(1)
         half = (of_center + of_radius) * center.sign() / 2  # 1 where the upper bound passes, else 0
         both = (center - radius).sign()  # 1 where the lower bound passes, else 0
-        return torch.stack((torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both)), 1)
+        return torch.stack(
+            (torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both)), 1
+        )
 
 
 class ReLU(_Monotone, torch.nn.ReLU):
@@ -173,9 +184,13 @@ class Softplus(_Monotone, torch.nn.Softplus):
         if y.is_point:
             return y
         slack = 2.0**-20 * abs(self.threshold) + 2.0**-60 if is_outwards() else 0.0
-        across = (x.lower * self.beta <= self.threshold + slack) & (x.upper * self.beta > self.threshold - slack)
+        across = (x.lower * self.beta <= self.threshold + slack) & (
+            x.upper * self.beta > self.threshold - slack
+        )
         below = (self.threshold - slack) / self.beta
-        above = (max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold))) + slack) / self.beta
+        above = (
+            max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold))) + slack
+        ) / self.beta
         return Interval._of_parts(
             torch.where(across, y.lower.clamp_max(below), y.lower),
             torch.where(across, y.upper.clamp_min(above), y.upper),
@@ -235,4 +250,6 @@ class Hardswish(_Valley, torch.nn.Hardswish):
 def _check_slope(layer: str, **slope: float) -> None:
     ((name, value),) = slope.items()
     if not value >= 0:
-        raise ValueError(f"{layer} with {name}={value} is not monotone; its interval version needs {name} >= 0.")
+        raise ValueError(
+            f"{layer} with {name}={value} is not monotone; its interval version needs {name} >= 0."
+        )

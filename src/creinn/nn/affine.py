@@ -61,7 +61,11 @@ class IntervalParameters(torch.nn.Module):
 
     def radii(self) -> dict[str, Parameter]:
         """The radius parameters by name."""
-        return {name: radius for name, radius in self.named_parameters(recurse=False) if name.endswith("_radius")}
+        return {
+            name: radius
+            for name, radius in self.named_parameters(recurse=False)
+            if name.endswith("_radius")
+        }
 
     def center_of(self, name: str) -> Tensor:
         """The centre that the radius parameter ``name`` belongs to."""
@@ -104,10 +108,15 @@ class _Affine(IntervalParameters):
     _crops = True  # whether a convolution to one pixel is computed as a matrix product
 
     def _affine(
-        self, operation: Operation, x: Interval, crop: Callable[[Tensor], Tensor] = lambda weight: weight
+        self,
+        operation: Operation,
+        x: Interval,
+        crop: Callable[[Tensor], Tensor] = lambda weight: weight,
     ) -> Interval:
         """The image of a batch, by what ``crop`` leaves of the weights."""
-        return interval_affine(operation, x, crop(self.weight), crop(self.weight_radius), self._biases())
+        return interval_affine(
+            operation, x, crop(self.weight), crop(self.weight_radius), self._biases()
+        )
 
     def _check_features(self, x: Interval, dim: int, count: int) -> None:
         if x.ndim < -dim or x.shape[dim] != count:
@@ -146,7 +155,11 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
         batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)
         window = one_pixel(self, tuple(batch.shape[2:])) if self._crops else None
-        y = self._affine(*self._operation(batch)) if window is None else self._to_one_pixel(batch, *window)
+        y = (
+            self._affine(*self._operation(batch))
+            if window is None
+            else self._to_one_pixel(batch, *window)
+        )
         return y if x.ndim == self.weight.ndim else y.squeeze(0)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:

@@ -55,7 +55,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     ) -> None:
         self._check_mode(mode, num_features, track_running_stats)
         width = num_features if mode == "sound" else 2 * num_features
-        super().__init__(width, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        super().__init__(
+            width, eps, momentum, affine, track_running_stats, device=device, dtype=dtype
+        )
         self.num_features = num_features
         self.mode = mode
         self.reset_parameters()
@@ -63,7 +65,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def reset_parameters(self) -> None:
         """Start anew, as a new layer."""
         super().reset_parameters()
-        if self.affine and getattr(self, "mode", None) == "scaled":  # torch's constructor knows no mode yet
+        if (
+            self.affine and getattr(self, "mode", None) == "scaled"
+        ):  # torch's constructor knows no mode yet
             with torch.no_grad():
                 self.weight[self.num_features :] = RADIUS_GAIN
 
@@ -74,7 +78,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self._check_shape(x, by_batch)
         if is_outwards():
             return self._outwards(x)
-        as_one = not by_batch or (self.mode == "paper" and not (self.training and self.center_frozen))
+        as_one = not by_batch or (
+            self.mode == "paper" and not (self.training and self.center_frozen)
+        )
         if as_one or (self.training and world() > 1):
             return Interval._of_moments(self._as_one(x.moments, by_batch))
         share = self._count_batch()
@@ -100,13 +106,19 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             >>> norm.eval_maps()   # centre: -(c - 6) / 2; radius: r / 2
             (tensor([[-0.5000], [ 0.5000]], dtype=torch.float64), tensor([[3.], [0.]], dtype=torch.float64))
         """
-        weight, bias, mean, variance = (None if t is None else widen(t.detach()) for t in self._packed())
+        weight, bias, mean, variance = (
+            None if t is None else widen(t.detach()) for t in self._packed()
+        )
         if mean is None or variance is None:
             return None
         scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
         scale, shift = scale.view(2, -1), shift.view(2, -1)
         if is_outwards():
-            sizes = (mean * scale.flatten()).abs() if bias is None else (mean * scale.flatten()).abs() + bias.abs()
+            sizes = (
+                (mean * scale.flatten()).abs()
+                if bias is None
+                else (mean * scale.flatten()).abs() + bias.abs()
+            )
             shift = torch.stack((shift[0], 2.0**-47 * sizes[: self.num_features]))
         return scale, shift
 
@@ -114,7 +126,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         """The sound map in eval mode, rounded outwards."""
         if self.mode != "sound" or self.training:
             found = f"mode {self.mode!r}" if self.mode != "sound" else "training"
-            raise ValueError(f"Only a batch norm in sound mode, in eval mode, can be rigorous, but one is in {found}.")
+            raise ValueError(
+                f"Only a batch norm in sound mode, in eval mode, can be rigorous, but one is in {found}."
+            )
         maps = self.eval_maps()
         assert maps is not None
         (scale, magnitude), (shift, error) = maps
@@ -132,7 +146,10 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if self.mode == "sound" and mean is not None and variance is not None:
             mean, variance = torch.cat((mean, torch.zeros_like(mean))), variance.repeat(2)
             if self.affine:
-                weight, bias = torch.cat((weight, weight.abs())), torch.cat((bias, torch.zeros_like(bias)))
+                weight, bias = (
+                    torch.cat((weight, weight.abs())),
+                    torch.cat((bias, torch.zeros_like(bias))),
+                )
         elif self.mode == "scaled" and self.affine:
             weight, bias = (torch.cat((t[:count], magnitude(t[count:]))) for t in (weight, bias))
         return weight, bias, mean, variance
@@ -155,11 +172,17 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return result
         if not by_batch and mean is not None and variance is not None:
             batch_mean, inverse = mean, torch.rsqrt(variance + self.eps)
-        maps = [t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias)]
-        positive: Tensor = _PositiveRadius.apply(result, moments, *(_spread(t, moments[:, 0]) for t in maps))
+        maps = [
+            t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias)
+        ]
+        positive: Tensor = _PositiveRadius.apply(
+            result, moments, *(_spread(t, moments[:, 0]) for t in maps)
+        )
         return positive
 
-    def _over_ranks(self, x: Tensor, weight: Any, bias: Any, share: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _over_ranks(
+        self, x: Tensor, weight: Any, bias: Any, share: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Normalise ``(N, 2 C, ...)`` by the batch of all ranks, in any mode; also mean and inverse deviation."""
         count = self.num_features
         *batch, values = batch_moments(x)
@@ -172,11 +195,19 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             new_spread = spread if self.mode == "scaled" else unbiased(spread, values)
             new = torch.cat((mean, of_radius)), torch.cat((unbiased(variance, values), new_spread))
             tracked = slice(count if self.center_frozen else 0, len(running_var))
-            track(running_mean[tracked], running_var[tracked], (new[0][tracked], new[1][tracked]), share)
+            track(
+                running_mean[tracked],
+                running_var[tracked],
+                (new[0][tracked], new[1][tracked]),
+                share,
+            )
             if self.center_frozen:
                 mean, variance = running_mean[:count].to(mean), running_var[:count].to(mean)
         if self.center_frozen:
-            weight, bias = (None if t is None else torch.cat((t[:count].detach(), t[count:])) for t in (weight, bias))
+            weight, bias = (
+                None if t is None else torch.cat((t[:count].detach(), t[count:]))
+                for t in (weight, bias)
+            )
             if self.mode == "sound":
                 spread, weight = variance, None if weight is None else weight.detach()
         mean, variance = torch.cat((mean, of_radius)), torch.cat((variance, spread))
@@ -186,20 +217,28 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _count_batch(self) -> float:
         """Weight of this batch in the running statistics, by torch's rule; 0 if it does not enter them."""
-        if not (self.training and self.track_running_stats and self.num_batches_tracked is not None):
+        if not (
+            self.training and self.track_running_stats and self.num_batches_tracked is not None
+        ):
             return 0.0
         self.num_batches_tracked.add_(1)
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
     def _half(self, name: str, of_radius: bool) -> Tensor | None:
         """The centre's or the radius's part of a parameter or statistic."""
-        tensor, half = getattr(self, name), slice(self.num_features, None) if of_radius else slice(self.num_features)
+        tensor, half = (
+            getattr(self, name),
+            slice(self.num_features, None) if of_radius else slice(self.num_features),
+        )
         return None if tensor is None else tensor[half]
 
-    def _half_as_one(self, x: Tensor, by_batch: bool, share: float, of_radius: bool = False) -> Tensor:
+    def _half_as_one(
+        self, x: Tensor, by_batch: bool, share: float, of_radius: bool = False
+    ) -> Tensor:
         """Torch's batch norm with one half of everything. The autograd graph holds copies of the statistics."""
         weight, bias, mean, variance = (
-            self._half(name, of_radius) for name in ("weight", "bias", "running_mean", "running_var")
+            self._half(name, of_radius)
+            for name in ("weight", "bias", "running_mean", "running_var")
         )
         if self.center_frozen and not of_radius:
             weight, bias = (None if t is None else t.detach() for t in (weight, bias))
@@ -222,7 +261,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         weight, bias = self._half("weight", of_radius=True), self._half("bias", of_radius=True)
         scale = torch.rsqrt(square + self.eps)
         scaled = wide * _spread(scale if weight is None else scale * magnitude(weight), radius)
-        return (scaled if bias is None else scaled + _spread(magnitude(bias), radius)).to(radius.dtype)
+        return (scaled if bias is None else scaled + _spread(magnitude(bias), radius)).to(
+            radius.dtype
+        )
 
     def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
         """The radius in sound mode, in training."""
@@ -236,7 +277,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     def _check_shape(self, x: Interval, by_batch: bool) -> None:
         if x.ndim not in self._dims:
-            raise ValueError(f"{type(self).__name__} expects {self._dims} dimensions, got shape {tuple(x.shape)}.")
+            raise ValueError(
+                f"{type(self).__name__} expects {self._dims} dimensions, got shape {tuple(x.shape)}."
+            )
         if x.shape[1] != self.num_features:
             name = f"{type(self).__name__}({self.num_features})"
             raise ValueError(f"{name} got {x.shape[1]} channels in {tuple(x.shape)}.")
@@ -266,7 +309,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if mode == self.mode:
             return
         count = self.num_features
-        found = {name: getattr(self, name) for name in ("weight", "bias", "running_mean", "running_var")}
+        found = {
+            name: getattr(self, name) for name in ("weight", "bias", "running_mean", "running_var")
+        }
         old = {name: t.detach() for name, t in found.items() if t is not None}
         new = {name: t[:count].clone() for name, t in old.items()}
         if mode != "sound":
@@ -274,13 +319,21 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             new = {name: torch.cat((t, radii[name])) for name, t in new.items()}
         for name, tensor in new.items():
             before = found[name]
-            setattr(self, name, Parameter(tensor, before.requires_grad) if isinstance(before, Parameter) else tensor)
+            setattr(
+                self,
+                name,
+                Parameter(tensor, before.requires_grad)
+                if isinstance(before, Parameter)
+                else tensor,
+            )
         self.mode = mode
 
     @classmethod
     def _check_mode(cls, mode: str, num_features: int, has_statistics: bool) -> None:
         if mode not in ("paper", "scaled", "sound"):
-            raise ValueError(f"Unknown batch norm mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
+            raise ValueError(
+                f"Unknown batch norm mode {mode!r}; choose 'paper', 'scaled' or 'sound'."
+            )
         if mode == "sound" and not has_statistics:
             raise ValueError(
                 f"{cls.__name__}({num_features}) with track_running_stats=False cannot be sound: it normalises by the "
@@ -314,7 +367,9 @@ def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tenso
     return new
 
 
-def _affine_map(mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+def _affine_map(
+    mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Scale and shift of ``(x - mean) * inverse * weight + bias``."""
     scale = inverse if weight is None else inverse * weight
     return scale, -mean * scale if bias is None else bias - mean * scale
@@ -332,7 +387,9 @@ class _PositiveRadius(torch.autograd.Function):
         return result
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor
+    ) -> None:
         ctx.save_for_backward(*inputs[1:])
 
     @staticmethod

@@ -23,7 +23,9 @@ Family = Any  # a module or other namespace with layers named as in torch.nn
 LAYERS: frozenset[str] = frozenset(
     name
     for name, value in vars(inn).items()
-    if inspect.isclass(value) and value.__module__.startswith(inn.__name__) and hasattr(torch.nn, name)
+    if inspect.isclass(value)
+    and value.__module__.startswith(inn.__name__)
+    and hasattr(torch.nn, name)
 )
 """Names of the layers that have an interval version."""
 
@@ -31,7 +33,12 @@ INTERVAL_FAMILIES: tuple[str, ...] = ("interval", "relative")
 """Families whose layers take and give intervals: full and relative radii."""
 
 _FAMILIES: dict[str, Family] = {"ordinary": torch.nn, "interval": inn, "relative": relative}
-_LEFT_OUT = {"device", "dtype", "min_value", "max_value"}  # where a layer lives, and deprecated names of torch
+_LEFT_OUT = {
+    "device",
+    "dtype",
+    "min_value",
+    "max_value",
+}  # where a layer lives, and deprecated names of torch
 
 
 def register_family(name: str, namespace: Family) -> None:
@@ -43,7 +50,9 @@ def register_family(name: str, namespace: Family) -> None:
 def family(name: str) -> Family:
     """The namespace registered under ``name``; a ``ValueError`` if there is none."""
     if name not in _FAMILIES:
-        raise ValueError(f"Unknown layer family {name!r}; known are {', '.join(sorted(_FAMILIES))}.")
+        raise ValueError(
+            f"Unknown layer family {name!r}; known are {', '.join(sorted(_FAMILIES))}."
+        )
     return _FAMILIES[name]
 
 
@@ -67,7 +76,10 @@ def family_of(layer: torch.nn.Module) -> str | None:
     kind = type(layer)
     if kind.__name__ not in LAYERS:
         return None
-    return next((name for name, space in _FAMILIES.items() if getattr(space, kind.__name__, None) is kind), None)
+    return next(
+        (name for name, space in _FAMILIES.items() if getattr(space, kind.__name__, None) is kind),
+        None,
+    )
 
 
 def arguments(layer: torch.nn.Module) -> dict[str, Any]:
@@ -78,7 +90,9 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
         {'kernel_size': 3, 'stride': 2, 'padding': 0, 'dilation': 1, 'return_indices': False, 'ceil_mode': False}
     """
     if family_of(layer) is None:
-        raise ValueError(f"{type(layer).__name__} is not a known layer; known are {', '.join(sorted(LAYERS))}.")
+        raise ValueError(
+            f"{type(layer).__name__} is not a known layer; known are {', '.join(sorted(LAYERS))}."
+        )
     found = {name: getattr(layer, name) for name in _parameter_names(type(layer))}
     if "bias" in found:
         found["bias"] = isinstance(found["bias"], Tensor)
@@ -97,13 +111,20 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
     namespace = family(family_name)
     if class_name not in LAYERS or not hasattr(namespace, class_name):
         known = ", ".join(sorted(LAYERS))
-        raise ValueError(f"Unknown layer {class_name!r} of family {family_name!r}; known are {known}.")
+        raise ValueError(
+            f"Unknown layer {class_name!r} of family {family_name!r}; known are {known}."
+        )
     kind = getattr(namespace, class_name)
     unknown = sorted(set(arguments) - set(_parameter_names(kind)))
     if unknown:
         raise ValueError(f"{class_name} of family {family_name!r} has no argument {unknown[0]!r}.")
     try:
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()})
+        return kind(
+            **{
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in arguments.items()
+            }
+        )
     except (TypeError, ValueError, RuntimeError) as error:
         what = f"{class_name} of family {family_name!r}"
         raise ValueError(f"{what} cannot be built from {dict(arguments)}: {error}") from error
@@ -117,7 +138,9 @@ def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Modu
     is not a known layer of ``torch.nn``, or not a family of intervals, is a ``ValueError``.
     """
     if family_name not in INTERVAL_FAMILIES:
-        raise ValueError(f"{family_name!r} is not a family of interval layers; choose 'interval' or 'relative'.")
+        raise ValueError(
+            f"{family_name!r} is not a family of interval layers; choose 'interval' or 'relative'."
+        )
     if family_of(layer) != "ordinary":
         found = f"{type(layer).__module__}.{type(layer).__name__}"
         raise ValueError(f"Only a known layer of torch.nn has an interval twin, got {found}.")
@@ -155,7 +178,10 @@ def _parameter_names(kind: type) -> list[str]:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = list(inspect.signature(kind).parameters.values())
     if any(p.kind in variable for p in parameters):
-        parameters = [*inspect.signature(getattr(torch.nn, kind.__name__)).parameters.values(), *parameters]
+        parameters = [
+            *inspect.signature(getattr(torch.nn, kind.__name__)).parameters.values(),
+            *parameters,
+        ]
     named = dict.fromkeys(p.name for p in parameters if p.kind not in variable)
     return [name for name in named if name not in _LEFT_OUT]
 

@@ -20,7 +20,9 @@ from creinn.interval import Interval, as_interval
 from creinn.nn import activation as act
 from creinn.nn import weightless
 
-Value = Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
+Value = (
+    Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
+)
 
 
 def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) -> Callable[..., Any]:
@@ -32,10 +34,14 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
     return function
 
 
-_NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_")}  # as leakyrelu: leaky_relu
+_NAMES = {
+    name.replace("_", ""): name for name in dir(F) if not name.endswith("_")
+}  # as leakyrelu: leaky_relu
 
 
-def _layered(layer: type[torch.nn.Module], make: Callable[..., torch.nn.Module] | None = None) -> Callable[..., Any]:
+def _layered(
+    layer: type[torch.nn.Module], make: Callable[..., torch.nn.Module] | None = None
+) -> Callable[..., Any]:
     """The function ``input, arguments -> output`` of a layer; ``make``, at hand as ``.layer``, builds that."""
     make = make or layer
 
@@ -47,7 +53,11 @@ def _layered(layer: type[torch.nn.Module], make: Callable[..., torch.nn.Module] 
 
     function.layer = make  # type: ignore[attr-defined]
     found = inspect.signature(getattr(torch.nn, make.__name__, make)).parameters.values()
-    return _named(_NAMES[layer.__name__.lower()], function, [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD])
+    return _named(
+        _NAMES[layer.__name__.lower()],
+        function,
+        [p for p in found if p.kind is p.POSITIONAL_OR_KEYWORD],
+    )
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
@@ -57,7 +67,9 @@ def _method(name: str, method: str | None = None) -> Callable[..., Any]:
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
         return getattr(input, method)(*args, **kwargs)
 
-    return _named(name, function, list(inspect.signature(getattr(Interval, method)).parameters.values())[1:])
+    return _named(
+        name, function, list(inspect.signature(getattr(Interval, method)).parameters.values())[1:]
+    )
 
 
 def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
@@ -74,22 +86,37 @@ def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
     return _layered(layer, make)
 
 
-relu, relu6, leaky_relu, elu, selu = map(_layered, (act.ReLU, act.ReLU6, act.LeakyReLU, act.ELU, act.SELU))
-softplus, sigmoid, tanh, hardtanh = map(_layered, (act.Softplus, act.Sigmoid, act.Tanh, act.Hardtanh))
+relu, relu6, leaky_relu, elu, selu = map(
+    _layered, (act.ReLU, act.ReLU6, act.LeakyReLU, act.ELU, act.SELU)
+)
+softplus, sigmoid, tanh, hardtanh = map(
+    _layered, (act.Softplus, act.Sigmoid, act.Tanh, act.Hardtanh)
+)
 gelu, silu, mish, hardswish = map(_layered, (act.GELU, act.SiLU, act.Mish, act.Hardswish))
 dropout = _layered(weightless.Dropout, _dropout)
 max_pool1d, max_pool2d = map(_max_pool, (weightless.MaxPool1d, weightless.MaxPool2d))
 avg_pool1d, avg_pool2d = map(_layered, (weightless.AvgPool1d, weightless.AvgPool2d))
-adaptive_avg_pool1d, adaptive_avg_pool2d = map(_layered, (weightless.AdaptiveAvgPool1d, weightless.AdaptiveAvgPool2d))
-adaptive_max_pool1d, adaptive_max_pool2d = map(_layered, (weightless.AdaptiveMaxPool1d, weightless.AdaptiveMaxPool2d))
+adaptive_avg_pool1d, adaptive_avg_pool2d = map(
+    _layered, (weightless.AdaptiveAvgPool1d, weightless.AdaptiveAvgPool2d)
+)
+adaptive_max_pool1d, adaptive_max_pool2d = map(
+    _layered, (weightless.AdaptiveMaxPool1d, weightless.AdaptiveMaxPool2d)
+)
 
 flatten, reshape, unsqueeze, squeeze = map(_method, ("flatten", "reshape", "unsqueeze", "squeeze"))
 permute, transpose, contiguous, size = map(_method, ("permute", "transpose", "contiguous", "size"))
-mean, sum, ndim, neg = _method("mean"), _method("sum"), _method("ndim", "dim"), _method("neg", "__neg__")
+mean, sum, ndim, neg = (
+    _method("mean"),
+    _method("sum"),
+    _method("ndim", "dim"),
+    _method("neg", "__neg__"),
+)
 getitem = _method("getitem", "__getitem__")  # also an entry of a shape
 
 
-def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Value:
+def pad(
+    input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Value:
     """As ``torch.nn.functional.pad``."""
     padded = functools.partial(F.pad, pad=list(pad), mode=mode, value=value)
     if isinstance(input, Interval):
@@ -115,9 +142,16 @@ def _arithmetic(name: str) -> Callable[..., Any]:
     apply = getattr(operator, name)
 
     def function(input: Value, other: Value) -> Value:
-        return apply(as_interval(input) if isinstance(input, Tensor) and isinstance(other, Interval) else input, other)
+        return apply(
+            as_interval(input)
+            if isinstance(input, Tensor) and isinstance(other, Interval)
+            else input,
+            other,
+        )
 
-    return _named(name, function, [inspect.Parameter("other", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+    return _named(
+        name, function, [inspect.Parameter("other", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    )
 
 
 add, sub, mul, truediv, floordiv = map(_arithmetic, ("add", "sub", "mul", "truediv", "floordiv"))
@@ -146,15 +180,23 @@ TO_SIZES = frozenset({"size", "ndim"})
 # What torch calls them.
 
 _ALIASES = {"cat": ("concat", "concatenate"), "truediv": ("div", "true_divide"), "relu": ("relu_",)}
-_OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # take or give other things than those of torch.nn.functional
-_AUGMENTED = {own: getattr(operator, "i" + own) for own in ("add", "sub", "mul", "truediv", "floordiv")}
+_OTHERS = (
+    torch.dropout,
+    torch.adaptive_max_pool1d,
+)  # take or give other things than those of torch.nn.functional
+_AUGMENTED = {
+    own: getattr(operator, "i" + own) for own in ("add", "sub", "mul", "truediv", "floordiv")
+}
 
 TARGETS: dict[Callable[..., Any], str] = {
     **{function: name for name, function in FUNCTIONS.items()},
     **{
         getattr(home, known): name
         for name in FUNCTIONS
-        for home, names in ((torch, (name, *_ALIASES.get(name, ()))), *((m, (name,)) for m in (F, operator, interval)))
+        for home, names in (
+            (torch, (name, *_ALIASES.get(name, ()))),
+            *((m, (name,)) for m in (F, operator, interval)),
+        )
         for known in names
         if hasattr(home, known) and getattr(home, known) not in _OTHERS
     },
@@ -163,8 +205,23 @@ TARGETS: dict[Callable[..., Any], str] = {
 """Functions that a forward pass may call."""
 
 METHODS: dict[str, str] = {
-    **{name: name for name in ("relu", "sigmoid", "tanh", "flatten", "reshape", "unsqueeze", "squeeze", "permute")},
-    **{name: name for name in ("transpose", "contiguous", "size", "add", "sub", "mul", "neg", "mean", "sum")},
+    **{
+        name: name
+        for name in (
+            "relu",
+            "sigmoid",
+            "tanh",
+            "flatten",
+            "reshape",
+            "unsqueeze",
+            "squeeze",
+            "permute",
+        )
+    },
+    **{
+        name: name
+        for name in ("transpose", "contiguous", "size", "add", "sub", "mul", "neg", "mean", "sum")
+    },
     **{"view": "reshape", "dim": "ndim", "div": "truediv"},
     **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
 }
@@ -173,7 +230,9 @@ METHODS: dict[str, str] = {
 REBOUND: frozenset[Any] = frozenset(_AUGMENTED.values())
 """Operators in place, which give an interval its name anew and leave the old one as it was."""
 
-INPLACE: frozenset[Any] = frozenset({*(name for name in METHODS if name.endswith("_")), torch.relu_, *REBOUND})
+INPLACE: frozenset[Any] = frozenset(
+    {*(name for name in METHODS if name.endswith("_")), torch.relu_, *REBOUND}
+)
 """Functions and methods that change their first argument, beside those with ``inplace=True``."""
 
 
@@ -184,15 +243,21 @@ def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
     @functools.wraps(FUNCTIONS[name])
     def function(*args: Any, **kwargs: Any) -> Any:
         if in_place and not isinstance(args[0], Interval):
-            raise TypeError("A tensor cannot become an interval in place; write x = x + y instead of x.add_(y).")
-        output = FUNCTIONS[name](*args, **kwargs)  # looked up now: torch.compile follows no closures of methods
+            raise TypeError(
+                "A tensor cannot become an interval in place; write x = x + y instead of x.add_(y)."
+            )
+        output = FUNCTIONS[name](
+            *args, **kwargs
+        )  # looked up now: torch.compile follows no closures of methods
         return args[0]._become(output) if in_place else output
 
     return function
 
 
 for _name in FUNCTIONS:
-    fx.wrap(_name)  # one node of a graph each, also where a forward pass calls them as ``functions.relu``
+    fx.wrap(
+        _name
+    )  # one node of a graph each, also where a forward pass calls them as ``functions.relu``
 interval.ON_INTERVALS.update(
     {target: _on_intervals(target, name) for target, name in TARGETS.items() if OPERANDS[name]}
 )

@@ -34,7 +34,9 @@ class RelativeParameters(affine._Affine):
     _crops = False
 
     def _add_weight_radius(self) -> None:
-        self.relative_radius = Parameter(self.weight.new_empty(self.weight.shape[1] * getattr(self, "groups", 1)))
+        self.relative_radius = Parameter(
+            self.weight.new_empty(self.weight.shape[1] * getattr(self, "groups", 1))
+        )
 
     def _reset_weight_radius(self) -> None:
         torch.nn.init.uniform_(self.relative_radius, 0.25, 0.75)

@@ -120,19 +120,25 @@ class _Maximum(torch.nn.Module):
 
     def _refuse_indices(self, wanted: bool) -> None:
         if wanted:
-            raise ValueError(f"{type(self).__name__} cannot return indices: the bounds differ in them.")
+            raise ValueError(
+                f"{type(self).__name__} cannot return indices: the bounds differ in them."
+            )
 
     return_indices = property(lambda self: False, _refuse_indices)
 
     def forward(self, x: Interval | Tensor) -> Interval:
         """Pool both bounds; a maximum over infinite ones is NaN, for what has overflowed may be anything."""
         x = as_interval(x)
-        return (x if x.nonnegative else x.each(lambda t: torch.add(t, t, alpha=0))).channelwise(self._maxima)
+        return (x if x.nonnegative else x.each(lambda t: torch.add(t, t, alpha=0))).channelwise(
+            self._maxima
+        )
 
     def _maxima(self, x: Tensor) -> Tensor:
         if not (torch.is_grad_enabled() and x.requires_grad):
             return super().forward(x)
-        arguments = {name: getattr(self, name) for name in self.__constants__} | {"return_indices": True}
+        arguments = {name: getattr(self, name) for name in self.__constants__} | {
+            "return_indices": True
+        }
         maxima: Tensor = _Maxima.apply(x, functools.partial(self._pool, **arguments), self._dims)[0]
         return maxima
 
@@ -143,14 +149,20 @@ class _Maxima(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, pool: Callable[[Tensor], tuple[Tensor, Tensor]], dims: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, pool: Callable[[Tensor], tuple[Tensor, Tensor]], dims: int
+    ) -> tuple[Tensor, Tensor]:
         return pool(x)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Any, int], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Any, int], output: tuple[Tensor, Tensor]
+    ) -> None:
         ctx.shape, ctx.dims = inputs[0].shape, inputs[2]
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1].int())  # half of what torch keeps: no image has 2 ** 31 pixels
+        ctx.save_for_backward(
+            output[1].int()
+        )  # half of what torch keeps: no image has 2 ** 31 pixels
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None]:
@@ -198,10 +210,14 @@ class _Dropout(torch.nn.Module):
         if not self.training or self.p == 0:
             return x
         if is_outwards():
-            raise ValueError(f"{type(self).__name__} in training has no rigorous bounds; call eval() first.")
+            raise ValueError(
+                f"{type(self).__name__} in training has no rigorous bounds; call eval() first."
+            )
         if spatial and x.ndim not in (spatial + 1, spatial + 2):
             expected = f"{spatial + 1} or {spatial + 2}"
-            raise ValueError(f"{type(self).__name__} expects {expected} dimensions, got shape {tuple(x.shape)}.")
+            raise ValueError(
+                f"{type(self).__name__} expects {expected} dimensions, got shape {tuple(x.shape)}."
+            )
         shape = (*x.shape[: x.ndim - spatial], *(1,) * spatial)
         mask = F.dropout(torch.ones(shape, dtype=x.dtype, device=x.device), self.p)
         return x.each(lambda t: t * mask)

@@ -13,7 +13,14 @@ from creinn.report.tables import Spread, html_table, markdown_table, text_table,
 
 if TYPE_CHECKING:
     from creinn.report.explorer import Samples, choose_samples, explore
-    from creinn.report.figures import coarsen, confusion_map, coverage_chart, heat_map, increase_chart, rejection_curves
+    from creinn.report.figures import (
+        coarsen,
+        confusion_map,
+        coverage_chart,
+        heat_map,
+        increase_chart,
+        rejection_curves,
+    )
     from creinn.report.figures import reliability_chart, score_histograms, simplex, training_curves
     from creinn.report.page import Section, Side, image_grid, interval_bars, write_page
 
@@ -28,6 +35,8 @@ __all__ = [  # noqa: RUF022 (in the order of the files)
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        modules = (import_module(f"creinn.report.{file}") for file in ("page", "figures", "explorer"))
+        modules = (
+            import_module(f"creinn.report.{file}") for file in ("page", "figures", "explorer")
+        )
         return next(getattr(module, name) for module in modules if hasattr(module, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -75,7 +75,9 @@ def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[n
     return np.sort(np.concatenate([order[: most // 2], others[: most - most // 2]]))
 
 
-def explore(samples: Sequence[Samples], classes: Sequence[str], unit: str = "bits", rule: str = "maximality") -> Markup:
+def explore(
+    samples: Sequence[Samples], classes: Sequence[str], unit: str = "bits", rule: str = "maximality"
+) -> Markup:
     """The explorer, for a :class:`creinn.report.Section`; uncertainties are in ``unit``, sets of classes by ``rule``.
 
     Predictions that are no credal sets are shown as distributions, with the predicted class as the only one.
@@ -90,7 +92,13 @@ def explore(samples: Sequence[Samples], classes: Sequence[str], unit: str = "bit
         shown[one.data] = before + len(one.names), one.rows
     is_credal = all(isinstance(one.prediction, CredalSet) for one in samples)
     groups = [_group(one, rule, len(classes)) for one in samples]
-    record = {"classes": list(classes), "unit": unit, "scale": SCALE, "credal": is_credal, "groups": groups}
+    record = {
+        "classes": list(classes),
+        "unit": unit,
+        "scale": SCALE,
+        "credal": is_credal,
+        "groups": groups,
+    }
     compact = partial(json.dumps, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     text = htmlsafe_json_dumps(record, dumps=compact)
     return render(
@@ -101,27 +109,43 @@ def explore(samples: Sequence[Samples], classes: Sequence[str], unit: str = "bit
         unit=unit,
         rule=rule,
         credal=is_credal,
-        pixels=MOST_PIXELS if any("image/webp" in uri[:20] for group in groups for uri in group["images"]) else None,
+        pixels=MOST_PIXELS
+        if any("image/webp" in uri[:20] for group in groups for uri in group["images"])
+        else None,
         widths=any(one.widths for one in samples),
     )
 
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
     """One kind of data as plain JSON; a step is a width of the inputs, ``own`` that of the data themselves."""
-    count, labels = len(samples.names), None if samples.labels is None else as_numpy(samples.labels).tolist()
-    lengths = {"prediction": samples.prediction, "labels": labels, "images": samples.images, "cells": samples.cells}
+    count, labels = (
+        len(samples.names),
+        None if samples.labels is None else as_numpy(samples.labels).tolist(),
+    )
+    lengths = {
+        "prediction": samples.prediction,
+        "labels": labels,
+        "images": samples.images,
+        "cells": samples.cells,
+    }
     lengths |= {f"widths[{said!r}]": prediction for said, prediction in samples.widths.items()}
     for name, values in lengths.items():
         optional = name in ("labels", "images", "cells") and (values is None or len(values) == 0)
         if not optional and len(values) != count:
-            raise ValueError(f"{samples.data}: there are {count} names of samples, but {name} has {len(values)}.")
+            raise ValueError(
+                f"{samples.data}: there are {count} names of samples, but {name} has {len(values)}."
+            )
     if samples.prediction.probabilities.shape[-1] != num_classes:
         found = samples.prediction.probabilities.shape[-1]
-        raise ValueError(f"{samples.data}: predictions have {found} classes, but {num_classes} have a name.")
+        raise ValueError(
+            f"{samples.data}: predictions have {found} classes, but {num_classes} have a name."
+        )
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):
-        raise ValueError(f"{samples.data}: the prediction is not among those of other widths. Add it in its place.")
+        raise ValueError(
+            f"{samples.data}: the prediction is not among those of other widths. Add it in its place."
+        )
     return {
         "data": samples.data,
         "outside": samples.outside,
@@ -131,7 +155,9 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
         "columns": list(samples.columns),
         "cells": [list(row) for row in samples.cells],
         "own": own.index(True),
-        "steps": [{"said": said, **_numbers(prediction, rule)} for said, prediction in steps.items()],
+        "steps": [
+            {"said": said, **_numbers(prediction, rule)} for said, prediction in steps.items()
+        ],
     }
 
 

@@ -42,8 +42,12 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
         ValueError: If there are no curves.
     """
     require(curves, "curves")
-    complete_first = sorted(curves.values(), key=len, reverse=True)  # so that a model without a measure moves no panel
-    measures = list(dict.fromkeys(measure for by_measure in complete_first for measure in by_measure))
+    complete_first = sorted(
+        curves.values(), key=len, reverse=True
+    )  # so that a model without a measure moves no panel
+    measures = list(
+        dict.fromkeys(measure for by_measure in complete_first for measure in by_measure)
+    )
     require(measures, "the mapping of measures of every model in curves")
     every = [curve.accuracy for by_measure in curves.values() for curve in by_measure.values()]
     x_axis = {"title_text": "rejected", "tickformat": ".0%", "range": [0, 1]}
@@ -55,9 +59,13 @@ def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> S
             if measure in by_measure:
                 curve = by_measure[measure]
                 points = len(curve.rejection)
-                kept = np.unique(np.linspace(0, points - 1, min(points, MOST_POINTS)).round().astype(np.intp))
+                kept = np.unique(
+                    np.linspace(0, points - 1, min(points, MOST_POINTS)).round().astype(np.intp)
+                )
                 x, y = np.asarray(curve.rejection)[kept], np.asarray(curve.accuracy)[kept]
-                drawing.add_trace(_line(model, x, y, color(number), "%{x:.0%} rejected: accuracy %{y:.4f}"))
+                drawing.add_trace(
+                    _line(model, x, y, color(number), "%{x:.0%} rejected: accuracy %{y:.4f}")
+                )
         drawings.append(drawing)
     return Side(drawings)
 
@@ -79,12 +87,19 @@ def score_histograms(
     drawings = []
     for model, by_group in scores.items():
         require(by_group, f"scores[{model!r}]")
-        values = {group: as_scores(value, f"scores[{model!r}][{group!r}]") for group, value in by_group.items()}
+        values = {
+            group: as_scores(value, f"scores[{model!r}][{group!r}]")
+            for group, value in by_group.items()
+        }
         edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins)
-        drawing = figure(model, barmode="overlay", bargap=0, xaxis={"title_text": x_title}, yaxis=y_axis)
+        drawing = figure(
+            model, barmode="overlay", bargap=0, xaxis={"title_text": x_title}, yaxis=y_axis
+        )
         for group, value in values.items():
             share = np.histogram(value, edges)[0] / len(value)
-            drawing.add_trace(_bars(edges, share, color(groups.index(group)), "%{x:.3f}: %{y:.1%}", name=group))
+            drawing.add_trace(
+                _bars(edges, share, color(groups.index(group)), "%{x:.3f}: %{y:.1%}", name=group)
+            )
         drawings.append(drawing)
     return Side(drawings)
 
@@ -103,7 +118,13 @@ def training_curves(
         ValueError: If there are no rows, or no row has a number for any of ``measures``.
     """
     require(histories, "histories")
-    filled = {key for rows in histories.values() for row in rows for key, value in row.items() if value is not None}
+    filled = {
+        key
+        for rows in histories.values()
+        for row in rows
+        for key, value in row.items()
+        if value is not None
+    }
     shown = [measure for measure in measures if {measure, f"val_{measure}"} & filled]
     require(shown, f"the list of columns with numbers, of {', '.join(measures)},")
     drawings = []
@@ -117,7 +138,9 @@ def training_curves(
                     x, y = zip(*points, strict=True)
                     drawing.add_trace(_line(model, x, y, shade, f"{key} %{{y:.4f}}", dash))
         if measure == "accuracy":
-            drawing.update_yaxes(range=_accuracy_range(np.concatenate([trace.y for trace in drawing.data])))
+            drawing.update_yaxes(
+                range=_accuracy_range(np.concatenate([trace.y for trace in drawing.data]))
+            )
         if f"val_{measure}" in filled:
             drawing.add_trace(_explanation("dashed: validation", [None]))
         drawings.append(drawing)
@@ -137,11 +160,22 @@ def increase_chart(values: Mapping[str, Mapping[str, float | Spread]]) -> Figure
     drawing = figure(yaxis={"title_text": "uncertainty relative to the base"})
     for number, (model, by_shift) in enumerate(values.items()):
         require(by_shift, f"values[{model!r}]")
-        spreads = (value if isinstance(value, Spread) else Spread(float(value)) for value in by_shift.values())
+        spreads = (
+            value if isinstance(value, Spread) else Spread(float(value))
+            for value in by_shift.values()
+        )
         means, deviations = zip(*spreads, strict=True)
-        whiskers = {"array": [std or 0.0 for std in deviations], "visible": any(std is not None for std in deviations)}
-        look = {"error_y": {**whiskers, "thickness": 1, "color": FAINT}, "marker": {"color": color(number)}}
-        drawing.add_bar(x=list(by_shift), y=means, name=model, hovertemplate="%{x}: %{y:.3f}", **look)
+        whiskers = {
+            "array": [std or 0.0 for std in deviations],
+            "visible": any(std is not None for std in deviations),
+        }
+        look = {
+            "error_y": {**whiskers, "thickness": 1, "color": FAINT},
+            "marker": {"color": color(number)},
+        }
+        drawing.add_bar(
+            x=list(by_shift), y=means, name=model, hovertemplate="%{x}: %{y:.3f}", **look
+        )
     said = {"annotation_text": "no change", "annotation_position": "top left"}
     return drawing.add_hline(y=1.0, line={"color": FAINT, "dash": "dot"}, **said)
 
@@ -150,7 +184,9 @@ def reliability_chart(found: Reliability) -> Side:
     """Accuracy against the probability of the predicted class, bin by bin, and the share of samples in each bin."""
     x_axis = {"title_text": "probability of the predicted class", "range": [0, 1]}
     known = {"customdata": np.stack([found.rows, found.confidence], 1)}
-    right = figure("accuracy in the bin", xaxis=x_axis, yaxis={"tickformat": ".0%", "range": [0, 1]})
+    right = figure(
+        "accuracy in the bin", xaxis=x_axis, yaxis={"tickformat": ".0%", "range": [0, 1]}
+    )
     hover = "probability %{customdata[1]:.3f}, accuracy %{y:.3f}, %{customdata[0]} samples<extra></extra>"
     right.add_trace(_bars(found.edges, found.accuracy, color(0), hover, **known))
     right.add_trace(_explanation("dashed: accuracy equals probability", [0, 1]))
@@ -170,11 +206,18 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
     """
     require(curve, "the curve")
     asked, found, low, high, size = (
-        np.array([point[name] for point in curve]) for name in ("asked", "coverage", "low", "high", "mean_size")
+        np.array([point[name] for point in curve])
+        for name in ("asked", "coverage", "low", "high", "mean_size")
     )
     x_axis = {"title_text": "coverage asked for", "tickformat": ".0%"}
     right = figure("coverage found", xaxis=x_axis, yaxis={"tickformat": ".0%"})
-    whiskers = {"array": high - found, "arrayminus": found - low, "symmetric": False, "thickness": 1, "color": FAINT}
+    whiskers = {
+        "array": high - found,
+        "arrayminus": found - low,
+        "symmetric": False,
+        "thickness": 1,
+        "color": FAINT,
+    }
     right.add_trace(_line("found", asked, found, color(0), "found %{y:.4f}", error_y=whiskers))
     right.add_trace(_explanation("dashed: as asked for", [asked.min(), 1.0]))
     sizes = figure("mean size of the sets", xaxis=x_axis, yaxis={"rangemode": "tozero"})
@@ -182,7 +225,9 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
     return Side([right, sizes])
 
 
-def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius") -> Figure:
+def heat_map(
+    matrix: Any, x_title: str = "input", y_title: str = "output", label: str = "radius"
+) -> Figure:
     """A matrix in colours, for example the radii of a linear layer ``(outputs, inputs)``; the first row is on top.
 
     Raises:
@@ -190,7 +235,9 @@ def heat_map(matrix: Any, x_title: str = "input", y_title: str = "output", label
     """
     values = as_numpy(matrix)
     if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"A heat map needs a matrix with entries, but the shape is {values.shape}.")
+        raise ValueError(
+            f"A heat map needs a matrix with entries, but the shape is {values.shape}."
+        )
     return _matrix(
         values,
         (x_title, y_title),
@@ -211,7 +258,9 @@ def confusion_map(counts: Any, names: Sequence[str]) -> Figure:
     """
     matrix = as_numpy(counts)
     if matrix.shape != (len(names), len(names)):
-        raise ValueError(f"{len(names)} classes need a square matrix of counts, but the shape is {matrix.shape}.")
+        raise ValueError(
+            f"{len(names)} classes need a square matrix of counts, but the shape is {matrix.shape}."
+        )
     drawing = _matrix(
         matrix / matrix.sum(1, keepdims=True).clip(1),
         ("predicted class", "true class"),
@@ -230,7 +279,10 @@ def confusion_map(counts: Any, names: Sequence[str]) -> Figure:
 
 
 def simplex(
-    credal_set: CredalSet, names: Sequence[str], given: tuple[Any, Any] | None = None, height: int = 400
+    credal_set: CredalSet,
+    names: Sequence[str],
+    given: tuple[Any, Any] | None = None,
+    height: int = 400,
 ) -> Figure:
     """Draw one credal set of three classes in a triangle whose corners have ``names``.
 
@@ -245,24 +297,46 @@ def simplex(
         advice = "Pick one row, and merge classes with coarsen()."
         raise ValueError(f"The simplex shows one set of three named classes, but {found}. {advice}")
     axes = {f"{axis}axis": {"title_text": name} for axis, name in zip("abc", names, strict=True)}
-    drawing = figure(height=height, ternary={"sum": 1, **axes}, margin={"l": 60, "r": 60, "t": 40, "b": 45})
+    drawing = figure(
+        height=height, ternary={"sum": 1, **axes}, margin={"l": 60, "r": 60, "t": 40, "b": 45}
+    )
 
     def add(name: str, points: Numbers, mode: str, **options: Any) -> None:
         """A trace through ``points`` of shape ``(n, 3)``; a row of NaN breaks the line."""
-        a, b, c = ([None if np.isnan(value) else float(value) for value in column] for column in points.T)
+        a, b, c = (
+            [None if np.isnan(value) else float(value) for value in column] for column in points.T
+        )
         hover = "%{a:.3f}, %{b:.3f}, %{c:.3f}"
-        drawing.add_scatterternary(a=a, b=b, c=c, name=name, mode=mode, hovertemplate=hover, **options)
+        drawing.add_scatterternary(
+            a=a, b=b, c=c, name=name, mode=mode, hovertemplate=hover, **options
+        )
 
     if given is not None:
         line = {"color": FAINT, "width": 1, "dash": "dot"}
         add("bounds as given", _bound_lines(*given), "lines", line=line, connectgaps=False)
     line = {"color": PALETTE[0], "width": 1, "dash": "dash"}
-    add("reachable bounds", _bound_lines(credal_set.lower, credal_set.upper), "lines", line=line, connectgaps=False)
+    add(
+        "reachable bounds",
+        _bound_lines(credal_set.lower, credal_set.upper),
+        "lines",
+        line=line,
+        connectgaps=False,
+    )
     line = {"color": PALETTE[0], "width": 2}
     fill = {"fill": "toself", "fillcolor": _translucent(PALETTE[0], 0.25), "marker": {"size": 5}}
     add("credal set", _outline(as_numpy(credal_set.vertices())), "lines+markers", line=line, **fill)
-    diamond = {"color": PALETTE[1], "size": 10, "symbol": "diamond", "line": {"color": "white", "width": 1}}
-    add("intersection probability", as_numpy(credal_set.intersection)[None], "markers", marker=diamond)
+    diamond = {
+        "color": PALETTE[1],
+        "size": 10,
+        "symbol": "diamond",
+        "line": {"color": "white", "width": 1},
+    }
+    add(
+        "intersection probability",
+        as_numpy(credal_set.intersection)[None],
+        "markers",
+        marker=diamond,
+    )
     return drawing
 
 
@@ -283,10 +357,14 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     """
     lower, upper = credal_set.lower, credal_set.upper
     if lower.ndim != 1 or len(lower) < 3:
-        raise ValueError(f"Expected one set of at least three classes, but the bounds have shape {tuple(lower.shape)}.")
+        raise ValueError(
+            f"Expected one set of at least three classes, but the bounds have shape {tuple(lower.shape)}."
+        )
     if first == second or not (0 <= first < len(lower) and 0 <= second < len(lower)):
         last = len(lower) - 1
-        raise ValueError(f"The classes must be two different ones of 0 .. {last}, but are {first} and {second}.")
+        raise ValueError(
+            f"The classes must be two different ones of 0 .. {last}, but are {first} and {second}."
+        )
     rest = [index for index in range(len(lower)) if index not in (first, second)]
 
     def merged(bound: Tensor) -> Tensor:
@@ -295,7 +373,9 @@ def coarsen(credal_set: CredalSet, first: int, second: int) -> CredalSet:
     return CredalSet(merged(lower), merged(upper).clamp_max(1))
 
 
-def _line(name: str, x: Any, y: Any, shade: str, hover: str | None, dash: str = "solid", **options: Any) -> go.Scatter:
+def _line(
+    name: str, x: Any, y: Any, shade: str, hover: str | None, dash: str = "solid", **options: Any
+) -> go.Scatter:
     line = {"color": shade, "width": 2, "dash": dash}
     return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hovertemplate=hover, **options)
 
@@ -309,14 +389,18 @@ def _bars(edges: Numbers, y: Numbers, shade: str, hover: str, **options: Any) ->
     """Bars from edge to edge."""
     marker = {"color": _translucent(shade, 0.45), "line": {"color": shade, "width": 0.5}}
     middle = (edges[:-1] + edges[1:]) / 2
-    return go.Bar(x=middle, y=y, width=np.diff(edges), marker=marker, hovertemplate=hover, **options)
+    return go.Bar(
+        x=middle, y=y, width=np.diff(edges), marker=marker, hovertemplate=hover, **options
+    )
 
 
 def _translucent(shade: str, opacity: float) -> str:
     return f"rgba{(*bytes.fromhex(shade[1:]), opacity)}"
 
 
-def _matrix(z: Any, titles: tuple[str, str], height: float, strongest: float = 1, **options: Any) -> Figure:
+def _matrix(
+    z: Any, titles: tuple[str, str], height: float, strongest: float = 1, **options: Any
+) -> Figure:
     """A heat map whose first row is on top."""
     x_axis, y_axis = ({"title_text": title, "showgrid": False} for title in titles)
     drawing = figure(height=int(height), xaxis=x_axis, yaxis=y_axis | {"autorange": "reversed"})
@@ -338,7 +422,9 @@ def _bound_lines(lower: Any, upper: Any) -> Numbers:
     rows = []
     for k, bounds in enumerate(zip(as_numpy(lower), as_numpy(upper), strict=True)):
         for bound in np.clip(bounds, 0, 1):
-            ends = np.insert((1 - bound) * np.eye(2), k, bound, axis=1)  # either of the other two is 0
+            ends = np.insert(
+                (1 - bound) * np.eye(2), k, bound, axis=1
+            )  # either of the other two is 0
             rows += [*ends, np.full(3, np.nan)]
     return np.array(rows)
 

@@ -75,21 +75,36 @@ def page_html(title: str, sections: Sequence[Section], lead: str = "") -> str:
         if not section.heading:
             raise ValueError(f"Section {index} has no heading.")
         if len(section.parts) == 0:
-            raise ValueError(f"Section {section.heading!r} is empty: it has no text, table or figure.")
+            raise ValueError(
+                f"Section {section.heading!r} is empty: it has no text, table or figure."
+            )
         base = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
         names = (base if number == 1 else f"{base}-{number}" for number in count(1))
         anchor = next(name for name in names if name not in shown)
-        shown[anchor] = section.heading, [(part, _figures(part, section.heading)) for part in section.parts]
+        shown[anchor] = (
+            section.heading,
+            [(part, _figures(part, section.heading)) for part in section.parts],
+        )
     numbers = count(1)
 
     def draw(figure: Figure) -> Markup:
         bare = go.Figure(figure).update_layout(showlegend=False)
         name, config = f"figure-{next(numbers)}", {"displayModeBar": False, "responsive": True}
-        return Markup(bare.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name))
+        return Markup(
+            bare.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
+        )
 
     has_figures = any(figures for _, parts in shown.values() for _, figures in parts)
     plotly = Markup(get_plotlyjs()) if has_figures else ""
-    page = render("page.html", title=title, lead=lead, sections=shown, draw=draw, legend=_legend, plotly=plotly)
+    page = render(
+        "page.html",
+        title=title,
+        lead=lead,
+        sections=shown,
+        draw=draw,
+        legend=_legend,
+        plotly=plotly,
+    )
     return f"{page}\n"
 
 
@@ -110,10 +125,16 @@ def _legend(figures: Sequence[Figure]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for trace in (trace for figure in figures for trace in figure.data if trace.name):
         found.setdefault(trace.name, trace)
-    return found if len(found) > 1 or any(trace.hoverinfo == "skip" for trace in found.values()) else {}
+    return (
+        found
+        if len(found) > 1 or any(trace.hoverinfo == "skip" for trace in found.values())
+        else {}
+    )
 
 
-def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88) -> Markup:
+def image_grid(
+    images: Sequence[Any], captions: Sequence[str], details: Sequence[str] = (), size: int = 88
+) -> Markup:
     """Images ``size`` CSS pixels wide, each with a caption under it and a detail, such as bars, beside it; by Pillow.
 
     Images are arrays or tensors ``(height, width)``, ``(1, height, width)`` or ``(3, height, width)``; bytes, or
@@ -125,7 +146,9 @@ def image_grid(images: Sequence[Any], captions: Sequence[str], details: Sequence
     require(images, "images")
     if len(captions) != len(images) or len(details) not in (0, len(images)):
         counts = f"{len(images)} images, {len(captions)} captions and {len(details)} details"
-        raise ValueError(f"There must be one caption, and one detail or none, per image, but there are {counts}.")
+        raise ValueError(
+            f"There must be one caption, and one detail or none, per image, but there are {counts}."
+        )
     cells = zip(map(data_uri, images), captions, details or [""] * len(images), strict=True)
     return render("images.html", cells=cells, size=size)
 
@@ -139,7 +162,9 @@ def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> M
     bounds = [as_numpy(values).astype(float) for values in (lower, upper, point)]
     if len(names) == 0 or any(values.shape != (len(names),) for values in bounds):
         found = f"the shapes are {', '.join(str(values.shape) for values in bounds)} for {len(names)} classes"
-        raise ValueError(f"Bars need one lower bound, upper bound and point per class, but {found}.")
+        raise ValueError(
+            f"Bars need one lower bound, upper bound and point per class, but {found}."
+        )
     return render("bars.html", rows=list(zip(names, *bounds, strict=True)))
 
 

@@ -17,14 +17,19 @@ def provenance(command: str) -> dict[str, Any]:
         "commit": commit(Path(__file__).parent),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "versions": {name: next((found.version for found in distributions(name=name)), None) for name in PACKAGES},
+        "versions": {
+            name: next((found.version for found in distributions(name=name)), None)
+            for name in PACKAGES
+        },
     }
 
 
 def provenance_rows(origin: Mapping[str, Any]) -> list[dict[str, str]]:
     """Rows of a table of what :func:`provenance` gives, and of what was added to it."""
     facts = {**origin, "commit": origin["commit"] or "unknown"}
-    facts["versions"] = ", ".join(f"{name} {found}" for name, found in origin["versions"].items() if found)
+    facts["versions"] = ", ".join(
+        f"{name} {found}" for name, found in origin["versions"].items() if found
+    )
     return [{"what": name, "value": str(value)} for name, value in facts.items()]
 
 
@@ -36,9 +41,15 @@ def commit(directory: Path) -> str | None:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(directory), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
 
     try:
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if git("ls-files", ".") else None
+        return (
+            git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+            if git("ls-files", ".")
+            else None
+        )
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or no commit yet
         return None

@@ -79,12 +79,21 @@ def with_published(
     """
     columns = _columns(rows)
     if key not in columns:
-        raise ValueError(f"The rows have no column {key!r}; their columns are {', '.join(columns)}.")
+        raise ValueError(
+            f"The rows have no column {key!r}; their columns are {', '.join(columns)}."
+        )
     paired = {name for row in published.values() for name in row}
     if strange := sorted(paired - set(columns)):
-        raise ValueError(f"Published columns without one of ours: {', '.join(strange)}. Ours are {', '.join(columns)}.")
-    theirs = {name: {f"{column}{suffix}": cell for column, cell in row.items()} for name, row in published.items()}
-    order = [label for name in columns for label in ([name, name + suffix] if name in paired else [name])]
+        raise ValueError(
+            f"Published columns without one of ours: {', '.join(strange)}. Ours are {', '.join(columns)}."
+        )
+    theirs = {
+        name: {f"{column}{suffix}": cell for column, cell in row.items()}
+        for name, row in published.items()
+    }
+    order = [
+        label for name in columns for label in ([name, name + suffix] if name in paired else [name])
+    ]
     joined = ({**row, **theirs.get(str(row[key]), {})} for row in rows)
     return [{label: row.get(label) for label in order} for row in joined]
 
@@ -104,7 +113,9 @@ def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """
     columns, cells, numeric = _grid(rows, digits)
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    form = "  ".join(f"{{:{'>' if right else '<'}{width}}}" for width, right in zip(widths, numeric, strict=True))
+    form = "  ".join(
+        f"{{:{'>' if right else '<'}{width}}}" for width, right in zip(widths, numeric, strict=True)
+    )
     lines = [columns, ["-" * width for width in widths], *cells]
     return "\n".join(form.format(*line).rstrip() for line in lines)
 
@@ -120,7 +131,9 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
     """
     columns, cells, numeric = _grid(rows, digits)
     rule = "|".join("---:" if right else "---" for right in numeric)
-    head, *body = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in [columns, *cells])
+    head, *body = (
+        " | ".join(cell.replace("|", "\\|") for cell in line) for line in [columns, *cells]
+    )
     return "\n".join([f"| {head} |", f"|{rule}|", *(f"| {line} |" for line in body)])
 
 
@@ -147,6 +160,9 @@ def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str
     """Column names, formatted cells, and whether each column holds numbers only."""
     columns = _columns(rows)
     places = [digits if isinstance(digits, int) else digits.get(name, 3) for name in columns]
-    cells = [[format_cell(row.get(name), place) for name, place in zip(columns, places, strict=True)] for row in rows]
+    cells = [
+        [format_cell(row.get(name), place) for name, place in zip(columns, places, strict=True)]
+        for row in rows
+    ]
     numeric = [not any(isinstance(row.get(name), str) for row in rows) for name in columns]
     return columns, cells, numeric

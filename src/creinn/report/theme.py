@@ -20,7 +20,14 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.globals |= {"INK": INK, "FAINT": FAINT, "GRID": GRID, "CLEAR": CLEAR, "PALETTE": PALETTE, "FONT": FONT}
+_TEMPLATES.globals |= {
+    "INK": INK,
+    "FAINT": FAINT,
+    "GRID": GRID,
+    "CLEAR": CLEAR,
+    "PALETTE": PALETTE,
+    "FONT": FONT,
+}
 
 
 def color(index: int) -> str:
@@ -36,7 +43,11 @@ def render(template: str, **values: Any) -> Markup:
 def texts(template: str, **values: Any) -> dict[str, str]:
     """The texts that a template sets, by name, each in one line."""
     module = _TEMPLATES.get_template(template).make_module(values)
-    return {name: " ".join(str(text).split()) for name, text in vars(module).items() if not name.startswith("_")}
+    return {
+        name: " ".join(str(text).split())
+        for name, text in vars(module).items()
+        if not name.startswith("_")
+    }
 
 
 def require(values: Sized, name: str) -> None:

@@ -13,7 +13,17 @@ from creinn.rivals.laplace import LaplaceBNN
 from creinn.rivals.prediction import DirichletPredictive, Predictive
 from creinn.rivals.snn import SNN, DeepEnsemble
 
-__all__ = ["BNN", "FSVI", "SNN", "DeepEnsemble", "DirichletPredictive", "LaplaceBNN", "Predictive", "flipout", "local"]
+__all__ = [
+    "BNN",
+    "FSVI",
+    "SNN",
+    "DeepEnsemble",
+    "DirichletPredictive",
+    "LaplaceBNN",
+    "Predictive",
+    "flipout",
+    "local",
+]
 
 register_family("local", local)
 register_family("flipout", flipout)

@@ -20,7 +20,9 @@ from creinn.ranks import all_sum
 from creinn.rivals.prediction import Predictive
 from creinn.rivals.snn import SNN, points
 
-INITIAL_STD = 0.05  # of a weight, times the square root of its fan-in: 9 % of that of torch's initial means
+INITIAL_STD = (
+    0.05  # of a weight, times the square root of its fan-in: 9 % of that of torch's initial means
+)
 
 
 class GaussianWeights(torch.nn.Module):
@@ -34,7 +36,9 @@ class GaussianWeights(torch.nn.Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.weight_rho = Parameter(torch.empty_like(self.weight))
-        self.register_parameter("bias_rho", None if self.bias is None else Parameter(torch.empty_like(self.bias)))
+        self.register_parameter(
+            "bias_rho", None if self.bias is None else Parameter(torch.empty_like(self.bias))
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -67,14 +71,20 @@ class GaussianWeights(torch.nn.Module):
         """KL divergence of weights and biases from the prior ``N(0, prior_std ** 2)``, summed, in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
         parts = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
-        posteriors = [Normal(mean, std, validate_args=False) for mean, std in parts if std is not None]
-        return torch.stack([kl_divergence(posterior, prior).sum() for posterior in posteriors]).sum()
+        posteriors = [
+            Normal(mean, std, validate_args=False) for mean, std in parts if std is not None
+        ]
+        return torch.stack(
+            [kl_divergence(posterior, prior).sum() for posterior in posteriors]
+        ).sum()
 
 
 def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
     """``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` of torch with ``mixin`` in front, at home in its module."""
     for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
-        yield type(kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__})
+        yield type(
+            kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__}
+        )
 
 
 class KLSchedule(torch.nn.Module):
@@ -89,11 +99,15 @@ class KLSchedule(torch.nn.Module):
         if not kl_weight >= 0:
             raise ValueError(f"kl_weight must be >= 0, got {kl_weight}.")
         if not 0 <= warmup <= 1:
-            raise ValueError(f"warmup is a fraction of the training steps, in [0, 1], got {warmup}.")
+            raise ValueError(
+                f"warmup is a fraction of the training steps, in [0, 1], got {warmup}."
+            )
         self.kl_weight, self.warmup = kl_weight, warmup
         for name in ("examples", "steps", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.long))
-        self._started = False  # known to the host, so that a training step need not wait for the device
+        self._started = (
+            False  # known to the host, so that a training step need not wait for the device
+        )
 
     def start(self, examples: int, steps: int) -> None:
         """Set the number of training examples and of steps; the step count goes on, as for a model that is resumed."""
@@ -161,7 +175,9 @@ class BNN(SNN):
         """Count the training examples and steps, in one pass."""
         super().before_training(data, epochs)
         sizes = [len(points(x)) for x, _ in data]
-        is_joined = len(sizes) > 1 and sizes[-1] == 1 < sizes[0]  # a last batch of a single row, in training
+        is_joined = (
+            len(sizes) > 1 and sizes[-1] == 1 < sizes[0]
+        )  # a last batch of a single row, in training
         examples = int(all_sum(torch.tensor(sum(sizes), device=self.schedule.step.device)))
         self.schedule.start(examples, (len(sizes) - is_joined) * epochs)
 

@@ -53,7 +53,9 @@ class FSVI(BNN):
         logit_norm: bool = False,
         temperature: bool = False,
     ) -> None:
-        super().__init__(network, samples, prior_std, kl_weight, warmup, logits, logit_norm, temperature)
+        super().__init__(
+            network, samples, prior_std, kl_weight, warmup, logits, logit_norm, temperature
+        )
         if isinstance(context, str) and context != "train":
             raise ValueError(f"Unknown context {context!r}; give 'train' or a tensor of inputs.")
         if context_points < 1:
@@ -65,7 +67,10 @@ class FSVI(BNN):
         """Standard deviations of the last layer, as in new Gaussian layers; a bias counts outputs as its fan-in."""
         head = find_head(self.network)
         starts = [(p, p[0].numel() if p.ndim > 1 else len(p)) for p in head.parameters()]
-        rho = [torch.full_like(p, inverse_softplus(INITIAL_STD / math.sqrt(fan_in))) for p, fan_in in starts]
+        rho = [
+            torch.full_like(p, inverse_softplus(INITIAL_STD / math.sqrt(fan_in)))
+            for p, fan_in in starts
+        ]
         self.rho = torch.nn.ParameterList(map(torch.nn.Parameter, rho))
 
     def options(self) -> dict[str, Any]:
@@ -91,7 +96,9 @@ class FSVI(BNN):
         """Samples ``(count, N, K)`` of the logits; each row is drawn by itself."""
         features, logits = features_and_logits(self.network, x)
         std = safe_sqrt(head_inputs(features, len(self.rho) == 2).square() @ self._variances().T)
-        return logits + std * torch.randn((count, *logits.shape), dtype=std.dtype, device=std.device)
+        return logits + std * torch.randn(
+            (count, *logits.shape), dtype=std.dtype, device=std.device
+        )
 
     def kl(self) -> Tensor:
         """KL divergence at fresh context points."""
@@ -100,13 +107,17 @@ class FSVI(BNN):
     def draw_context(self) -> Tensor:
         """Draw ``context_points`` inputs from the source; a ``RuntimeError`` if it is not known."""
         if self._pool is None and self.context is None:
-            raise RuntimeError("There is no source of context points: pass context= to train this model.")
+            raise RuntimeError(
+                "There is no source of context points: pass context= to train this model."
+            )
         if self._pool is None:
             raise RuntimeError(
                 "Context points come from the training data, which are not known yet: "
                 "call model.before_training(batches, epochs) first, as fit does."
             )
-        rows = self._pool[torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)]
+        rows = self._pool[
+            torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
+        ]
         return rows.to(self.rho[0])
 
     def function_kl(self, x: Tensor) -> Tensor:
@@ -115,10 +126,14 @@ class FSVI(BNN):
             mean, covariance = self.function_distribution(x)
             jitter, count = JITTER * self.prior_std**2, len(x)
             variance = self.prior_std**2 + jitter  # of the prior, N(0, variance * I)
-            covariance = covariance + jitter * torch.eye(count, dtype=mean.dtype, device=mean.device)
+            covariance = covariance + jitter * torch.eye(
+                count, dtype=mean.dtype, device=mean.device
+            )
             squares = covariance.diagonal(dim1=1, dim2=2).sum(1) + mean.square().sum(1)
             log_roots = torch.linalg.cholesky(covariance).diagonal(dim1=1, dim2=2).log().sum(1)
-            return (0.5 * (squares / variance - count + count * math.log(variance)) - log_roots).sum()
+            return (
+                0.5 * (squares / variance - count + count * math.log(variance)) - log_roots
+            ).sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``, with norms in eval mode."""

@@ -21,7 +21,9 @@ from creinn.rivals.prediction import DirichletPredictive, Predictive
 from creinn.rivals.snn import SNN, head_inputs, points
 
 GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)  # prior precisions that are tried
-GREATEST = 1e12  # sum of concentrations: a Dirichlet beyond it is a point, and its numbers would overflow
+GREATEST = (
+    1e12  # sum of concentrations: a Dirichlet beyond it is a point, and its numbers would overflow
+)
 
 
 class LaplaceBNN(SNN):
@@ -59,7 +61,9 @@ class LaplaceBNN(SNN):
                 "Use another method for binary ones."
             )
         if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
-            raise ValueError(f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'.")
+            raise ValueError(
+                f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'."
+            )
         if not isinstance(prior_precision, str) and not prior_precision > 0:
             raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
         if samples < 1:
@@ -88,14 +92,18 @@ class LaplaceBNN(SNN):
         self.fitted.fill_(True)
         if isinstance(self.prior_precision, str):
             grid = GRID.to(self.precision)
-            self.precision.copy_(grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()])
+            self.precision.copy_(
+                grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()]
+            )
         else:
             self.precision.fill_(self.prior_precision)
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits; norms act on the mean in the mode they are in."""
         features, logits = features_and_logits(self.network, x)
-        return self.norm(logits), self.curvature.covariance(head_inputs(features, self._has_bias), self.precision)
+        return self.norm(logits), self.curvature.covariance(
+            head_inputs(features, self._has_bias), self.precision
+        )
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
         r"""Laplace approximation of the evidence, in nats.
@@ -148,7 +156,11 @@ class Kronecker(torch.nn.Module):
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Sum the factors over batches of features ``(N, D)`` and probabilities ``(N, K)``."""
-        outputs, inputs, count = torch.zeros_like(self.output_vectors), torch.zeros_like(self.input_vectors), 0
+        outputs, inputs, count = (
+            torch.zeros_like(self.output_vectors),
+            torch.zeros_like(self.input_vectors),
+            0,
+        )
         for phi, p in batches:
             outputs += (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)).sum(0)
             inputs += phi.T @ phi
@@ -166,7 +178,9 @@ class Kronecker(torch.nn.Module):
 
     def covariance(self, features: Tensor, prior_precision: Tensor) -> Tensor:
         """Covariance ``(N, K, K)`` of the logits of features ``(N, D)`` if ``prior_precision * I`` is added."""
-        variances = (features @ self.input_vectors).square() @ (1 / (self.eigenvalues + prior_precision)).T  # (N, K)
+        variances = (features @ self.input_vectors).square() @ (
+            1 / (self.eigenvalues + prior_precision)
+        ).T  # (N, K)
         return (self.output_vectors * variances.unsqueeze(1)) @ self.output_vectors.T
 
 
@@ -190,7 +204,9 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     total = rows.sum(-1, keepdim=True)
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     noise = torch.finfo(mean.dtype).eps * variance.mean(-1, keepdim=True)
-    is_fixed = total <= classes**2 * noise  # the sum is known already, as it is where nothing varies
+    is_fixed = (
+        total <= classes**2 * noise
+    )  # the sum is known already, as it is where nothing varies
     share = torch.where(is_fixed, 1 / classes, rows / torch.where(is_fixed, 1.0, total))
     mean = mean - share * mean.sum(-1, keepdim=True)
     variance = torch.maximum(variance - share * rows, noise.clamp_min(torch.finfo(mean.dtype).tiny))
@@ -202,4 +218,8 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     log_alpha = torch.logaddexp(torch.full_like(mean, constant), exponential) - variance.log()
     log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
     shares = log_alpha - log_total  # first: beside a large total the limit would be lost
-    return (shares + log_total.clamp_max(math.log(GREATEST))).exp().clamp_min(torch.finfo(mean.dtype).tiny)
+    return (
+        (shares + log_total.clamp_max(math.log(GREATEST)))
+        .exp()
+        .clamp_min(torch.finfo(mean.dtype).tiny)
+    )

@@ -26,7 +26,9 @@ class Predictive(Uncertain):
 
     def __init__(self, samples: Tensor, log_samples: Tensor | None = None) -> None:
         if samples.ndim < 2 or samples.shape[0] == 0:
-            raise ValueError(f"Expected samples of shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}.")
+            raise ValueError(
+                f"Expected samples of shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
+            )
         self.samples = samples
         self._log_samples = log_samples
 
@@ -55,7 +57,9 @@ class Predictive(Uncertain):
         return self.samples.shape[1]
 
     def __getitem__(self, index: Any) -> "Predictive":
-        return self._combined([self], lambda found, rows: found[0][:, index] if rows == 1 else found[0][index])
+        return self._combined(
+            [self], lambda found, rows: found[0][:, index] if rows == 1 else found[0][index]
+        )
 
     def to(self, *args: Any, **kwargs: Any) -> "Predictive":
         """Move or cast, as ``Tensor.to``."""
@@ -77,7 +81,9 @@ class Predictive(Uncertain):
         return cls(torch.stack([p.samples for p in predictions]).mean(0))
 
     @classmethod
-    def _combined(cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]) -> "Predictive":
+    def _combined(
+        cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
+    ) -> "Predictive":
         """One prediction of several: their tensors, which have rows in the dimension that ``combine`` is told."""
         logs = [p._log_samples for p in predictions if p._log_samples is not None]
         full = combine(logs, 1) if len(logs) == len(predictions) else None
@@ -95,7 +101,9 @@ class DirichletPredictive(Predictive):
 
     def __init__(self, concentration: Tensor, samples: int | Tensor = 10) -> None:
         if isinstance(samples, int):
-            samples = torch.distributions.Dirichlet(concentration, validate_args=False).sample((samples,))
+            samples = torch.distributions.Dirichlet(concentration, validate_args=False).sample(
+                (samples,)
+            )
         super().__init__(samples)
         self.concentration = concentration
 
@@ -108,7 +116,9 @@ class DirichletPredictive(Predictive):
     def _uncertainty(self) -> Uncertainty:
         total = entropy(self.probabilities)
         strength = self.concentration.sum(-1)
-        expected = torch.digamma(strength + 1) - (self.probabilities * torch.digamma(self.concentration + 1)).sum(-1)
+        expected = torch.digamma(strength + 1) - (
+            self.probabilities * torch.digamma(self.concentration + 1)
+        ).sum(-1)
         aleatoric = torch.minimum(expected.clamp_min(0) / math.log(2), total)
         return Uncertainty(total, aleatoric, total - aleatoric)
 
@@ -120,7 +130,14 @@ class DirichletPredictive(Predictive):
         return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))
 
     @classmethod
-    def _combined(cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]) -> Predictive:
-        if not all(isinstance(p, cls) for p in predictions):  # some of a network that was not fitted yet
+    def _combined(
+        cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
+    ) -> Predictive:
+        if not all(
+            isinstance(p, cls) for p in predictions
+        ):  # some of a network that was not fitted yet
             return Predictive._combined(predictions, combine)
-        return cls(combine([p.concentration for p in predictions], 0), combine([p.samples for p in predictions], 1))
+        return cls(
+            combine([p.concentration for p in predictions], 0),
+            combine([p.samples for p in predictions], 1),
+        )

@@ -46,7 +46,11 @@ class SNN(Classifier):
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
         options = super().options()
-        return {**options, "temperature": self.temperature.is_on} if "temperature" in options else options
+        return (
+            {**options, "temperature": self.temperature.is_on}
+            if "temperature" in options
+            else options
+        )
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict one distribution per row."""
@@ -66,7 +70,9 @@ class SNN(Classifier):
         if held_out is not None and self.temperature.is_on:
             self.eval()
             found = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
-            self.temperature.fit(found, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities)
+            self.temperature.fit(
+                found, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities
+            )
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy, averaged over the samples of the prediction."""
@@ -107,7 +113,9 @@ def points(x: Inputs) -> Tensor:
     """Training inputs of a rival, which are tensors; a ``TypeError`` if they are intervals."""
     if isinstance(x, Tensor):
         return x
-    raise TypeError(f"The rivals of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center.")
+    raise TypeError(
+        f"The rivals of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center."
+    )
 
 
 def head_inputs(features: Tensor, bias: bool) -> Tensor:

@@ -19,7 +19,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 from creinn import models
 from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
@@ -37,7 +42,10 @@ Rule = Literal["dominance", "maximality", "e-admissibility", "conformal"]
 FEWEST = 60  # rows, of which "auto" holds some out: of fewer they say little
 FEW = 1000  # rows that are worth being learnt from once more, together with those held out
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "ordinary": {"epochs": 200, "dropout": 0.1},  # chosen on generated tables, see benchmarks/tables.py
+    "ordinary": {
+        "epochs": 200,
+        "dropout": 0.1,
+    },  # chosen on generated tables, see benchmarks/tables.py
     "interval": {"epochs": 100, "dropout": 0.0},  # as in the paper
 }
 
@@ -130,7 +138,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             TypeError: If a setting is of the wrong type.
         """
         self._check_settings()
-        self.__dict__.pop("model_", None)  # if this fit fails, what is left of the one before does not fit together
+        self.__dict__.pop(
+            "model_", None
+        )  # if this fit fails, what is left of the one before does not fit together
         bounds, y = self._bounds(X, y=y)
         check_classification_targets(y)
         own = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
@@ -141,19 +151,27 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             found = f"but the data contains only one class: {self.classes_.tolist()[0]!r}"
-            raise ValueError(f"CreINNClassifier needs samples of at least 2 classes in the data, {found}.")
+            raise ValueError(
+                f"CreINNClassifier needs samples of at least 2 classes in the data, {found}."
+            )
         if len(labels) == len(self.classes_) and self._distance() is not False:
             why = "There is one row of each class: how far rows of a class lie apart is not known"
             warnings.warn(f"{why}, and uncertainty is likely too small.", stacklevel=2)
         weights = self._weights(labels, own)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._preparation = Preparation.learn(bounds, own, self.standardize, seed)
-        data = [self._preparation.completed(bounds, seed), torch.from_numpy(labels.astype(np.int64))]
+        data = [
+            self._preparation.completed(bounds, seed),
+            torch.from_numpy(labels.astype(np.int64)),
+        ]
         if np.ptp(weights) > 0:
             data.append(torch.from_numpy(weights / weights.mean()))
         layers = "ordinary" if len(bounds) == 1 and self._distance() is not False else "interval"
         held = self._held_out(labels, layers, seed)
-        train, val = [part[~held] for part in data], [part[held] for part in data] if held.any() else None
+        train, val = (
+            [part[~held] for part in data],
+            [part[held] for part in data] if held.any() else None,
+        )
         build = partial(self._build, np.bincount(labels, weights), layers)
         config = self._config(seed, layers, val is not None)
         members, self.histories_ = fit_members(build, self.members, train, val, config)
@@ -161,10 +179,14 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             raise KeyboardInterrupt
         if val is not None and self.early_stopping == "auto" and len(labels) < FEW:
             firsts = enumerate(zip(members, self.histories_, strict=True))
-            members = [self._learn_all(build, data, config, number, *first) for number, first in firsts]
+            members = [
+                self._learn_all(build, data, config, number, *first) for number, first in firsts
+            ]
         self.n_iter_ = max(map(len, self.histories_))
         model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
-        self.model_ = model.to("cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64).eval()
+        self.model_ = model.to(
+            "cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64
+        ).eval()
         for part in (model, *members):
             part.preprocessing = self._preparation.to_json()
         return self
@@ -199,7 +221,13 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return self.credal_set(X).classes(rule, coverage, groups).numpy()
 
     def calibrate(
-        self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, score: str = "lower", random: bool = False
+        self,
+        X: Any,
+        y: Any,
+        coverage: float = 0.95,
+        by: Any = None,
+        score: str = "lower",
+        random: bool = False,
     ) -> "CreINNClassifier":
         """Give the sets of classes a guarantee, by rows that the estimator was not fitted on.
 
@@ -209,7 +237,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         labels = np.asarray(y)
         if labels.ndim == 1:
             if not (known := np.isin(labels, self.classes_)).all():
-                raise ValueError(f"The label {labels[~known].tolist()[0]!r} was not met in the fit.")
+                raise ValueError(
+                    f"The label {labels[~known].tolist()[0]!r} was not met in the fit."
+                )
             labels = np.searchsorted(self.classes_, labels)
         self.model_.calibration.fit(self.credal_set(X), labels, coverage, by, score, random)
         return self
@@ -217,7 +247,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def uncertainty(self, X: Any) -> dict[str, Array]:
         """Uncertainties ``(n,)`` by name: ``total``, ``aleatoric`` and ``epistemic``."""
         prediction = self.credal_set(X)
-        return {name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")}
+        return {
+            name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")
+        }
 
     def credal_set(self, X: Any) -> CredalSet:
         """The prediction itself, on the CPU; in float32 after a fit on float32, in float64 after any other.
@@ -229,7 +261,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         bounds, _ = self._bounds(X, reset=False)
         if len(bounds) == 2 and not getattr(self.model_, "members", [self.model_])[0].is_interval:
             why = "this estimator was fitted on points with distance, so that its network takes points only"
-            raise ValueError(f"X holds intervals, but {why}. Fit it on intervals, or with distance=False.")
+            raise ValueError(
+                f"X holds intervals, but {why}. Fit it on intervals, or with distance=False."
+            )
         return self._preparation.predict(self.model_, bounds)
 
     def save(self, directory: str | PathLike[str]) -> None:
@@ -244,7 +278,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         parameters = self.get_params()
         if not isinstance(parameters["random_state"], int | np.integer | None):
-            warnings.warn("A generator as random_state is not saved; the loaded estimator has None.", stacklevel=2)
+            warnings.warn(
+                "A generator as random_state is not saved; the loaded estimator has None.",
+                stacklevel=2,
+            )
             parameters["random_state"] = None
         record = {
             "parameters": {name: _plain(value) for name, value in parameters.items()},
@@ -266,7 +303,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             ValueError: If a file is damaged, or the directory holds a model, but no estimator.
         """
         prepared = read_config(directory)["preprocessing"]
-        if not isinstance(prepared, dict) or prepared.get("kind") != ESTIMATOR or "estimator" not in prepared:
+        if (
+            not isinstance(prepared, dict)
+            or prepared.get("kind") != ESTIMATOR
+            or "estimator" not in prepared
+        ):
             found = "a saved model, but no estimator: CreINNClassifier.save was not what wrote it"
             raise ValueError(f"{directory} holds {found}. Read the model with creinn.load.")
         try:
@@ -283,9 +324,13 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             estimator.n_iter_ = max(map(len, estimator.histories_))
             estimator._preparation = Preparation.from_json(prepared)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{directory} does not describe an estimator that can be built: {error!r}.") from error
+            raise ValueError(
+                f"{directory} does not describe an estimator that can be built: {error!r}."
+            ) from error
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The model in .* is the network of a CreINNClassifier")
+            warnings.filterwarnings(
+                "ignore", "The model in .* is the network of a CreINNClassifier"
+            )
             estimator.model_ = load(directory)
         return estimator
 
@@ -297,7 +342,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
         """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
         first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else as_numbers(X)
-        checked = validate_data(self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options)
+        checked = validate_data(
+            self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options
+        )
         bound, labels = checked if "y" in options else (checked, None)
         if isinstance(X, Interval):
             return [bound, check_array(X.upper.detach().cpu().numpy(), dtype=bound.dtype)], labels
@@ -312,13 +359,17 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be {what}, got {getattr(self, name)!r}.")
         if self.early_stopping != "auto" and not isinstance(self.early_stopping, bool | np.bool_):
-            raise TypeError(f"early_stopping must be True, False or 'auto', got {self.early_stopping!r}.")
+            raise TypeError(
+                f"early_stopping must be True, False or 'auto', got {self.early_stopping!r}."
+            )
         if self.combine not in get_args(Combine):
             raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
         if not np.iterable(self.hidden):
             raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
         if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}.")
+            raise ValueError(
+                f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}."
+            )
 
     def _held_out(self, labels: Array, layers: str, seed: int) -> Any:
         """A mask of the rows that are held out, a share of each class; by ``"auto"`` none of classes of a few rows."""
@@ -336,11 +387,19 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return torch.from_numpy(held)
 
     def _learn_all(
-        self, build: Any, data: Any, config: TrainConfig, number: int, first: CreINN, history: History
+        self,
+        build: Any,
+        data: Any,
+        config: TrainConfig,
+        number: int,
+        first: CreINN,
+        history: History,
     ) -> CreINN:
         """A network that learns from all rows, as long as was best for the ``first``; with what those held out say."""
         seed = derived_seed(config.seed, number)
-        config = replace(config, epochs=history.best_epoch or 1, patience=None, keep="last", seed=seed)
+        config = replace(
+            config, epochs=history.best_epoch or 1, patience=None, keep="last", seed=seed
+        )
         (model,), (again,) = fit_members(build, 1, data, None, config)
         if again.interrupted:
             raise KeyboardInterrupt
@@ -352,13 +411,17 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     def _weights(self, labels: Array, own: Array) -> Array:
         """Weight of each row in the loss: that of its class, times its own."""
-        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[labels])
+        weights = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=self.classes_[labels]
+        )
         if isinstance(self.class_weight, str):
             counts = np.bincount(labels, own)
             weights = counts.sum() / (len(counts) * counts)  # "balanced", by weights
         for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
             if not 0 < weight < np.inf:
-                raise ValueError(f"class_weight: the weight of class {label!r} must be positive, got {weight}.")
+                raise ValueError(
+                    f"class_weight: the weight of class {label!r} must be positive, got {weight}."
+                )
         return weights[labels] * own
 
     def _build(self, masses: Array, layers: str) -> CreINN:
@@ -367,7 +430,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         dropout = _plain(self.dropout) if self.dropout is not None else DEFAULTS[layers]["dropout"]
         features, hidden = self._preparation.missing.num_features, _plain(self.hidden)
         network = partial(models.mlp, features, logits, hidden, dropout=dropout)
-        form = {"mode": self.mode, "distance": self._distance(), "temperature": _plain(self.temperature)}
+        form = {
+            "mode": self.mode,
+            "distance": self._distance(),
+            "temperature": _plain(self.temperature),
+        }
         model: CreINN = METHODS["creinn"].build(network, layers=layers, **form)
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
@@ -377,7 +444,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return model
 
     def _distance(self) -> bool | float:
-        return bool(self.distance) if isinstance(self.distance, bool | np.bool_) else float(self.distance)
+        return (
+            bool(self.distance)
+            if isinstance(self.distance, bool | np.bool_)
+            else float(self.distance)
+        )
 
     def _config(self, seed: int, layers: str = "ordinary", stops: bool = False) -> TrainConfig:
         same = ("epochs", "batch_size", "learning_rate", "device")

@@ -44,15 +44,25 @@ class Preparation:
             _refuse(~np.isfinite(mean + scale), "spans more than numbers can. Divide it first.")
         else:
             mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-            _refuse((np.abs(rows) > LARGEST).any(0), f"holds numbers beyond {LARGEST:g}. Set standardize=True.")
-        return cls(mean, scale, Missing.learn(torch.from_numpy(_scaled(rows, mean, scale)).float(), seed=seed))
+            _refuse(
+                (np.abs(rows) > LARGEST).any(0),
+                f"holds numbers beyond {LARGEST:g}. Set standardize=True.",
+            )
+        return cls(
+            mean,
+            scale,
+            Missing.learn(torch.from_numpy(_scaled(rows, mean, scale)).float(), seed=seed),
+        )
 
     def scaled(self, bounds: Bounds, dtype: torch.dtype) -> Inputs:
         """Scaled points or intervals, NaN where missing; what is farther away than ``FAR`` is taken as that far."""
         low, high = self.missing.low.double(), self.missing.high.double()
         far = FAR * (high - low).clamp_min(1)
         sides = [torch.from_numpy(_scaled(bound, self.mean, self.scale)) for bound in bounds]
-        sides = [side.clamp((low - far).to(side.dtype), (high + far).to(side.dtype)).to(dtype) for side in sides]
+        sides = [
+            side.clamp((low - far).to(side.dtype), (high + far).to(side.dtype)).to(dtype)
+            for side in sides
+        ]
         return sides[0] if len(sides) == 1 else Interval(*sides)
 
     def completed(self, bounds: Bounds, seed: int) -> Inputs:
@@ -77,7 +87,9 @@ class Preparation:
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Preparation":
         """What :meth:`to_json` wrote."""
-        mean, scale = (np.array(record["scaler"][name], dtype=np.float64) for name in ("mean", "scale"))
+        mean, scale = (
+            np.array(record["scaler"][name], dtype=np.float64) for name in ("mean", "scale")
+        )
         return cls(mean, scale, Missing.from_json(record["missing"]))
 
 
@@ -85,9 +97,13 @@ def as_numbers(table: Any) -> Any:
     """A table whose masked entries are NaN; refuses columns that are categories, texts or times, if pandas says so."""
     if isinstance(table, np.ma.MaskedArray):
         return np.ma.filled(table.astype(np.result_type(table.dtype, np.float32)), np.nan)
-    for name, dtype in table.dtypes.items() if hasattr(table, "iloc") and hasattr(table, "columns") else ():
+    for name, dtype in (
+        table.dtypes.items() if hasattr(table, "iloc") and hasattr(table, "columns") else ()
+    ):
         if str(dtype) in ("category", "str", "string") or dtype.kind in "mM":
-            raise ValueError(f"Column {name!r} of X is of type {dtype}, not numbers. Encode it first.")
+            raise ValueError(
+                f"Column {name!r} of X is of type {dtype}, not numbers. Encode it first."
+            )
     return table
 
 

@@ -54,7 +54,9 @@ class History:
 
     def __getitem__(self, name: str) -> list[float | None]:
         if self.rows and name not in self.rows[0]:
-            raise KeyError(f"The history has no column {name!r}; its columns are {', '.join(self.rows[0])}.")
+            raise KeyError(
+                f"The history has no column {name!r}; its columns are {', '.join(self.rows[0])}."
+            )
         return [row[name] for row in self.rows]
 
     @property
@@ -66,7 +68,9 @@ class History:
 
 def best_index(rows: Sequence[Row]) -> int | None:
     """Index of the row of least validation loss, if there is any."""
-    losses = [(loss, index) for index, row in enumerate(rows) if (loss := row["val_loss"]) is not None]
+    losses = [
+        (loss, index) for index, row in enumerate(rows) if (loss := row["val_loss"]) is not None
+    ]
     return min(losses)[1] if losses else None
 
 
@@ -100,12 +104,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if header.get("what") != _WHAT:
         raise ValueError(f"{path} holds no training checkpoint, but a {header.get('what')}.")
     if header["format"] > FORMAT:
-        raise ValueError(f"{path} has format {header['format']}, newer than {FORMAT}. Update creinn to read it.")
+        raise ValueError(
+            f"{path} has format {header['format']}, newer than {FORMAT}. Update creinn to read it."
+        )
     weights, optimizer = (
         {key.removeprefix(part): value for key, value in tensors.items() if key.startswith(part)}
         for part in ("model/", "optimizer/")
     )
-    return Checkpoint(weights, optimizer, header["scaler"], tuple(header["rows"]), header["fingerprint"])
+    return Checkpoint(
+        weights, optimizer, header["scaler"], tuple(header["rows"]), header["fingerprint"]
+    )
 
 
 class RunFiles:
@@ -121,7 +129,9 @@ class RunFiles:
     ) -> None:
         self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
         self._folder = None if config.directory is None else Path(config.directory)
-        self._fingerprint = {} if self._folder is None and world() == 1 else _fingerprint(model, config, *data)
+        self._fingerprint = (
+            {} if self._folder is None and world() == 1 else _fingerprint(model, config, *data)
+        )
         check_alike(self._fingerprint)
         self._best: Checkpoint | None = None
         self._unwritten: dict[str, Checkpoint] = {}
@@ -148,7 +158,9 @@ class RunFiles:
                 found = read_checkpoint(self._folder / BEST)
                 # a kill may have come between writing best and last: then it is not that of these rows
                 self._best = found if len(found.rows) == best + 1 else None
-        write_bytes(self._folder / HISTORY, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        write_bytes(
+            self._folder / HISTORY, "".join(json.dumps(row) + "\n" for row in rows).encode()
+        )
         return rows
 
     def epoch_ended(self, rows: list[Row]) -> None:
@@ -158,7 +170,9 @@ class RunFiles:
             return
         self._unwritten[LAST] = self._capture(rows)
         if improved:
-            self._best = self._unwritten[BEST] = dataclasses.replace(self._unwritten[LAST], optimizer={})
+            self._best = self._unwritten[BEST] = dataclasses.replace(
+                self._unwritten[LAST], optimizer={}
+            )
         if self._folder is not None:
             _append(self._folder / HISTORY, json.dumps(rows[-1]) + "\n")
             if len(rows) % self._config.checkpoint_every == 0:
@@ -184,12 +198,18 @@ class RunFiles:
 
     def _capture(self, rows: list[Row]) -> Checkpoint:
         state = self._optimizer.state_dict()["state"]
-        moments = {f"{index}/{name}": value for index, values in state.items() for name, value in values.items()}
+        moments = {
+            f"{index}/{name}": value
+            for index, values in state.items()
+            for name, value in values.items()
+        }
         weights, moments = (
             {name: value.detach().to("cpu", copy=True) for name, value in part.items()}
             for part in (self._model.state_dict(), moments)
         )
-        return Checkpoint(weights, moments, self._scaler.state_dict(), tuple(rows), self._fingerprint)
+        return Checkpoint(
+            weights, moments, self._scaler.state_dict(), tuple(rows), self._fingerprint
+        )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self._model.load_state_dict(checkpoint.weights)
@@ -203,21 +223,35 @@ class RunFiles:
 
 
 def _fingerprint(
-    model: torch.nn.Module, config: TrainConfig, train: Rows, val: Rows | None, augment: Augment | None
+    model: torch.nn.Module,
+    config: TrainConfig,
+    train: Rows,
+    val: Rows | None,
+    augment: Augment | None,
 ) -> dict[str, Any]:
     """What must be the same for a run to go on: architecture, settings that matter, data; all plain JSON.
 
     Of ``batch_size`` that is what all ranks take together. Their number, also there, may be another.
     """
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
+    settings = {
+        name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE
+    }
     settings["batch_size"] *= world()
     return {
         "architecture": _text(model).splitlines(),
-        "weights": [f"{name} {value.dtype} {list(value.shape)}" for name, value in model.state_dict().items()],
-        "settings": {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
+        "weights": [
+            f"{name} {value.dtype} {list(value.shape)}"
+            for name, value in model.state_dict().items()
+        ],
+        "settings": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in settings.items()
+        },
         "train_data": train.digest(),
         "val_data": None if val is None else val.digest(),
-        "augment": None if augment is None else getattr(augment, "__qualname__", None) or _text(augment),
+        "augment": None
+        if augment is None
+        else getattr(augment, "__qualname__", None) or _text(augment),
         "ranks": world(),
     }
 
@@ -227,22 +261,41 @@ def _check_fingerprint(found: dict[str, Any], expected: dict[str, Any], path: Pa
     advice = "Use another directory, or remove the old checkpoint."
     for part in ("architecture", "weights"):
         if found[part] != expected[part]:
-            changed = next((line for line in ndiff(found[part], expected[part]) if line[0] in "-+"), "")
-            where = "is only in the checkpoint" if changed.startswith("-") else "is not in the checkpoint"
-            raise ValueError(f"{path} belongs to another {part}: {changed[2:].strip()!r} {where}. {advice}")
+            changed = next(
+                (line for line in ndiff(found[part], expected[part]) if line[0] in "-+"), ""
+            )
+            where = (
+                "is only in the checkpoint"
+                if changed.startswith("-")
+                else "is not in the checkpoint"
+            )
+            raise ValueError(
+                f"{path} belongs to another {part}: {changed[2:].strip()!r} {where}. {advice}"
+            )
     ranks = found.get("ranks", 1), expected["ranks"]
-    defaults = dataclasses.asdict(TrainConfig())  # of settings that did not exist when the checkpoint was written
+    defaults = dataclasses.asdict(
+        TrainConfig()
+    )  # of settings that did not exist when the checkpoint was written
     data = ("train_data", "val_data", "augment")
     before = defaults | found["settings"] | {name: found[name] for name in data}
     now = expected["settings"] | {name: expected[name] for name in data}
     for name in {**found["settings"], **now}:
         old, new = before.get(name), now.get(name)
         if old != new:
-            of = " in the batches of all ranks together" if name == "batch_size" and ranks != (1, 1) else ""
-            raise ValueError(f"{path} was written with {name}={old}, but now {name}={new}{of}. {advice}")
+            of = (
+                " in the batches of all ranks together"
+                if name == "batch_size" and ranks != (1, 1)
+                else ""
+            )
+            raise ValueError(
+                f"{path} was written with {name}={old}, but now {name}={new}{of}. {advice}"
+            )
     if ranks[0] != ranks[1]:
         found_, now_ = (f"{count} rank{'s' * (count > 1)}" for count in ranks)
-        warnings.warn(f"{path} was written on {found_} and goes on on {now_}: equal up to rounding only.", stacklevel=2)
+        warnings.warn(
+            f"{path} was written on {found_} and goes on on {now_}: equal up to rounding only.",
+            stacklevel=2,
+        )
 
 
 def _text(value: Any) -> str:
@@ -255,4 +308,6 @@ def _append(path: Path, line: str) -> None:
         with open(path, "a", encoding="utf-8") as file:
             file.write(line)
     except OSError as error:
-        raise OSError(f"Cannot write {path}: {error.strerror or error}. The last checkpoint is intact.") from error
+        raise OSError(
+            f"Cannot write {path}: {error.strerror or error}. The last checkpoint is intact."
+        ) from error

@@ -66,7 +66,13 @@ class TrainConfig:
     progress: bool = True
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("checkpoint_every", 1), ("seed", 0), ("workers", 0)):
+        for name, least in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("checkpoint_every", 1),
+            ("seed", 0),
+            ("workers", 0),
+        ):
             _check_integer(name, getattr(self, name), least)
         if self.patience is not None:
             _check_integer("patience", self.patience, 1)
@@ -77,9 +83,13 @@ class TrainConfig:
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         for name, one, other in (("keep", "last", "best"), ("train", "all", "radii")):
             if getattr(self, name) not in (one, other):
-                raise ValueError(f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}.")
+                raise ValueError(
+                    f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}."
+                )
         if not isinstance(self.device, str):
-            raise TypeError(f"device must be a string such as 'cpu', 'cuda:0' or 'auto', got {self.device!r}.")
+            raise TypeError(
+                f"device must be a string such as 'cpu', 'cuda:0' or 'auto', got {self.device!r}."
+            )
         if self.directory is not None and not isinstance(self.directory, str | PathLike):
             raise TypeError(f"directory must be a path or None, got {self.directory!r}.")
         milestones = _as_tuple("milestones", self.milestones)
@@ -96,7 +106,9 @@ class TrainConfig:
 
     def learning_rate_at(self, epoch: int) -> float:
         """Learning rate of the epoch that ``epoch`` finished ones precede."""
-        return self.learning_rate * self.gamma ** sum(milestone <= epoch for milestone in self.milestones)
+        return self.learning_rate * self.gamma ** sum(
+            milestone <= epoch for milestone in self.milestones
+        )
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:

@@ -58,7 +58,9 @@ class Rows:
             positive.
     """
 
-    def __init__(self, data: Any, num_classes: int, like: Tensor, name: str, workers: int = 0) -> None:
+    def __init__(
+        self, data: Any, num_classes: int, like: Tensor, name: str, workers: int = 0
+    ) -> None:
         self._num_classes, self._like, self._name, self._workers = num_classes, like, name, workers
         self.in_memory: tuple[Inputs, Tensor] | None = None
         self.row_weights: Tensor | None = None
@@ -78,10 +80,14 @@ class Rows:
             self.in_memory = None if is_mapped(inputs) else self._pair
             rows, targets = count_rows(inputs), len(self._pair[1])
             if rows != targets:
-                raise ValueError(f"{name} has {rows} inputs but {targets} targets; there must be one for each.")
+                raise ValueError(
+                    f"{name} has {rows} inputs but {targets} targets; there must be one for each."
+                )
             self.row_weights = self._check_weights(data[2], rows) if len(data) == 3 else None
             data = self._pair[1]
-        elif isinstance(data, Tensor | Interval | tuple | list) or not (self._is_stream or _has_rows(data)):
+        elif isinstance(data, Tensor | Interval | tuple | list) or not (
+            self._is_stream or _has_rows(data)
+        ):
             pairs = "a pair (inputs, targets), a Dataset of such pairs, or a DataLoader"
             raise TypeError(f"{name} must be {pairs}, got {type(data).__name__}.")
         if not self._is_stream and len(data) == 0:
@@ -104,7 +110,11 @@ class Rows:
 
     def class_counts(self) -> Tensor:
         """Rows of each class ``(K,)``, in one pass over what does not say them."""
-        known = self._data.labels if isinstance(self._data, LazyImages) else self._pair and self._pair[1].cpu()
+        known = (
+            self._data.labels
+            if isinstance(self._data, LazyImages)
+            else self._pair and self._pair[1].cpu()
+        )
         if known is not None:
             return torch.bincount(known, minlength=self._num_classes)
         counts = torch.zeros(self._num_classes, dtype=torch.long, device=self._like.device)
@@ -119,12 +129,16 @@ class Rows:
         """All rows, first to last; on several ranks each gets a part of them."""
         if self._is_stream:
             alternate = (0, 1) if self._is_split else (rank(), world())
-            read: Iterator[Any] = islice(self._read_stream(batch_size), alternate[0], None, alternate[1])
+            read: Iterator[Any] = islice(
+                self._read_stream(batch_size), alternate[0], None, alternate[1]
+            )
         else:
             rows = own_share(torch.arange(len(self._data)))
             read = self._read(rows.split(batch_size) if len(rows) else ())
         for batch in self._batches(read):
-            if self.in_memory is None:  # in training, where a failed step is explained, no batch waits for this
+            if (
+                self.in_memory is None
+            ):  # in training, where a failed step is explained, no batch waits for this
                 self._check_finite(batch.x, int(batch.rows[0]))
             yield batch
 
@@ -133,7 +147,9 @@ class Rows:
         batches = Again(lambda: ((batch.x, batch.y) for batch in self.in_order(batch_size)))
         return batches if self.in_memory is None else iter(batches)
 
-    def shuffled(self, batch_size: int, seed: int, augment: Augment | None = None) -> Iterator[Batch]:
+    def shuffled(
+        self, batch_size: int, seed: int, augment: Augment | None = None
+    ) -> Iterator[Batch]:
         """All rows in an order that the seed decides, as it does the augmentation; those of a stream in its own.
 
         On several ranks each gets its share of every batch, and augments it in its own way.
@@ -152,7 +168,9 @@ class Rows:
         if self._is_stream:
             steps = self.steps(1)
             size = "" if steps is None else f" of length {steps}"
-            return f"a stream of a {type(getattr(self._data, 'dataset', self._data)).__name__}{size}"
+            return (
+                f"a stream of a {type(getattr(self._data, 'dataset', self._data)).__name__}{size}"
+            )
         if self.in_memory is None:
             data = self._data if self._pair is None else self._pair[0]
             own = f", {data.digest()}" if hasattr(data, "digest") else ""
@@ -160,7 +178,9 @@ class Rows:
         code = 0
         weights = () if self.row_weights is None else (self.row_weights,)
         for tensor in pytree.tree_leaves((*self.in_memory, *weights)):
-            code = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code)
+            code = zlib.crc32(
+                tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, code
+            )
         inputs = self.in_memory[0]
         shape = pytree.tree_map(lambda part: list(part.shape[1:]), inputs)
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor | Interval) else shape
@@ -172,7 +192,11 @@ class Rows:
         for index, x, y in read:
             if self.in_memory is None:
                 x, y = as_inputs(x), as_classes(y, self._num_classes, self._name)
-            weight = self.class_weights if self.row_weights is None else self.row_weights[index].to(device)
+            weight = (
+                self.class_weights
+                if self.row_weights is None
+                else self.row_weights[index].to(device)
+            )
             yield Batch(index, placed(x, device, dtype), placed(y, device, dtype), weight)
 
     def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
@@ -182,8 +206,12 @@ class Rows:
             return
         sampler = [index.tolist() for index in order]
         seeds = torch.Generator().manual_seed(torch.initial_seed())  # of the workers
-        loader = DataLoader(self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds)
-        yield from ((index, *self._checked(batch)) for index, batch in zip(order, loader, strict=True))
+        loader = DataLoader(
+            self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds
+        )
+        yield from (
+            (index, *self._checked(batch)) for index, batch in zip(order, loader, strict=True)
+        )
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
         """The same of a stream; a last batch of a single row, or fewer than ranks, joins the one before it."""
@@ -196,7 +224,9 @@ class Rows:
                 first += len(waiting[1])
             waiting = batch
         if waiting is None:
-            raise ValueError(f"{self._name} is empty. A stream must give its rows anew in each epoch.")
+            raise ValueError(
+                f"{self._name} is empty. A stream must give its rows anew in each epoch."
+            )
         yield torch.arange(first, first + len(waiting[1])), *waiting
 
     def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
@@ -205,13 +235,19 @@ class Rows:
         if world() == 1 or self._is_split:
             return batch
         if len(rows) < world():
-            raise ValueError(f"{self._name} gave a batch of {len(rows)} rows for {world()} ranks; each needs one.")
+            raise ValueError(
+                f"{self._name} gave a batch of {len(rows)} rows for {world()} ranks; each needs one."
+            )
         own = own_share(torch.arange(len(rows)))
         return rows[own], take(as_inputs(x), own), y[own]
 
     def _loader(self, batch_size: int) -> Any:
         is_loader = isinstance(self._data, DataLoader)
-        return self._data if is_loader else DataLoader(self._data, batch_size, num_workers=self._workers)
+        return (
+            self._data
+            if is_loader
+            else DataLoader(self._data, batch_size, num_workers=self._workers)
+        )
 
     def _checked(self, batch: Any) -> tuple[Inputs, Tensor]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
@@ -220,9 +256,15 @@ class Rows:
 
     def _check_inputs(self, inputs: Any) -> Inputs:
         inputs = torch.as_tensor(inputs) if isinstance(inputs, list) else as_inputs(inputs)
-        if isinstance(inputs, Tensor | Interval) and inputs.dtype.is_floating_point and inputs.ndim < 2:
+        if (
+            isinstance(inputs, Tensor | Interval)
+            and inputs.dtype.is_floating_point
+            and inputs.ndim < 2
+        ):
             found = tuple(inputs.shape)
-            raise ValueError(f"The inputs of {self._name} must have shape (N, ...) with one row each, got {found}.")
+            raise ValueError(
+                f"The inputs of {self._name} must have shape (N, ...) with one row each, got {found}."
+            )
         inputs = placed(inputs, None, self._like.dtype)
         self._check_finite(inputs)
         return inputs
@@ -232,13 +274,18 @@ class Rows:
             raise ValueError(f"{where}. Impute, clip or drop such values first.")
 
     def _check_weights(self, weights: Any, rows: int) -> Tensor:
-        weights, what = torch.as_tensor(weights).to(self._like.dtype), f"The weights of {self._name} must be"
+        weights, what = (
+            torch.as_tensor(weights).to(self._like.dtype),
+            f"The weights of {self._name} must be",
+        )
         if weights.shape != (rows,):
             raise ValueError(f"{what} ({rows},), one of each row, got {tuple(weights.shape)}.")
         if bool((bad := ~((weights > 0) & weights.isfinite())).any()):
             (at,) = first_index(bad)
             found = f"row {at} has {weights[at].item()}"
-            raise ValueError(f"{what} positive and finite, but {found}. Leave out rows of weight 0.")
+            raise ValueError(
+                f"{what} positive and finite, but {found}. Leave out rows of weight 0."
+            )
         return weights.unsqueeze(1)
 
 

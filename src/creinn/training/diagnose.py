@@ -37,7 +37,10 @@ class LayerDiagnosis:
     nonfinite: int  # outputs with a bound that is NaN or infinite
 
     def _cells(self) -> tuple[str, ...]:
-        shares = ("-" if share is None else f"{share:.1%}" for share in (self.zero_radii, self.no_gradient))
+        shares = (
+            "-" if share is None else f"{share:.1%}"
+            for share in (self.zero_radii, self.no_gradient)
+        )
         widths = (f"{width:.3g}" for width in (self.mean_width, self.max_width))
         return (self.path, self.kind, *widths, *shares, str(self.inverted), str(self.nonfinite))
 
@@ -53,20 +56,35 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """What the numbers mean, in words."""
-        overflow = "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
+        overflow = (
+            "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
+        )
         sentences = {
             "Inverted bounds in {}.": [x.path for x in self.layers if x.inverted],
             overflow: [x.path for x in self.layers if x.nonfinite][:1],
-            "Dead radii: no radius gets a gradient in {}.": [x.path for x in self.layers if x.no_gradient == 1],
+            "Dead radii: no radius gets a gradient in {}.": [
+                x.path for x in self.layers if x.no_gradient == 1
+            ],
             "Every radius is zero in {}.": [x.path for x in self.layers if x.zero_radii == 1],
         }
-        found = [sentence.format(", ".join(paths)) for sentence, paths in sentences.items() if paths]
+        found = [
+            sentence.format(", ".join(paths)) for sentence, paths in sentences.items() if paths
+        ]
         if self.prediction_width < 1e-6:
             found.append("The predicted intervals are no wider than rounding.")
         return " ".join(found) or "All bounds are valid, and every layer with radii has live ones."
 
     def __str__(self) -> str:
-        head = ("layer", "kind", "mean width", "max width", "zero radii", "no gradient", "inverted", "not finite")
+        head = (
+            "layer",
+            "kind",
+            "mean width",
+            "max width",
+            "zero radii",
+            "no gradient",
+            "inverted",
+            "not finite",
+        )
         table = [head, *(layer._cells() for layer in self.layers)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         aligned = [f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths)]
@@ -92,23 +110,40 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
         ['network.0', 'network.1', 'network.2', 'norm']
     """
     if not isinstance(model, Classifier) or type(model).loss is Classifier.loss:
-        raise TypeError(f"diagnose needs a classifier with a loss, got {type(model).__name__}. Pass a single CreINN.")
+        raise TypeError(
+            f"diagnose needs a classifier with a loss, got {type(model).__name__}. Pass a single CreINN."
+        )
     reference = next(model.parameters())
     x = x.to(reference.device, reference.dtype)
     if y is None:
         y = torch.randint(model.num_classes, (len(x),), generator=torch.Generator().manual_seed(0))
     random_state = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}  # the model keeps its own
+    buffers = {
+        name: buffer.clone() for name, buffer in model.named_buffers()
+    }  # the model keeps its own
     with random_state, torch.enable_grad():
         with recording(_layers(model)) as calls:
             prediction = torch.func.functional_call(model, buffers, (x,))
         loss = model.loss(prediction, y.to(reference.device))
-        radii = [r for part in model.modules() if isinstance(part, IntervalParameters) for r in part.radii().values()]
+        radii = [
+            r
+            for part in model.modules()
+            if isinstance(part, IntervalParameters)
+            for r in part.radii().values()
+        ]
         live = [radius for radius in radii if radius.requires_grad]
-        found = torch.autograd.grad(loss, live, allow_unused=True, materialize_grads=True) if live else ()
+        found = (
+            torch.autograd.grad(loss, live, allow_unused=True, materialize_grads=True)
+            if live
+            else ()
+        )
         gradients = dict(zip(live, found, strict=True))
     named = _with_paths(model, calls)
-    layers = tuple(_diagnose(path, call, gradients) for path, call in named if isinstance(call.output, Interval))
+    layers = tuple(
+        _diagnose(path, call, gradients)
+        for path, call in named
+        if isinstance(call.output, Interval)
+    )
     if not layers:
         raise TypeError(
             f"diagnose looks at interval networks, but no layer of this {type(model).__name__} gives intervals."
@@ -132,7 +167,9 @@ class Guard:
         """Look at one step, between its backward pass and its update."""
         total = loss
         if gradients:
-            total = loss + torch.nn.utils.get_total_norm(gradients, foreach=loss.device.type in ("cpu", "cuda"))
+            total = loss + torch.nn.utils.get_total_norm(
+                gradients, foreach=loss.device.type in ("cpu", "cuda")
+            )
         self._first = torch.where(torch.isfinite(total), self._first, self._first.clamp_max(step))
         self._optimizer.found_inf = (self._first != _NEVER).float()  # type: ignore[attr-defined]
 
@@ -142,7 +179,9 @@ class Guard:
         return None if first == _NEVER else first
 
 
-def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch) -> str:
+def explain_failure(
+    model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch
+) -> str:
     """Run a failed step again, on its augmented batch and without an update, and say what was not finite first."""
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
@@ -163,7 +202,11 @@ def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any
         return "It began in the head or the loss: the output of every layer is finite."
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    bad = [name for name, gradient in zip(parameters, gradients, strict=True) if not _is_finite(gradient)]
+    bad = [
+        name
+        for name, gradient in zip(parameters, gradients, strict=True)
+        if not _is_finite(gradient)
+    ]
     if bad:
         return f"The loss is finite, but its gradient is not; on the way back this shows first at {bad[-1]}."
     return "The loss and its gradient are too large to be summed."
@@ -172,29 +215,40 @@ def explain_failure(model: torch.nn.Module, forward: Callable[[Batch], tuple[Any
 def _layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The layers of a model: what has parameters of its own, or no parts."""
     parts = (part for part in model.modules() if not isinstance(part, Temperature))
-    return [part for part in parts if not list(part.children()) or list(part.parameters(recurse=False))]
+    return [
+        part for part in parts if not list(part.children()) or list(part.parameters(recurse=False))
+    ]
 
 
 def _with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
     """Calls with the paths of their layers; a second call of a layer has ``#2`` behind, and so on."""
-    paths, count = {module: path for path, module in model.named_modules()}, Counter[torch.nn.Module]()
+    paths, count = (
+        {module: path for path, module in model.named_modules()},
+        Counter[torch.nn.Module](),
+    )
     for call in calls:
         count[call.module] += 1
         number = count[call.module]
         yield paths[call.module] + (f"#{number}" if number > 1 else ""), call
 
 
-def _diagnose(path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor]) -> LayerDiagnosis:
+def _diagnose(
+    path: str, call: Call, gradients: Mapping[torch.nn.Parameter, Tensor]
+) -> LayerDiagnosis:
     lower, upper = call.output.lower.detach(), call.output.upper.detach()
     width = upper - lower
-    radii = list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
+    radii = (
+        list(call.module.radii().values()) if isinstance(call.module, IntervalParameters) else []
+    )
     return LayerDiagnosis(
         path=path,
         kind=type(call.module).__name__,
         mean_width=width.mean().item(),
         max_width=width.max().item(),
         zero_radii=_share(radius <= 0 for radius in radii),
-        no_gradient=_share(gradients.get(radius, torch.zeros_like(radius)) == 0 for radius in radii),
+        no_gradient=_share(
+            gradients.get(radius, torch.zeros_like(radius)) == 0 for radius in radii
+        ),
         inverted=int((lower > upper).sum()),
         nonfinite=int((~(lower.isfinite() & upper.isfinite())).sum()),
     )

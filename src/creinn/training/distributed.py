@@ -27,7 +27,9 @@ def check_backend(device: torch.device) -> None:
     if world() > 1 and device.type == "cuda":
         torch.cuda.set_device(device)
     elif world() > 1 and dist.get_backend() == "nccl":
-        raise ValueError(f"The backend nccl sends from GPUs only, but the device is {device}. Take gloo, or 'auto'.")
+        raise ValueError(
+            f"The backend nccl sends from GPUs only, but the device is {device}. Take gloo, or 'auto'."
+        )
 
 
 def replicated(step: torch.nn.Module, optimizer: Any, scaler: Any) -> torch.nn.Module:
@@ -36,8 +38,12 @@ def replicated(step: torch.nn.Module, optimizer: Any, scaler: Any) -> torch.nn.M
         return step
     for part in (optimizer, scaler):
         part.load_state_dict(from_first(part.state_dict))
-    buffers = {"forward_sync_buffers", "broadcast_buffers"} & set(signature(DistributedDataParallel).parameters)
-    alike: dict[str, Any] = {max(buffers): False}  # all ranks compute the same statistics; torch 2.13 renames this
+    buffers = {"forward_sync_buffers", "broadcast_buffers"} & set(
+        signature(DistributedDataParallel).parameters
+    )
+    alike: dict[str, Any] = {
+        max(buffers): False
+    }  # all ranks compute the same statistics; torch 2.13 renames this
     return DistributedDataParallel(step, find_unused_parameters=True, **alike)
 
 
@@ -112,11 +118,15 @@ def telling_lost_ranks(can_resume: bool) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if world() == 1 or not (isinstance(error, dist.DistError) or any(sign in str(error).lower() for sign in _LOST)):
+        if world() == 1 or not (
+            isinstance(error, dist.DistError) or any(sign in str(error).lower() for sign in _LOST)
+        ):
             raise
         advice = "Start all ranks again: the run goes on from its last checkpoint."
         if not can_resume:
-            advice = "With a directory for checkpoints a run can go on from there; this one had none."
+            advice = (
+                "With a directory for checkpoints a run can go on from there; this one had none."
+            )
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ConnectionError(
             f"Rank {rank()} of {world()} has lost another one, which ended or cannot be reached; its own message says "

@@ -28,7 +28,13 @@ from creinn.training.checkpoint import History, Row, RunFiles, is_out_of_patienc
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, Rows
 from creinn.training.diagnose import Guard, explain_failure
-from creinn.training.distributed import Pace, check_backend, norms_over_ranks, replicated, telling_lost_ranks
+from creinn.training.distributed import (
+    Pace,
+    check_backend,
+    norms_over_ranks,
+    replicated,
+    telling_lost_ranks,
+)
 from creinn.training.start import (
     derived_seed,
     finding_idle,
@@ -92,13 +98,19 @@ def fit(
     check_backend(device)
     like = next(p for p in model.to(device).parameters() if p.is_floating_point())
     train = Rows(train_data, model.num_classes, like, "train_data", config.workers)
-    val = None if val_data is None else Rows(val_data, model.num_classes, like, "val_data", config.workers)
+    val = (
+        None
+        if val_data is None
+        else Rows(val_data, model.num_classes, like, "val_data", config.workers)
+    )
     _check_plan(model, train, val, config)
     _set_class_weights(config, model.num_classes, like, train, val)
     batch_size = config.batch_size * world()
     steps = train.steps(batch_size)  # None: not known before the first epoch ends
     half = torch.autocast(device.type, torch.bfloat16 if device.type == "cpu" else torch.float16)
-    scaler = torch.amp.GradScaler(device.type, enabled=config.mixed_precision and device.type == "cuda")
+    scaler = torch.amp.GradScaler(
+        device.type, enabled=config.mixed_precision and device.type == "cuda"
+    )
     forward = _Forward(model, half if config.mixed_precision else nullcontext())
 
     def validate() -> Row:
@@ -114,7 +126,9 @@ def fit(
         seed = derived_seed(config.seed, epoch)
         seed_everything(seed)  # a DataLoader takes its order from torch's generator
         return explain_failure(
-            model, forward, next(islice(train.shuffled(batch_size, seed, augment), failed - 1, None), last)
+            model,
+            forward,
+            next(islice(train.shuffled(batch_size, seed, augment), failed - 1, None), last),
         )
 
     def look(epoch: int, batch: Batch, guard: Guard, sums: Tensor) -> None:
@@ -172,14 +186,18 @@ def fit(
                     if step == 1:
                         model.check_network(batch.x)
                         idle: list[Parameter] = []
-                        if rank() > 0:  # only now: a DataLoader has taken its order, which is that of all ranks
+                        if (
+                            rank() > 0
+                        ):  # only now: a DataLoader has taken its order, which is that of all ranks
                             seed_everything(derived_seed(config.seed, epoch, rank()))
                     with norms_over_ranks():
                         with finding_idle(model, idle) if step == 1 else nullcontext():
                             prediction, loss = network(batch)
                         own = _sums(batch, prediction, loss)
                         total = all_sum(own)
-                        if world() > 1:  # so that the mean of the ranks' gradients is that of the whole batch
+                        if (
+                            world() > 1
+                        ):  # so that the mean of the ranks' gradients is that of the whole batch
                             loss = loss * (world() * own[0] / total[0]).to(loss.dtype)
                         optimizer.zero_grad()
                         scaler.scale(loss).backward()
@@ -187,7 +205,11 @@ def fit(
                         bias.grad = torch.zeros_like(bias)
                     sums += total
                     # Under a scaler infinite gradients are part of the method: it skips those steps itself.
-                    watched = [] if scaler.is_enabled() else [p.grad for p in model.parameters() if p.grad is not None]
+                    watched = (
+                        []
+                        if scaler.is_enabled()
+                        else [p.grad for p in model.parameters() if p.grad is not None]
+                    )
                     guard.watch(step, total[1], watched)
                     scaler.step(optimizer)
                     scaler.update()
@@ -230,7 +252,11 @@ def fit_members(
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             members.append(build())
-        folder = None if config.directory is None else Path(config.directory) / f"member-{len(histories)}"
+        folder = (
+            None
+            if config.directory is None
+            else Path(config.directory) / f"member-{len(histories)}"
+        )
         own = replace(config, seed=seed, directory=folder)
         histories.append(fit(members[-1], train_data, val_data, own, augment))
     return members, histories
@@ -245,7 +271,13 @@ def _take_first(model: torch.nn.Module) -> None:
 def choose_device(name: str) -> torch.device:
     """The torch device of that name, if it can be used; ``"auto"`` is a GPU if there is one. Each rank has its own."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = (
+            "cuda"
+            if torch.cuda.is_available()
+            else "mps"
+            if torch.backends.mps.is_available()
+            else "cpu"
+        )
     if name == "cuda" and world() > 1:
         name = f"cuda:{os.environ.get('LOCAL_RANK', rank() % torch.cuda.device_count())}"
     try:
@@ -253,7 +285,9 @@ def choose_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'.") from error
+        raise ValueError(
+            f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'."
+        ) from error
     return device
 
 
@@ -280,31 +314,45 @@ def _sums(batch: Batch, prediction: Prediction, loss: Tensor) -> Tensor:
     rows = torch.full_like(like, len(batch.y))
     mass = rows if batch.weight is None else weight_per_row(batch.weight, batch.y).sum()
     correct = (prediction.label == batch.y).sum()
-    width = rows * prediction.width.mean() if isinstance(prediction, CredalSet) else torch.full_like(like, math.nan)
+    width = (
+        rows * prediction.width.mean()
+        if isinstance(prediction, CredalSet)
+        else torch.full_like(like, math.nan)
+    )
     return torch.stack([x.to(like) for x in (mass, loss * mass, correct, width, rows)])
 
 
 def _no_sums(device: torch.device) -> Tensor:
-    return torch.zeros(5, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+    return torch.zeros(
+        5, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
+    )
 
 
 def _means(sums: Tensor, prefix: str = "") -> Row:
     """Means over all rows so far; waits for the device. What is not finite or does not apply is ``None``."""
     mass, loss, correct, width, rows = sums.tolist()
     values = {"loss": loss / mass, "accuracy": correct / rows, "width": width / rows}
-    return {prefix + name: value if math.isfinite(value) else None for name, value in values.items()}
+    return {
+        prefix + name: value if math.isfinite(value) else None for name, value in values.items()
+    }
 
 
-def _set_class_weights(config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None) -> None:
+def _set_class_weights(
+    config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None
+) -> None:
     if config.class_weight is None:
         return
     if train.row_weights is not None:
-        raise ValueError("Weights are given of rows and of classes. Multiply those of the rows, and drop class_weight.")
+        raise ValueError(
+            "Weights are given of rows and of classes. Multiply those of the rows, and drop class_weight."
+        )
     if config.class_weight == "balanced":
         counts = train.class_counts().double()
         weights = (counts.sum() / (num_classes * counts.clamp_min(1))).to(like)
     elif len(config.class_weight) != num_classes:
-        raise ValueError(f"class_weight has {len(config.class_weight)} weights for {num_classes} classes.")
+        raise ValueError(
+            f"class_weight has {len(config.class_weight)} weights for {num_classes} classes."
+        )
     else:
         weights = like.new_tensor(config.class_weight)
     for rows in (train, val):
@@ -318,20 +366,28 @@ def _check_model(model: Any) -> None:
             f"fit needs a classifier, got {type(model).__name__}. Wrap the network: CreINN(network), SNN(network)."
         )
     if type(model).loss is Classifier.loss:
-        raise TypeError(f"{type(model).__name__} has no loss of its own. Fit its members one by one.")
+        raise TypeError(
+            f"{type(model).__name__} has no loss of its own. Fit its members one by one."
+        )
     if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("No parameter of the model requires a gradient: there is nothing to train.")
+        raise ValueError(
+            "No parameter of the model requires a gradient: there is nothing to train."
+        )
 
 
 def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainConfig) -> None:
     if val is None and config.patience is not None:
         raise ValueError("patience needs val_data: early stopping goes by the validation loss.")
     if val is None and config.keep == "best":
-        raise ValueError("keep='best' needs val_data: the best weights are those of the least validation loss.")
+        raise ValueError(
+            "keep='best' needs val_data: the best weights are those of the least validation loss."
+        )
     norms = (torch.nn.BatchNorm1d, BatchNorm1d)
     count = train.count()
     if count is not None and count < world():
-        raise ValueError(f"train_data has {count} rows for {world()} ranks; each needs one at least.")
+        raise ValueError(
+            f"train_data has {count} rows for {world()} ranks; each needs one at least."
+        )
     smallest = None if count is None else min(count, config.batch_size * world())
     if smallest == 1 and any(isinstance(part, norms) for part in model.modules()):
         found = "train_data has a single row" if count == 1 else "batch_size is 1"
@@ -339,5 +395,11 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
 
 
 def _shown(model: Classifier, means: Row) -> dict[str, str]:
-    hidden = {"width"} if not getattr(model, "is_interval", False) else set()  # a CreINN-D has it after training only
-    return {name: f"{value:.4f}" for name, value in means.items() if value is not None and name not in hidden}
+    hidden = (
+        {"width"} if not getattr(model, "is_interval", False) else set()
+    )  # a CreINN-D has it after training only
+    return {
+        name: f"{value:.4f}"
+        for name, value in means.items()
+        if value is not None and name not in hidden
+    }

@@ -26,7 +26,14 @@ from creinn.rivals.snn import SNN
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
     """A seed for one epoch of a run on one rank; different for all different arguments."""
-    return int(np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)]).generate_state(1, np.uint64)[0]) >> 1
+    return (
+        int(
+            np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)]).generate_state(
+                1, np.uint64
+            )[0]
+        )
+        >> 1
+    )
 
 
 def seed_everything(seed: int) -> None:
@@ -43,7 +50,9 @@ def own_randomness(device: torch.device, deterministic: bool) -> Iterator[None]:
     mode = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.use_deterministic_algorithms(mode or deterministic, warn_only=warn_only and not deterministic)
+        torch.use_deterministic_algorithms(
+            mode or deterministic, warn_only=warn_only and not deterministic
+        )
         try:
             yield
         finally:
@@ -61,7 +70,11 @@ def training_only(model: torch.nn.Module, part: str) -> Iterator[None]:
     if part == "all":
         yield
         return
-    norms = {layer: layer.center_frozen for layer in model.modules() if isinstance(layer, IntervalBatchNorm)}
+    norms = {
+        layer: layer.center_frozen
+        for layer in model.modules()
+        if isinstance(layer, IntervalBatchNorm)
+    }
     layers = [layer for layer in model.modules() if isinstance(layer, IntervalParameters)]
     radii = {radius for layer in layers for radius in layer.radii().values()}
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
@@ -69,7 +82,9 @@ def training_only(model: torch.nn.Module, part: str) -> Iterator[None]:
         name = type(model).__name__
         found = f"every radius of {name} has requires_grad=False" if radii else f"{name} has none"
         raise ValueError(f"train='radii' needs radii that can be trained, but {found}.")
-    kept = radii | {parameter for norm in norms if norm.mode != "sound" for parameter in norm.parameters()}
+    kept = radii | {
+        parameter for norm in norms if norm.mode != "sound" for parameter in norm.parameters()
+    }
     try:
         for parameter, value in before.items():
             parameter.requires_grad_(value and parameter in kept)
@@ -101,19 +116,33 @@ def finding_idle(model: Classifier, idle: list[Parameter]) -> Iterator[None]:
     effect as well. Models with other losses and forward passes have none.
     """
     norm: Any = getattr(model, "norm", None)
-    if type(model) not in (CreINN, SNN, LaplaceBNN) or not (isinstance(norm, _NormBase) and norm.training):
+    if type(model) not in (CreINN, SNN, LaplaceBNN) or not (
+        isinstance(norm, _NormBase) and norm.training
+    ):
         yield
         return
     path = getattr(model, "head", None)
     giver = model.network.get_submodule(path) if path else model.network
-    layers = [part for part in model.network.modules() if type(part) in (torch.nn.Linear, inn.Linear, relative.Linear)]
+    layers = [
+        part
+        for part in model.network.modules()
+        if type(part) in (torch.nn.Linear, inn.Linear, relative.Linear)
+    ]
     with recording(dict.fromkeys((*layers, giver))) as calls:
         yield
     logits = [call.output for call in calls if call.module is giver]
-    heads = [call.module for call in calls if call.module in layers and any(call.output is given for given in logits)]
+    heads = [
+        call.module
+        for call in calls
+        if call.module in layers and any(call.output is given for given in logits)
+    ]
     if len(logits) != 1 or len(heads) != 1 or sum(call.module is heads[0] for call in calls) != 1:
         return  # computed otherwise, or several times
     if getattr(logits[0], "_version", 0) > 0:
         return  # changed in place
     names = ("bias", "bias_radius") if getattr(norm, "mode", None) == "paper" else ("bias",)
-    idle += [bias for name in names if (bias := getattr(heads[0], name, None)) is not None and bias.requires_grad]
+    idle += [
+        bias
+        for name in names
+        if (bias := getattr(heads[0], name, None)) is not None and bias.requires_grad
+    ]
