@@ -229,7 +229,7 @@ def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
         assert prediction.lower[7].tolist() == [0, 0, 0]
         assert prediction.upper[7].tolist() == [1, 1, 1]
         assert prediction.epistemic[7] == pytest.approx(np.log2(3))
-        assert prediction.classes("dominance")[7].all()
+        assert prediction.classes()[7].all()
         rest = torch.arange(12) != 7
         torch.testing.assert_close(prediction.lower[rest], model.predict(X).lower[rest])
     with pytest.raises(ValueError, match="row 7 of the training data holds"):

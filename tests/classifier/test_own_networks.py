@@ -132,7 +132,7 @@ WORKING = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:The model is saved without its architecture")
+@pytest.mark.filterwarnings("ignore:The architecture of the model is not saved")
 @pytest.mark.parametrize("name", WORKING)
 def test_networks_of_ones_own_work_from_construction_to_the_compiled_form(name, tmp_path):
     network, x, options = WORKING[name]
@@ -307,6 +307,26 @@ def test_rows_that_sum_to_one_are_probabilities_and_real_logits_are_not(dtype):
         check_logits(
             (scale * logits[:, :1]).sigmoid(), 1, "It"
         )  # values alone do not prove a sigmoid
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_logits_with_a_reference_class_are_not_taken_for_a_log_softmax(frozen):
+    class Reference(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return torch.cat([x.new_zeros(len(x), 1), self.fc(x)], 1)
+
+    network = Reference().requires_grad_(not frozen)
+    with torch.no_grad():  # the reference class is certain in the first 32 rows
+        network.fc.weight.copy_(torch.tensor([[40.0, 0, 0, 0], [0, 40.0, 0, 0]]))
+        network.fc.bias.fill_(-30)
+    x = 0.1 * X + torch.eye(4)[Y - 1] * (Y > 0).unsqueeze(1)
+    x, y = x[Y.argsort(stable=True)].repeat_interleave(2, 0), Y.sort().values.repeat_interleave(2)
+    model = CreINN(network, distance=True, logits=3).fit_distance(x, y)
+    assert (model.predict(x).label == y).double().mean() > 0.9
 
 
 def test_looking_at_a_network_changes_nothing():

@@ -10,8 +10,8 @@ from creinn import CredalSet, CreINN, Ensemble, Interval, convert, diagnose, mod
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
 from creinn.graph import compile as inference
+from creinn.graph.checks import GraphError
 from creinn.graph.compile import Compiled, compile
-from creinn.graph.trace import GraphError
 from creinn.rivals import SNN
 
 IMAGES = (24, 3, 16, 16)

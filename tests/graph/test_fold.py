@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from creinn import models
 from creinn import nn as inn
+from creinn.graph.checks import GraphError
 from creinn.graph.fold import (
     FoldedFull,
     FoldedLayer,
@@ -20,7 +21,6 @@ from creinn.graph.fold import (
     fold,
     sum_moments,
 )
-from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 from creinn.nn import families as layers
 from creinn.nn import functional as functions

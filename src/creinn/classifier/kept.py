@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from creinn.classifier.recording import has_hooks
+
 _SAMPLE = 64  # numbers of each tensor that are looked at in every call
 
 Build = Callable[[Any, Any], torch.nn.Module]
@@ -108,12 +110,7 @@ def _state(model: torch.nn.Module) -> list[Any] | None:
     state: list[Any] = []
     for module in model.modules():
         own = vars(module)
-        if (
-            own["_forward_hooks"]
-            or own["_forward_pre_hooks"]
-            or "forward" in own
-            or "_compiled_call_impl" in own
-        ):
+        if has_hooks(module) or "forward" in own or "_compiled_call_impl" in own:
             return None
         state += type(module), own.copy()
         for tensor in (*own["_parameters"].values(), *own["_buffers"].values()):

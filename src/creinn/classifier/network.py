@@ -3,19 +3,19 @@
 A place is the path of a module, whose output is looked at, with ``:tokens`` behind it if that is ``(N, tokens, D)``; or
 ``<head>``, for what enters the head. That is the module whose path is given, and whose output are then the logits; or a
 layer named ``head`` of a network with a method ``features``, as those of :mod:`creinn.models`; or the last ``Linear``.
-Modules are observed by hooks for one pass: no ``strict=True`` export, no several threads.
+Hooks observe the modules (:mod:`creinn.classifier.recording`), so ``torch.export`` needs ``strict=False``.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
 from creinn.classifier.inputs import in_words
+from creinn.classifier.recording import last_calls, recording
 from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters
 
@@ -43,32 +43,6 @@ _ENDS = {
     "Softmax": "softmax",
     "LogSoftmax": "log-softmax",
 }
-
-
-class Call(NamedTuple):
-    """What a module took and gave in one of its calls."""
-
-    module: torch.nn.Module
-    inputs: tuple[Any, ...]
-    output: Any
-
-
-@contextmanager
-def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
-    """Note every call of these modules, in order."""
-    calls: list[Call] = []
-
-    def note(
-        module: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> None:
-        calls.append(Call(module, (*inputs, *named.values()), output))
-
-    handles = [module.register_forward_hook(note, with_kwargs=True) for module in modules]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
@@ -122,14 +96,17 @@ def observe(
     places = [
         last if place == HEAD else network.get_submodule(place.removesuffix(TOKENS)) for place in at
     ]
-    with recording({module for module in (*places, last) if module is not None}) as calls:
+    with last_calls(module for module in (*places, last) if module is not None) as calls:
         logits = network(x)
-    seen = {call.module: call for call in calls}
+    for module in calls:
+        if calls[module] is None:
+            path = next(path for path, part in network.named_modules() if part is module)
+            raise ValueError(f"The module {path!r} did not run, so it has no output to observe.")
     outputs = tuple(
-        seen[module].inputs[0] if place == HEAD else seen[module].output  # type: ignore[index]
+        calls[module].inputs[0] if place == HEAD else calls[module].output  # type: ignore
         for place, module in zip(at, places, strict=True)
     )
-    return outputs, logits if head is None else seen[last].output  # type: ignore[index]
+    return outputs, logits if head is None else calls[last].output  # type: ignore
 
 
 def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,14 +199,17 @@ def check_network(
 
 
 def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
-    """Refuse what ``who`` gave for a few rows if it is not ``(N, count)``, or if these are probabilities.
+    """Raise a ``ValueError`` if a few rows of logits have a wrong shape or are probabilities.
 
-    These are told by the last operation, where autograd knows it, or by rows that sum to 1 and are not all the same:
-    the bias of an untrained head may hold the log-frequencies of the classes.
+    Probabilities are recognised by the last operation in the autograd graph, or by rows that sum
+    to 1 and are not all equal: an untrained head may return the log-frequencies of the classes.
     """
     if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
+        other = logits.ndim == 2 and logits.dtype.is_floating_point
+        advice = f" If these are the logits, pass logits={logits.shape[1]}." if other else ""
         raise ValueError(
-            f"{who} should return logits (N, {count}), but returns {in_words(logits)}.{_NAME_IT}"
+            f"{who} should return logits (N, {count}), but returns {in_words(logits)}."
+            f"{advice}{_NAME_IT}"
         )
     values = (
         logits.lower if isinstance(logits, Interval) else logits
@@ -340,10 +320,16 @@ def _last_operation(values: Tensor) -> str:
 
 
 def _sum_to_one(values: Tensor) -> str:
+    """Return "softmax" or "log-softmax" if the values of all rows show one; empty otherwise.
+
+    A logit that is fixed at 0, that of a reference class, has ``logsumexp`` 0 up to rounding where
+    the others are far below. A log-softmax has all values below 0 in rows that are not certain.
+    """
     tolerance = min(32 * torch.finfo(values.dtype).eps, 1e-3)
     values = values.detach().double().cpu()
     if values.shape[1] < 2 or bool((values - values[:1]).abs().amax() <= tolerance):
         return ""
     if bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() <= tolerance).all()):
         return "softmax"
-    return "log-softmax" if bool((values.logsumexp(1).abs() <= tolerance).all()) else ""
+    normalized = bool((values.logsumexp(1).abs() <= tolerance).all())
+    return "log-softmax" if normalized and bool((values.amax(1) < -tolerance).any()) else ""

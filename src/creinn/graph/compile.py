@@ -15,11 +15,12 @@ from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
 from creinn.classifier.inputs import first_rows
-from creinn.classifier.network import HEAD, TOKENS, find_head, recording
+from creinn.classifier.network import HEAD, TOKENS, find_head
+from creinn.classifier.recording import recording
 from creinn.credal.credal_set import CredalSet
+from creinn.graph.checks import GraphError
 from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, fold
 from creinn.graph.native import NativeFull, join_sums
-from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 from creinn.rounding import outwards
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, fx
 
 from creinn.classifier.creinn import CreINN
-from creinn.graph.trace import GraphError, Traced, check_module, graph_module, trace
+from creinn.graph.checks import GraphError, check_module
+from creinn.graph.trace import Traced, graph_module, trace
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.batchnorm import Mode as NormMode

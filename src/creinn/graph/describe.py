@@ -11,15 +11,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from creinn.graph.trace import (
-    GraphTracer,
-    Kind,
-    Traced,
-    check_call,
-    check_paths,
-    graph_module,
-    trace,
-)
+from creinn.graph.checks import Kind, check_call, check_paths
+from creinn.graph.trace import Traced, graph_module, trace
+from creinn.graph.tracer import GraphTracer
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families

@@ -3,7 +3,7 @@
 In: a CreINN or an Ensemble. Out: an ONNX file, or one of ``torch.export``. The graph is that of the compiled form, if
 there is one. The lower entropy is found by a search, which no graph holds: of up to :data:`MOST_CLASSES` classes all
 vertices are looked at instead, which gives the same; of more, AU and EU are left out, and
-:mod:`creinn.entropy_numpy` computes them.
+``examples/entropy_numpy.py`` computes them.
 """
 
 import copy
@@ -30,8 +30,8 @@ from creinn.credal.conformal import DISTRIBUTION, SCORES, Conformal, widen
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
 from creinn.files import write_bytes
+from creinn.graph.checks import GraphError
 from creinn.graph.compile import compile
-from creinn.graph.trace import GraphError
 from creinn.interval import Interval
 
 FORMATS = ("onnx", "pt2")
@@ -50,8 +50,9 @@ def export(
     - ``label`` ``(N,)``: the number of the predicted class;
     - ``TU``, ``AU``, ``EU`` ``(N,)``: total, aleatoric and epistemic uncertainty, exact; of two classes the binary
       measures, of more entropies in bits. Of more than :data:`MOST_CLASSES` there is ``TU`` alone: take ``AU`` from
-      :func:`creinn.entropy_numpy.lower_entropy`, which needs numpy alone, and ``EU = TU - AU``;
-    - ``classes`` ``(N, K)``: those that are not ruled out, by interval dominance;
+      :meth:`creinn.CredalSet.lower_entropy`, or from ``examples/entropy_numpy.py``, which needs
+      only NumPy; ``EU = TU - AU``;
+    - ``classes`` ``(N, K)``: those that are not ruled out, by the rule ``"maximality"``;
     - of a calibrated model, ``conformal`` ``(N, K)``: the classes that hold the true one with the coverage asked for in
       ``calibrate``; of one calibrated by distributions ``widened_lower`` and ``widened_upper`` ``(N, K)``. Calibrations
       by groups, or that draw, are left out with a warning.
@@ -170,7 +171,7 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
         if sets.num_classes <= MOST_CLASSES:
             found["AU"] = least = lower_entropy_by_vertices(sets.lower, sets.upper)
             found["EU"] = (total - least).clamp_min(0)  # type: ignore[operator]
-    return {**found, "classes": sets.classes("dominance")}
+    return {**found, "classes": sets.classes()}
 
 
 @torch.no_grad()

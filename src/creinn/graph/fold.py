@@ -16,7 +16,8 @@ from torch import Tensor, fx
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
-from creinn.graph.trace import GraphError, Traced, graph_module, trace
+from creinn.graph.checks import GraphError
+from creinn.graph.trace import Traced, graph_module, trace
 from creinn.interval import Interval
 from creinn.nn import functional as functions
 from creinn.nn._operations import Biases

@@ -1,0 +1,157 @@
+"""Checks of the layers and function calls that a graph may contain."""
+
+import inspect
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from creinn.classifier.recording import has_hooks
+from creinn.nn.families import family_of
+from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
+
+Kind = Literal["value", "size"]
+"""A node holds a value (an interval or a tensor) or a size (a shape, or an integer from one)."""
+Kinds = Mapping[fx.Node, Kind]
+
+_PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict, fx.GraphModule)
+_REASONS = {
+    "(log)?softmax": "CreINN applies Interval SoftMax itself; let the network return logits",
+    "(layer|group|rms|instance|localresponse)norm": (
+        "it normalises with statistics of the sample itself, which has no interval version"
+    ),
+    "multiheadattention|scaleddotproductattention|transformer": (
+        "it multiplies activations by a softmax of activations, which has no interval version"
+    ),
+    "(rnn|lstm|gru)(cell)?$": "recurrent layers have no interval version",
+    "(gt|ge|lt|le|eq|ne)$": (
+        "the forward pass may not depend on values that it computes from its input"
+    ),
+}
+
+
+class GraphError(ValueError):
+    """A network that is not a graph of known layers and functions.
+
+    The message names the place and the reason.
+    """
+
+
+def check_paths(paths: Iterable[Any]) -> None:
+    """Raise a :class:`GraphError` if a graph module cannot hold layers of these paths."""
+    for path in paths:
+        if not (isinstance(path, str) and _PATH.fullmatch(path)):
+            raise GraphError(
+                f"{path!r}: the path of a layer may contain letters, digits, '_' and '-' only. "
+                "Rename the layer."
+            )
+        first = path.partition(".")[0]
+        if hasattr(fx.GraphModule, first):
+            raise GraphError(f"{path!r}: torch.fx reserves the name {first!r}. Rename the layer.")
+
+
+def check_module(path: str, module: torch.nn.Module, families: Collection[str]) -> None:
+    """Raise a :class:`GraphError` if a graph cannot contain a call of this module."""
+    if why := why_refused(module, families):
+        raise GraphError(f"{place(path, module)}: {why}")
+
+
+def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
+    """Return why a graph cannot contain a call of this module; empty if it can."""
+    kind, family = type(module), family_of(module)
+    if has_hooks(module):
+        return "it has forward hooks, which would be lost. Remove them first."
+    if family is None:
+        if hasattr(module, "parametrizations"):
+            return "it has parametrized weights. Remove the parametrizations first."
+        if kind.__module__.partition(".")[0] == "torch" and not isinstance(module, _CONTAINERS):
+            return f"{why_unknown(kind.__name__)}."
+    elif family not in families:
+        return (
+            f"it is a layer of the family {family!r} already; "
+            f"only {', '.join(families)} layers belong here."
+        )
+    elif "forward" in vars(module):
+        return (
+            "it has a forward of its own, set on the object. "
+            "Write it as a subclass of torch.nn.Module."
+        )
+    return ""
+
+
+def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
+    """Return whether the function ``name`` gives a value or a size for these arguments.
+
+    It takes values where :data:`creinn.nn.functional.OPERANDS` says so, constants or sizes elsewhere.
+
+    Raises:
+        ValueError: If the function is unknown or does not take these arguments.
+    """
+    if name not in FUNCTIONS:
+        raise ValueError(f"unknown function {name!r}")
+    function = FUNCTIONS[name]
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be called like this: {error}") from error
+    nodes: list[fx.Node] = []
+    fx.node.map_arg(list(bound.values()), nodes.append)
+    if not nodes:
+        raise ValueError(f"{name} is called on constants alone")
+    if name in ON_SIZES and all(kinds[node] == "size" for node in nodes):
+        return "size"
+    for argument, given in bound.items():
+        check = _check_operand if argument in OPERANDS[name] else _check_constant
+        check(name, argument, given, kinds)
+    if hasattr(function, "layer") and len(nodes) == 1:
+        options = {argument: given for argument, given in bound.items() if argument != "input"}
+        try:  # the interval layer raises for options that it does not support
+            function.layer(**options)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+    return "size" if name in TO_SIZES else "value"
+
+
+def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
+    if argument == "tensors":
+        good = isinstance(given, list | tuple) and all(
+            kinds.get(entry) == "value" for entry in given
+        )
+        wanted = "a list of values that the network computes"
+    elif "other" in OPERANDS[name]:
+        good = isinstance(given, fx.Node | int | float) and not isinstance(given, bool)
+        wanted = "a value that the network computes or a number"
+    else:
+        good = isinstance(given, fx.Node) and kinds[given] == "value"
+        wanted = "a value that the network computes"
+    if not good:
+        raise ValueError(f"{name} needs {wanted} as {argument!r}, got {given!r}")
+
+
+def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
+    def check(leaf: Any) -> None:
+        if isinstance(leaf, fx.Node):
+            if kinds[leaf] != "size":
+                raise ValueError(
+                    f"{name} needs a constant as {argument!r}, "
+                    "but the network computes it from its input"
+                )
+        elif not (leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)):
+            raise ValueError(f"{name} does not take {leaf!r} as {argument!r}")
+
+    fx.node.map_aggregate(given, check)  # each entry of lists, tuples and slices
+
+
+def why_unknown(name: str) -> str:
+    """Return why the layer or function of this name has no interval version."""
+    plain = name.replace("_", "").lower()
+    known = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
+    return next(known, "it is not among the known ones, whose range over intervals is known")
+
+
+def place(path: str, module: torch.nn.Module) -> str:
+    """Path and class name of a module, for messages."""
+    return f"{path}: {type(module).__name__}" if path else type(module).__name__

@@ -1,0 +1,97 @@
+"""Recording of module calls: each thread sees its own."""
+
+import copy
+import pickle
+import threading
+
+import torch
+
+from creinn.classifier.network import HEAD, observe
+from creinn.classifier.recording import has_hooks, last_calls, recording
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+
+def run_in_threads(work, count=8):
+    errors = []
+
+    def guarded(number):
+        try:
+            work(number)
+        except BaseException as error:  # reported by the main thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_each_thread_observes_its_own_features():
+    module, barrier = network(), threading.Barrier(8)
+
+    def work(number):
+        x = torch.full((number + 1, 2), float(number))
+        hidden = torch.relu(module[0](x))
+        barrier.wait()
+        for _ in range(100):
+            (found, features), logits = observe(module, x, ("1", HEAD))
+            torch.testing.assert_close(found, hidden)
+            torch.testing.assert_close(features, hidden)
+            torch.testing.assert_close(logits, module[2](hidden))
+
+    with torch.no_grad():
+        run_in_threads(torch.no_grad()(work))
+
+
+def test_each_thread_records_its_own_calls():
+    module, barrier = network(), threading.Barrier(8)
+
+    def work(number):
+        x = torch.full((number + 1, 2), float(number))
+        barrier.wait()
+        for _ in range(50):
+            with recording([module[0], module[2]]) as calls:
+                module(x)
+            assert [call.module for call in calls] == [module[0], module[2]]
+            assert calls[0].inputs[0] is x
+
+    run_in_threads(torch.no_grad()(work))
+    assert not module[0]._forward_hooks
+
+
+def test_recordings_can_be_nested():
+    module = network()
+    with recording([module[0]]) as outer, recording([module[0], module[1]]) as inner:
+        module(torch.zeros(1, 2))
+    assert [len(outer), len(inner)] == [1, 2]
+
+
+def test_last_calls_adds_one_hook_and_keeps_nothing():
+    module, x = network(), torch.zeros(1, 2)
+    for _ in range(3):
+        with last_calls([module[0]]) as calls:
+            module(x)
+        assert calls[module[0]].inputs[0] is x
+    module(x + 1)
+    assert calls[module[0]].inputs[0] is x
+    assert len(module[0]._forward_hooks) == 1
+    assert not has_hooks(module[0])
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        with last_calls([twin[0]]) as calls:
+            twin(x)
+        assert calls[twin[0]].inputs[0] is x
+        assert len(twin[0]._forward_hooks) == 1
+
+
+def test_hooks_of_a_user_are_found():
+    module = network()
+    handle = module[0].register_forward_pre_hook(lambda *_: None)
+    assert has_hooks(module[0])
+    handle.remove()
+    assert not has_hooks(module[0])
