@@ -213,6 +213,19 @@ def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch
     assert one.width.mean() > 1e-3
 
 
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_sixteen_bit_images_and_an_empty_class_folder_give_notes(run, photos, tmp_path):
+    for name, level in (("bright", 50_000), ("dark", 9000)):
+        Image.fromarray(np.full((12, 12), level, np.uint16)).save(photos / name / "deep.png")
+    (photos / "grey").mkdir()
+    done = run("train", photos, "--out", tmp_path / "m", *QUICK)
+    assert done.code == 0, done.err
+    notes = (done.out + done.err).splitlines()
+    assert sum("2 images" in note and "65535" in note for note in notes) == 1
+    assert sum("'grey'" in note for note in notes) == 1
+    assert "2 classes" in done.out
+
+
 def test_unreadable_and_other_files_are_named(run, model, photos, tmp_path):
     (photos / "dark" / "3.png").write_bytes(b"x")
     (photos / "dark" / "4.png").write_bytes((photos / "dark" / "4.png").read_bytes()[:100])

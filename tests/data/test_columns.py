@@ -19,9 +19,10 @@ def table(**columns: list[str | None]) -> Table:
 Y40 = ["a", "b"] * 20
 
 
-def said(
-    columns: dict[str, list[str | None]], reading: Reading = Reading(separator=","), **options
-) -> list[str]:  # noqa: B008
+COMMAS = Reading(separator=",")
+
+
+def said(columns: dict[str, list[str | None]], reading: Reading = COMMAS, **options) -> list[str]:
     data = Table("t.csv", pd.DataFrame({**columns, "y": Y40}, dtype=object), reading)
     return [
         note.removeprefix("t.csv, column 'x': ")

@@ -121,7 +121,7 @@ def test_colours_are_those_of_all_images(parts, seed, is_interval):
     high = np.maximum(low, rng.integers(0, 256, (), dtype=np.uint8)) if is_interval else low
     below, above = (torch.from_numpy(pixels).float() / 255 for pixels in (low, high))
     x = Interval(below, above) if is_interval else below
-    colours, start = lazy.Colours(), 0
+    colours, start = lazy.ChannelStats(), 0
     for size in (*parts, 1):
         colours.add(x[start : start + size])
         start += size

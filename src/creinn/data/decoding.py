@@ -1,6 +1,6 @@
-"""Decoded images: names of files and how to read them in, bytes ``(N, channels, height, width)`` out.
+"""Image decoding: file names and a reader in, bytes ``(N, channels, height, width)`` out.
 
-Images are turned as their EXIF data say, and what is transparent in them lies on white. Pillow is needed.
+Applies the EXIF orientation and composites transparent pixels on white. Requires Pillow.
 """
 
 import io
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,10 @@ import numpy.typing as npt
 from creinn.data.numerals import counted, listed, shortened
 
 Bytes = npt.NDArray[np.uint8]
-Size = (
-    int | Sequence[int] | None
-)  # side of a square; height and width; or that of the files, which must agree
+Size = int | Sequence[int] | None  # side of a square; height and width; or as in the files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_EIGHT_BIT = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}
+_SIXTEEN_BIT, _UNIT, _OWN = "[0, 65535]", "[0, 1]", "their own minimum and maximum"
 
 
 @dataclass(frozen=True)
@@ -31,47 +29,68 @@ class Images:
     """Decoded files."""
 
     pixels: Bytes  # (N, channels, height, width)
-    files: list[str]  # what each is called
-    notes: list[str]  # on what was changed or left out
-    unreadable: list[str]  # why a file was left out, one message for each
+    files: list[str]  # name of each image
+    notes: list[str]  # on changed and omitted files
+    unreadable: list[str]  # one message per unreadable file
+    own_range: list[str]  # files scaled by their own minimum and maximum
 
 
 @dataclass
-class Met:
-    """What was met in decoding files of a folder, some after others: to be said in sum."""
+class DecodeStats:
+    """Decoding statistics of a folder, reported once."""
 
     sizes: Counter[str] = field(default_factory=Counter)
     transparent: int = 0
-    unreadable: dict[str, str] = field(default_factory=dict)  # why, by file
-    first: tuple[str, tuple[int, ...]] | None = (
-        None  # the first image and its shape, which all must have
-    )
+    scaled: Counter[str] = field(default_factory=Counter)  # images by the range of their values
+    largest: float = 0.0  # value of a 16-bit pixel
+    own_range: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)  # message by file
+    first: tuple[str, tuple[int, ...]] | None = None  # first image and its shape, required of all
+
+    def add(self, file: str, picture: "_Picture") -> None:
+        """Count a decoded image."""
+        self.first = self.first or (file, picture.pixels.shape)
+        self.sizes[picture.size] += 1
+        self.transparent += picture.is_transparent
+        if picture.value_range:
+            self.scaled[picture.value_range] += 1
+        if picture.value_range == _SIXTEEN_BIT:
+            self.largest = max(self.largest, picture.largest)
+        if picture.value_range == _OWN:
+            self.own_range.append(file)
 
     def check_any(self, where: str) -> None:
-        """Refuse a folder of which no image could be read."""
+        """Raise ``ValueError`` if no image of the folder could be read."""
         if self.first is None:
             files = counted(len(self.unreadable), "file")
             why = next(iter(self.unreadable.values()))
             raise ValueError(f"{where}: no image can be read, {files} in all. {why}")
 
-    def notes(self, where: str) -> list[str]:
-        """What was changed or left out."""
+    def scaling_notes(self, where: str) -> list[str]:
+        """Notes on images with more than 8 bits per channel."""
         notes = []
-        size_now = by(self.first[1][1:]) if self.first else ""
+        for value_range, count in self.scaled.items():
+            seen = f"; the largest value is {self.largest:g}" if value_range == _SIXTEEN_BIT else ""
+            images = counted(count, "image")
+            notes.append(f"{where}: {images} with wide pixels scaled from {value_range}{seen}")
+        return notes
+
+    def notes(self, where: str) -> list[str]:
+        """Notes on changed and omitted images."""
+        notes = []
+        size_now = format_size(self.first[1][1:]) if self.first else ""
         sizes = Counter({size: count for size, count in self.sizes.items() if size != size_now})
         if sizes:
             shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
-            notes.append(
-                f"{where}: {counted(sizes.total(), 'image')} stretched to {size_now} pixels: {shown}"
-            )
+            images = counted(sizes.total(), "image")
+            notes.append(f"{where}: {images} stretched to {size_now} pixels: {shown}")
         if self.transparent:
-            notes.append(
-                f"{where}: {counted(self.transparent, 'image')} with transparency laid on white"
-            )
+            images = counted(self.transparent, "image")
+            notes.append(f"{where}: {images} with transparency laid on white")
+        notes += self.scaling_notes(where)
         if self.unreadable:
-            notes.append(
-                f"{where}: {listed(sorted(self.unreadable), 'file')} left out, being unreadable"
-            )
+            files = listed(sorted(self.unreadable), "file")
+            notes.append(f"{where}: {files} left out, being unreadable")
         return notes
 
 
@@ -82,11 +101,13 @@ def decode_all(
     size: Size,
     channels: int,
     strict: bool = True,
-    met: Met | None = None,
+    stats: DecodeStats | None = None,
 ) -> Images:
-    """Decode files on all cores; without ``strict`` those that cannot be read are left out, unless none can.
+    """Decode files in parallel.
 
-    With what was ``met`` in the files before, which is changed, notes are on all of them, and none need be readable.
+    If ``strict`` is false, unreadable files are omitted; at least one file must be readable.
+    ``stats`` of earlier files are updated in place: notes then cover all files so far, and none
+    of the new files needs to be readable.
     """
     if channels not in (1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
@@ -96,80 +117,108 @@ def decode_all(
     if not files:
         raise ValueError(f"{where} holds no images ({', '.join(SUFFIXES)}).")
 
-    def one(file: str) -> tuple[Bytes, str, bool] | ValueError:
+    def decode(file: str) -> "_Picture | ValueError":
         try:
             return _decode(read(file), sides, channels)
         except (ImportError, MemoryError):
             raise
         except Exception as error:  # Pillow and zipfile raise errors of many kinds on damaged files
-            reason = (
-                re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ")
-                or type(error).__name__
-            )
-            what = f"{where}: {file} cannot be read as an image: {reason}"
-            return ValueError(f"{what}. Is it damaged, or of another kind?")
+            reason = re.sub(r"\s*<_io\.BytesIO[^>]*>", "", f"{error}").strip(". ")
+            found = f"cannot be read as an image: {reason or type(error).__name__}"
+            return ValueError(f"{where}: {file} {found}. Is it damaged, or of another kind?")
 
-    found_before, met = met, met or Met()
+    is_last, stats = stats is None, stats or DecodeStats()
     pixels = np.empty((0, channels, 1, 1), np.uint8)
     kept: list[str] = []
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for file, found in zip(files, pool.map(one, files), strict=True):
-            if isinstance(found, ValueError):
+        for file, picture in zip(files, pool.map(decode, files), strict=True):
+            if isinstance(picture, ValueError):
                 if strict:
-                    raise found
-                met.unreadable[file] = f"{found}"
+                    raise picture
+                stats.unreadable[file] = f"{picture}"
                 continue
-            picture, own_size, is_transparent = found
-            met.first = met.first or (file, picture.shape)
-            if picture.shape != met.first[1]:
-                sizes_differ = (
-                    f"{file} has {own_size} pixels, but {met.first[0]} has {by(met.first[1][1:])}"
+            stats.add(file, picture)
+            assert stats.first is not None
+            first, shape = stats.first
+            if picture.pixels.shape != shape:
+                differ = (
+                    f"{file} has {picture.size} pixels, but {first} has {format_size(shape[1:])}"
                 )
-                raise ValueError(f"{where}: {sizes_differ}. Give a size to stretch all images to.")
+                raise ValueError(f"{where}: {differ}. Give a size to stretch all images to.")
             if not kept:
-                pixels = np.empty((len(files), *picture.shape), np.uint8)
-            pixels[len(kept)] = picture
+                pixels = np.empty((len(files), *shape), np.uint8)
+            pixels[len(kept)] = picture.pixels
             kept.append(file)
-            met.transparent += is_transparent
-            met.sizes[own_size] += 1
-    if found_before is None:
-        met.check_any(where)
-    return Images(pixels[: len(kept)], kept, met.notes(where), list(met.unreadable.values()))
+    if is_last:
+        stats.check_any(where)
+    unreadable = list(stats.unreadable.values())
+    return Images(pixels[: len(kept)], kept, stats.notes(where), unreadable, stats.own_range)
 
 
-def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> tuple[Bytes, str, bool]:
-    """Pixels, what size the file has, and whether anything in it is transparent."""
+def check_common_scale(images: Images, where: str) -> None:
+    """Raise ``ValueError`` if an image that is a bound of an interval has a scale of its own."""
+    for file in images.own_range:
+        found = f"{where}: {file} has values outside [0, 1] and would be scaled by its own range"
+        raise ValueError(f"{found}, but both bounds of an interval need the same scale.")
+
+
+class _Picture(NamedTuple):
+    pixels: Bytes  # (channels, height, width)
+    size: str  # of the file
+    is_transparent: bool  # whether any pixel is
+    value_range: str  # from which values were scaled to bytes; empty for 8-bit images
+    largest: float
+
+
+def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> _Picture:
     image_module = pillow()
     from PIL import ImageOps
 
     with image_module.open(io.BytesIO(raw)) as image:
-        if image.mode not in _EIGHT_BIT:
-            raise ValueError(
-                f"it has pixels of mode {image.mode}, not 8 bits per channel. Convert the file first"
-            )
         picture: Any = ImageOps.exif_transpose(image)
-        is_transparent = False
-        if "A" in picture.mode or "transparency" in picture.info:
+        is_transparent, value_range, largest = False, "", 0.0
+        if picture.mode.startswith(("I", "F")):
+            levels, value_range, largest = _to_bytes(np.asarray(picture))
+            picture = image_module.fromarray(levels)
+        elif "A" in picture.mode or "transparency" in picture.info:
             picture = picture.convert("RGBA")
             is_transparent = picture.getchannel("A").getextrema()[0] < 255
-            picture = image_module.alpha_composite(
-                image_module.new("RGBA", picture.size, "white"), picture
-            )
+            white = image_module.new("RGBA", picture.size, "white")
+            picture = image_module.alpha_composite(white, picture)
         picture = picture.convert("L" if channels == 1 else "RGB")
-    size = by((picture.height, picture.width))
+    size = format_size((picture.height, picture.width))
     if sides is not None:
         picture = picture.resize((sides[1], sides[0]), image_module.Resampling.BILINEAR)
     pixels = np.asarray(picture)
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1), size, is_transparent
+    pixels = pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    return _Picture(pixels, size, is_transparent, value_range, largest)
 
 
-def by(sides: Sequence[int]) -> str:
-    """Height and width as they are usually said: width first."""
+def _to_bytes(values: npt.NDArray[Any]) -> tuple[Bytes, str, float]:
+    """Scale integer or float pixels to bytes; also return the range scaled from and the maximum.
+
+    The range is that of 16-bit integers, [0, 1] for floats, or that of the values if they exceed it.
+    """
+    low, high = float(values.min()), float(values.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError("it has pixels that are not finite numbers")
+    is_float = values.dtype.kind == "f"
+    limit = 1.0 if is_float else 65535.0
+    if low >= 0 and high <= limit:
+        name, start, width = _UNIT if is_float else _SIXTEEN_BIT, 0.0, limit
+    else:
+        name, start, width = _OWN, low, high - low or 1.0
+    levels = (values.astype(np.float64) - start) * (255 / width)
+    return levels.round().astype(np.uint8), name, high
+
+
+def format_size(sides: Sequence[int]) -> str:
+    """Format height and width as text, width first."""
     return f"{sides[1]} x {sides[0]}"
 
 
 def pillow() -> Any:
-    """Pillow's module of images; if it is not installed, the error says how it is."""
+    """Return the module ``PIL.Image``; the error says how to install it."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -6,6 +6,7 @@ files that are not images by their suffix are skipped.
 
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,16 @@ import torch
 from torch import Tensor
 
 from creinn.data.dataset import Dataset
-from creinn.data.decoding import SUFFIXES, Bytes, Images, Met, Size, by, decode_all
+from creinn.data.decoding import (
+    SUFFIXES,
+    Bytes,
+    DecodeStats,
+    Images,
+    Size,
+    check_common_scale,
+    decode_all,
+    format_size,
+)
 from creinn.data.numerals import listed
 from creinn.interval import Interval
 
@@ -35,6 +45,10 @@ def image_folder(
 ) -> Dataset:
     """Read images sorted into one folder per class; deeper folders belong to their class.
 
+    Pixels are bytes. 16-bit images are scaled from [0, 65535], float images from [0, 1] or, if they
+    exceed it, from their own minimum and maximum; a warning says so. Class folders without images
+    are left out with a warning.
+
     Args:
         path: A folder, or a zip archive, with one folder per class in it.
         size: Side in pixels to which images are stretched (bilinear, antialiased); by default they must agree already.
@@ -45,7 +59,8 @@ def image_folder(
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If a class folder is missing, empty or unknown, or an image is damaged or of another size.
+        ValueError: If there is no class folder with images, a class is unknown, or an image is
+            damaged or of another size.
     """
     path = Path(path)
     with open_tree(path) as tree:
@@ -95,33 +110,33 @@ class Tree:
         return Tree(f"{self.where}/{prefix}", inside, lambda name: self.read(prefix + name))
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Names of the classes in order, those expected or the folders; refuses empty or unknown folders, or none."""
+        """Return the names of the classes: those expected, or the folders that hold images.
+
+        Warns of folders without images. Raises ``ValueError`` if there is no image, an image
+        belongs to no folder, or a folder belongs to no expected class.
+        """
         where, images = self.where, self.images
         for name in images:
             if len(PurePosixPath(name).parts) == 1:
-                raise ValueError(
-                    f"{where}: {name} is in no class folder. Put each image into the folder of its class."
-                )
+                advice = "Put each image into the folder of its class."
+                raise ValueError(f"{where}: {name} is in no class folder. {advice}")
         filled = set(map(_class, images))
-        found = filled | {_class(name) for name in self.names if name.endswith("/")}
-        if not found:
+        if not filled:
+            needs = f"One folder per class, with images ({', '.join(SUFFIXES)}), is needed."
+            raise ValueError(f"{where} has no folders of images in it. {needs}")
+        if set(map(str.lower, filled)) <= _SPLITS:
+            parts = ", ".join(sorted(filled))
+            raise ValueError(f"{where} is divided into {parts}: choose one of these folders.")
+        order = tuple(sorted(filled) if expected is None else expected)
+        for folder in sorted(filled.difference(order)):
+            known = ", ".join(order)
             raise ValueError(
-                f"{where} has no folders of images in it. One folder per class is needed."
+                f"{where} has a folder {folder!r}, which is none of the classes {known}."
             )
-        if set(map(str.lower, found)) <= _SPLITS:
-            raise ValueError(
-                f"{where} is divided into {', '.join(sorted(found))}: choose one of these folders."
-            )
-        order = tuple(sorted(found) if expected is None else expected)
-        for folder in sorted(found):
-            if folder not in filled:
-                raise ValueError(
-                    f"{where}: the class folder {folder!r} holds no image ({', '.join(SUFFIXES)})."
-                )
-            if folder not in order:
-                raise ValueError(
-                    f"{where} has a folder {folder!r}, which is none of the classes {', '.join(order)}."
-                )
+        folders = {_class(name) for name in self.names if name.endswith("/")}
+        if empty := sorted(folders - filled):
+            names = ", ".join(map(repr, empty))
+            warnings.warn(f"{where}: class folders without images: {names}", stacklevel=2)
         return order
 
 
@@ -166,14 +181,17 @@ def _is_data(name: str) -> bool:
 def read_classes(
     tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
 ) -> tuple[Bytes, Tensor, tuple[str, ...]]:
-    """Images sorted by class, their labels, and names of the classes; arguments and errors of :func:`image_folder`."""
+    """Read images sorted by class, their labels and the names of the classes.
+
+    See :func:`image_folder` for arguments and errors.
+    """
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
-    return (
-        decode_all(files, tree.read, tree.where, size, channels).pixels,
-        labels_of(files, order),
-        order,
-    )
+    stats = DecodeStats()
+    pixels = decode_all(files, tree.read, tree.where, size, channels, stats=stats).pixels
+    for note in stats.scaling_notes(tree.where):
+        warnings.warn(note, stacklevel=3)
+    return pixels, labels_of(files, order), order
 
 
 def labels_of(files: Sequence[str], order: Sequence[str]) -> Tensor:
@@ -189,11 +207,11 @@ def read_images(
     tree: Tree, size: Size, channels: int, strict: bool, count: int | None = None
 ) -> Iterator[tuple[Tensor, Images]]:
     """Images in [0, 1], ``count`` or all at once, without classes; notes are on all so far. Refuses if none is read."""
-    met = Met()
+    stats = DecodeStats()
     for files in _parts(tree.images, count):
-        images = decode_all(files, tree.read, tree.where, size, channels, strict, met)
+        images = decode_all(files, tree.read, tree.where, size, channels, strict, stats)
         yield _scaled(images), images
-    met.check_any(tree.where)
+    stats.check_any(tree.where)
 
 
 def read_pairs(
@@ -211,7 +229,7 @@ def read_pairs(
     ``count`` or all at once, with notes on all so far.
     """
     with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
-        trees, met, some = (below, above), (Met(), Met()), False
+        trees, stats, some = (below, above), (DecodeStats(), DecodeStats()), False
         if unmatched := sorted(set(below.images).symmetric_difference(above.images)):
             has, lacks = (lower, upper) if unmatched[0] in below.images else (upper, lower)
             raise ValueError(
@@ -220,8 +238,10 @@ def read_pairs(
         for files in _parts(below.images, count):
             sides = [
                 decode_all(files, tree.read, tree.where, size, channels, strict, so_far)
-                for tree, so_far in zip(trees, met, strict=True)
+                for tree, so_far in zip(trees, stats, strict=True)
             ]
+            for tree, side in zip(trees, sides, strict=True):
+                check_common_scale(side, tree.where)
             kept = sorted(set(sides[0].files) & set(sides[1].files))
             low, high = (
                 replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)])
@@ -235,7 +255,7 @@ def read_pairs(
                 low,
                 high,
             )
-        for tree, so_far in zip(trees, met, strict=True):
+        for tree, so_far in zip(trees, stats, strict=True):
             so_far.check_any(tree.where)
         if not some:
             raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
@@ -245,7 +265,8 @@ def _check_pair(lower: Images, upper: Images, low_path: str | Path, high_path: s
     """Refuse pixels of other sizes, or out of order."""
     low, high = lower.pixels, upper.pixels
     if low.shape != high.shape:
-        found = f"{low_path} has images of {by(low.shape[2:])} pixels, but {high_path} of {by(high.shape[2:])}"
+        sizes = [format_size(side.shape[2:]) for side in (low, high)]
+        found = f"{low_path} has images of {sizes[0]} pixels, but {high_path} of {sizes[1]}"
         raise ValueError(f"{found}. Give a size to stretch all images to.")
     for at in map(tuple, np.argwhere(low > high)):
         place = f"in {lower.files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"

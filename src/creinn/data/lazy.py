@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
-from creinn.data.decoding import Bytes, decode_all
+from creinn.data.decoding import Bytes, check_common_scale, decode_all
 from creinn.data.images import labels_of, open_tree
 from creinn.data.transforms import PerChannel, normalize
 from creinn.interval import Interval
@@ -41,7 +41,8 @@ class LazyImages(Dataset[tuple[Any, int]]):
 
     Raises:
         FileNotFoundError: If there is no such folder or file.
-        ValueError: If a class folder is missing, empty or unknown; of an item, if its image is damaged.
+        ValueError: If there is no class folder with images or a class is unknown; for an item, if
+            its image is damaged.
     """
 
     def __init__(
@@ -70,9 +71,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
         self.std: PerChannel = 1.0
         self._room = keep // prod((len(self.paths), *self.shape[1:]))  # in images
         self._kept: dict[str, Bytes] = {}
-        self._archives: dict[
-            tuple[int, Path], zipfile.ZipFile
-        ] = {}  # each process must open them for itself
+        self._archives: dict[tuple[int, Path], zipfile.ZipFile] = {}  # by process
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,10 +132,12 @@ class LazyImages(Dataset[tuple[Any, int]]):
         """Bytes ``(N, 1 or 2, channels, height, width)``, decoded on all cores if they are not there yet."""
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
-            sides = [
-                decode_all(new, self._reader(at), str(at), self.size, self.channels).pixels
-                for at in self.paths
-            ]
+            sides = []
+            for at in self.paths:
+                side = decode_all(new, self._reader(at), str(at), self.size, self.channels)
+                if self.is_interval:
+                    check_common_scale(side, str(at))
+                sides.append(side.pixels)
             found.update(zip(new, np.stack(sides, 1), strict=True))
             room = 0 if get_worker_info() else self._room - len(self._kept)
             self._kept.update((file, found[file].copy()) for file in new[: max(0, room)])
@@ -151,7 +152,7 @@ class LazyImages(Dataset[tuple[Any, int]]):
         return self._archives[key].read
 
 
-class Colours:
+class ChannelStats:
     """Mean and deviation of each channel of images of bytes, which come in parts: exact, whatever their number."""
 
     def __init__(self) -> None:
@@ -171,7 +172,7 @@ class Colours:
         """Both for each channel; the deviation of a channel of one colour is 1.
 
         Example:
-            >>> colours = Colours()
+            >>> colours = ChannelStats()
             >>> colours.add(torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2))
             >>> colours.mean_and_std()
             ([0.5], [0.5])
