@@ -378,21 +378,6 @@ def test_deterministic_algorithms_are_asked_for_and_then_not():
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_progress_bar_shows_loss_accuracy_and_width(capsys):
-    x, y = wine()
-    fit(creinn(13, 3), (x, y), None, settings(epochs=2, progress=True))
-    shown = capsys.readouterr().err
-    assert "epoch 2/2" in shown
-    assert all(word in shown for word in ("loss=", "accuracy=", "width="))
-    model = CreINN(
-        snn(13, 3).network, distance=True
-    )  # its sets have no width before the distance is fitted
-    fit(model, (x, y), None, settings(epochs=2, progress=True))
-    shown = capsys.readouterr().err
-    assert "accuracy=" in shown
-    assert "width" not in shown
-
-
 def test_files_of_a_run(tmp_path):
     x, y = wine()
     history = fit(creinn(13, 3), (x, y), (x, y), settings(directory=tmp_path / "new" / "run"))

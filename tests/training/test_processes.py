@@ -40,10 +40,7 @@ def test_processes(tmp_path):
     # Where files cannot grow, the error says so, the checkpoint before is kept, and the run goes on from it.
     full = results["full"]
     assert full["code"] == 3
-    assert (
-        "best.safetensors: File too large. The file that was there before is intact."
-        in full["error"]
-    )
+    assert "best.safetensors: File too large. The existing file is unchanged." in full["error"]
     assert full["saved"] == 2
     assert full["left"] == FILES
     assert full["after"] == 4

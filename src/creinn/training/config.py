@@ -36,7 +36,7 @@ class TrainConfig:
         patience: Stop after so many epochs without a better validation loss; ``None`` never does.
         keep: Weights at the end: the ``"last"`` (the paper), or those of the ``"best"`` validation loss.
         workers: Processes that load the rows of a torch ``Dataset``; data in memory need none.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar, or without a terminal a line every ten seconds.
 
     Raises:
         ValueError: If a value is out of range.

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from tqdm import tqdm
 
 from creinn.classifier.base import Classifier, Prediction, evaluating
 from creinn.credal.credal_set import CredalSet
@@ -35,6 +34,7 @@ from creinn.training.distributed import (
     replicated,
     telling_lost_ranks,
 )
+from creinn.training.progress import Progress
 from creinn.training.start import (
     derived_seed,
     finding_idle,
@@ -93,6 +93,17 @@ def fit(
             another rank is lost.
     """
     config = TrainConfig() if config is None else config
+    return _fit(model, train_data, val_data, config, augment, _progress(config, 1))
+
+
+def _fit(
+    model: Classifier,
+    train_data: Any,
+    val_data: Any,
+    config: TrainConfig,
+    augment: Augment | None,
+    progress: Progress,
+) -> History:
     _check_model(model)
     device = choose_device(config.device)
     check_backend(device)
@@ -131,7 +142,7 @@ def fit(
             next(islice(train.shuffled(batch_size, seed, augment), failed - 1, None), last),
         )
 
-    def look(epoch: int, batch: Batch, guard: Guard, sums: Tensor) -> None:
+    def look(epoch: int, step: int, batch: Batch, guard: Guard, sums: Tensor) -> None:
         """Stop if a step failed; show the others."""
         if (failed := guard.failed_step()) is not None:
             cause = from_first(partial(explain, epoch, failed, batch))
@@ -140,7 +151,7 @@ def fit(
                 f"The loss or its gradient is NaN or infinite at {where}. {cause} The model still has the weights "
                 "from before that step. A smaller learning rate or smaller radii may help."
             )
-        bar.set_postfix(_shown(model, _means(sums)), refresh=False)
+        progress.update(step, _shown(model, _means(sums)))
 
     def finish() -> None:
         from_first(lambda: files.ended(interrupted))
@@ -166,9 +177,8 @@ def fit(
         files = RunFiles(config, model, optimizer, scaler, (train, val, augment))
         rows = from_first(files.resume)
         network = replicated(forward, optimizer, scaler)
-        interrupted, hidden = False, rank() > 0 or not config.progress
-        in_all, done = None if steps is None else steps * config.epochs, (steps or 0) * len(rows)
-        bar = tqdm(total=in_all, initial=done, disable=hidden, unit=" steps")
+        interrupted = False
+        progress.start(config.epochs, len(rows), steps)
         try:
             for epoch in range(len(rows) + 1, config.epochs + 1):
                 if is_out_of_patience(rows, config.patience):
@@ -180,8 +190,7 @@ def fit(
                 seed_everything(seed)
                 guard, sums = Guard(optimizer, device), _no_sums(device)
                 start_training(model, config.train)
-                bar.set_description(f"epoch {epoch}/{config.epochs}", refresh=bar.n == done)
-                before = bar.n
+                progress.start_epoch(epoch)
                 for step, batch in enumerate(train.shuffled(batch_size, seed, augment), 1):
                     if step == 1:
                         model.check_network(batch.x)
@@ -215,11 +224,9 @@ def fit(
                     scaler.update()
                     model.after_step()
                     if pace.is_due():
-                        look(epoch, batch, guard, sums)
-                        bar.update(before + step - bar.n)
-                look(epoch, batch, guard, sums)
-                bar.update(before + step - bar.n)
-                steps, bar.total = step, bar.n + step * (config.epochs - epoch)
+                        look(epoch, step, batch, guard, sums)
+                look(epoch, step, batch, guard, sums)
+                progress.end_epoch(steps := step)
                 numbers = _means(sums) | validate()
                 seconds = time.perf_counter() - started
                 row = {"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds}
@@ -228,7 +235,7 @@ def fit(
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            bar.close()
+            progress.close()
         finish()
     return History(tuple(rows), interrupted)
 
@@ -247,6 +254,7 @@ def fit_members(
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
+    progress = _progress(config, count)
     while len(members) < count and not (histories and histories[-1].interrupted):
         seed = derived_seed(config.seed, len(members))
         with torch.random.fork_rng([]):
@@ -258,8 +266,12 @@ def fit_members(
             else Path(config.directory) / f"member-{len(histories)}"
         )
         own = replace(config, seed=seed, directory=folder)
-        histories.append(fit(members[-1], train_data, val_data, own, augment))
+        histories.append(_fit(members[-1], train_data, val_data, own, augment, progress))
     return members, histories
+
+
+def _progress(config: TrainConfig, networks: int) -> Progress:
+    return Progress(config.progress and rank() == 0, networks)
 
 
 def _take_first(model: torch.nn.Module) -> None:
@@ -394,12 +406,7 @@ def _check_plan(model: Classifier, train: Rows, val: Rows | None, config: TrainC
         raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
 
 
-def _shown(model: Classifier, means: Row) -> dict[str, str]:
-    hidden = (
-        {"width"} if not getattr(model, "is_interval", False) else set()
-    )  # a CreINN-D has it after training only
-    return {
-        name: f"{value:.4f}"
-        for name, value in means.items()
-        if value is not None and name not in hidden
-    }
+def _shown(model: Classifier, means: Row) -> Row:
+    """The numbers to show: those of a CreINN-D have no width during training."""
+    hidden = set() if getattr(model, "is_interval", False) else {"width"}
+    return {name: value for name, value in means.items() if name not in hidden}

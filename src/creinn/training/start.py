@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
-from creinn.classifier.network import recording
+from creinn.classifier.recording import recording
 from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm

@@ -1,0 +1,85 @@
+"""Progress of training: a bar in a terminal, otherwise a line about every ten seconds."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0  # time between two lines
+
+
+class Progress:
+    """Show the progress of training one network after another on standard error.
+
+    A terminal or a notebook shows a bar. Log files get one line per :data:`LINE_SECONDS`, with the
+    epoch, the step, the numbers and the remaining time. Training that ends earlier prints nothing.
+
+    Args:
+        enabled: Whether to show anything.
+        networks: Number of networks to train.
+        clock: Time in seconds.
+    """
+
+    def __init__(
+        self, enabled: bool, networks: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        has_bar = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._shows_bar, self._shows_lines = enabled and has_bar, enabled and not has_bar
+        self._networks, self._network = networks, 0
+        self._clock, self._last_line = clock, clock()
+
+    def start(self, epochs: int, finished_epochs: int, steps: int | None) -> None:
+        """Start the next network; ``steps`` is the number of steps per epoch, if it is known."""
+        self._network += 1
+        self._epochs, self._epoch, self._steps = epochs, finished_epochs, steps
+        self._started = self._clock()
+        self._first = self._before = self._done = (steps or 0) * finished_epochs
+        self._bar = tqdm(
+            total=self._total(), initial=self._done, disable=not self._shows_bar, unit=" steps"
+        )
+
+    def start_epoch(self, epoch: int) -> None:
+        """Start an epoch, counted from 1."""
+        self._epoch, self._before = epoch, self._done
+        self._bar.set_description(self._place(), refresh=self._done == self._first)
+
+    def update(self, step: int, numbers: Mapping[str, float | None]) -> None:
+        """Show the numbers after a step of the epoch, counted from 1."""
+        self._done = self._before + step
+        shown = {name: f"{value:.4f}" for name, value in numbers.items() if value is not None}
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update(self._done - self._bar.n)
+        now = self._clock()
+        if self._shows_lines and now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
+            of_all = "" if self._steps is None else f"/{self._steps}"
+            place = f"{self._place()}, step {step}{of_all}"
+            parts = [place, *(f"{name} {value}" for name, value in shown.items())]
+            if (seconds := self._remaining(now)) is not None:
+                parts.append(f"{tqdm.format_interval(seconds)} left")
+            print(", ".join(parts), file=sys.stderr, flush=True)
+
+    def end_epoch(self, steps: int) -> None:
+        """End an epoch of so many steps."""
+        self._steps = steps
+        self._bar.total = self._total()
+
+    def close(self) -> None:
+        """End the network."""
+        self._bar.close()
+
+    def _place(self) -> str:
+        network = f"network {self._network}/{self._networks}, " if self._networks > 1 else ""
+        return f"{network}epoch {self._epoch}/{self._epochs}"
+
+    def _total(self) -> int | None:
+        return None if self._steps is None else self._steps * self._epochs
+
+    def _remaining(self, now: float) -> float | None:
+        """Seconds until the last epoch of the last network ends."""
+        total = self._total()
+        if total is None:
+            return None
+        steps = total * (self._networks - self._network + 1) - self._done
+        return (now - self._started) / (self._done - self._first) * steps
