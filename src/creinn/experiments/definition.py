@@ -65,6 +65,7 @@ class Training:
     )
     validation: float = 1 / 6  # share kept apart for the validation curves; the paper's 5:1
     split_seed: int = 0  # of that division
+    mixed_precision: bool = False  # bfloat16 on a CPU
 
 
 @dataclass(frozen=True)

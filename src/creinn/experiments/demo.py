@@ -28,18 +28,12 @@ from creinn.experiments.predictions import POINTS, from_arrays
 from creinn.experiments.run import run_experiment
 from creinn.experiments.store import Record, Store, read_arrays
 from creinn.files import read_tensors
-from creinn.report.explorer import Samples, choose_samples, explore, room
-from creinn.report.figures import (
-    coarsen,
-    heat_map,
-    rejection_curves,
-    score_histograms,
-    simplex,
-    training_curves,
-)
+from creinn.report.explorer import Samples, choose_samples, explore, sample_limit
+from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
 from creinn.report.provenance import provenance_rows
-from creinn.report.tables import Cell, Spread, html_table
+from creinn.report.simplex import coarsen, simplex
+from creinn.report.tables import Cell, MeanStd, html_table
 from creinn.report.theme import color, texts
 
 NAMES = {
@@ -86,7 +80,7 @@ class DemoResult:
             rows.append(
                 {
                     "measure": measure,
-                    **{m: Spread.of(of) if of else None for m, of in found.items()},
+                    **{m: MeanStd.of(of) if of else None for m, of in found.items()},
                 }
             )
         return rows
@@ -247,7 +241,7 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
         "settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()),
         "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
     }
-    detection: list[Part | Side] = []
+    detection: list[Part] = []
     for measure in ("epistemic", "total"):
         title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
         scores = {
@@ -324,7 +318,7 @@ def _explorer(result: DemoResult) -> Markup:
     for group, found in result.predictions["CreINN-D ensemble"].items():
         data, chosen = (
             result.data[group],
-            torch.from_numpy(choose_samples(found.total, room(KNOWN, len(GROUPS)))),
+            torch.from_numpy(choose_samples(found.total, sample_limit(KNOWN, len(GROUPS)))),
         )
         labels = data.labels[chosen] if group == TEST else None
         names = [f"image {number + 1}" for number in chosen.tolist()]

@@ -17,7 +17,7 @@ import torch
 
 from creinn import models
 from creinn.classifier.base import Classifier
-from creinn.classifier.methods import METHODS, combination
+from creinn.classifier.methods import METHODS, combination, find_class
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import interleaved
 from creinn.experiments import inputs, predictions
@@ -71,6 +71,10 @@ class Workshop:
         experiment, network = self.experiment, self.experiment.network
         options = experiment.options_of(training.method)
         if training.needs:
+            if not METHODS[training.method].is_credal:  # post hoc, such as BNN-L
+                return find_class(METHODS[training.method].classifier)(
+                    self.trained(training.needs[0])[0].network, **options
+                )
             needs_radii = options.pop("layers", "interval") != "ordinary"
             return credal(
                 self.trained(training.needs[0])[0], {"mode": "paper", **options}, needs_radii
@@ -118,7 +122,14 @@ def train(shop: Workshop, piece: Piece) -> None:
     )
     if piece.settings.get("radii_epochs") == 0:
         started = time.perf_counter()
-        model.to(choose_device(shop.device)).fit_distance(*train_data, val_data)
+        model.to(choose_device(shop.device))
+        if METHODS[piece.method].is_credal:
+            model.fit_distance(*train_data, val_data)
+        else:
+            x, y = train_data
+            model.eval().after_training(
+                [(x[i : i + 256], y[i : i + 256]) for i in range(0, len(x), 256)]
+            )
         seconds = time.perf_counter() - started
     else:
         augment = shop.experiment.training.augment
@@ -157,6 +168,7 @@ def _config(shop: Workshop, piece: Piece) -> TrainConfig:
         milestones=() if radii_epochs else training.milestones,
         seed=piece.number,
         device=shop.device,
+        mixed_precision=training.mixed_precision,
         directory=shop.store.path("training", piece) if shop.resumable else None,
         progress=False,
     )

@@ -111,7 +111,7 @@ def _training(
         "shift": arm.train and asdict(arm.train),
         "network": asdict(experiment.network),
         "logits": experiment.logits,
-        "training": asdict(experiment.training),
+        "training": _training_settings(experiment),
         "normalisation": [experiment.mean, experiment.std],
         "options": experiment.options_of(method),
         "seed": seed,
@@ -123,6 +123,14 @@ def _training(
         settings["radii_epochs"] = RADII_EPOCHS if METHODS[method].trains else 0
         needs = (_training(experiment, data, arm, start, seed),)
     return Piece("train", method, seed, _plain(settings), needs, arm)
+
+
+def _training_settings(experiment: Experiment) -> dict[str, Any]:
+    """Settings of the training; the precision only where it is mixed, so that other keys stay as recorded."""
+    settings = asdict(experiment.training)
+    if not experiment.training.mixed_precision:
+        del settings["mixed_precision"]
+    return settings
 
 
 def _evaluation(

@@ -22,24 +22,16 @@ from creinn.experiments.inputs import shifted
 from creinn.experiments.predictions import GRID, POINTS, decode_image
 from creinn.experiments.tables import Record, Study, lookup, read_studies, sets_of, spread
 from creinn.files import write_bytes
-from creinn.report.figures import (
-    coarsen,
-    heat_map,
-    increase_chart,
-    rejection_curves,
-    simplex,
-    training_curves,
-)
-from creinn.report.page import Figure, Section, Side, image_grid, interval_bars, write_page
+from creinn.report.figures import heat_map, increase_chart, rejection_curves, training_curves
+from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
+from creinn.report.simplex import coarsen, simplex
 from creinn.report.tables import html_table, markdown_table
 from creinn.report.theme import texts
 
 TITLE = "CreINN experiments"
 _TEXTS = texts("experiments.txt")
 
-Block: TypeAlias = tuple[
-    str, str | Figure | Side | list[Any]
-]  # heading, which may be empty; a list is a table's rows
+Block: TypeAlias = "tuple[str, Part | list[Any]]"  # heading or ""; a list has rows of a table
 
 
 def write_report(directory: str | Path) -> list[Path]:
@@ -76,7 +68,7 @@ def _markdown(block: Block) -> str:
     return ""
 
 
-def _parts(block: Block) -> list[str | Figure | Side]:
+def _parts(block: Block) -> list[Part]:
     heading, content = block
     title = [Markup("<h3>{}</h3>").format(heading)] if heading else []
     return [

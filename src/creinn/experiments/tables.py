@@ -11,7 +11,7 @@ from creinn.classifier.methods import METHODS, TIMES, base_method, is_ensemble, 
 from creinn.evaluation.summary import MEASURES
 from creinn.experiments.predictions import POINTS
 from creinn.experiments.store import PACKED, Record, packed_files, read_packed
-from creinn.report.tables import Cell, Row, Spread, with_published
+from creinn.report.tables import Cell, MeanStd, Row, with_published
 
 Rows = list[dict[str, Cell]]
 
@@ -25,9 +25,9 @@ _PAPER: dict[str, Any] = json.loads((files("creinn.experiments") / "published.js
 COLUMNS: list[str] = _PAPER["columns"]
 """Columns of the paper's tables of single and ensemble models; the X-ray table has the first four."""
 
-PUBLISHED: dict[str, dict[str, dict[str, Spread]]] = {
+PUBLISHED: dict[str, dict[str, dict[str, MeanStd]]] = {
     name: {
-        method: {column: Spread(*found) for column, found in zip(COLUMNS, row, strict=False)}
+        method: {column: MeanStd(*found) for column, found in zip(COLUMNS, row, strict=False)}
         for method, row in _PAPER[name].items()
     }
     for name in ("cifar10-svhn", "chest-xray")
@@ -120,10 +120,10 @@ def read_studies(directory: Path) -> list[Study]:
     return studies
 
 
-def spread(records: Sequence[Record], *path: str) -> Spread | None:
+def spread(records: Sequence[Record], *path: str) -> MeanStd | None:
     """Mean and standard deviation over records of the number at ``path``; ``None`` where none has it."""
     found = [value for record in records if (value := lookup(record, *path)) is not None]
-    return Spread.of(found) if found else None
+    return MeanStd.of(found) if found else None
 
 
 def lookup(record: Any, *path: str) -> Any:
@@ -290,10 +290,10 @@ def _qualities(
     }
 
 
-def _percent(value: Spread | None) -> Spread | None:
-    return value and Spread(value.mean * 100, None if value.std is None else value.std * 100)
+def _percent(value: MeanStd | None) -> MeanStd | None:
+    return value and MeanStd(value.mean * 100, None if value.std is None else value.std * 100)
 
 
-def _of_members(value: Spread | None, members: int) -> Spread | None:
+def _of_members(value: MeanStd | None, members: int) -> MeanStd | None:
     """Cost of so many runs; their common deviation is not that of their sum, and is left out."""
-    return value if value is None or members == 1 else Spread(value.mean * members)
+    return value if value is None or members == 1 else MeanStd(value.mean * members)
