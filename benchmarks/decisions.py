@@ -7,6 +7,7 @@ experiment, method, rule and opponent, and decisions.md, one table per experimen
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -26,26 +27,17 @@ from creinn.classifier.methods import (
 )
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.decision import RULES
-from creinn.evaluation import (
-    cumulative_sets,
-    set_decisions,
-    tail_for_size,
-    threshold_for_size,
-    threshold_sets,
-)
+from creinn.evaluation import set_decisions
+from creinn.evaluation.checks import Numbers, as_distributions
 from creinn.experiments.plan import draw_members
 from creinn.experiments.predictions import POINTS, from_arrays
 from creinn.experiments.store import PACKED, read_arrays, read_packed, write_json
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
-from creinn.report.tables import Cell, Spread, markdown_table
+from creinn.report.tables import Cell, MeanStd, markdown_table
 
 EXPERIMENTS = ("study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray")
 ORDINARY, DEEP = ("snn", "snn-norm"), ("deep-ensemble", "deep-ensemble-norm")
-WAYS: dict[str, tuple[Callable[..., float], Callable[..., npt.NDArray[np.bool_]]]] = {
-    "threshold": (threshold_for_size, threshold_sets),
-    "cumulative": (tail_for_size, cumulative_sets),
-}
 QUALITIES = ("accuracy", "coverage", "size", "single", "single_accuracy", "discounted")
 MISSED = 0.01
 """An opponent whose mean size misses that of the credal sets by a larger share is said to do so."""
@@ -59,6 +51,93 @@ one counts 1/m. For reachable intervals, which credal sets have, maximality and 
 """
 
 Values = dict[str, Any]  # numbers by name; None where one is not defined
+
+
+def threshold_for_size(probabilities: Any, size: float) -> float:
+    """The least threshold with which the sets of :func:`threshold_sets` have at most ``size`` classes on average.
+
+    It lies next above the largest probability that has to stay out. Classes of equal probability are all in or all
+    out, so the mean size may be less than ``size``. Raises a ValueError if it is not in [1, K], or the rows are not
+    distributions.
+
+    Example:
+        >>> p = [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1]]
+        >>> threshold_sets(p, threshold_for_size(p, 1.5)).tolist()
+        [[True, False, False], [True, True, False]]
+    """
+    largest_out = _largest_out(np.sort(as_distributions(probabilities), 1)[:, :-1], size)
+    return 0.0 if largest_out is None else float(np.nextafter(largest_out, math.inf))
+
+
+def threshold_sets(probabilities: Any, threshold: float) -> npt.NDArray[np.bool_]:
+    """Classes whose probability is at least ``threshold``, and always the first most probable one; bool ``(N, K)``.
+
+    Raises a ValueError if ``threshold`` is not in [0, 1], or the rows are not distributions.
+    """
+    p = as_distributions(probabilities)
+    sets: npt.NDArray[np.bool_] = p >= _as_share(threshold, "threshold")
+    sets[np.arange(len(p)), p.argmax(1)] = True
+    return sets
+
+
+def tail_for_size(probabilities: Any, size: float) -> float:
+    """The least tail with which the sets of :func:`cumulative_sets` have at most ``size`` classes on average.
+
+    Sets that grow at the same tail grow together, so the mean size may be less than ``size``. Raises what
+    :func:`threshold_for_size` does.
+
+    Example:
+        >>> tail_for_size([[0.75, 0.125, 0.125], [0.5, 0.25, 0.25]], 1.5)  # a quarter is left to the third of row 1
+        0.25
+    """
+    left = np.cumsum(np.sort(as_distributions(probabilities), 1)[:, :-1], 1)
+    return float(_largest_out(left, size) or 0.0)
+
+
+def cumulative_sets(probabilities: Any, tail: float) -> npt.NDArray[np.bool_]:
+    """The fewest, most probable classes that leave at most ``tail`` to the others: their sum reaches 1 - ``tail``.
+
+    Of classes of equal probability the first is taken first. These are the sets of adaptive conformal prediction
+    without randomisation, Romano, Sesia and Candès (2020). Raises what :func:`threshold_sets` does.
+
+    Example:
+        >>> cumulative_sets([[0.5, 0.375, 0.125], [0.25, 0.0, 0.75]], 0.25).tolist()
+        [[True, True, False], [False, False, True]]
+    """
+    p = as_distributions(probabilities)
+    others = np.argsort(-p, axis=1, kind="stable")[
+        :, :0:-1
+    ]  # all but the most probable, that first which goes first
+    left = np.cumsum(
+        np.take_along_axis(p, others, 1), 1
+    )  # from the smallest on: a sum near 1 has lost digits
+    sets = np.ones(p.shape, bool)
+    np.put_along_axis(sets, others, left > _as_share(tail, "tail"), 1)
+    return sets
+
+
+def _largest_out(levels: Numbers, size: float) -> float | None:
+    """Largest level that is out when as many classes beside the first of each row are in as the mean size allows."""
+    rows, classes = len(levels), levels.shape[1] + 1
+    if not 1 <= size <= classes:
+        allowed = f"from 1 to {classes} for {classes} classes"
+        raise ValueError(f"size is the mean number of classes in a set, {allowed}, found {size!r}.")
+    total = math.floor(size * rows)  # one too few, or too many, where the product is rounded
+    total += (total + 1) / rows <= size
+    total -= total / rows > size
+    return None if total == rows * classes else np.sort(levels, None)[::-1][total - rows]
+
+
+def _as_share(value: float, name: str) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is a probability, in [0, 1], found {value!r}.")
+    return value
+
+
+WAYS: dict[str, tuple[Callable[..., float], Callable[..., npt.NDArray[np.bool_]]]] = {
+    "threshold": (threshold_for_size, threshold_sets),
+    "cumulative": (tail_for_size, cumulative_sets),
+}
 
 
 class Run(NamedTuple):
@@ -271,7 +350,7 @@ def spreads(runs: Any) -> dict[str, Any]:
         values = [run[name] for run in runs if run[name] is not None]
         found[name] = None
         if values:
-            mean, std = Spread.of(values)
+            mean, std = MeanStd.of(values)
             found[name] = {
                 "mean": round(mean, 6),
                 "std": None if std is None else round(std, 6),
@@ -321,7 +400,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Cell]:
     for name in names:
         value = values.get(name)
         cells[name.replace("_", " ")] = (
-            None if value is None else Spread(value["mean"], value["std"])
+            None if value is None else MeanStd(value["mean"], value["std"])
         )
     return cells | ({"note": row["note"]} if "note" in row else {})
 

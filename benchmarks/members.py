@@ -18,7 +18,7 @@ from creinn.experiments.plan import draw_members
 from creinn.experiments.predictions import POINTS, measure_ood, measure_test
 from creinn.experiments.store import PACKED, read_packed, write_json
 from creinn.report.provenance import provenance
-from creinn.report.tables import Spread
+from creinn.report.tables import MeanStd
 
 METHODS = ("snn-norm", "creinn-d")
 SIZES = (1, 2, 3, 5, 7, 10)
@@ -64,7 +64,7 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
             found = [measured(run) for members in drawn if (run := reader.made_of(method, members))]
             names = dict.fromkeys(name for values in found for name in values)
             spreads = {
-                name: Spread.of([values[name] for values in found])._asdict() for name in names
+                name: MeanStd.of([values[name] for values in found])._asdict() for name in names
             }
             rows.append(
                 {"experiment": experiment, "method": method, "members": size, "draws": len(found)}

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from creinn.experiments.tables import digits
-from creinn.report.tables import Cell, Spread, markdown_table
+from creinn.report.tables import Cell, MeanStd, markdown_table
 
 DATA = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "chest-xray": "X-ray"}
 STUDIES = {
@@ -46,7 +46,7 @@ class Number(NamedTuple):
         """The number, ``None`` if there are no values."""
         if not values:
             return None
-        mean, std = Spread.of(values)
+        mean, std = MeanStd.of(values)
         return cls(mean * factor, None if std is None else std * factor, len(values))
 
 
@@ -95,7 +95,7 @@ def render(tables: Sequence[Table]) -> str:
 
 def shown(cell: Entry, spreads: bool) -> Cell:
     """A cell as tables take it."""
-    return Spread(cell.mean, cell.std if spreads else None) if isinstance(cell, Number) else cell
+    return MeanStd(cell.mean, cell.std if spreads else None) if isinstance(cell, Number) else cell
 
 
 def as_json(table: Table) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def counted(rows: Sequence[Mapping[str, Cell]]) -> Rows:
     """Rows in which each number knows its runs."""
     return [
         {
-            name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, Spread) else cell
+            name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, MeanStd) else cell
             for name, cell in row.items()
         }
         for row in rows

@@ -1,25 +1,27 @@
-"""Scores and labels in, numbers out; knows no model.
+"""Metrics for the evaluation of predictions.
 
-A score is any number per sample, higher where the prediction is less certain; a set of classes is a row of a boolean
-mask. NumPy arrays, torch tensors and lists are taken; floats and NumPy arrays are given. Read ``predictions``,
-``coverage``, ``uncertainty``, ``summary`` (all numbers of a prediction), ``timing``; ``checks`` refuses.
+The inputs are NumPy arrays, torch tensors or lists, and the outputs are floats or NumPy arrays. An
+uncertainty score is a number for each sample, which is higher if the prediction is less certain. A
+set of classes is a row of a boolean mask. The modules are ``scores``, ``label_sets``,
+``uncertainty``, ``summary`` for all metrics of a prediction, and ``checks`` for the inputs.
 """
 
 # fmt: off
 # ruff: noqa: I001
-from creinn.evaluation.predictions import (
-    Reliability, SetDecisions, brier, confusion, cumulative_sets, expected_calibration_error, log_loss, reliability,
-    set_decisions, tail_for_size, threshold_for_size, threshold_sets,
+from creinn.evaluation.scores import (
+    Reliability, brier, confusion, expected_calibration_error, log_loss, reliability,
 )
-from creinn.evaluation.coverage import SetCoverage, Share, binomial_share, set_coverage
+from creinn.evaluation.label_sets import (
+    SetCoverage, SetDecisions, Share, binomial_share, set_coverage, set_decisions,
+)
 from creinn.evaluation.uncertainty import (
-    AccuracyRejection, OODDetection, RelativeIncrease, accuracy_rejection, auarc, ood_detection, relative_increase,
+    AccuracyRejection, OODDetection, RelativeIncrease,
+    accuracy_rejection, auarc, ood_detection, relative_increase,
 )
 
-__all__ = [  # noqa: RUF022 (in the order of the files)
+__all__ = [  # noqa: RUF022 (in the order of the modules)
     "Reliability", "brier", "confusion", "expected_calibration_error", "log_loss", "reliability",
-    "SetDecisions", "cumulative_sets", "set_decisions", "tail_for_size", "threshold_for_size", "threshold_sets",
-    "SetCoverage", "Share", "binomial_share", "set_coverage",
-    "AccuracyRejection", "accuracy_rejection", "auarc",
-    "OODDetection", "ood_detection", "RelativeIncrease", "relative_increase",
+    "SetCoverage", "SetDecisions", "Share", "binomial_share", "set_coverage", "set_decisions",
+    "AccuracyRejection", "OODDetection", "RelativeIncrease",
+    "accuracy_rejection", "auarc", "ood_detection", "relative_increase",
 ]

@@ -1,7 +1,8 @@
-"""The one evaluator: predictions and true classes in, numbers by name out; knows no model.
+"""All metrics of a prediction, by name.
 
-A prediction is anything with ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and ``total``; a credal set has
-sets of classes too. What exists for each uncertainty is given as a mapping by the names of :data:`MEASURES`.
+A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and
+``total``. A :class:`creinn.CredalSet` also has sets of classes. Metrics of the three uncertainties
+are returned as a dictionary with the keys of :data:`MEASURES`.
 """
 
 from typing import Any
@@ -11,29 +12,19 @@ import numpy as np
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
-from creinn.evaluation.coverage import SetCoverage, set_coverage
-from creinn.evaluation.predictions import (
-    SetDecisions,
-    brier,
-    expected_calibration_error,
-    log_loss,
-    set_decisions,
-)
+from creinn.evaluation.label_sets import SetCoverage, SetDecisions, set_coverage, set_decisions
+from creinn.evaluation.scores import brier, expected_calibration_error, log_loss
 from creinn.evaluation.uncertainty import AccuracyRejection, OODDetection, RelativeIncrease
 
-MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}  # and their names in tables
-_RESOLUTION = (
-    1e-6  # uncertainties below it are rounding errors, and count as 0 where ratios are taken
-)
+MEASURES = {"aleatoric": "AU", "epistemic": "EU", "total": "TU"}
+"""Uncertainties, and their names in tables."""
+_RESOLUTION = 1e-6  # smaller uncertainties are rounding errors; ratios treat them as 0
 
 
 def quality(prediction: Any, labels: Any) -> dict[str, float]:
-    """Accuracy, log loss, Brier score and calibration error; the probabilities of a credal set are the intersection."""
-    p, predicted, truth = (
-        as_numpy(prediction.probabilities),
-        as_numpy(prediction.label),
-        as_numpy(labels),
-    )
+    """Compute the accuracy, log loss, Brier score and expected calibration error."""
+    p, predicted = as_numpy(prediction.probabilities), as_numpy(prediction.label)
+    truth = as_numpy(labels)
     return {
         "accuracy": float((predicted == truth).mean()),
         "log_loss": log_loss(p, truth),
@@ -43,12 +34,12 @@ def quality(prediction: Any, labels: Any) -> dict[str, float]:
 
 
 def uncertainties(prediction: Any) -> dict[str, Numbers]:
-    """Each uncertainty, a number per row."""
+    """Return the uncertainties as arrays, with one number for each row."""
     return {name: as_numpy(getattr(prediction, name)) for name in MEASURES}
 
 
 def means(prediction: Any) -> dict[str, float]:
-    """Mean of each uncertainty, and of credal sets the mean ``width`` of their probability intervals."""
+    """Compute the mean of each uncertainty, and the mean ``width`` of credal sets."""
     found = {name: float(values.mean()) for name, values in uncertainties(prediction).items()}
     if isinstance(prediction, CredalSet):
         found["width"] = float(prediction.width.mean())
@@ -56,7 +47,7 @@ def means(prediction: Any) -> dict[str, float]:
 
 
 def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
-    """Accuracy-rejection curve by each uncertainty; the ``area`` of a curve is the AUARC."""
+    """Compute the accuracy-rejection curve of each uncertainty."""
     correct = as_numpy(prediction.label) == as_numpy(labels)
     return {
         name: uncertainty.accuracy_rejection(values, correct)
@@ -65,7 +56,7 @@ def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
 
 
 def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
-    """How well each uncertainty tells the rows of ``outside``, out of distribution, from those of ``inside``."""
+    """Compute how well each uncertainty detects the rows of ``outside``."""
     foreign = uncertainties(outside)
     return {
         name: uncertainty.ood_detection(values, foreign[name])
@@ -74,33 +65,38 @@ def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
 
 
 def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
-    """Relative increase of each uncertainty over that of ``base``, the same rows; ``None`` if that is 0 for all."""
+    """Compute the relative increase of each uncertainty compared with ``base``.
+
+    The value is ``None`` if the uncertainty of ``base`` is 0 for all rows.
+    """
     shifted, known = uncertainties(prediction), uncertainties(base)
     known = {name: np.where(values < _RESOLUTION, 0, values) for name, values in known.items()}
     return {
-        n: uncertainty.relative_increase(shifted[n], known[n]) if known[n].any() else None
-        for n in MEASURES
+        name: uncertainty.relative_increase(shifted[name], values) if values.any() else None
+        for name, values in known.items()
     }
 
 
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
-    """Coverage, size and accuracy of the sets of classes by a rule; ``None`` if they are no credal sets."""
-    return (
-        set_decisions(prediction.classes(rule), labels)
-        if isinstance(prediction, CredalSet)
-        else None
-    )
+    """Compute the metrics of the sets of classes, or ``None`` without a credal set."""
+    if not isinstance(prediction, CredalSet):
+        return None
+    return set_decisions(prediction.classes(rule), labels)
 
 
 def coverage(prediction: CredalSet, labels: Any, asked: float | None = None) -> SetCoverage:
-    """How often conformal sets of a calibrated model hold the true class, for the coverage ``asked``, or its own."""
+    """Compute the coverage of the conformal sets of a calibrated model.
+
+    Args:
+        prediction: Credal sets predicted by a calibrated model.
+        labels: True classes.
+        asked: Nominal coverage. The default is the coverage of the calibration.
+    """
     return set_coverage(prediction.classes("conformal", asked), labels)
 
 
 def set_size(prediction: Any, rule: str) -> float | None:
-    """Mean number of classes in a set, which needs no labels; ``None`` if they are no credal sets."""
-    return (
-        float(prediction.classes(rule).sum(-1).double().mean())
-        if isinstance(prediction, CredalSet)
-        else None
-    )
+    """Compute the mean number of classes in a set, or ``None`` without a credal set."""
+    if not isinstance(prediction, CredalSet):
+        return None
+    return float(prediction.classes(rule).sum(-1).double().mean())

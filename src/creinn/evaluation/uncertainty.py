@@ -1,30 +1,33 @@
-r"""What an uncertainty is worth: a score per sample in, higher where the prediction is less certain; numbers out.
+r"""Metrics of uncertainty scores, as in Wang et al. (2025).
 
-Accuracy-rejection curves, detection of out-of-distribution samples, and growth under a shift, as in Wang et al. (2025).
+The metrics are accuracy-rejection curves, the detection of out-of-distribution samples, and the
+relative increase under a shift. A score is higher if the prediction is less certain.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from creinn.evaluation.checks import Numbers, as_mask, as_scores, as_uncertainties
 
 
 class AccuracyRejection(NamedTuple):
-    """Accuracy of the kept samples against the share rejected; from nothing rejected to all but one."""
+    """Accuracy of the remaining samples as a function of the share that is rejected."""
 
     rejection: Numbers
     accuracy: Numbers
 
     @property
     def area(self) -> float:
-        """Mean accuracy over all numbers kept: the AUARC."""
+        """Area under the curve (AUARC): the mean of the accuracies."""
         return float(self.accuracy.mean())
 
 
 class OODDetection(NamedTuple):
-    """How well a score tells foreign samples; one that says nothing has AUROC 0.5, AUPRC ``base_rate``, their share."""
+    """AUROC and AUPRC of a detector, and the share of out-of-distribution samples.
+
+    A constant score has an AUROC of 0.5, and its AUPRC is equal to ``base_rate``.
+    """
 
     auroc: float
     auprc: float
@@ -32,22 +35,27 @@ class OODDetection(NamedTuple):
 
 
 class RelativeIncrease(NamedTuple):
-    """Mean ratio of shifted to base uncertainty, and the number of samples left out because their base is 0."""
+    """Mean ratio of uncertainties, and the number of samples excluded because the base is 0."""
 
     mean: float
     excluded: int
 
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
-    r"""Accuracy of what is kept when the most uncertain samples are rejected first, for every number kept.
+    r"""Compute the accuracy if the most uncertain samples are rejected first.
 
-    ``correct`` says which predictions were, a mask. Of :math:`N` samples :math:`k = N, \dots, 1` are kept. Of a tie
-    they are drawn at random, and the accuracy is the exact expectation: with :math:`m` kept from the last tie, of size
-    :math:`g` with :math:`c` correct, and :math:`C` correct ones of lower score, :math:`(C + m\, c / g) / k`.
+    The curve has one point for each number :math:`k = N, \dots, 1` of remaining samples. If scores
+    are equal, the accuracy is the expected value for a random order. Let :math:`C` be the number of
+    correct samples with lower scores. If :math:`m` samples remain from a tie of :math:`g` samples
+    with :math:`c` correct ones, the accuracy is :math:`(C + m\, c / g) / k`.
+
+    Args:
+        score: Uncertainty scores with shape ``(samples,)``.
+        correct: Boolean mask of the correct predictions.
 
     Raises:
-        TypeError: If the scores are not numbers, or ``correct`` is not boolean.
-        ValueError: If a score is NaN or infinite, there are none, or the lengths differ.
+        TypeError: If the scores are not real numbers, or ``correct`` is not boolean.
+        ValueError: If a score is not finite, there are no samples, or the shapes differ.
 
     Example:
         >>> curve = accuracy_rejection([0.1, 0.4, 0.9], [True, True, False])
@@ -55,25 +63,21 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
         (array([0.  , 0.33, 0.67]), array([0.67, 1.  , 1.  ]))
     """
     scores = as_scores(score, "score")
-    hits = as_mask(correct, "correct", "Were labels passed? Pass `predicted == label`.")
+    hits = as_mask(correct, "correct", "Use `predicted == label`.")
     if hits.shape != scores.shape:
         raise ValueError(
-            f"score and correct are of the same samples, but shapes are {scores.shape} and {hits.shape}."
+            f"score and correct must have the same shape, got {scores.shape} and {hits.shape}."
         )
     n = len(scores)
     _, tie, size = np.unique(scores, return_inverse=True, return_counts=True)
-    expected_hit = (
-        np.bincount(tie, weights=hits) / size
-    )  # per tie: chance that one drawn from it is correct
-    kept_hits = np.cumsum(
-        np.repeat(expected_hit, size)
-    )  # entry k - 1: expected hits among the first k
+    hit_rate = np.bincount(tie, weights=hits) / size
     kept = np.arange(1, n + 1)
-    return AccuracyRejection(rejection=((n - kept) / n)[::-1], accuracy=(kept_hits / kept)[::-1])
+    accuracy = np.cumsum(np.repeat(hit_rate, size)) / kept
+    return AccuracyRejection(rejection=((n - kept) / n)[::-1], accuracy=accuracy[::-1])
 
 
 def auarc(score: Any, correct: Any) -> float:
-    """Area under the curve of :func:`accuracy_rejection`, with its arguments and errors: mean of all its accuracies.
+    """Compute the area under the accuracy-rejection curve; see :func:`accuracy_rejection`.
 
     Example:
         >>> auarc([0.1, 0.9], [True, False])
@@ -83,31 +87,44 @@ def auarc(score: Any, correct: Any) -> float:
 
 
 def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
-    r"""AUROC and AUPRC of "out of distribution" (class 1) against "in distribution" (class 0).
+    r"""Compute the AUROC and AUPRC of the detection of out-of-distribution samples.
 
-    AUROC is the chance that an out-of-distribution sample has the higher score; a tie counts one half. AUPRC is the
-    average precision :math:`\sum_t (R_t - R_{t-1}) P_t` over the distinct scores :math:`t` as thresholds: a threshold
-    takes all samples of one score or none, so a constant score gives the base rate. Raises what
-    :func:`accuracy_rejection` does; the parts may differ in length.
+    The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
+    one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t`, where the
+    thresholds :math:`t` are the distinct scores.
+
+    Args:
+        id_score: Scores of the in-distribution samples.
+        ood_score: Scores of the out-of-distribution samples.
+
+    Raises:
+        TypeError: If the scores are not real numbers.
+        ValueError: If a score is not finite, or there are no samples.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
         OODDetection(auroc=0.875, auprc=0.833..., base_rate=0.5)
     """
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
     inside, outside = as_scores(id_score, "id_score"), as_scores(ood_score, "ood_score")
-    is_ood, scores = (
-        np.repeat([0, 1], [len(inside), len(outside)]),
-        np.concatenate([inside, outside]),
-    )
+    is_ood = np.repeat([0, 1], [len(inside), len(outside)])
+    scores = np.concatenate([inside, outside])
     auroc, auprc = roc_auc_score(is_ood, scores), average_precision_score(is_ood, scores)
     return OODDetection(float(auroc), float(auprc), base_rate=float(is_ood.mean()))
 
 
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
-    r"""Mean over samples, and runs if given, of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
+    r"""Compute the mean of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
 
-    Of any shape, not negative, of the same samples with and without shift; where the base is 0, they are left out.
-    Raises what :func:`accuracy_rejection` does, and a ValueError if a value is negative, or no ratio is finite.
+    Args:
+        test: Uncertainties of the shifted samples, of any shape.
+        base: Uncertainties of the same samples without the shift. Samples with a base of 0 are
+            excluded.
+
+    Raises:
+        TypeError: If the uncertainties are not real numbers.
+        ValueError: If a value is negative or not finite, the shapes differ, or no ratio is defined.
 
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])
@@ -115,18 +132,15 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
     """
     shifted, unshifted = as_uncertainties(test, "test"), as_uncertainties(base, "base")
     if shifted.shape != unshifted.shape:
-        found = f"{shifted.shape} and {unshifted.shape}"
-        raise ValueError(f"test and base are of the same samples, but shapes are {found}.")
+        raise ValueError(
+            f"test and base must have the same shape, got {shifted.shape} and {unshifted.shape}."
+        )
     defined = unshifted > 0
     if not defined.any():
-        raise ValueError(
-            f"base is 0 for all {defined.size} samples, so no ratio is defined. Choose another measure."
-        )
+        raise ValueError("The ratio is not defined, because base is 0 for all samples.")
     with np.errstate(over="ignore"):
         mean = float((shifted[defined] / unshifted[defined]).mean())
     if not np.isfinite(mean):
         least = unshifted[defined].min()
-        raise ValueError(
-            f"The ratios overflow: base is as small as {least:g}. Round such values to 0 to leave it out."
-        )
+        raise ValueError(f"The ratios overflow, because base is {least:g}. Set such values to 0.")
     return RelativeIncrease(mean=mean, excluded=int((~defined).sum()))

@@ -1,0 +1,132 @@
+"""Scores of predicted distributions: log loss, Brier score, calibration and confusion."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from creinn.evaluation.checks import Numbers, as_distributions, as_labels
+
+_BINS = 15  # as in Guo et al. (2017)
+
+
+class Reliability(NamedTuple):
+    """Predictions in bins of the probability of the predicted class.
+
+    A bin contains its upper edge, but not its lower edge. ``confidence`` and ``accuracy`` are NaN
+    for empty bins.
+    """
+
+    edges: Numbers
+    rows: npt.NDArray[np.int64]
+    confidence: Numbers
+    accuracy: Numbers
+
+
+def log_loss(probabilities: Any, labels: Any) -> float:
+    r"""Compute the mean of :math:`-\ln p_y`.
+
+    Probabilities are clipped to at least 2.2e-16, so that the loss of a sample is at most 36.04.
+
+    Args:
+        probabilities: Distributions with shape ``(samples, classes)``.
+        labels: True classes with shape ``(samples,)``.
+
+    Raises:
+        TypeError: If the probabilities are not real numbers, or the labels are not integers.
+        ValueError: If a row is not a distribution over at least two classes, or a label is not a
+            class.
+
+    Example:
+        >>> round(log_loss([[0.5, 0.5], [0.25, 0.75]], [0, 0]), 4)  # (ln 2 + ln 4) / 2
+        1.0397
+    """
+    from sklearn import metrics
+
+    p, truth = _checked(probabilities, labels)
+    return float(metrics.log_loss(truth, p / p.sum(1, keepdims=True), labels=range(p.shape[1])))
+
+
+def brier(probabilities: Any, labels: Any) -> float:
+    r"""Compute the Brier score, the mean of :math:`\sum_k (p_k - [k = y])^2`.
+
+    The score is between 0 and 2. Arguments and errors are the same as for :func:`log_loss`.
+
+    Example:
+        >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 0])  # (0.25 + 0.25 + 0.5625 + 0.5625) / 2
+        0.8125
+    """
+    p, truth = _checked(probabilities, labels)
+    return float(((p - np.eye(p.shape[1])[truth]) ** 2).sum(1).mean())
+
+
+def reliability(
+    probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None
+) -> Reliability:
+    """Compute the accuracy in bins of the probability of the predicted class.
+
+    Args:
+        probabilities: Distributions with shape ``(samples, classes)``.
+        labels: True classes with shape ``(samples,)``.
+        bins: Number of bins of equal width.
+        predicted: Predicted classes. The default is the first most probable class of each row.
+
+    Raises:
+        TypeError: If the probabilities are not real numbers, or the labels are not integers.
+        ValueError: If an input is invalid, or the number of bins is less than one.
+
+    Example:
+        >>> p = [[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
+        >>> found = reliability(p, [0, 1, 1], bins=2)
+        >>> found.rows.tolist(), found.confidence.round(4).tolist(), found.accuracy.round(4).tolist()
+        ([0, 3], [nan, 0.8333], [nan, 0.6667])
+    """
+    p, truth = _checked(probabilities, labels)
+    if bins < 1:
+        raise ValueError(f"The number of bins must be at least 1, got {bins}.")
+    edges = np.linspace(0, 1, bins + 1)
+    found = p.argmax(1) if predicted is None else as_labels(predicted, p.shape[1], len(p))
+    confidence = p[np.arange(len(p)), found]
+    index = np.digitize(confidence, edges[1:-1], right=True)
+    count = np.bincount(index, minlength=bins)
+
+    def mean(values: npt.NDArray[Any]) -> Numbers:
+        total = np.bincount(index, weights=values, minlength=bins)
+        return np.divide(total, count, out=np.full(bins, np.nan), where=count > 0)
+
+    return Reliability(edges, count, mean(confidence), mean(found == truth))
+
+
+def expected_calibration_error(
+    probabilities: Any, labels: Any, bins: int = _BINS, predicted: Any = None
+) -> float:
+    """Compute the expected calibration error of Guo et al. (2017).
+
+    This is the mean of ``|accuracy - confidence|`` of the bins, weighted by the number of samples.
+    Arguments and errors are the same as for :func:`reliability`.
+
+    Example:
+        >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1])
+        0.16666666666666666
+    """
+    _, rows, confidence, accuracy = reliability(probabilities, labels, bins, predicted)
+    return float(np.nansum(rows * np.abs(accuracy - confidence)) / rows.sum())
+
+
+def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
+    """Compute the confusion matrix, with true classes in rows and predicted classes in columns.
+
+    Example:
+        >>> confusion([0, 1, 1], [0, 0, 1], classes=2).tolist()
+        [[1, 1], [0, 1]]
+    """
+    found = as_labels(predicted, classes)
+    truth = as_labels(labels, classes, len(found))
+    counts = np.zeros((classes, classes), np.int64)
+    np.add.at(counts, (truth, found), 1)
+    return counts
+
+
+def _checked(probabilities: Any, labels: Any) -> tuple[Numbers, npt.NDArray[np.int64]]:
+    p = as_distributions(probabilities)
+    return p, as_labels(labels, p.shape[1], len(p))
