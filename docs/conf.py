@@ -48,6 +48,7 @@ autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 160
+napoleon_use_ivar = True  # an "Attributes" section does not describe an object twice
 # A docstring of an attribute is a sentence; napoleon would take what stands before a colon for its type.
 GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
 # Every reference to a name of ours must lead somewhere; those to torch's cannot, without a network.
@@ -56,7 +57,7 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!creinn\.).*")]
 
 ORDER = (
     "credal_sets", "table", "images", "interval_data", "own_forward",
-    "convert_radii", "pretrained", "decisions", "rivals", "export",
+    "convert_radii", "pretrained", "decisions", "rivals", "export", "entropy_numpy",
 )  # fmt: skip
 NEEDS = {"pretrained": "efficientnet_lite_pytorch", "export": "onnxruntime"}
 RUN = [
@@ -111,11 +112,19 @@ def change_source(app: Any, name: str, source: list[str]) -> None:
             source[0] += f"\n## {command}\n\n```text\n{text.getvalue()}```\n"
 
 
+def skip_field_alias(
+    app: Any, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
+    """Skip the fields of a named tuple, which the "Attributes" section describes."""
+    return True if (member.__doc__ or "").startswith("Alias for field number") else None
+
+
 def setup(app: Any) -> None:
-    """Add what stands above, and flowcharts."""
+    """Connect the functions above and the flowcharts."""
     from diagram import Mermaid
 
     app.add_directive("mermaid", Mermaid)
     app.add_html_math_renderer("mathml", (math, None), (math, None))
     app.connect("builder-inited", copy_tables)
     app.connect("source-read", change_source)
+    app.connect("autodoc-skip-member", skip_field_alias)

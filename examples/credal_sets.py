@@ -54,9 +54,9 @@ value, member = s.lower_entropy(return_distribution=True)
 print("the most committed member:", member)
 
 # %%
-# Which classes can be ruled out? That depends on how much is asked of a class; the last rule asks most.
+# Which classes are not ruled out? The second rule keeps fewer classes.
 
-for rule in ("dominance", "maximality", "e-admissibility"):
+for rule in ("maximality", "e-admissibility"):
     kept = [name for name, keep in zip(names, s.classes(rule), strict=True) if keep]
     print(f"{rule:16}", ", ".join(kept))
 

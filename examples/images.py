@@ -69,7 +69,7 @@ figure, panels = plt.subplots(1, 6, figsize=(9, 2), layout="constrained")
 for axes, row in zip(panels, inside.total.argsort(descending=True), strict=False):
     axes.imshow(test[row, 0].numpy(), cmap="gray_r")
     axes.set_title(
-        ", ".join(map(str, inside.classes("dominance")[row].nonzero().flatten().tolist())),
+        ", ".join(map(str, inside.classes()[row].nonzero().flatten().tolist())),
         fontsize=9,
     )
     axes.axis("off")

@@ -65,7 +65,7 @@ for name, foreign in outside.items():
     s = model.predict(foreign)
     score, sizes = (
         ood_detection(inside.epistemic, s.epistemic).auroc,
-        s.classes("dominance").sum(1).float().mean(),
+        s.classes().sum(1).float().mean(),
     )
     print(
         f"{name}: AUROC by epistemic uncertainty {score:.3f}; {sizes:.1f} classes not ruled out on average"

@@ -15,7 +15,7 @@ ELSEWHERE = (
     "export",
     "pretrained",
 )  # the second needs a network with weights, and most of a minute
-LONGEST = 80
+LONGEST = 100
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Files that survive a crash: tensors with a JSON header in one safetensors file, and text.
+"""Atomic files: bytes, and tensors with a JSON header.
 
-Nothing in a file is ever executed. Each file is written under a temporary name, forced to disk and then renamed, so
-that its name always stands for a whole file: the new one or the one before.
+A file is written to a temporary name, flushed to disk and then renamed, so that an interruption
+leaves either the old file or the new one. Tensors are stored in the safetensors format, which
+contains no code.
 """
 
 import json
@@ -15,55 +16,59 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-_HEADER = "creinn"  # the entry of the safetensors metadata that holds the header
+_HEADER = "creinn"  # the key of the header in the safetensors metadata
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write tensors and header, all or nothing; tensors that share memory are written one by one.
+    """Write tensors and a JSON header to a file.
 
     Raises:
-        OSError: If the file cannot be written; what was at ``path`` before is unchanged.
-        TypeError, ValueError: If the header is not JSON, or holds NaN or an infinite number.
+        OSError: If the file cannot be written. An existing file is not changed in this case.
+        TypeError, ValueError: If the header is not JSON, or if it contains NaN or infinity.
     """
-    apart: dict[str, Tensor] = {}  # safetensors refuses tensors that share memory
+    copies: dict[str, Tensor] = {}  # safetensors does not accept tensors that share memory
     memories = set()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
-        apart[name] = tensor.clone() if memory in memories else tensor
+        copies[name] = tensor.clone() if memory in memories else tensor
         memories.add(memory)
-    write_bytes(path, safetensors.torch.save(apart, {_HEADER: json.dumps(header, allow_nan=False)}))
+    write_bytes(
+        path, safetensors.torch.save(copies, {_HEADER: json.dumps(header, allow_nan=False)})
+    )
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors (on the CPU) and header.
+    """Read the tensors, on the CPU, and the header of a file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, or not written by :func:`write_tensors`.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is truncated, or if it was not written by :func:`write_tensors`.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
+        raise FileNotFoundError(f"The file {path} does not exist.")
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             header = (file.metadata() or {}).get(_HEADER)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is truncated, or is no safetensors file: {error}.") from error
+        raise ValueError(
+            f"{path} is truncated, or it is not a safetensors file: {error}."
+        ) from error
     if header is None:
-        raise ValueError(f"{path} was not written by creinn: its header is missing.")
+        raise ValueError(f"{path} was not written by creinn, because it has no header.")
     return tensors, json.loads(header)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file and force it to disk; on an ``OSError`` what was at ``path`` before is unchanged."""
+    """Write a file; an existing file is not changed if this raises an ``OSError``."""
     with new_file(path) as file, writing(path):
         file.write(content)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written, which gets its name when it is whole and on disk; after an error there is none.
+    """Open a file for writing that gets its name when the block ends without an error.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -90,28 +95,22 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
                 file.close()
         with writing(path):
             os.replace(temporary, path)
-            if (
-                os.name == "posix"
-            ):  # elsewhere a directory cannot be opened, and a rename needs no more
+            if os.name == "posix":  # other systems cannot open a directory
                 _sync(path.parent)
     except BaseException:
-        with suppress(OSError):  # never created, or the directory itself is the trouble
+        with suppress(OSError):  # the temporary file may not exist
             temporary.unlink()
         raise
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """An ``OSError`` in writing a new file says so, and what became of the one before."""
+    """Add the path, and whether an existing file is unchanged, to an ``OSError``."""
     try:
         yield
     except OSError as error:
-        kept = (
-            "The file that was there before is intact."
-            if path.is_file()
-            else "Nothing was written."
-        )
-        raise OSError(f"Cannot write {path}: {error.strerror or error}. {kept}") from error
+        note = "The existing file is unchanged." if path.is_file() else "Nothing was written."
+        raise OSError(f"Cannot write {path}: {error.strerror or error}. {note}") from error
 
 
 def _sync(directory: Path) -> None:

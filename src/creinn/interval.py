@@ -16,6 +16,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from creinn.numerics import as_floating, check_bounds, check_radius, valid_radius
 from creinn.rounding import is_outwards, rounded, to_bounds, to_moments
+from creinn.traceable import traceable
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
 """What each function of torch does with intervals; :mod:`creinn.nn.functional` fills it."""
@@ -398,6 +399,7 @@ def as_interval(x: Interval | Tensor) -> Interval:
     raise TypeError(f"Expected an Interval or a tensor (a point), got {type(x).__name__}.")
 
 
+@traceable
 def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
     """Concatenate as ``torch.cat``; tensors among them are points."""
     xs = [as_interval(x) for x in intervals]
@@ -407,6 +409,7 @@ def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
     return Interval._new(parts=(lower, upper), point=point, nonnegative=nonnegative)
 
 
+@traceable
 def stack(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
     """Stack as ``torch.stack``; tensors among them are points."""
     return cat([x.unsqueeze(dim) for x in intervals], dim)

@@ -1,6 +1,7 @@
-"""Stable scalar functions, with values and gradients that are right at the edges; and checks at the public boundary.
+"""Numerically stable functions, and checks of arguments.
 
-The functions are elementwise or act on the last axis, and never look at the data from the host; the checks do.
+The functions are elementwise, or they work on the last axis. They do not copy data to the host, but
+the checks do.
 """
 
 import math
@@ -12,7 +13,9 @@ from torch import Tensor
 
 
 def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    r"""Absolute value whose derivative at 0 is 1: with that of :func:`torch.abs`, 0, a radius of 0 would stay there.
+    """Compute the absolute value, with a derivative of 1 at 0.
+
+    The derivative of :func:`torch.abs` at 0 is 0, so that a radius of 0 would never change.
 
     Example:
         >>> magnitude(torch.tensor([-2.0, 0.0, 3.0]))
@@ -22,15 +25,17 @@ def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def valid_radius(radius: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """``max(radius, 0)`` with gradient 1 everywhere: a radius pushed to zero or below is valid, and not dead."""
+    """Compute ``max(radius, 0)`` with a gradient of 1 everywhere.
+
+    A radius that becomes negative can therefore grow again.
+    """
     return radius - radius.detach().clamp_max(0) if torch.is_grad_enabled() else radius.clamp_min(0)
 
 
 def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     r"""Compute :math:`x \ln x` for :math:`x \ge 0`, with :math:`0 \ln 0 = 0`.
 
-    The gradient at 0 is finite, :math:`\ln` of the smallest normal number of the dtype: right in sign, and harmless
-    when the chain rule multiplies it by the 0 of a saturated softmax.
+    The gradient at 0 is finite. It is :math:`\ln` of the smallest normal number of the dtype.
 
     Example:
         >>> xlogx(torch.tensor([0.5, 1.0, 2.0]))
@@ -40,12 +45,17 @@ def xlogx(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def weight_per_row(weight: Tensor, target: Tensor) -> Tensor:
-    """The weight of each row in a loss: that of its class if they are ``(K,)``, its own of a column ``(..., 1)``."""
+    """Return the weight of each row.
+
+    The weights are those of the classes, with shape ``(K,)``, or a column of shape ``(..., 1)``.
+    """
     return weight[target] if weight.ndim == 1 else weight[..., 0]
 
 
 def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
-    r"""Shannon entropy in bits of the last axis, :math:`-\sum_k q_k \log_2 q_k`.
+    r"""Compute the Shannon entropy of the last axis in bits.
+
+    .. math:: H(q) = -\sum_k q_k \log_2 q_k
 
     Example:
         >>> entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
@@ -57,13 +67,15 @@ def entropy(probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*b
 def logsumexp_others(
     x: Float[Tensor, "*batch classes"],
 ) -> tuple[Float[Tensor, "*batch classes"], Float[Tensor, "*batch classes"]]:
-    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for every class k, as pivot plus remainder.
+    r"""Compute :math:`\operatorname{LSE}_{j \ne k} x_j` for each class k as two terms.
 
-    The value is their sum. The pivot is the largest of the other entries (no gradient), the remainder lies in
-    :math:`[0, \ln(K - 1)]`. Kept apart, ``(a - pivot) - remainder`` has no cancellation, however large the entries.
+    The first term is the largest of the other entries, without a gradient. The second term is in
+    :math:`[0, \ln(K - 1)]`. They are returned separately so that ``(a - first) - second`` has no
+    cancellation for large entries.
 
-    With the sum :math:`S = \sum_j e^{x_j - \max x}`, the other classes of any k but the largest sum to
-    :math:`S - e^{x_k - \max x} \ge 1`, a benign subtraction; the others of the largest are summed by themselves.
+    Let :math:`S = \sum_j e^{x_j - \max x}`. If k is not the largest class, the sum over the other
+    classes is :math:`S - e^{x_k - \max x} \ge 1`, which is a stable difference. For the largest
+    class, the sum is computed directly.
 
     Example:
         >>> logsumexp_others(torch.tensor([0.0, 0.0, 10000.0]))
@@ -82,17 +94,17 @@ def logsumexp_others(
 
 
 def widen(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Float64 copy for sums that must be exact, where the device has float64 (all but Apple's MPS); else unchanged."""
+    """Convert to float64 for exact sums, except on MPS, which does not support it."""
     return x if x.device.type == "mps" else x.double()
 
 
 def at_least_single(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Float32 copy of float16 and bfloat16, whose probabilities need not sum to 1; anything wider unchanged."""
+    """Convert float16 and bfloat16 to float32; other dtypes are unchanged."""
     return x.float() if x.dtype.itemsize < 4 else x
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Square root with gradient zero at and below zero, where rounding or a row of zeros may put a variance.
+    """Compute the square root, with a gradient of 0 for inputs that are not positive.
 
     Example:
         >>> x = torch.zeros(1, requires_grad=True)
@@ -105,7 +117,7 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 class _SafeSqrt(torch.autograd.Function):
-    """Keeps its result. Signs instead of choices by truth values, which are several times slower on a CPU."""
+    """Square root whose backward pass uses signs, because ``torch.where`` is slower."""
 
     generate_vmap_rule = True
 
@@ -124,11 +136,8 @@ class _SafeSqrt(torch.autograd.Function):
         return gradient * positive / (2 * (root + (1 - positive)))
 
 
-# Checks.
-
-
 def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
-    """Index of the first true entry, for error messages. The mask must hold one.
+    """Return the index of the first true entry, for error messages.
 
     Example:
         >>> first_index(torch.tensor([[False, False], [True, True]]))
@@ -138,29 +147,28 @@ def first_index(mask: Bool[Tensor, "*shape"]) -> tuple[int, ...]:
 
 
 def as_floating(value: Any, name: str) -> Tensor:
-    """A floating tensor from a tensor, array or list; integers outside a tensor become the default dtype."""
+    """Convert a tensor, an array or a list to a floating-point tensor."""
     if not isinstance(value, Tensor):
         value = torch.as_tensor(value)
         if not value.is_floating_point() and not value.is_complex():
             value = value.to(torch.get_default_dtype())
     if not value.is_floating_point():
-        advice = "Convert it first, e.g. with .float()."
-        raise TypeError(f"Interval needs a floating dtype, but {name} is {value.dtype}. {advice}")
+        raise TypeError(f"{name} must have a floating dtype, got {value.dtype}. Use .float().")
     return value
 
 
 def check_radius(center: Tensor, radius: Tensor) -> None:
-    """Refuse a negative or NaN radius, or one that is not like its centre."""
+    """Raise a ``ValueError`` if a radius is negative or does not match its center."""
     _check_alike(center, radius, ("center", "radius"))
     if _readable(radius) and bool((bad := ~(radius >= 0)).any()):
         at = first_index(bad)
         raise ValueError(
-            f"Radius must be >= 0, but is {radius[at].item():g} at index {at}. Swap or clamp it first."
+            f"The radius must be >= 0, got {radius[at].item():g} at index {at}. Clamp it first."
         )
 
 
 def _readable(tensor: Tensor) -> bool:
-    """Whether the values may be looked at: not while tracing, compiling, exporting or inside vmap."""
+    """Return ``False`` during tracing, compilation, export and vmap."""
     return not (
         torch.compiler.is_compiling()
         or tensor.is_meta
@@ -169,18 +177,24 @@ def _readable(tensor: Tensor) -> bool:
 
 
 def _check_alike(a: Tensor, b: Tensor, names: tuple[str, str]) -> None:
-    """Refuse tensors that differ in shape, dtype or device."""
+    """Raise a ``ValueError`` if the shapes, the dtypes or the devices differ."""
     for what in ("shape", "dtype", "device"):
         one, two = getattr(a, what), getattr(b, what)
         if one != two:
             one, two = (tuple(one), tuple(two)) if what == "shape" else (one, two)
             raise ValueError(
-                f"The {what}s differ: {names[0]} has {one}, {names[1]} has {two}. Make them alike first."
+                f"{names[0]} and {names[1]} must have the same {what}, got {one} and {two}."
             )
 
 
 def check_bounds(lower: Tensor, upper: Tensor) -> bool:
-    """Refuse invalid bounds; return whether all of them are ``>= 0`` (``False`` where that cannot be looked up)."""
+    """Check bounds, and return whether all of them are ``>= 0``.
+
+    The result is ``False`` if the values cannot be read.
+
+    Raises:
+        ValueError: If a bound is not finite, or a lower bound is larger than its upper bound.
+    """
     _check_alike(lower, upper, ("lower", "upper"))
     if not (_readable(lower) and _readable(upper)):
         return False
@@ -188,25 +202,28 @@ def check_bounds(lower: Tensor, upper: Tensor) -> bool:
     if bool(bad.any()):
         at = first_index(bad)
         low, high = lower[at].item(), upper[at].item()
-        where = f"at index {at} of shape {tuple(lower.shape)}: lower {low:g}, upper {high:g}"
+        found = f"got [{low:g}, {high:g}] at index {at} of shape {tuple(lower.shape)}"
         if low != low or high != high:
             raise ValueError(
-                f"Interval bounds contain NaN {where}. Impute or drop missing values first."
+                f"The bounds must not be NaN, {found}. Impute or drop missing values first."
             )
         if abs(low) == float("inf") or abs(high) == float("inf"):
             raise ValueError(
-                f"Interval bounds are infinite {where}. Clip them to a finite range first."
+                f"The bounds must not be infinite, {found}. Clip them to a finite range first."
             )
-        raise ValueError(
-            f"Interval bounds are inverted {where}. The lower bound must not exceed the upper one."
-        )
+        raise ValueError(f"The lower bounds must not be larger than the upper bounds, {found}.")
     return bool((lower >= 0).all())
 
 
-def at_least_one(**numbers: Any) -> None:
-    """Refuse counts that are not whole numbers from 1 on: a ``TypeError``, or a ``ValueError`` for small ones."""
-    for name, value in numbers.items():
+def check_integers(least: int = 1, **values: Any) -> None:
+    """Check that values are integers and not smaller than ``least``.
+
+    Raises:
+        TypeError: If a value is not an integer.
+        ValueError: If a value is smaller than ``least``.
+    """
+    for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} must be an integer, got {value!r}.")
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}.")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}.")

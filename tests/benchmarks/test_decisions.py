@@ -66,13 +66,13 @@ def test_credal_sets_beside_ordinary_ones_by_hand(tmp_path):
         "tiny", study(tmp_path, ["creinn", "snn"], {"creinn": [CREDAL], "snn": [ORDINARY]})
     )
     assert [(row["rule"], row["opponent"], row["way"], row["runs"]) for row in rows[:5]] == [
-        ("dominance", None, None, 1),
-        ("dominance", "snn", "threshold", 1),
-        ("dominance", "snn", "cumulative", 1),
-        ("dominance", "snn-norm", "threshold", 0),
-        ("dominance", "snn-norm", "cumulative", 0),
+        ("maximality", None, None, 1),
+        ("maximality", "snn", "threshold", 1),
+        ("maximality", "snn", "cumulative", 1),
+        ("maximality", "snn-norm", "threshold", 0),
+        ("maximality", "snn-norm", "cumulative", 0),
     ]
-    assert [row["rule"] for row in rows[::5]] == ["dominance", "maximality", "e-admissibility"]
+    assert [row["rule"] for row in rows[::5]] == ["maximality", "dominance", "e-admissibility"]
     own = {
         "coverage": 1,
         "size": 1.5,

@@ -10,7 +10,7 @@ import pytest
 from creinn.classifier.methods import TIMES
 from creinn.experiments.predictions import GRID
 from creinn.experiments.store import read_packed, write_json, write_packed
-from creinn.report.tables import MISSING
+from creinn.report.tables import NO_VALUE
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "study.py"
@@ -187,7 +187,7 @@ def test_tables_by_hand(study, results):
     assert "old" not in page
     assert page.count("kept") == 2
     # AUROC by EU .93 and .95, accuracy .8 and .9; the SNN by TU, which is .8
-    none = f"{MISSING} | {MISSING}"
+    none = f"{NO_VALUE} | {NO_VALUE}"
     assert (
         f"| CreINN-D, one network | 1 | 0.940 | 0.940 | {none} | 85.00 | {none} | 2 / 0 / 0 |"
         in page
@@ -195,7 +195,7 @@ def test_tables_by_hand(study, results):
     assert "| SNN, logit norm (by entropy, TU) | 1 | 0.800 |" in page
     assert "| Deep Ensembles (10), logit norm | 10 | 0.910 |" in page
     assert f"| CreINN-D {TIMES}5 | 5 | 0.960 |" in page
-    none = f"{MISSING} | 0.800 ± 0.000"
+    none = f"{NO_VALUE} | 0.800 ± 0.000"
     assert f"| SNN, logit norm | 2 | 85.00 ± 7.07 | 0.900 ± 0.000 | {none} | {none} |" in page
     one = "0.940 ± 0.014 | 0.800 ± 0.000"
     assert f"| CreINN-D | 2 | 85.00 ± 7.07 | 0.900 ± 0.000 | {one} | {one} |" in page
@@ -311,7 +311,7 @@ def test_sets_of_classes_beside_thresholds(study, results):
         if line.startswith("| CreINN-D")
     ]
     assert lines == [
-        f"| CreINN-D | maximality | 1 | 1.500 | 1.490 | 0.950 | 0.960 | 7.000 | 2.000 | {MISSING} | {MISSING} |",
+        f"| CreINN-D | maximality | 1 | 1.500 | 1.490 | 0.950 | 0.960 | 7.000 | 2.000 | {NO_VALUE} | {NO_VALUE} |",
     ]
     assert summary["decisions"]["commit"] == "fed"
 

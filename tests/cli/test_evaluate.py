@@ -12,7 +12,7 @@ import yaml
 
 from creinn.cli.evaluate import terminal_text
 from creinn.evaluation import accuracy_rejection, auarc, ood_detection
-from creinn.report.tables import MISSING
+from creinn.report.tables import NO_VALUE
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_of_many_classes_the_worst_are_printed():
     text = terminal_text(record)
     lines = text[text.index("\nclass ") + 1 :].splitlines()
     assert lines[2].split() == ["c7", "4", "0.2500", "c8", "(2)"]
-    assert lines[3].split() == ["c0", "4", "1.0000", MISSING]
+    assert lines[3].split() == ["c0", "4", "1.0000", NO_VALUE]
     assert not any(line.startswith("c3 ") for line in lines)
     assert "Shown are 10 of 12 classes" in text
 

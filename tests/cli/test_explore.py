@@ -13,7 +13,7 @@ from creinn import CreINN, Interval, load
 from creinn.cli import sources
 from creinn.data import image_folder, normalize
 from creinn.report import explorer
-from creinn.report.tables import MISSING
+from creinn.report.tables import NO_VALUE
 from explorer_cases import record_of
 
 
@@ -89,7 +89,7 @@ def test_points_are_widened_by_deviations(explored, interval_model, wine, tmp_pa
     complete, gapped = explored(interval_model, tmp_path / "t.csv")
     assert gapped["names"] == ["row 4"]
     assert len(gapped["steps"]) == 1
-    assert gapped["cells"][0][0] == MISSING
+    assert gapped["cells"][0][0] == NO_VALUE
     assert [step["said"].split()[0] for step in complete["steps"]] == [
         "0",
         "0.1",

@@ -71,7 +71,7 @@ def test_round_trip(run, model, wine, tmp_path):
 
 
 def test_rule_and_batch_size(run, model, wine, tmp_path):
-    for rule in ("dominance", "e-admissibility"):
+    for rule in ("maximality", "e-admissibility"):
         assert (
             run(
                 "predict",
@@ -87,7 +87,7 @@ def test_rule_and_batch_size(run, model, wine, tmp_path):
             == 0
         )
     wide, narrow = (
-        pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("dominance", "e-admissibility")
+        pd.read_csv(tmp_path / f"{rule}.csv") for rule in ("maximality", "e-admissibility")
     )
     np.testing.assert_allclose(wide.TU, narrow.TU, atol=1e-5)
     assert all(
@@ -144,7 +144,7 @@ def test_directories_that_are_no_models(run, model, wine, tmp_path, place):
     expected = {
         "absent": "There is no model directory",
         "empty": "There is no saved model in",
-        "foreign": "is not part of a model saved by creinn",
+        "foreign": "is not part of a model",
         "truncated": "is truncated",
     }
     assert expected[place] in done.err

@@ -19,6 +19,7 @@ from creinn.cli.sources import Rows, read_model, read_rows
 from creinn.cli.train import divided
 from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
+from creinn.training import progress
 from creinn.training.data import Rows as TrainingRows
 
 FEW = ("--hidden", "8", "--epochs", "2")
@@ -85,6 +86,14 @@ def test_what_was_done_is_said_and_kept(run, table, tmp_path):
     assert options["members"] == 1
     assert options["learning_rate"] == 0.001
     assert options["drop"] == ["key"]
+
+
+def test_without_a_terminal_lines_show_the_progress(run, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0)
+    options = ("train", table, "--target", "y", "--out", tmp_path / "model", *FEW)
+    done = run(*options)
+    assert "epoch 2/2, step 1/1, loss " in done.err
+    assert run(*options, "--no-progress").err == ""
 
 
 def test_texts_for_missing_values_are_remembered(run, table, tmp_path):

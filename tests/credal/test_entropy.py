@@ -169,9 +169,7 @@ def test_hard_sets_end_with_a_small_gap(kind, classes):
 
 def test_unproven_values_are_said_and_can_be_read():
     lower, upper = credal_cases.HARD["equal slopes"](2, 30, 0)
-    with pytest.warns(
-        EntropyGapWarning, match="not proven to be the least; ask for return_gap=True"
-    ):
+    with pytest.warns(EntropyGapWarning, match="return_gap"):
         value = lower_entropy(lower, upper)
     s = CredalSet(lower, upper)
     again, gap = s.lower_entropy(return_gap=True)
@@ -389,9 +387,7 @@ def test_interval_uncertainty_is_the_papers_formula_and_symmetric():
 
 
 def test_interval_uncertainty_refuses_three_classes():
-    with pytest.raises(
-        ValueError, match=r"defined for 2 classes, found 3 \(bounds of shape \(4, 3\)\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(4, 3\)"):
         interval_uncertainty(torch.zeros(4, 3), torch.ones(4, 3))
 
 
@@ -411,9 +407,9 @@ def test_one_sample_has_no_epistemic_uncertainty():
 
 
 def test_samples_uncertainty_refuses_what_has_no_sample():
-    with pytest.raises(ValueError, match=r"at least one sample, found shape \(0, 5, 3\)"):
+    with pytest.raises(ValueError, match=r"\(0, 5, 3\)"):
         samples_uncertainty(torch.zeros(0, 5, 3))
-    with pytest.raises(ValueError, match=r"\(samples, ..., classes\).*found shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"\(3,\)"):
         samples_uncertainty(torch.zeros(3))
 
 

@@ -69,15 +69,15 @@ def test_cross_entropy_is_finite_where_the_true_class_underflows(loss, terms, dt
 
 def test_cross_entropy_refuses_bad_targets():
     s = random_sets(4, 3)
-    with pytest.raises(TypeError, match=r"class indices \(integers\), found torch.float32"):
+    with pytest.raises(TypeError, match="float32"):
         cross_entropy(s, torch.zeros(4))
-    with pytest.raises(ValueError, match=r"batch's shape \(4,\), found \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"\(4, 1\)"):
         cross_entropy(s, torch.zeros(4, 1, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"Target 3 at index \(2,\) is not a class: there are 3"):
+    with pytest.raises(ValueError, match=r"\(2,\)"):
         cross_entropy(s, tensor([0, 1, 3, -1]))
-    with pytest.raises(ValueError, match="batch is empty"):
+    with pytest.raises(ValueError, match="empty"):
         cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"one entry per class \(3\), found shape \(2,\)"):
+    with pytest.raises(ValueError, match="weight"):
         cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))
 
 
@@ -167,13 +167,13 @@ def test_bounds_cross_entropy_without_check_never_looks_at_the_data():
 def test_bounds_cross_entropy_refuses_bad_arguments():
     s = random_sets(4, 3)
     for hardest in (0.0, -0.5, 1.5, float("nan")):
-        with pytest.raises(ValueError, match=r"share of the batch, in \(0, 1\], found"):
+        with pytest.raises(ValueError, match="hardest"):
             bounds_cross_entropy(s, tensor([0, 1, 2, 0]), hardest=hardest)
-    with pytest.raises(ValueError, match=r"Target 3 at index \(2,\) is not a class: there are 3"):
+    with pytest.raises(ValueError, match=r"\(2,\)"):
         bounds_cross_entropy(s, tensor([0, 1, 3, -1]))
-    with pytest.raises(TypeError, match=r"class indices \(integers\), found torch.float32"):
+    with pytest.raises(TypeError, match="float32"):
         bounds_cross_entropy(s, torch.zeros(4))
-    with pytest.raises(ValueError, match="batch is empty"):
+    with pytest.raises(ValueError, match="empty"):
         bounds_cross_entropy(s[:0], torch.zeros(0, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"one entry per class \(3\), found shape \(2,\)"):
+    with pytest.raises(ValueError, match="weight"):
         bounds_cross_entropy(s, tensor([0, 1, 2, 0]), torch.ones(2))

@@ -140,13 +140,9 @@ def test_softmax_gradients(mode):
 
 
 def test_softmax_refuses_one_class_and_unknown_modes():
-    with pytest.raises(
-        ValueError, match=r"at least 2 classes, found logits of shape \(5, 1\).*interval_sigmoid"
-    ):
+    with pytest.raises(ValueError, match="interval_sigmoid"):
         interval_softmax(torch.zeros(5, 1), torch.zeros(5, 1))
-    with pytest.raises(
-        ValueError, match="mode must be 'paper', 'sound' or 'rigorous', found 'tight'"
-    ):
+    with pytest.raises(ValueError, match="tight"):
         interval_softmax(torch.zeros(3), torch.zeros(3), mode="tight")
 
 
@@ -200,11 +196,9 @@ def test_reachable_by_hand():
 
 
 def test_empty_sets_are_named():
-    with pytest.raises(ValueError, match=r"lower bounds sum to 1\.2 > 1\. Were logits passed"):
+    with pytest.raises(ValueError, match=r"1\.2"):
         reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]))
-    with pytest.raises(
-        ValueError, match=r"upper bounds sum to 0\.9 < 1 at index \(1, 0\) of batch \(2, 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(1, 0\)"):
         reachable(torch.full((2, 1, 3), 0.1), tensor([[[0.5] * 3], [[0.3] * 3]]))
     reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]), check=False)
 

@@ -21,7 +21,7 @@ from creinn.experiments.tables import (
     statistics_table,
     time_table,
 )
-from creinn.report.tables import Spread
+from creinn.report.tables import MeanStd
 
 INTERVAL_ARMS, POINT_ARMS = (
     EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals")
@@ -100,14 +100,14 @@ def test_numbers_in_the_table_are_those_of_the_records(studied):
         for f in found
         if "mnist" in f["running"]["ood"]
     ]
-    assert row["AUROC EU"] == Spread.of(ood)
+    assert row["AUROC EU"] == MeanStd.of(ood)
     assert row["accuracy %"].mean == pytest.approx(
         50 * sum(f["running"]["sets"]["points"]["accuracy"] for f in found if f["running"]["ood"])
     )
     points = [f["running"]["sets"]["points"] for f in found if f["running"]["ood"]]
-    assert row["log loss"] == Spread.of([p["log_loss"] for p in points])
+    assert row["log loss"] == MeanStd.of([p["log_loss"] for p in points])
     batch = next(r for r in statistics_table(study, "mnist") if r["model"] == "CreINN")
-    assert batch["AUROC EU, test batch"] == Spread.of(
+    assert batch["AUROC EU, test batch"] == MeanStd.of(
         [f["batch"]["ood"]["mnist"]["epistemic"]["auroc"] for f in found if f["batch"]["ood"]]
     )
     snn = quality_table(study, "mnist")[0]
@@ -127,7 +127,7 @@ def test_published_numbers_stand_beside_ours(finished):
     (study,) = read_studies(finished[0])
     settings = {**study.settings, "paper": "cifar10-svhn"}
     row = quality_table(replace(study, settings=settings), "mnist")[-1]
-    assert row["AUROC TU (paper)"] == Spread(0.895, 0.003)
+    assert row["AUROC TU (paper)"] == MeanStd(0.895, 0.003)
     assert list(row).index("AUROC TU (paper)") == list(row).index("AUROC TU") + 1
 
 
@@ -142,7 +142,7 @@ def test_published_numbers_are_those_of_the_specification():
     assert means["bnn-l-ensemble"] == [89.12, 0.978, 0.978, 0.980, 0.838, 0.834, 0.904, 0.896]
     assert means["snn"] == [81.40, 0.950]
     assert len(means) == 12
-    assert PUBLISHED["chest-xray"]["creinn-ensemble"]["AUARC EU"] == Spread(0.938, 0.007)
+    assert PUBLISHED["chest-xray"]["creinn-ensemble"]["AUARC EU"] == MeanStd(0.938, 0.007)
     assert INFERENCE_TIME["creinn"] == 4.56
 
 
@@ -186,7 +186,7 @@ def test_a_folder_without_results_is_named(tmp_path):
 
 def test_spread_and_lookup():
     found = [{"a": {"b": 1.0}}, {"a": {"b": 3.0}}, {"a": None}]
-    assert spread(found, "a", "b") == Spread(2.0, pytest.approx(2**0.5))
+    assert spread(found, "a", "b") == MeanStd(2.0, pytest.approx(2**0.5))
     assert spread(found, "a", "c") is None
     assert lookup(found[2], "a", "b") is None
 

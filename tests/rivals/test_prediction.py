@@ -113,9 +113,9 @@ def test_ensembles_refuse_members_that_do_not_fit():
 
 
 def test_the_table_builds_each_method_from_one_definition():
-    definition = lambda layers: torch.nn.Sequential(
-        layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3)
-    )  # noqa: E731
+    def definition(layers):
+        return torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))
+
     assert type(METHODS["snn"].build(definition)) is SNN
     assert isinstance(METHODS["bnn-r"].build(definition, samples=4).network[0], local.Linear)
     assert METHODS["bnn-f"].build(definition, samples=4).samples == 4

@@ -19,8 +19,8 @@ from creinn.classifier.radius import DistanceRadius, Statistics, add_radius, vie
 from creinn.classifier.sample import Sample
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import cross_entropy
+from creinn.evaluation.uncertainty import auarc
 from creinn.interval import Interval
-from creinn.numerics import widen
 from creinn.ranks import gather
 
 Head: TypeAlias = Callable[[Interval], CredalSet]
@@ -157,9 +157,9 @@ def choose_scale(
         # of more than two classes, total uncertainty alone: the lower entropy that goes with it takes longer
         total = prediction.total if prediction.num_classes == 2 else prediction.upper_entropy()
         assert isinstance(total, Tensor)
-        undominated = prediction.classes("dominance").sum(-1).double().mean()
+        undominated = prediction.classes().sum(-1).double().mean()
         loss = cross_entropy(prediction, observed.labels, check=False)
-        return area_under_rejection(total, correct), float(loss), float(undominated)
+        return auarc(total, correct), float(loss), float(undominated)
 
     correct = head(observed.logits).label == observed.labels  # whatever the scale
     area, loss, classes = judge(0 * excess)
@@ -174,19 +174,6 @@ def choose_scale(
             break
         chosen = scale
     return chosen
-
-
-def area_under_rejection(score: Float[Tensor, " rows"], correct: Bool[Tensor, " rows"]) -> float:
-    """:func:`creinn.evaluation.auarc`, on tensors and unchecked: evaluation knows no model, and models not evaluation.
-
-    Example:
-        >>> area_under_rejection(torch.tensor([0.1, 0.9]), torch.tensor([True, False]))
-        0.75
-    """
-    _, tie, size = score.unique(return_inverse=True, return_counts=True)
-    hits = torch.bincount(tie, weights=widen(correct.float())) / size
-    kept = torch.arange(1, len(score) + 1, device=score.device)
-    return float((hits.repeat_interleave(size).cumsum(0) / kept).mean())
 
 
 def share(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:

@@ -97,6 +97,8 @@ def _creinn(
     return Method("creinn", f"CreINN{variant}", "CreINN", "interval", options or {}, start)
 
 
+_DISTANCE = {"layers": "ordinary", "distance": True, "temperature": True}
+
 METHODS: dict[str, Method] = {
     **_PLAIN,
     "creinn": _creinn(),
@@ -106,9 +108,9 @@ METHODS: dict[str, Method] = {
     "creinn-bounds": _creinn(", bounds", {"loss": "bounds"}),
     "creinn-scaled-bounds": _creinn(", scaled norm, bounds", {"mode": "scaled", "loss": "bounds"}),
     "creinn-radii": _creinn(", frozen centres", {"mode": "scaled", "loss": "bounds"}, "snn-norm"),
-    "creinn-d": _creinn(
-        "-D", {"layers": "ordinary", "distance": True, "temperature": True}, "snn-norm"
-    ),
+    "creinn-d": _creinn("-D", _DISTANCE, "snn-norm"),
+    "creinn-d-post-hoc": _creinn("-D, post hoc", _DISTANCE, "snn"),
+    "bnn-l-post-hoc": replace(_PLAIN["bnn-l"], label="BNN-L, post hoc", start="snn"),
 }
 """Every single method by name."""
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.network import HEAD, TOKENS, Call, find_head, recording
+from creinn.classifier.network import HEAD, TOKENS, find_head
+from creinn.classifier.recording import Call, recording
 from creinn.interval import Interval
 
 MOST_PLACES = 4  # of layers that do not differ in resolution, beside the head

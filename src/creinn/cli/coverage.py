@@ -14,7 +14,7 @@ from creinn.credal.conformal import DISTRIBUTION, check_coverage, rows_needed
 from creinn.credal.credal_set import CredalSet
 from creinn.data.numerals import counted
 from creinn.evaluation import summary
-from creinn.evaluation.coverage import LEVELS
+from creinn.evaluation.label_sets import LEVELS
 from creinn.report.tables import html_table, text_table
 
 Record = dict[str, Any]

@@ -145,9 +145,9 @@ def _explorer(
 ) -> Markup:
     """Some of the rows, to be explored; ``asked`` has options, prediction and labels of these and of foreign data."""
     from creinn.cli.explore import explored
-    from creinn.report.explorer import explore, room
+    from creinn.report.explorer import explore, sample_limit
 
-    most = room(len(model.class_names), len(asked))
+    most = sample_limit(len(model.class_names), len(asked))
     known = (
         [None] if len(asked) == 1 else [False, True]
     )  # without other data, nothing is said on their distribution

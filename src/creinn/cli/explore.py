@@ -22,7 +22,7 @@ from creinn.data.table import Table
 from creinn.evaluation.checks import as_numpy
 from creinn.interval import Interval, cat
 from creinn.report.explorer import Samples, choose_samples
-from creinn.report.tables import MISSING
+from creinn.report.tables import NO_VALUE
 
 MOST_COLUMNS = 60  # of a table that are shown
 DEVIATIONS = (
@@ -122,7 +122,7 @@ def _read(model: Any, options: ModelOptions, chosen: Any) -> _Read:
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
     """Cells of a table as texts; of two, from the one to the other where they differ."""
     frames = [table.frame[columns].astype(object) for table in (tables[0], tables[-1])]
-    first, last = (frame.where(frame.notna(), MISSING).to_numpy().tolist() for frame in frames)
+    first, last = (frame.where(frame.notna(), NO_VALUE).to_numpy().tolist() for frame in frames)
     pairs = [zip(*rows, strict=True) for rows in zip(first, last, strict=True)]
     return [[f"{a}" if a == b else f"{a} to {b}" for a, b in row] for row in pairs]
 

@@ -29,9 +29,7 @@ def export_model(options: ExportOptions) -> int:
             "note: the graph takes what the network takes; its metadata say, under preprocessing, how to get there"
         )
     if model.num_classes > MOST_CLASSES:
-        print(
-            "note: AU and EU of so many classes are not in the graph; creinn.entropy_numpy computes them"
-        )
+        print("note: AU and EU are not in the graph for this number of classes; see docs/export.md")
     return 0
 
 

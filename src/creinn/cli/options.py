@@ -89,7 +89,7 @@ class ModelOptions(DataOptions):
     model: Path = field(metadata=POSITIONAL)
     out: Path
     force: bool = False
-    rule: Literal["dominance", "maximality", "e-admissibility"] = "maximality"
+    rule: Literal["maximality", "e-admissibility"] = "maximality"
     progress: bool = True
 
 

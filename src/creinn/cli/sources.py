@@ -19,10 +19,10 @@ from tqdm import tqdm
 from creinn.classifier.base import Inputs
 from creinn.cli.options import DataOptions, PredictOptions, TrainOptions
 from creinn.data.columns import Seen
-from creinn.data.decoding import Size, by
+from creinn.data.decoding import Size, format_size
 from creinn.data.encoder import TableEncoder, classes_of
 from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
-from creinn.data.lazy import KEPT, Colours, LazyImages
+from creinn.data.lazy import KEPT, ChannelStats, LazyImages
 from creinn.data.missing import Missing, predict
 from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
 from creinn.data.table import Reading, Table, check_same_texts
@@ -279,7 +279,7 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
 
 def _learn_images(options: TrainOptions) -> Rows:
     """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
-    colours = Colours()
+    colours = ChannelStats()
     rows = _survey(
         options, _images(options, options.size, options.channels, (), options.batch_size), colours
     )
@@ -297,7 +297,7 @@ def _learn_images(options: TrainOptions) -> Rows:
     )
 
 
-def _survey(options: DataOptions, parts: Iterator[Rows], colours: Colours) -> Rows:
+def _survey(options: DataOptions, parts: Iterator[Rows], colours: ChannelStats) -> Rows:
     """All images as one, to be read again when they are needed; only their ``colours`` are counted now."""
     files: list[str] = []
     for rows in counting(parts, getattr(options, "progress", False), "looking at images"):
@@ -328,14 +328,14 @@ def _read_images(
     ]  # height and width; the side of a square, or null, in older models
     known = [known, known] if isinstance(known, int) else known
     if known is not None and options.size is not None and known != [options.size, options.size]:
-        why = f"the model was trained on images of {by(known)} pixels and stretches all others to that"
+        why = f"the model was trained on images of {format_size(known)} pixels and stretches all others to that"
         raise ValueError(f"--size is {options.size}, but {why}. Leave it out.")
     count = options.batch_size or IMAGES
     parts = _images(options, known or options.size, preprocessing["channels"], classes, count)
-    for rows in [_survey(options, parts, Colours())] if whole else parts:
+    for rows in [_survey(options, parts, ChannelStats())] if whole else parts:
         if known is None and options.size is None:
             unknown = "the model does not say which size its training images had; these are taken as they are"
-            note = f"{unknown}, {by(rows.x.shape[2:])} pixels. --size stretches them to another"
+            note = f"{unknown}, {format_size(rows.x.shape[2:])} pixels. --size stretches them to another"
             rows = replace(rows, notes=[*rows.notes, note])
         yield _normalized(rows, preprocessing)
 

@@ -223,7 +223,7 @@ def _train_config(options: TrainOptions) -> TrainConfig:
         directory=options.checkpoints,
         patience=patience,
         keep="last" if patience is None else "best",
-        progress=options.progress and sys.stderr.isatty(),
+        progress=options.progress,
     )
 
 

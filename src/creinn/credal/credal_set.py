@@ -217,8 +217,10 @@ class CredalSet(Uncertain):
             self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
         )
 
-    def classes(self, rule: str, coverage: float | None = None, groups: Any = None) -> Tensor:
-        """Classes not ruled out by ``"dominance"``, ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
+    def classes(
+        self, rule: str = "maximality", coverage: float | None = None, groups: Any = None
+    ) -> Tensor:
+        """Classes not ruled out by ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
 
         The rules are those of :mod:`creinn.credal.decision`. Sets that a calibrated model predicts have another one,
         ``"conformal"``: on data like those of the calibration they hold the true class with the probability asked for,

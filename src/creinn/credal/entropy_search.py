@@ -1,8 +1,9 @@
-r"""Vertex of least entropy of each credal set: reachable bounds in, the vertex and what is left unproven out.
+r"""Branch-and-bound search for the vertex of a credal set with the lowest entropy.
 
-Entropy, the sum of :math:`h(q) = -q \log_2 q`, is concave, so it is least at a vertex: all classes at a bound, but at
-most one. Branch and bound over boxes: :func:`lowest_vertex` searches, :func:`_step` solves boxes by :func:`_relax`,
-:func:`_branch` halves them.
+The entropy is a sum of concave terms :math:`h(q) = -q \log_2 q`, so the minimum is attained at a
+vertex. At a vertex, all classes except at most one are equal to one of their bounds. The search
+works on boxes: :func:`lowest_vertex` is the entry point, :func:`_step` solves a relaxation of
+each box with :func:`_relax`, and :func:`_branch` splits the boxes that remain.
 """
 
 import heapq
@@ -20,25 +21,18 @@ Column = Float[Tensor, "nodes 1"]
 Vector = Float[Tensor, " nodes"]
 Indices = Int[Tensor, "_"]
 
-TOLERANCE = {
-    torch.float64: 1e-11,
-    torch.float32: 1e-5,
-}  # bits between bound and attained value that count as none
-BUDGET = (
-    3 * 2**15
-)  # entries (nodes times classes) that the search of one set may look at, beyond its first few nodes
-_ROUND = 2**12  # entries that take as long as starting one round of the search
-_FEW = 32  # open nodes of a set that is searched side by side with others
-_DEEP = 12  # rounds after which every set is searched alone
-_PIECE = 2**13  # entries of the nodes of such a set that are looked at together
-CHUNK = (
-    2**17
-)  # entries of one tensor of nodes: large enough to keep torch busy, small enough for the cache
-_SLACK = 64  # machine epsilons by which a sum may miss 1
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}  # smaller gaps in bits count as 0
+BUDGET = 3 * 2**15  # number of entries (nodes times classes) for one row, after the first nodes
+_ROUND = 2**12  # overhead of one round of the search, in entries
+_FEW = 32  # maximum number of open nodes for which a row is searched together with others
+_DEEP = 12  # number of rounds after which every row is searched alone
+_PIECE = 2**13  # number of entries that are processed together if a row is searched alone
+CHUNK = 2**17  # number of entries of one tensor; this is small enough for the cache
+SUM_SLACK = 64  # allowed error of a sum of probabilities, in machine epsilons
 
 
 class Best(NamedTuple):
-    """Least entropy known of each row, the member that has it, and what a search that stopped early left unproven."""
+    """Best known solution of each row: entropy, member and remaining gap in bits."""
 
     attained: Vector
     member: Matrix
@@ -46,7 +40,7 @@ class Best(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Boxes still to be searched: their row, their reachable bounds, and the best bound known for each."""
+    """Boxes to search: row, reachable bounds and a lower bound of the entropy."""
 
     row: Indices
     lower: Matrix
@@ -54,33 +48,35 @@ class Nodes(NamedTuple):
     bound: Vector
 
     def pieces(self, entries: int) -> Iterator["Nodes"]:
-        """Parts of at most so many entries; one empty part if there is no node."""
+        """Split the nodes into pieces with at most this number of entries."""
         size = max(1, entries // self.lower.shape[-1])
         return (Nodes(*parts) for parts in zip(*(x.split(size) for x in self), strict=True))
 
 
 class Relaxed(NamedTuple):
-    """Solution of the knapsack relaxation: classes at their upper bounds, the fractional one, and both values."""
+    """Solution of the knapsack relaxation, and the entropy of its vertex."""
 
-    filled: Matrix  # 1 or 0: lerp between bounds is exact there, and far quicker than where
+    filled: Matrix  # 1 for the upper bound, 0 for the lower bound; lerp is faster than where
     fractional: Int[Tensor, "nodes 1"]
     value: Column
     slope: Matrix
-    bits: Matrix  # of the filled and the unfilled; of the fractional class at its lower bound
+    bits: Matrix  # the fractional class counts at its lower bound
     bound: Vector
     attained: Vector
 
 
 def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
-    """Member of least entropy of every row, and by how many bits another may be below it: 0 where the search ended."""
+    """Return the member with the lowest entropy for each row, and the gap in bits.
+
+    The gap is 0 if the search was completed; otherwise the minimum can be lower by the gap.
+    """
     everything, best = _start(lower, upper)
     cores = []
     for part in everything.pieces(CHUNK):
         nodes, solved = _step(part, best)
         reach = _reach(nodes, solved, best)
-        is_small = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(
-            -1
-        ) * 2 + _FEW < lower.shape[-1]
+        free = ((reach == nodes.upper - nodes.lower) & (reach > 0)).sum(-1)
+        is_small = free * 2 + _FEW < lower.shape[-1]
         small, large = _where(is_small), _where(~is_small)
         _search(_branch(_select(nodes, large), _select(solved, large), best), best)
         nodes, solved = _select(nodes, small), _select(solved, small)
@@ -93,13 +89,13 @@ def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
 
 
 def _start(lower: Matrix, upper: Matrix) -> tuple[Nodes, Best]:
-    """One box per row, of which nothing is known."""
+    """Return one box for each row, and an empty solution."""
     rows, zero = torch.arange(len(lower), device=lower.device), lower.new_zeros(len(lower))
     return Nodes(rows, lower, upper, zero - math.inf), Best(zero + math.inf, lower.clone(), zero)
 
 
 def _search(nodes: Nodes, best: Best) -> None:
-    """Search rows side by side while their open nodes are few, then alone."""
+    """Search the rows together, and rows with many open nodes one by one."""
     for depth in itertools.count():
         if not len(nodes.row):
             return
@@ -114,7 +110,7 @@ def _search(nodes: Nodes, best: Best) -> None:
 
 
 def _search_alone(nodes: Nodes, best: Best) -> Tensor:
-    """Gap of one row: its nodes in pieces, that with the least bound first, until the budget is spent."""
+    """Search one row, lowest bound first, until the budget is used; return the gap."""
     row, spent, ticket = nodes.row[0], 0, itertools.count()
     heap: list[tuple[float, int, Nodes]] = [(nodes.bound.min().item(), next(ticket), nodes)]
     while heap and spent < BUDGET:
@@ -132,7 +128,7 @@ def _search_alone(nodes: Nodes, best: Best) -> Tensor:
 def _search_core(
     row: Tensor, core: Tensor, vertex: Tensor, lower: Tensor, upper: Tensor, best: Best
 ) -> None:
-    """Search rows among the classes of their cores; the others stay at ``vertex``, together they are one class."""
+    """Search only the classes of the core; the other classes are fixed."""
     order = core.to(torch.int8).argsort(-1, descending=True)[:, : int(core.sum(-1).max())]
     inner = core.gather(-1, order).to(lower.dtype)
     fixed = (vertex * ~core).sum(-1, keepdim=True)
@@ -143,20 +139,23 @@ def _search_core(
     member = vertex.scatter(
         -1, order, torch.lerp(vertex.gather(-1, order), found.member[:, :-1], inner)
     )
-    excess = _bits(member).sum(-1) - best.attained[row]
+    excess = entropy_terms(member).sum(-1) - best.attained[row]
     better = excess < 0
     best.member[row[better]] = member[better]
     best.gap[row] = (found.gap - excess.clamp_min(0)).clamp_min(0)
 
 
 def _prices(nodes: Nodes, solved: Relaxed, best: Best) -> tuple[Column, Matrix]:
-    """Bits left to gain, and by duality what moving a class by d costs at least, ``abs(off_slope) * d``."""
+    """Return the gap in bits, and the slopes relative to the fractional class.
+
+    By duality, moving a class by d increases the entropy by at least ``abs(off_slope) * d``.
+    """
     gap = best.attained[nodes.row] + TOLERANCE[best.gap.dtype] - solved.bound
     return gap.unsqueeze(-1), solved.slope - solved.slope.gather(-1, solved.fractional)
 
 
 def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
-    """How far each class may leave the relaxation's bound in a better vertex: by its width, or less."""
+    """Return how far each class can move from the relaxed solution in a better vertex."""
     gap, off_slope = _prices(nodes, solved, best)
     return torch.minimum(
         nodes.upper - nodes.lower, gap / off_slope.abs().clamp_min(torch.finfo(gap.dtype).tiny)
@@ -164,19 +163,19 @@ def _reach(nodes: Nodes, solved: Relaxed, best: Best) -> Matrix:
 
 
 def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes classes"]:
-    r"""Classes that may be elsewhere in a better vertex; every other one cannot, or another one replaces it.
+    r"""Return a mask of the classes that can have another value in a better vertex.
 
-    One that cannot move by its whole width can only be the one between its bounds. Of those below their upper bounds,
-    that of greatest :math:`\underline q_k` takes a given mass at least cost; of others, of least :math:`\overline q_k`.
+    A class that cannot move by its whole width can only be the fractional class. Among the classes
+    at their lower bounds, the class with the largest :math:`\underline q_k` takes a given mass at
+    the lowest cost. Among the classes at their upper bounds, it is the class with the smallest
+    :math:`\overline q_k`.
     """
     width = nodes.upper - nodes.lower
     core = ((reach == width) & (width > 0)).scatter(-1, solved.fractional, True)
     outside, is_filled = ~core & (width > 0), solved.filled.bool()
     for mask, rank in ((outside & ~is_filled, -nodes.lower), (outside & is_filled, nodes.upper)):
         order = torch.where(mask, rank, math.inf).argsort(-1)
-        room = (
-            torch.where(mask, width, 0.0).gather(-1, order).cummax(-1).values
-        )  # of those that come no later
+        room = torch.where(mask, width, 0.0).gather(-1, order).cummax(-1).values
         needs = torch.where(mask, reach, 0.0).gather(-1, order)
         needs[:, 1:] *= needs[:, 1:] > room[:, :-1]
         core |= torch.zeros_like(core).scatter(-1, order, needs > 0)
@@ -184,7 +183,7 @@ def _core(nodes: Nodes, solved: Relaxed, reach: Matrix) -> Bool[Tensor, "nodes c
 
 
 def _alike(size: Indices) -> Iterator[Indices]:
-    """Groups of rows with cores of about the same size, no more than fit into the cache."""
+    """Yield groups of rows that have cores of similar size and fit into the cache."""
     size, order = size.sort(descending=True)
     while len(size):
         count = min(int((size * 2 > size[0]).sum()), max(1, CHUNK // int(size[0])))
@@ -193,21 +192,16 @@ def _alike(size: Indices) -> Iterator[Indices]:
 
 
 def _step(nodes: Nodes, best: Best) -> tuple[Nodes, Relaxed]:
-    """Solve nodes and keep the best vertices seen; return those that may hold a better one."""
+    """Solve the nodes, and return the nodes that can contain a better vertex."""
     nodes = _select(nodes, _open(nodes.row, nodes.bound, best))
     solved = _relax(nodes.lower, nodes.upper)
     _record(nodes, solved, best)
     is_open = _open(nodes.row, solved.bound, best)
     nodes, solved = _select(nodes, is_open), _select(solved, is_open)
     below, above = _ordered(nodes, solved)
-    unsettled = (
-        ((1 - below - above) * (nodes.upper - nodes.lower))
-        .scatter_(-1, solved.fractional, 0.0)
-        .sum(-1)
-    )
-    undecided = _where(
-        unsettled > _SLACK * torch.finfo(unsettled.dtype).eps
-    )  # some half of theirs has another point
+    free = (1 - below - above) * (nodes.upper - nodes.lower)
+    free = free.scatter_(-1, solved.fractional, 0.0).sum(-1)
+    undecided = _where(free > SUM_SLACK * torch.finfo(free.dtype).eps)
     nodes, solved = _select(nodes, undecided), _select(solved, undecided)
     _record(nodes, _neighbour(nodes, solved), best)
     return nodes, solved
@@ -218,13 +212,14 @@ def _open(row: Indices, bound: Vector, best: Best) -> Indices:
 
 
 def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
-    """Replace h on each interval by its chord: a fractional knapsack is left.
+    """Replace h by its chords, and solve the fractional knapsack problem.
 
-    Raise the classes in the order of chord slope until the mass is 1. The value is a lower bound, the entropy at this
-    vertex an upper one; they differ by the concavity gap of the single fractional class.
+    The classes are raised in the order of their slopes until the mass is 1. The value is a lower
+    bound, and the entropy at this vertex is an upper bound. The difference between the two is the
+    concavity gap of the fractional class.
     """
     width = upper - lower
-    at_lower, at_upper = _bits(lower), _bits(upper)
+    at_lower, at_upper = entropy_terms(lower), entropy_terms(upper)
     slope = (at_upper - at_lower) / width.clamp_min(torch.finfo(width.dtype).tiny)
     order = slope.argsort(-1)
     mass = width.gather(-1, order).cumsum(-1)
@@ -240,7 +235,7 @@ def _relax(lower: Matrix, upper: Matrix) -> Relaxed:
     bits = torch.lerp(at_lower, at_upper, filled)
     its_bits = bits.gather(-1, fractional)
     rest = bits.sum(-1, keepdim=True) - its_bits
-    true = _bits(value)
+    true = entropy_terms(value)
     bound = rest + torch.minimum(its_bits + rise * slope.gather(-1, fractional), true)
     return Relaxed(
         filled, fractional, value, slope, bits, bound.squeeze(-1), (rest + true).squeeze(-1)
@@ -258,14 +253,15 @@ def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
 
 
 def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
-    r"""Masks, 1 or 0: classes at their lower bounds that are below the fractional class, filled ones above it.
+    r"""Return masks for the classes below and above the fractional class.
 
-    Let i be below j, :math:`\underline q_i \le \underline q_j` and :math:`\overline q_i \le \overline q_j`. Moving mass
-    from i to j until a bound stops it ends at a pair that majorises the pair we came from or its opposite extreme. So
-    some minimiser has :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all such pairs at once (take the
-    one with most mass on the later classes of a linear extension). Hence in the lower half the classes below the
-    fractional one stay at their lower bounds, and in the upper half those above it are at their upper bounds. Where
-    all bounds are ordered alike, as equal ones are, both halves are one point.
+    Let i be below j: :math:`\underline q_i \le \underline q_j` and :math:`\overline q_i \le
+    \overline q_j`. If mass is moved from i to j until a bound is reached, the new pair majorises
+    either the old pair or its opposite extreme. Therefore some minimiser has :math:`q_i =
+    \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs. It is the minimiser with
+    the most mass on the later classes of a linear extension. In the lower half of a node, the
+    classes below the fractional class are at their lower bounds. In the upper half, the classes
+    above it are at their upper bounds. The masks contain 1 or 0.
     """
     its_low, its_high = (x.gather(-1, solved.fractional) for x in (nodes.lower, nodes.upper))
     below = (nodes.lower <= its_low) & (nodes.upper <= its_high)
@@ -274,60 +270,55 @@ def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
 
 
 def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
-    """Best of the vertices next to the relaxation's: the fractional class goes to a bound, another takes the rest."""
-    low, high, filled, fractional, value = (
-        nodes.lower,
-        nodes.upper,
-        solved.filled,
-        solved.fractional,
-        solved.value,
-    )
+    """Return the best vertex in which another class is the fractional class."""
+    low, high = nodes.lower, nodes.upper
+    filled, fractional, value = solved.filled, solved.fractional, solved.value
     its_low, its_high = low.gather(-1, fractional), high.gather(-1, fractional)
     before = torch.lerp(low, high, filled)
     after = before + (value - torch.lerp(its_low, its_high, filled))
     misfit = torch.maximum(low - after, after - high).clamp_min(0)
-    its_change = torch.lerp(_bits(its_low), _bits(its_high), filled) - _bits(value)
+    its_change = torch.lerp(
+        entropy_terms(its_low), entropy_terms(its_high), filled
+    ) - entropy_terms(value)
     change = (
-        _bits(after.clamp_min(0)) - solved.bits + its_change + misfit / torch.finfo(low.dtype).tiny
+        entropy_terms(after.clamp_min(0))
+        - solved.bits
+        + its_change
+        + misfit / torch.finfo(low.dtype).tiny
     )
     change, other = change.scatter(-1, fractional, math.inf).min(-1, keepdim=True)
-    filled, attained = (
-        filled.scatter(-1, fractional, filled.gather(-1, other)),
-        solved.attained + change.squeeze(-1),
-    )
+    filled = filled.scatter(-1, fractional, filled.gather(-1, other))
+    attained = solved.attained + change.squeeze(-1)
     return solved._replace(
         filled=filled, fractional=other, value=after.gather(-1, other), attained=attained
     )
 
 
 def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
-    """Split each node at its fractional class; drop halves that are the parent's vertex alone."""
+    """Split each node at its fractional class.
+
+    A half that contains only the vertex of the parent is dropped.
+    """
     low, high, fractional, value = nodes.lower, nodes.upper, solved.fractional, solved.value
     below, above = _ordered(nodes, solved)
-    tiny, slack = torch.finfo(low.dtype).tiny, _SLACK * torch.finfo(low.dtype).eps
-    gap, off_slope = _prices(nodes, solved, best)  # the slope is negative for filled classes
-    least = torch.maximum(
-        low, high - gap / (-off_slope).clamp_min(tiny)
-    )  # beyond it, moving costs more than the gap
+    tiny, slack = torch.finfo(low.dtype).tiny, SUM_SLACK * torch.finfo(low.dtype).eps
+    # A class moves no further than the gap allows; the slope is negative for filled classes.
+    gap, off_slope = _prices(nodes, solved, best)
+    least = torch.maximum(low, high - gap / (-off_slope).clamp_min(tiny))
     low, high = least, torch.minimum(high, low + gap / off_slope.clamp_min(tiny))
-    lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # upper bounds of it
-    upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # lower bounds of it
+    lower_half = torch.lerp(high, low, below).scatter(-1, fractional, value)  # its upper bounds
+    upper_half = torch.lerp(low, high, above).scatter(-1, fractional, value)  # its lower bounds
     first, second = _where(lower_half.sum(-1) > 1 + slack), _where(upper_half.sum(-1) < 1 - slack)
     halves = torch.cat([first, second])
-    low, high = (
-        torch.cat([low[first], upper_half[second]]),
-        torch.cat([lower_half[first], high[second]]),
-    )
+    low = torch.cat([low[first], upper_half[second]])
+    high = torch.cat([lower_half[first], high[second]])
     excess, room = high.sum(-1, keepdim=True) - 1, 1 - low.sum(-1, keepdim=True)
-    low, high = (
-        torch.maximum(low, high - excess),
-        torch.minimum(high, low + room),
-    )  # reachable bounds
+    low, high = torch.maximum(low, high - excess), torch.minimum(high, low + room)  # reachable
     return Nodes(nodes.row[halves], low, torch.maximum(low, high), solved.bound[halves])
 
 
-def _bits(x: Tensor) -> Tensor:
-    """Entropy summand -x log2 x, without gradient."""
+def entropy_terms(x: Tensor) -> Tensor:
+    """Return the entropy terms -x log2 x; without gradients."""
     return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
 
 
@@ -336,5 +327,5 @@ def _where(mask: Bool[Tensor, " rows"]) -> Indices:
 
 
 def _select(batch: Any, which: Indices) -> Any:
-    """Some rows of nodes or of their solutions, in the order of their positions; all of them as they are."""
+    """Return some rows of the nodes or of their solutions."""
     return batch if len(which) == len(batch.bound) else type(batch)(*(x[which] for x in batch))

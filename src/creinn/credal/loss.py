@@ -1,4 +1,7 @@
-"""Training losses: credal sets and true classes in, one number out. Beside the paper's loss, one on both bounds."""
+"""Training losses for credal sets.
+
+Credal sets and true classes are the inputs, and a scalar is the output.
+"""
 
 import math
 
@@ -13,20 +16,23 @@ from creinn.numerics import first_index, weight_per_row
 def cross_entropy(
     credal_set: CredalSet, target: Tensor, weight: Tensor | None = None, *, check: bool = True
 ) -> Float[Tensor, ""]:
-    r"""Batch mean of the cross-entropy of the intersection probability, :math:`-\ln q_{int,y}`.
+    r"""Compute the mean cross-entropy of the intersection probability.
 
-    Section "Training procedure" of Wang et al. (2025), with the natural logarithm. A probability below the smallest
-    normal number counts as that number: the loss is at most 87 per sample (708 in float64), and the gradient is finite.
+    The loss of a sample is :math:`-\ln q_{int,y}`, as in the section "Training procedure" of Wang
+    et al. (2025). Probabilities below the smallest normal number are set to this number, so that
+    the gradient is finite.
 
     Args:
-        credal_set: Sets of any batch shape.
-        target: True classes, integers in [0, K), of the batch's shape.
-        weight: Of each class ``(K,)``, or of each sample in a column ``(..., 1)``; weights the mean, as in torch.
-        check: Look at the targets first. This reads them on the host; training loops check them once and pass False.
+        credal_set: Credal sets with any batch shape.
+        target: True classes, integers in [0, K), with the shape of the batch.
+        weight: Weights of the classes ``(K,)``, or of the samples as a column ``(..., 1)``. The
+            loss is the weighted mean, as in torch.
+        check: If ``True``, the targets are checked. This copies them to the host, so training loops
+            check them once and pass ``False``.
 
     Raises:
         TypeError: If the targets are not integers.
-        ValueError: If shapes do not fit, the batch is empty, or a target is not a class.
+        ValueError: If the shapes do not match, the batch is empty, or a target is not a class.
 
     Example:
         >>> s = CredalSet(torch.tensor([[0.1, 0.2, 0.3]]), torch.tensor([[0.4, 0.5, 0.7]]))
@@ -45,20 +51,32 @@ def bounds_cross_entropy(
     *,
     check: bool = True,
 ) -> Float[Tensor, ""]:
-    r"""Loss on both bounds: :math:`-\ln \overline q_y` on all samples, :math:`-\ln \underline q_y` on some.
+    r"""Compute the sum of a loss on the upper bounds and a loss on the lower bounds.
 
-    The sum of two batch means, the second over the share ``hardest``, in (0, 1], of the samples with the largest
-    :math:`-\ln \underline q_y` (their number rounded, at least one; none of weight 0): it prepares the lower bound for
-    harder data. The loss of Credal Deep Ensembles, Wang et al. (2024), on reachable bounds; with the other arguments
-    and errors of :func:`cross_entropy`.
+    The first term is the mean of :math:`-\ln \overline q_y` over all samples. The second term is
+    the mean of :math:`-\ln \underline q_y` over the hardest samples, which prepares the lower
+    bounds for a shift of the data. This is the loss of Credal Deep Ensembles, Wang et al. (2024),
+    on reachable bounds.
+
+    Args:
+        credal_set: Credal sets, as in :func:`cross_entropy`.
+        target: True classes.
+        weight: Weights of the classes or of the samples.
+        hardest: Share of the samples in the second term, in (0, 1]. The samples with the largest
+            :math:`-\ln \underline q_y` and a positive weight are used, at least one.
+        check: If ``True``, the targets are checked.
+
+    Raises:
+        TypeError: If the targets are not integers.
+        ValueError: If ``hardest`` is not in (0, 1], or as in :func:`cross_entropy`.
 
     Example:
         >>> s = CredalSet([[0.25, 0.5], [0.125, 0.5]], [[0.5, 0.75], [0.5, 0.875]])
-        >>> bounds_cross_entropy(s, torch.tensor([0, 0]))  # ln 2 for both upper bounds, ln 8 for the harder lower one
+        >>> bounds_cross_entropy(s, torch.tensor([0, 0]))  # ln 2 + ln 8
         tensor(2.7726)
     """
     if not 0 < hardest <= 1:
-        raise ValueError(f"hardest is a share of the batch, in (0, 1], found {hardest!r}.")
+        raise ValueError(f"hardest must be in (0, 1], got {hardest!r}.")
     per_sample = _weight_per_sample(credal_set, target, weight, check)
     lower_loss = _negative_log(credal_set.lower, target).flatten()
     rank = lower_loss.detach()
@@ -83,26 +101,28 @@ def _mean(loss: Tensor, per_sample: Tensor | None) -> Tensor:
 def _weight_per_sample(
     credal_set: CredalSet, target: Tensor, weight: Tensor | None, check: bool
 ) -> Tensor | None:
-    """Weight of each sample, if weights are given; refuses targets (on ``check``) and weights that do not fit."""
+    """Check the targets and the weights, and return the weight of each sample."""
     batch, classes = tuple(credal_set.shape[:-1]), credal_set.num_classes
     if check:
         if target.is_floating_point() or target.dtype == torch.bool:
-            raise TypeError(f"Targets must be class indices (integers), found {target.dtype}.")
+            raise TypeError(f"The targets must be integers, got {target.dtype}.")
         if target.shape != batch:
             raise ValueError(
-                f"Targets must have the batch's shape {batch}, found {tuple(target.shape)}."
+                f"The targets must have the shape {batch} of the batch, got {tuple(target.shape)}."
             )
         if target.numel() == 0:
-            raise ValueError("The batch is empty: the mean loss of no sample is undefined.")
+            raise ValueError("The batch is empty, so the mean loss is not defined.")
         wrong = (target < 0) | (target >= classes)
         if bool(wrong.any()):
             at = first_index(wrong)
             raise ValueError(
-                f"Target {target[at]} at index {at} is not a class: there are {classes}, counted from 0."
+                f"The targets must be in [0, {classes}), got {target[at]} at index {at}."
             )
     if weight is None:
         return None
     if weight.shape not in ((classes,), (*target.shape, 1)):
-        found = f"shape {tuple(weight.shape)}; weights of samples need {(*target.shape, 1)}"
-        raise ValueError(f"weight needs one entry per class ({classes}), found {found}.")
+        raise ValueError(
+            f"weight must have shape ({classes},) for classes, or {(*target.shape, 1)} for samples, "
+            f"got {tuple(weight.shape)}."
+        )
     return weight_per_row(weight.to(credal_set.lower), target.long())

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from creinn.numerics import at_least_one
+from creinn.numerics import check_integers
 
 
 class MLP(torch.nn.Module):
@@ -53,8 +53,8 @@ def mlp(
         torch.Size([2, 3])
     """
     widths = [in_features, *hidden]
-    at_least_one(in_features=in_features, num_classes=num_classes)
-    at_least_one(**{f"hidden[{index}]": width for index, width in enumerate(widths[1:])})
+    check_integers(in_features=in_features, num_classes=num_classes)
+    check_integers(**{f"hidden[{index}]": width for index, width in enumerate(widths[1:])})
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}.")
     parts: list[torch.nn.Module] = []

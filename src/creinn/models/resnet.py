@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from creinn.numerics import at_least_one
+from creinn.numerics import check_integers
 
 Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]
@@ -72,7 +72,7 @@ class ResNet(torch.nn.Module):
         layers: Any,
     ) -> None:
         super().__init__()
-        at_least_one(num_classes=num_classes, in_channels=in_channels, width=width)
+        check_integers(num_classes=num_classes, in_channels=in_channels, width=width)
         if stem not in ("cifar", "imagenet"):
             raise ValueError(f"Unknown stem {stem!r}; choose 'cifar' or 'imagenet'.")
         kernel, stride = (3, 1) if stem == "cifar" else (7, 2)

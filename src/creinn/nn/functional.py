@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, fx
+from torch import Tensor
 
 from creinn import interval
 from creinn.interval import Interval, as_interval
 from creinn.nn import activation as act
 from creinn.nn import weightless
+from creinn.traceable import traceable
 
 Value = (
     Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
@@ -31,7 +32,7 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
     function.__doc__ = f"As torch's ``{name}``."
     first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     function.__signature__ = inspect.Signature([first, *parameters])
-    return function
+    return traceable(function)
 
 
 _NAMES = {
@@ -114,6 +115,7 @@ mean, sum, ndim, neg = (
 getitem = _method("getitem", "__getitem__")  # also an entry of a shape
 
 
+@traceable
 def pad(
     input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Value:
@@ -124,12 +126,14 @@ def pad(
     return padded(input)
 
 
+@traceable
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.cat``; tensors among intervals are points."""
     home: Any = interval if any(isinstance(tensor, Interval) for tensor in tensors) else torch
     return home.cat(tensors, dim)
 
 
+@traceable
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """As ``torch.stack``; tensors among intervals are points."""
     return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
@@ -254,10 +258,6 @@ def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
     return function
 
 
-for _name in FUNCTIONS:
-    fx.wrap(
-        _name
-    )  # one node of a graph each, also where a forward pass calls them as ``functions.relu``
 interval.ON_INTERVALS.update(
     {target: _on_intervals(target, name) for target, name in TARGETS.items() if OPERANDS[name]}
 )

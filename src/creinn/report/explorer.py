@@ -1,7 +1,7 @@
-"""A part of a page on which a person explores predictions: a table to sort and filter, and each sample in detail.
+"""Interactive table of predictions for a page, with the details of each sample.
 
-In: :class:`Samples`, of one kind of data each. Out: Markup with the data as JSON, and the script that shows them.
-Bounds are rounded outwards, so that what is drawn contains what was predicted; ``simplex.js`` computes it.
+The input is a list of :class:`Samples`, and the output is markup with the data as JSON and a
+script. The bounds are rounded outwards, so that the drawn interval contains the predicted interval.
 """
 
 import json
@@ -21,44 +21,56 @@ from creinn.evaluation.checks import as_numpy, as_scores
 from creinn.report.page import data_uri
 from creinn.report.theme import render, require
 
-MOST = 1000  # samples on a page; a browser sorts and shows them without delay
-MOST_BOUNDS = 100_000  # of the same kind on a page; more classes leave room for fewer samples
-MOST_PIXELS = 96  # height and width of an image; larger ones are shrunk
-SCALE = 100_000  # probabilities are whole numbers of these parts
+MOST = 1000  # number of samples on a page; a browser can sort them without a delay
+MOST_BOUNDS = 100_000  # number of bounds on a page
+MOST_PIXELS = 96  # maximum height and width of an image
+SCALE = 100_000  # the probabilities are integers in units of 1 / SCALE
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one kind of data, and what a model says of them; further fields are of the same length, or empty.
+    """Samples of a dataset with the predictions of a model.
 
-    ``outside`` says whether they are out of distribution, if that is known. ``widths`` are predictions for inputs that
-    are wider or narrower intervals, by what is said of the width; :attr:`prediction` itself is one of them.
+    Args:
+        data: The name of the dataset. Several groups of samples can have the same name.
+        prediction: The predictions of the model.
+        names: The names of the samples.
+        rows: The number of rows of the dataset, from which the samples were chosen.
+        labels: The true classes, if they are known.
+        outside: Whether the samples are out of distribution, if this is known.
+        images: The images, as in :func:`creinn.report.image_grid`.
+        columns: The names of the columns of a table.
+        cells: The cells of the table as text, with a row for each sample.
+        widths: The predictions for inputs with other widths of their intervals, by a description of
+            the width. They have to contain ``prediction``.
     """
 
-    data: str  # what the data are called; several may have one name
+    data: str
     prediction: Any
-    names: Sequence[str]  # what each sample is called
-    rows: int  # of these data, of which the samples were chosen
-    labels: Any = None  # true classes, if they are known
+    names: Sequence[str]
+    rows: int
+    labels: Any = None
     outside: bool | None = None
-    images: Any = ()  # as image_grid takes them
+    images: Any = ()
     columns: Sequence[str] = ()
-    cells: Sequence[Sequence[str]] = ()  # a row for each sample, with a text for each column
+    cells: Sequence[Sequence[str]] = ()
     widths: Mapping[str, Any] = field(default_factory=dict)
 
 
-def room(num_classes: int, kinds: int = 1) -> int:
-    """How many samples of each of several kinds of data a page takes.
+def sample_limit(num_classes: int, kinds: int = 1) -> int:
+    """Return the maximum number of samples for each of several datasets.
 
     Example:
-        >>> room(10), room(10, kinds=2), room(1000)
+        >>> sample_limit(10), sample_limit(10, kinds=2), sample_limit(1000)
         (1000, 500, 100)
     """
     return max(1, min(MOST, MOST_BOUNDS // num_classes) // kinds)
 
 
 def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[np.intp]:
-    """Numbers of at most ``most`` samples, in order: half of them have the greatest scores, the others are drawn.
+    """Choose at most ``most`` samples, and return their indices in increasing order.
+
+    One half has the highest scores, and the other half is drawn at random.
 
     Example:
         >>> choose_samples([0.1, 0.9, 0.2, 0.8], most=4).tolist()
@@ -78,12 +90,17 @@ def choose_samples(score: Any, most: int = MOST, seed: int = 0) -> npt.NDArray[n
 def explore(
     samples: Sequence[Samples], classes: Sequence[str], unit: str = "bits", rule: str = "maximality"
 ) -> Markup:
-    """The explorer, for a :class:`creinn.report.Section`; uncertainties are in ``unit``, sets of classes by ``rule``.
+    """Return the explorer as markup for a :class:`creinn.report.Section`.
 
-    Predictions that are no credal sets are shown as distributions, with the predicted class as the only one.
+    Args:
+        samples: The groups of samples.
+        classes: The names of the classes.
+        unit: The unit of the uncertainties.
+        rule: The decision rule for the sets of classes. If a prediction is not a credal set, the
+            set contains only the predicted class.
 
     Raises:
-        ValueError: If there are no samples, or lengths differ.
+        ValueError: If there are no samples, or if the lengths differ.
     """
     require(samples, "samples")
     shown: dict[str, tuple[int, int]] = {}
@@ -92,15 +109,11 @@ def explore(
         shown[one.data] = before + len(one.names), one.rows
     is_credal = all(isinstance(one.prediction, CredalSet) for one in samples)
     groups = [_group(one, rule, len(classes)) for one in samples]
-    record = {
-        "classes": list(classes),
-        "unit": unit,
-        "scale": SCALE,
-        "credal": is_credal,
-        "groups": groups,
-    }
+    record = {"classes": list(classes), "unit": unit, "scale": SCALE}
+    record |= {"credal": is_credal, "groups": groups}
     compact = partial(json.dumps, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     text = htmlsafe_json_dumps(record, dumps=compact)
+    reduced = any("image/webp" in uri[:20] for group in groups for uri in group["images"])
     return render(
         "explorer.html",
         data=text,
@@ -109,42 +122,25 @@ def explore(
         unit=unit,
         rule=rule,
         credal=is_credal,
-        pixels=MOST_PIXELS
-        if any("image/webp" in uri[:20] for group in groups for uri in group["images"])
-        else None,
+        pixels=MOST_PIXELS if reduced else None,
         widths=any(one.widths for one in samples),
     )
 
 
 def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
-    """One kind of data as plain JSON; a step is a width of the inputs, ``own`` that of the data themselves."""
-    count, labels = (
-        len(samples.names),
-        None if samples.labels is None else as_numpy(samples.labels).tolist(),
-    )
-    lengths = {
-        "prediction": samples.prediction,
-        "labels": labels,
-        "images": samples.images,
-        "cells": samples.cells,
-    }
-    lengths |= {f"widths[{said!r}]": prediction for said, prediction in samples.widths.items()}
-    for name, values in lengths.items():
-        optional = name in ("labels", "images", "cells") and (values is None or len(values) == 0)
-        if not optional and len(values) != count:
-            raise ValueError(
-                f"{samples.data}: there are {count} names of samples, but {name} has {len(values)}."
-            )
+    """Convert a group of samples to JSON, with a step for each of the widths."""
+    labels = None if samples.labels is None else as_numpy(samples.labels).tolist()
+    _check_lengths(samples, labels)
     if samples.prediction.probabilities.shape[-1] != num_classes:
-        found = samples.prediction.probabilities.shape[-1]
         raise ValueError(
-            f"{samples.data}: predictions have {found} classes, but {num_classes} have a name."
+            f"{samples.data}: The predictions have "
+            f"{samples.prediction.probabilities.shape[-1]} classes, but there are {num_classes} names."
         )
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]
     if not any(own):
         raise ValueError(
-            f"{samples.data}: the prediction is not among those of other widths. Add it in its place."
+            f"{samples.data}: The prediction must be one of the predictions in widths."
         )
     return {
         "data": samples.data,
@@ -161,8 +157,22 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
     }
 
 
+def _check_lengths(samples: Samples, labels: list[int] | None) -> None:
+    optional = {"labels": labels, "images": samples.images, "cells": samples.cells}
+    lengths = {name: values for name, values in optional.items() if values is not None}
+    lengths = {name: len(values) for name, values in lengths.items() if len(values)}
+    lengths["prediction"] = len(samples.prediction)
+    lengths |= {f"widths[{name!r}]": len(found) for name, found in samples.widths.items()}
+    for name, length in lengths.items():
+        if length != len(samples.names):
+            raise ValueError(
+                f"{samples.data}: The length of {name} is {length}, "
+                f"but there are {len(samples.names)} names of samples."
+            )
+
+
 def _numbers(prediction: Any, rule: str) -> dict[str, Any]:
-    """Predictions as columns of plain numbers; of bounds, as parts of :data:`SCALE`."""
+    """Convert predictions to lists; the bounds are in units of 1 / :data:`SCALE`."""
     middle = as_numpy(prediction.probabilities) * SCALE
     lower, upper, label = middle, middle, as_numpy(prediction.label)
     kept = np.arange(middle.shape[-1]) == label[:, None]

@@ -1,7 +1,7 @@
-"""Rows of results -> aligned text, Markdown and HTML.
+"""Tables of results as text, Markdown and HTML.
 
-In: one mapping per row, from column name to cell: text, a number, a :class:`Spread` (mean ± standard deviation), or
-``None`` for what does not apply. Out: the same cells in three forms. Published numbers go into columns beside ours.
+A row is a dictionary from the names of the columns to cells. A cell is text, a number, a
+:class:`MeanStd`, or ``None`` if there is no value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,49 +13,51 @@ from markupsafe import Markup
 
 from creinn.report.theme import render
 
-MISSING = "\N{EN DASH}"
+NO_VALUE = "\N{EN DASH}"
 
 
-class Spread(NamedTuple):
-    """Mean of several runs and their standard deviation; ``None`` for a single run.
+class MeanStd(NamedTuple):
+    """The mean and the standard deviation of several runs.
+
+    The standard deviation is ``None`` if there is only one run.
 
     Example:
-        >>> Spread.of([1.0, 2.0, 3.0])
-        Spread(mean=2.0, std=1.0)
+        >>> MeanStd.of([1.0, 2.0, 3.0])
+        MeanStd(mean=2.0, std=1.0)
     """
 
     mean: float
     std: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Mean and sample standard deviation (divisor ``n - 1``) of the runs.
+    def of(cls, values: Sequence[float]) -> "MeanStd":
+        """Compute the mean and the sample standard deviation (with divisor ``n - 1``).
 
         Raises:
             ValueError: If there are no values.
         """
         if len(values) == 0:
-            raise ValueError("A mean needs at least one value, but there are none.")
+            raise ValueError("The mean is not defined, because there are no values.")
         mean = sum(values) / len(values)
         squares = sum((value - mean) ** 2 for value in values)
         return cls(float(mean), sqrt(squares / (len(values) - 1)) if len(values) > 1 else None)
 
 
-Cell = str | int | float | Spread | None
+Cell = str | int | float | MeanStd | None
 Row = Mapping[str, Cell]
 Digits = int | Mapping[str, int]
 
 
 def format_cell(cell: Cell, digits: int = 3) -> str:
-    """A cell as text: numbers with ``digits`` decimals, integers and text as they are, what is missing as a dash.
+    """Format a cell; numbers have ``digits`` decimals, and ``None`` is a dash.
 
     Example:
-        >>> format_cell(Spread(0.94312, 0.0021)), format_cell(12), format_cell(0.5, 1), format_cell(None)
-        ('0.943 ± 0.002', '12', '0.5', '–')
+        >>> format_cell(MeanStd(0.94312, 0.0021)), format_cell(12), format_cell(None)
+        ('0.943 ± 0.002', '12', '–')
     """
     if cell is None:
-        return MISSING
-    if isinstance(cell, Spread):
+        return NO_VALUE
+    if isinstance(cell, MeanStd):
         mean = format_cell(cell.mean, digits)
         return mean if cell.std is None else f"{mean} ± {format_cell(cell.std, digits)}"
     if isinstance(cell, Real) and not isinstance(cell, Integral):
@@ -66,12 +68,17 @@ def format_cell(cell: Cell, digits: int = 3) -> str:
 def with_published(
     rows: Sequence[Row], published: Mapping[str, Row], key: str, suffix: str = " (paper)"
 ) -> list[dict[str, Cell]]:
-    """Put a published column, named with ``suffix``, to the right of each of our columns that has one.
+    """Add the published values as columns to the right of our columns.
 
-    ``published`` holds rows by their value in the column ``key``; a row of ours that is not among them gets dashes.
+    Args:
+        rows: The rows of our results.
+        published: The published rows by their value in the column ``key``. If there is no published
+            row, the cells are empty.
+        key: The column that identifies a row.
+        suffix: The text that is added to the names of the published columns.
 
     Raises:
-        ValueError: If there are no rows, one lacks the column ``key``, or a published column is not among ours.
+        ValueError: If there are no rows, or if a column is missing in our rows.
 
     Example:
         >>> with_published([{"model": "A", "acc": 0.8}], {"A": {"acc": 0.84}}, key="model")
@@ -79,27 +86,29 @@ def with_published(
     """
     columns = _columns(rows)
     if key not in columns:
-        raise ValueError(
-            f"The rows have no column {key!r}; their columns are {', '.join(columns)}."
-        )
+        raise ValueError(f"The rows have no column {key!r}. The columns are {', '.join(columns)}.")
     paired = {name for row in published.values() for name in row}
     if strange := sorted(paired - set(columns)):
         raise ValueError(
-            f"Published columns without one of ours: {', '.join(strange)}. Ours are {', '.join(columns)}."
+            f"The columns {', '.join(strange)} are published, but the rows only have {', '.join(columns)}."
         )
     theirs = {
         name: {f"{column}{suffix}": cell for column, cell in row.items()}
         for name, row in published.items()
     }
-    order = [
-        label for name in columns for label in ([name, name + suffix] if name in paired else [name])
-    ]
+    order = []
+    for name in columns:
+        order += [name, name + suffix] if name in paired else [name]
     joined = ({**row, **theirs.get(str(row[key]), {})} for row in rows)
     return [{label: row.get(label) for label in order} for row in joined]
 
 
 def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
-    """Aligned columns for a terminal; words to the left, numbers to the right.
+    """Return a table for a terminal, with text on the left and numbers on the right.
+
+    Args:
+        rows: The rows of the table.
+        digits: The number of decimals, for all columns or by the name of a column.
 
     Raises:
         ValueError: If there are no rows or no columns.
@@ -121,10 +130,10 @@ def text_table(rows: Sequence[Row], digits: Digits = 3) -> str:
 
 
 def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
-    """A Markdown table; pipes in cells are escaped. Refuses what :func:`text_table` does.
+    """Return a Markdown table; see :func:`text_table`.
 
     Example:
-        >>> print(markdown_table([{"model": "SNN", "acc": Spread(0.9, 0.01)}], digits=2))
+        >>> print(markdown_table([{"model": "SNN", "acc": MeanStd(0.9, 0.01)}], digits=2))
         | model | acc |
         |---|---:|
         | SNN | 0.90 ± 0.01 |
@@ -138,26 +147,27 @@ def markdown_table(rows: Sequence[Row], digits: Digits = 3) -> str:
 
 
 def html_table(rows: Sequence[Row], digits: Digits = 3) -> Markup:
-    """An HTML table for a page; published columns stand in grey. Refuses what :func:`text_table` does.
+    """Return an HTML table; see :func:`text_table`.
 
-    On a narrow window a table of more than three columns becomes a list of its rows, with the names of the columns.
+    The published columns are grey. In a narrow window, a table with more than three columns is
+    shown as a list.
     """
     columns, cells, numeric = _grid(rows, digits)
     return render("table.html", columns=columns, numeric=numeric, rows=cells)
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
-    """Names of all columns, in the order in which rows bring them."""
+    """Return the names of all columns in the order of the rows."""
     if len(rows) == 0:
-        raise ValueError("A table needs at least one row, but there are none.")
+        raise ValueError("The table must have at least one row.")
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
-        raise ValueError("A table needs at least one column, but the rows are empty.")
+        raise ValueError("The table must have at least one column.")
     return columns
 
 
 def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Column names, formatted cells, and whether each column holds numbers only."""
+    """Return the names of the columns, the cells as text, and a mask of the numeric columns."""
     columns = _columns(rows)
     places = [digits if isinstance(digits, int) else digits.get(name, 3) for name in columns]
     cells = [

@@ -1,6 +1,7 @@
-"""How everything in a report looks: colours, letters, and jinja2 templates, for light pages and dark ones.
+"""Common style of the reports: colors, fonts and jinja2 templates.
 
-The palette has a contrast of 3 or more with either page. Templates escape text and trust :class:`markupsafe.Markup`.
+The colors have a contrast of at least 3 on light and on dark pages. The templates escape text, but
+not :class:`markupsafe.Markup`.
 """
 
 from collections.abc import Sized
@@ -20,28 +21,27 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.globals |= {
-    "INK": INK,
-    "FAINT": FAINT,
-    "GRID": GRID,
-    "CLEAR": CLEAR,
-    "PALETTE": PALETTE,
-    "FONT": FONT,
-}
+_TEMPLATES.globals |= {"INK": INK, "FAINT": FAINT, "GRID": GRID}
+_TEMPLATES.globals |= {"CLEAR": CLEAR, "PALETTE": PALETTE, "FONT": FONT}
 
 
 def color(index: int) -> str:
-    """Colour number ``index`` of the palette, which repeats."""
+    """Return the color with this index; the palette is repeated."""
     return PALETTE[index % len(PALETTE)]
 
 
+def translucent(shade: str, opacity: float) -> str:
+    """Return a color of the palette with the given opacity."""
+    return f"rgba{(*bytes.fromhex(shade[1:]), opacity)}"
+
+
 def render(template: str, **values: Any) -> Markup:
-    """Markup of an HTML template."""
+    """Render a template."""
     return Markup(_TEMPLATES.get_template(template).render(values))
 
 
 def texts(template: str, **values: Any) -> dict[str, str]:
-    """The texts that a template sets, by name, each in one line."""
+    """Return the texts that are defined in a template by their names, each in one line."""
     module = _TEMPLATES.get_template(template).make_module(values)
     return {
         name: " ".join(str(text).split())
@@ -53,4 +53,15 @@ def texts(template: str, **values: Any) -> dict[str, str]:
 def require(values: Sized, name: str) -> None:
     """Raise a ``ValueError`` if there is nothing to draw."""
     if len(values) == 0:
-        raise ValueError(f"There is nothing to draw: {name} is empty.")
+        raise ValueError(f"There is nothing to draw, because {name} is empty.")
+
+
+def plotly() -> Any:
+    """Return ``plotly.graph_objects``; raise an ``ImportError`` if it is not installed."""
+    try:
+        from plotly import graph_objects
+    except ImportError as error:
+        raise ImportError(
+            "Reports require plotly. Install it with: pip install creinn[report]"
+        ) from error
+    return graph_objects

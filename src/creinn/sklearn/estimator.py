@@ -31,14 +31,19 @@ from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
-from creinn.numerics import at_least_one
+from creinn.numerics import check_integers
 from creinn.saving import ESTIMATOR, load, read_config, save
-from creinn.sklearn.preparation import Array, Preparation, as_numbers
+from creinn.sklearn.preparation import (
+    Array,
+    Preparation,
+    as_numbers,
+    check_no_missing_labels,
+)
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 from creinn.training.start import derived_seed
 
-Rule = Literal["dominance", "maximality", "e-admissibility", "conformal"]
+Rule = Literal["maximality", "e-admissibility", "conformal"]
 FEWEST = 60  # rows, of which "auto" holds some out: of fewer they say little
 FEW = 1000  # rows that are worth being learnt from once more, together with those held out
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -141,6 +146,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         self.__dict__.pop(
             "model_", None
         )  # if this fit fails, what is left of the one before does not fit together
+        check_no_missing_labels(y)
         bounds, y = self._bounds(X, y=y)
         check_classification_targets(y)
         own = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
@@ -352,7 +358,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_settings(self) -> None:
         """Refuse what network and training do not; scikit-learn wants the constructor to take anything."""
-        at_least_one(members=_plain(self.members), patience=_plain(self.patience))
+        check_integers(members=_plain(self.members), patience=_plain(self.patience))
         if self._config(seed=0).batch_size < 2:
             raise ValueError(f"batch_size must be at least 2, got {self.batch_size}.")
         for name, (kind, what) in _KINDS.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from sklearn.preprocessing import StandardScaler
 
@@ -105,6 +106,17 @@ def as_numbers(table: Any) -> Any:
                 f"Column {name!r} of X is of type {dtype}, not numbers. Encode it first."
             )
     return table
+
+
+def check_no_missing_labels(y: Any) -> None:
+    """Raise a ``ValueError`` with the number of labels that are NaN, ``None`` or ``pandas.NA``."""
+    missing = np.asarray(pd.isna(y))
+    if y is not None and missing.any():
+        first = int(np.flatnonzero(missing)[0])
+        raise ValueError(
+            f"Input y contains missing values: {missing.sum()} of {missing.size} labels, the first "
+            f"in row {first}. Drop these rows from X and y."
+        )
 
 
 def _moments(rows: Array, weights: Array) -> tuple[Array, Array]:
