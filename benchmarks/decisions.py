@@ -194,11 +194,13 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
         if not runs:
             tell(f"{experiment}: {method} left out, it has no predictions of a test set of points.")
             continue
-        rivals = {name: reader.runs(name) for name in (DEEP if is_ensemble(method) else ORDINARY)}
-        labels = {name: reader.label(name) for name in (method, *rivals)}
+        baselines = {
+            name: reader.runs(name) for name in (DEEP if is_ensemble(method) else ORDINARY)
+        }
+        labels = {name: reader.label(name) for name in (method, *baselines)}
         for rule in RULES:
             head = {"experiment": experiment, "method": method, "rule": rule}
-            for row in rows_of(runs, rivals, rule):
+            for row in rows_of(runs, baselines, rule):
                 rows.append({**head, **row, "sets_of": labels[row["opponent"] or method]})
     return rows
 
@@ -275,19 +277,19 @@ class Reader:
 
 
 def rows_of(
-    runs: Mapping[int, Run], rivals: Mapping[str, Mapping[int, Run]], rule: str
+    runs: Mapping[int, Run], baselines: Mapping[str, Mapping[int, Run]], rule: str
 ) -> list[dict[str, Any]]:
     """One row for the credal sets alone, then one for each opponent and way to cut its sets."""
     own = {number: credal_values(run, rule) for number, run in runs.items()}
     rows: list[dict[str, Any]] = [
         {"opponent": None, "way": None, "runs": len(own), "own": spreads(own.values())}
     ]
-    for rival, others in rivals.items():
+    for baseline, others in baselines.items():
         shared = [number for number in runs if number in others]
         for way in WAYS:
-            row: dict[str, Any] = {"opponent": rival, "way": way, "runs": len(shared)}
+            row: dict[str, Any] = {"opponent": baseline, "way": way, "runs": len(shared)}
             if not shared:
-                rows.append({**row, "note": f"not compared: no predictions of {rival}"})
+                rows.append({**row, "note": f"not compared: no predictions of {baseline}"})
                 continue
             theirs = {
                 number: ordinary_values(

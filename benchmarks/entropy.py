@@ -142,7 +142,7 @@ def slsqp(
     return sign * float(found.fun), bool(found.success)
 
 
-def rival(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
+def baseline(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
     """SLSQP, both entropies, on the first sets of the batch until time is up; a set it cannot finish counts."""
     lower, upper = (x[:most] for x in bounds)
     exact = lower_with_gap(lower, upper)[0].tolist()
@@ -196,7 +196,7 @@ def measure(kind: str, classes: int, count: int, repeats: int, seconds: float) -
     }
     record |= gap_of(*bounds)
     if seconds > 0:
-        record["slsqp"] = rival(bounds, seconds)
+        record["slsqp"] = baseline(bounds, seconds)
         record["times_slsqp"] = count / both / record["slsqp"]["sets_per_s"]
     return record
 

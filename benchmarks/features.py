@@ -17,6 +17,8 @@ from benchmarks.conformal import AT, COMPARED
 from torch import Tensor
 
 from creinn import CreINN
+from creinn.baselines import LaplaceBNN
+from creinn.baselines.predictive import Predictive
 from creinn.classifier.calibration import Calibration
 from creinn.classifier.distance import Distance
 from creinn.classifier.network import HEAD, observe, pooled
@@ -26,8 +28,6 @@ from creinn.credal.credal_set import CredalSet
 from creinn.data import load
 from creinn.evaluation import auarc, ood_detection, summary
 from creinn.experiments.store import write_json
-from creinn.rivals import LaplaceBNN
-from creinn.rivals.prediction import Predictive
 
 BATCH = 100
 NEIGHBOURS, MEMORY = 10, 5000
@@ -193,7 +193,7 @@ def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
 
 
 def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
-    """Scores of rivals that are functions of the features of the last layer alone; higher is stranger."""
+    """Scores of baselines that are functions of the features of the last layer alone; higher is stranger."""
     weight, bias = kept.fc.weight.detach(), kept.fc.bias.detach()
     features = {name: rows[:, -kept.widths[-1] :] for name, rows in x.items()}
     train = features.pop("train")
@@ -225,8 +225,8 @@ def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
         "ViM": vim,
     }
     return {
-        rival: {name: score(rows) for name, rows in features.items()}
-        for rival, score in scores.items()
+        baseline: {name: score(rows) for name, rows in features.items()}
+        for baseline, score in scores.items()
     }
 
 

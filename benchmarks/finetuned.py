@@ -21,11 +21,11 @@ from benchmarks.pretrained import HELD_OUT
 from torch import Tensor
 
 from benchmarks import features
+from creinn.baselines.predictive import Predictive
 from creinn.credal.credal_set import CredalSet
 from creinn.experiments.store import write_json
 from creinn.files import new_file
 from creinn.report.provenance import provenance
-from creinn.rivals.prediction import Predictive
 
 SIZE, BATCH, RATE = 96, 64, 1e-3
 SAVE_EVERY = 100  # steps

@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 import creinn
 from creinn import CreINN, models
 from creinn import nn as inn
+from creinn.baselines import SNN
 from creinn.experiments.store import write_json
 from creinn.report.provenance import provenance
-from creinn.rivals import SNN
 
 KINDS = {
     "convolution": ("conv", "mm", "addmm"),

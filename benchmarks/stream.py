@@ -2,7 +2,7 @@
 
 Generates rows of ten numbers and two categories, trains a CreINN-D and an MLPClassifier of the same widths on a part,
 and lets each predict a tenth of the rows and all of them, from CSV to CSV, each time in a process of its own:
-`creinn predict` as it is; for the rival `pandas.read_csv`, `predict_proba` and `to_csv` of the whole table.
+`creinn predict` as it is; for the baseline `pandas.read_csv`, `predict_proba` and `to_csv` of the whole table.
 
     python benchmarks/stream.py --rows 1000000 --out results/benchmarks/stream.json
 """
@@ -53,7 +53,7 @@ def write_rows(path: Path, rows: int) -> None:
         part.to_csv(path, index=False, mode="a" if start else "w", header=start == 0)
 
 
-def train_rival(frame: pd.DataFrame, path: Path) -> None:
+def train_baseline(frame: pd.DataFrame, path: Path) -> None:
     encode = ColumnTransformer(
         [("n", StandardScaler(), NUMBERS), ("c", OneHotEncoder(), CATEGORIES)]
     )
@@ -61,7 +61,7 @@ def train_rival(frame: pd.DataFrame, path: Path) -> None:
     joblib.dump(make_pipeline(encode, network).fit(frame[NUMBERS + CATEGORIES], frame["y"]), path)
 
 
-def predict_rival(model: str, data: str, out: str) -> None:
+def predict_baseline(model: str, data: str, out: str) -> None:
     pipeline = joblib.load(model)
     probabilities = pipeline.predict_proba(pd.read_csv(data))
     pd.DataFrame(probabilities, columns=pipeline.classes_).to_csv(out, index=False)
@@ -103,7 +103,7 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
         str(folder / "creinn"),
     ]
     measured([*creinn, "train", str(folder / "train.csv"), *how])
-    train_rival(training, folder / "mlp.joblib")
+    train_baseline(training, folder / "mlp.joblib")
     found: dict[str, Any] = {"creinn predict": {}, "MLPClassifier": {}}
     for count in (rows // 10, rows):
         data, out = str(folder / f"{count}.csv"), str(folder / f"{count}-out.csv")
@@ -113,7 +113,7 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
             "MLPClassifier": [
                 sys.executable,
                 __file__,
-                "--rival",
+                "--baseline",
                 str(folder / "mlp.joblib"),
                 data,
                 f"{out}.mlp",
@@ -139,10 +139,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/stream.json"))
-    parser.add_argument("--rival", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--baseline", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rival:
-        predict_rival(*options.rival)
+    if options.baseline:
+        predict_baseline(*options.baseline)
         return
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), options.rows)

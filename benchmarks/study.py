@@ -235,17 +235,17 @@ def bars(studies: Studies, files: Files) -> Table:
                 -MOST_BELOW,
             )
     rows += speed_bars(files)
-    rivals = ("creinn-d-ensemble", "deep-ensemble-norm")
+    baselines = ("creinn-d-ensemble", "deep-ensemble-norm")
     versus = {
-        data: " less ".join(name_of(studies, data, method) for method in rivals) for data in DATA
+        data: " less ".join(name_of(studies, data, method) for method in baselines) for data in DATA
     }
     for key, short in (("epistemic", "EU"), ("total", "TU")):
         for data, ood in PAIRS:
             what = f"{versus[data]}: AUROC by {short}, {title(data, ood)}"
-            rows += bar(what, difference(studies, data, *rivals, auroc(ood, key)), ">", 0)
+            rows += bar(what, difference(studies, data, *baselines, auroc(ood, key)), ">", 0)
     for data in DATA:
         what = f"{versus[data]}: AUARC (TU), {DATA[data]}"
-        rows += bar(what, difference(studies, data, *rivals, AUARC), "≥", 0)
+        rows += bar(what, difference(studies, data, *baselines, AUARC), "≥", 0)
     return Table(rows, places=4)
 
 

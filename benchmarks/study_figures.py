@@ -160,7 +160,7 @@ def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str
 
 
 def shade(method: str) -> str:
-    """Grey for rivals, a colour for each form of CreINN."""
+    """Grey for baselines, a colour for each form of CreINN."""
     forms = sorted(
         (name for name, method in METHODS.items() if method.is_credal),
         key=lambda name: name != "creinn-d",

@@ -57,7 +57,7 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!creinn\.).*")]
 
 ORDER = (
     "credal_sets", "table", "images", "interval_data", "own_forward",
-    "convert_radii", "pretrained", "decisions", "rivals", "export", "entropy_numpy",
+    "convert_radii", "pretrained", "decisions", "baselines", "export", "entropy_numpy",
 )  # fmt: skip
 NEEDS = {"pretrained": "efficientnet_lite_pytorch", "export": "onnxruntime"}
 RUN = [

@@ -26,7 +26,7 @@ REFERENCE = "\n".join(
 PACKAGES = (
     "models",
     "credal",
-    "rivals",
+    "baselines",
     "training",
     "data",
     "evaluation",

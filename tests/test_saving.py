@@ -9,10 +9,10 @@ from safetensors.torch import save_file
 
 from creinn import models
 from creinn import nn as inn
+from creinn.baselines import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local_reparameterization
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.methods import CLASSES
 from creinn.files import read_tensors, write_tensors
-from creinn.rivals import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local
 from creinn.saving import FORMAT, load, read_config, save
 
 X, Y = torch.rand(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
@@ -32,7 +32,7 @@ def snn(seed=0, **options):
     return model.eval()
 
 
-def rival(kind, layers=torch.nn, **options):
+def baseline(kind, layers=torch.nn, **options):
     torch.manual_seed(0)
     model = kind(models.mlp(4, 3, hidden=(8,), layers=layers), **options)
     model(X)
@@ -62,9 +62,9 @@ MODELS = {
     "SNN with norm": lambda: snn(logit_norm=True),
     "DeepEnsemble": lambda: DeepEnsemble([snn(1), snn(2)]),
     "CreINN-D": lambda: creinn(distance=True).fit_distance(X, Y),
-    "BNN": lambda: rival(BNN, local),
-    "FSVI": lambda: rival(FSVI),
-    "LaplaceBNN": lambda: rival(LaplaceBNN),
+    "BNN": lambda: baseline(BNN, local_reparameterization),
+    "FSVI": lambda: baseline(FSVI),
+    "LaplaceBNN": lambda: baseline(LaplaceBNN),
 }
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
-from creinn import rivals
+from creinn import baselines
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import METHODS
@@ -116,12 +116,12 @@ class Contenders:
                 self._inputs(_FITTED_ON), self.architecture.targets(_FITTED_ON, self.device)
             )
         if name == "deep-ensemble":
-            return rivals.DeepEnsemble([copy.deepcopy(snn) for _ in range(SAMPLES)])
+            return baselines.DeepEnsemble([copy.deepcopy(snn) for _ in range(SAMPLES)])
         if name in (FOLDED, "snn-folded-channels-last"):
             folded = fold_batch_norm(snn.network)
             if name == "snn-folded-channels-last":
                 folded.to(memory_format=torch.channels_last)
-            return rivals.SNN(folded, logits=snn.logits)
+            return baselines.SNN(folded, logits=snn.logits)
         raise ValueError(f"Unknown contender {name!r}; choose of {', '.join(LABELS)}.")
 
     def _inputs(self, rows: int) -> Tensor:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from creinn import data, evaluation, models, native, nn, rivals
+    from creinn import baselines, data, evaluation, models, native, nn
     from creinn.classifier.creinn import CreINN, Ensemble
     from creinn.credal.credal_set import CredalSet
     from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -39,7 +39,7 @@ _HOME = {
     "bounds_cross_entropy": "creinn.credal.loss",
     "CreINN": "creinn.classifier.creinn",
     "Ensemble": "creinn.classifier.creinn",
-    "rivals": "creinn.rivals",
+    "baselines": "creinn.baselines",
     # training, saving, looking inside
     "TrainConfig": "creinn.training.config",
     "fit": "creinn.training.loop",
@@ -56,7 +56,7 @@ _HOME = {
 
 __all__ = [  # noqa: RUF022 (in the order of data flow)
     "Interval", "nn", "relative", "project_", "models", "convert",
-    "CredalSet", "cross_entropy", "bounds_cross_entropy", "CreINN", "Ensemble", "rivals",
+    "CredalSet", "cross_entropy", "bounds_cross_entropy", "CreINN", "Ensemble", "baselines",
     "TrainConfig", "fit", "save", "load", "diagnose", "compile", "export", "native",
     "data", "evaluation",
 ]  # fmt: skip

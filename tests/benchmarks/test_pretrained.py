@@ -58,9 +58,9 @@ def test_one_split(work, monkeypatch):
         > 0.9
         < found["auarc"]["credal wrapper of Laplace, TU"]
     )
-    ours, rival = (found["conformal"][name] for name in ("distance, lower", "ordinary, lac"))
-    assert ours["coverage"]["test"] > 0.9 < rival["coverage"]["test"]
-    assert ours["size"]["SVHN"] > rival["size"]["SVHN"]
+    ours, baseline = (found["conformal"][name] for name in ("distance, lower", "ordinary, lac"))
+    assert ours["coverage"]["test"] > 0.9 < baseline["coverage"]["test"]
+    assert ours["size"]["SVHN"] > baseline["size"]["SVHN"]
     table = features.averaged([found, found])
     assert table["entropy"]["near"] == {
         "mean": round(found["auroc"]["entropy"]["near"], 4),

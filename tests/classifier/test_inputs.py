@@ -9,6 +9,7 @@ import torch
 import creinn
 from creinn import CreINN, Ensemble, Interval, models
 from creinn import nn as inn
+from creinn.baselines import SNN
 from creinn.classifier.inputs import (
     batches,
     count_rows,
@@ -18,7 +19,6 @@ from creinn.classifier.inputs import (
     placed,
 )
 from creinn.evaluation import summary
-from creinn.rivals import SNN
 
 X = torch.arange(24.0).reshape(12, 2)
 
@@ -236,18 +236,18 @@ def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
         ordinary.fit_distance(x, y, batch_size=5)
 
 
-def test_rivals_refuse_rows_that_are_missing_values():
+def test_baselines_refuse_rows_that_are_missing_values():
     x = X.clone()
     x[7, 1] = float("nan")
-    rival = SNN(network(torch.nn))
+    baseline = SNN(network(torch.nn))
     with pytest.raises(ValueError, match="row 7 of the inputs holds nan"):
-        rival.predict([x[:5], x[5:]])
+        baseline.predict([x[:5], x[5:]])
     with pytest.raises(
         ValueError,
         match=r"SNN predicts distributions, .* Only credal models take missing='vacuous'",
     ):
-        rival.predict(x, missing="vacuous")
+        baseline.predict(x, missing="vacuous")
     with pytest.raises(ValueError, match="Unknown missing 'zero'; choose 'refuse' or 'vacuous'"):
-        rival.predict(X, missing="zero")
+        baseline.predict(X, missing="zero")
     with pytest.raises(ValueError, match=r"row 2 of the inputs\['b'\] holds nan at index \(2, 1\)"):
-        rival.predict({"a": X[5:9], "b": x[5:9]})
+        baseline.predict({"a": X[5:9], "b": x[5:9]})

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader
 import creinn
 from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import nn as inn
+from creinn.baselines import SNN, DeepEnsemble
 from creinn.classifier.network import check_logits
-from creinn.rivals import SNN, DeepEnsemble
 
 Y = torch.arange(60) % 3
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) + Y.unsqueeze(1)
@@ -363,8 +363,8 @@ def test_datasets_of_dicts_train_and_loaders_of_them_predict():
     torch.testing.assert_close(
         model.predict(loader).lower, model.predict({"ids": IDS, "numbers": X}).lower
     )
-    with pytest.raises(TypeError, match="The rivals of CreINN take tensors, not dict"):
-        fit(creinn.rivals.FSVI(network), ({"ids": IDS, "numbers": X}, Y), config=ONCE)
+    with pytest.raises(TypeError, match="The baselines of CreINN take tensors, not dict"):
+        fit(creinn.baselines.FSVI(network), ({"ids": IDS, "numbers": X}, Y), config=ONCE)
 
 
 def test_a_distance_counts_right_after_it_is_fitted():

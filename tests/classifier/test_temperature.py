@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from creinn import CreINN, Interval, TrainConfig, fit, load, models
 from creinn import compile as compiled
 from creinn import nn as inn
+from creinn.baselines import BNN, SNN, local_reparameterization
 from creinn.classifier import creinn as module
 from creinn.classifier.temperature import DEVIATION, LARGEST, fit_temperature
-from creinn.rivals import BNN, SNN, local
 from distance_cases import blobs, ordinary
 
 GRID = np.linspace(-math.log(LARGEST), math.log(LARGEST), 20001)
@@ -188,11 +188,11 @@ def test_weights_of_before_there_was_one_are_loaded():
 
 
 @pytest.mark.parametrize("method", ["snn", "bnn"])
-def test_rivals_have_one_if_asked(method):
+def test_baselines_have_one_if_asked(method):
     torch.manual_seed(0)
     x, y = blobs()
     y = torch.where(torch.arange(len(y)) % 9 < 3, (y + 1) % 3, y)
-    layers, kind = (torch.nn, SNN) if method == "snn" else (local, BNN)
+    layers, kind = (torch.nn, SNN) if method == "snn" else (local_reparameterization, BNN)
     network = models.mlp(4, 3, hidden=(8,), layers=layers)
     model = kind(network, temperature=True)
     fit(model, (x, y), (x, y), TrainConfig(epochs=40, learning_rate=0.05, progress=False))

@@ -73,7 +73,7 @@ def test_refusals(run, model, tmp_path, monkeypatch, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_rivals_have_no_sets(run, ordinary, tmp_path):
+def test_baselines_have_no_sets(run, ordinary, tmp_path):
     done = run("export", ordinary, "--out", tmp_path / "model.onnx")
     assert done.code == 1
     assert "holds a model of the kind SNN; only a CreINN can be exported." in done.err

@@ -13,7 +13,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from creinn import models
-from creinn.classifier.methods import RIVALS
+from creinn.classifier.methods import BASELINES
 from creinn.cli import main as cli
 from creinn.cli import options
 
@@ -139,7 +139,7 @@ def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
     assert cli.main(["benchmark", "--network", "vgg"]) == 2
     assert "--network: expected one of 'resnet8', 'resnet14'," in capsys.readouterr().err
     assert {*get_args(options.Network)} == {*models.BUILDERS} - {"mlp"}
-    assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *RIVALS}
+    assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *BASELINES}
 
 
 def test_help_lists_the_commands_that_are_there(capsys):

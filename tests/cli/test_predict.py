@@ -9,8 +9,8 @@ import torch
 import yaml
 
 from creinn import CredalSet
+from creinn.baselines import Predictive
 from creinn.cli.predict import prediction_table
-from creinn.rivals import Predictive
 
 
 def test_columns_by_hand():

@@ -13,11 +13,11 @@ import torch
 import yaml
 
 from creinn import CreINN, Ensemble, load
+from creinn.baselines import SNN, DeepEnsemble
 from creinn.cli import train
 from creinn.cli.options import DataOptions
 from creinn.cli.sources import Rows, read_model, read_rows
 from creinn.cli.train import divided
-from creinn.rivals import SNN, DeepEnsemble
 from creinn.saving import read_config, save
 from creinn.training import progress
 from creinn.training.data import Rows as TrainingRows

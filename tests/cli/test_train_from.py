@@ -9,11 +9,11 @@ import torch
 import yaml
 
 from creinn import CreINN, Ensemble, load, models
+from creinn.baselines import SNN
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
 from creinn.cli.sources import read_model, read_rows
 from creinn.graph.convert import credal
-from creinn.rivals import SNN
 from creinn.saving import save
 
 FORM = {"distance": False, "mode": "paper", "loss": "intersection"}

@@ -10,10 +10,10 @@ from torch import nan
 
 from creinn import CredalSet, CreINN, Ensemble, fit, models
 from creinn import nn as inn
+from creinn.baselines import SNN, DeepEnsemble
 from creinn.classifier.methods import METHODS
 from creinn.data.missing import FILLS, PLAUSIBLE, Missing, predict
 from creinn.evaluation import set_decisions
-from creinn.rivals import SNN, DeepEnsemble
 from creinn.training import TrainConfig
 
 X = torch.tensor([[3.0, 1.0, 0.0], [nan, 0.0, 1.0], [1.0, nan, nan], [5.0, 1.0, 0.0]])

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from creinn import CredalSet
+from creinn.baselines import Predictive
 from creinn.evaluation import auarc, ood_detection, summary
-from creinn.rivals import Predictive
 
 LOWER = [[0.4, 0.3, 0.0], [0.1, 0.1, 0.1], [0.0, 0.0, 0.8]]
 UPPER = [

@@ -8,6 +8,7 @@ import torch
 
 from creinn import CredalSet
 from creinn import nn as inn
+from creinn.baselines import SNN, Predictive
 from creinn.classifier.base import Classifier, evaluating
 from creinn.data import Dataset
 from creinn.evaluation import accuracy_rejection, auarc
@@ -23,7 +24,6 @@ from creinn.experiments.predictions import (
     predict_by_batch,
 )
 from creinn.interval import Interval
-from creinn.rivals import SNN, Predictive
 
 
 @pytest.fixture

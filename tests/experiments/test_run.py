@@ -226,7 +226,7 @@ def test_two_classes(tiny, tiny_data, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "fsvi-norm", "bnn-l", "bnn-l-norm"])
-def test_rivals_by_name(method, tiny, tiny_data, tmp_path):
+def test_baselines_by_name(method, tiny, tiny_data, tmp_path):
     options = {} if method.startswith("bnn-l") else {method: {"samples": 3}}
     quick = replace(
         tiny,

@@ -8,11 +8,11 @@ from torch import fx
 
 from creinn import CredalSet, CreINN, Ensemble, Interval, convert, diagnose, models
 from creinn import nn as inn
+from creinn.baselines import SNN
 from creinn.classifier.base import Classifier
 from creinn.graph import compile as inference
 from creinn.graph.checks import GraphError
 from creinn.graph.compile import Compiled, compile
-from creinn.rivals import SNN
 
 IMAGES = (24, 3, 16, 16)
 

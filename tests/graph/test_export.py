@@ -14,9 +14,9 @@ import torch
 import creinn
 from creinn import CredalSet, CreINN, Ensemble, Interval, models
 from creinn import nn as inn
+from creinn.baselines import SNN
 from creinn.graph import export as exporting
 from creinn.graph.export import export
-from creinn.rivals import SNN
 from distance_cases import blobs
 
 ROWS = 1000

@@ -6,8 +6,8 @@ from benchmarks.speed.memory import saved_bytes
 
 from creinn import CreINN, models
 from creinn import nn as inn
+from creinn.baselines import SNN
 from creinn.nn import relative
-from creinn.rivals import SNN
 
 
 def kept(model, rows):

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from creinn.baselines import Predictive
 from creinn.credal.credal_set import CredalSet
 from creinn.report.explorer import SCALE, Samples, choose_samples, explore
-from creinn.rivals import Predictive
 from explorer_cases import CELLS, CLASSES, image_samples, record_of, table_samples
 
 

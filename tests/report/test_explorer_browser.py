@@ -239,8 +239,8 @@ def test_intervals_and_what_is_lacking(page):
             assert bar.rect["width"] / track["width"] == pytest.approx(
                 upper[k] - lower[k], abs=0.01
             )
-        rival = max((k for k in range(5) if k != label), key=upper.__getitem__)
-        lead, said = upper[rival] - lower[label], page.part("decision").text
+        other = max((k for k in range(5) if k != label), key=upper.__getitem__)
+        lead, said = upper[other] - lower[label], page.part("decision").text
         if kept.count(True) == 1:
             assert (
                 f"Only “{CLASSES[label]}” is left: it leads every other class by {-lead:.3f} or more"
@@ -252,7 +252,7 @@ def test_intervals_and_what_is_lacking(page):
                 in said
             )
             assert (
-                f"{upper[rival]:.3f}, the upper one of “{CLASSES[rival]}”: {lead:.3f} is lacking."
+                f"{upper[other]:.3f}, the upper one of “{CLASSES[other]}”: {lead:.3f} is lacking."
                 in said
             )
         page.part("close").click()

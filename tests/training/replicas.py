@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from creinn import models, ranks
 from creinn import nn as inn
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
-from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
 
 ROWS = 37  # with batches of eight: five steps, the last of five rows, three and two

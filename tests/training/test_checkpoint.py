@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from creinn import nn as inn
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.files import read_tensors, write_tensors
-from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import FORMAT, read_checkpoint
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from creinn import nn as inn
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.interval import Interval
-from creinn.rivals.snn import SNN
 from creinn.training.diagnose import diagnose
 
 G = torch.Generator().manual_seed(0)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from creinn import nn as inn
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
-from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import read_checkpoint
 from creinn.training.data import shuffled

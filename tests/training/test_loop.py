@@ -10,10 +10,10 @@ from sklearn.datasets import load_digits, load_wine
 from torch.utils.data import DataLoader, IterableDataset
 
 from creinn import nn as inn
+from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.interval import Interval
-from creinn.rivals.snn import SNN
 from creinn.training import History, TrainConfig, fit
 from creinn.training.data import Rows
 from creinn.training.loop import fit_members

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
-from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit, progress
 from creinn.training.loop import fit_members
 from creinn.training.progress import Progress

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from creinn import nn as inn
+from creinn.baselines import BNN, local_reparameterization
+from creinn.baselines.laplace import LaplaceBNN
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.graph.convert import convert
 from creinn.interval import as_interval
 from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.rivals import BNN, local
-from creinn.rivals.laplace import LaplaceBNN
-from creinn.rivals.snn import SNN
 from creinn.training import TrainConfig, fit
 from creinn.training.start import finding_idle, start_training
 
@@ -290,7 +290,10 @@ IDLE = {
         lambda: ending(torch.nn.Linear(36, 3), torch.nn.ReLU(inplace=True), logit_norm=True),
         set(),
     ),
-    "KL": (lambda: ending(local.Linear(36, 3), kind=BNN, logit_norm=True), set()),
+    "KL": (
+        lambda: ending(local_reparameterization.Linear(36, 3), kind=BNN, logit_norm=True),
+        set(),
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What every classifier shares, interval network or rival: a forward pass, its loss, batched prediction.
+"""What every classifier shares, interval network or baseline: a forward pass, its loss, batched prediction.
 
 Each gives a :class:`Prediction`, so that training, evaluation and reports treat every method alike.
 """
@@ -128,7 +128,7 @@ class Classifier(torch.nn.Module):
             ValueError: If a row lacks values, or the network gives no logits.
 
         Example:
-            >>> from creinn.rivals import SNN
+            >>> from creinn.baselines import SNN
             >>> model = SNN(torch.nn.Linear(2, 3))
             >>> [len(prediction) for prediction in model.predict_batches(torch.zeros(10, 2), batch_size=4)]
             [4, 4, 2]
@@ -156,7 +156,7 @@ class Classifier(torch.nn.Module):
 
         Example:
             >>> from creinn.evaluation import summary
-            >>> from creinn.rivals import SNN
+            >>> from creinn.baselines import SNN
             >>> loader = torch.utils.data.DataLoader([(torch.zeros(2), 0), (torch.ones(2), 1)], batch_size=2)
             >>> found = summary.quality(*SNN(torch.nn.Linear(2, 3)).predict_labelled(loader))
             >>> list(found)

@@ -1,8 +1,8 @@
 """Every method by name, in one table that saving, commands, experiments and benchmarks read; loads without torch.
 
 ``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets,
-and ``NAME-wrapper`` the credal wrapper of a rival's samples; Deep Ensembles are those of ``snn``, and ``creinn-d-deep``
-has as many members as these.
+and ``NAME-wrapper`` the credal wrapper of a baseline's samples; Deep Ensembles are those of ``snn``, and
+``creinn-d-deep`` has as many members as these.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ Combination = Literal["average", "envelope", "wrapper"]
 CLASSES: dict[str, str] = {
     "CreINN": "creinn.classifier.creinn",
     "Ensemble": "creinn.classifier.creinn",
-    "SNN": "creinn.rivals.snn",
-    "BNN": "creinn.rivals.bnn",
-    "FSVI": "creinn.rivals.fsvi",
-    "LaplaceBNN": "creinn.rivals.laplace",
-    "DeepEnsemble": "creinn.rivals.snn",
+    "SNN": "creinn.baselines.snn",
+    "BNN": "creinn.baselines.bnn",
+    "FSVI": "creinn.baselines.fsvi",
+    "LaplaceBNN": "creinn.baselines.laplace",
+    "DeepEnsemble": "creinn.baselines.deep_ensemble",
 }
 """What can be saved, and where it is defined; constructors take a network or members, then what ``options`` gives."""
 
@@ -80,7 +80,7 @@ class Method:
 
 _PLAIN = {
     "snn": Method("snn", "SNN", "SNN"),
-    "bnn-r": Method("bnn-r", "BNN-R", "BNN", "local"),
+    "bnn-r": Method("bnn-r", "BNN-R", "BNN", "local_reparameterization"),
     "bnn-f": Method("bnn-f", "BNN-F", "BNN", "flipout"),
     "fsvi": Method("fsvi", "FSVI", "FSVI"),
     "bnn-l": Method("bnn-l", "BNN-L", "LaplaceBNN"),
@@ -114,7 +114,7 @@ METHODS: dict[str, Method] = {
 }
 """Every single method by name."""
 
-RIVALS = tuple(_PLAIN)
+BASELINES = tuple(_PLAIN)
 """The methods that CreINN is measured against."""
 
 _DEEP = {

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.cli.options import BenchmarkOptions
 from creinn.evaluation.timing import interleaved, ratios
 from creinn.graph.compile import compile
 from creinn.models import BUILDERS
 from creinn.report.tables import text_table
-from creinn.rivals.snn import SNN
 from creinn.training.loop import choose_device
 
 CLASSES, ROUNDS, FITTED_ON = 10, 50, 64

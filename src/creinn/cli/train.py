@@ -15,6 +15,7 @@ from typing import Any, get_args
 import torch
 
 from creinn import models
+from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method, find_method, is_ensemble
@@ -30,7 +31,6 @@ from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
 from creinn.ranks import alone, joined, rank
-from creinn.rivals.snn import SNN
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members

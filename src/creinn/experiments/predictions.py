@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from creinn.baselines import Predictive
 from creinn.classifier.base import Classifier, Inputs, Prediction, evaluating
 from creinn.classifier.methods import Combination
 from creinn.credal.credal_set import CredalSet
@@ -21,7 +22,6 @@ from creinn.data import Dataset
 from creinn.evaluation import summary
 from creinn.experiments.definition import Shift
 from creinn.experiments.store import Arrays
-from creinn.rivals import Predictive
 
 Predictions = dict[
     str, dict[str, dict[str, Prediction]]

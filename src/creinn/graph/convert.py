@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, fx
 
+from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.graph.checks import GraphError, check_module
 from creinn.graph.trace import Traced, graph_module, trace
@@ -20,7 +21,6 @@ from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.batchnorm import Mode as NormMode
 from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
 from creinn.nn.relative import LARGEST, RelativeParameters
-from creinn.rivals.snn import SNN
 
 Mode = Literal["paper", "scaled", "sound", "rigorous"]
 

@@ -69,7 +69,7 @@ def fit(
     number of ranks, if the batches of all together are as large as before; it is then the same up to rounding only.
 
     Args:
-        model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.rivals.SNN`.
+        model: A classifier with a loss, such as :class:`creinn.CreINN` or :class:`creinn.baselines.SNN`.
         train_data: A pair ``(inputs, targets)`` of tensors, a :class:`creinn.data.Dataset`, or a torch ``Dataset`` of
             pairs. Inputs may be an :class:`creinn.Interval`; those of an ordinary network a dict or tuple of tensors.
             Of ``(inputs, targets, weights)`` the weights ``(N,)``, positive, are those of the rows in the loss.

@@ -14,14 +14,14 @@ from torch.nn import Parameter
 from torch.nn.modules.batchnorm import _NormBase
 
 from creinn import nn as inn
+from creinn.baselines.laplace import LaplaceBNN
+from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.recording import recording
 from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.rivals.laplace import LaplaceBNN
-from creinn.rivals.snn import SNN
 
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:

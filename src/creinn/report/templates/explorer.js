@@ -187,8 +187,8 @@ function tell() {
 
 // The least lead of class i over class j among all members is lower[i] - upper[j]: bounds are reachable.
 function decision({ label, kept, lower, upper, AU, EU, TU }) {
-  const rivals = [...data.classes.keys()].filter((k) => k !== label);
-  const nearest = rivals.reduce((a, b) => (upper[b] > upper[a] ? b : a));
+  const others = [...data.classes.keys()].filter((k) => k !== label);
+  const nearest = others.reduce((a, b) => (upper[b] > upper[a] ? b : a));
   const quoted = (k) => `“${named(k)}”`, lack = upper[nearest] - lower[label], name = quoted(label);
   const numbers = `Predicted: ${name}. AU ${three(AU)}, EU ${three(EU)}, TU ${three(TU)}. `;
   if (!data.credal) return numbers;

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.rivals.bnn import GaussianWeights, affine_layers
+from creinn.baselines.bnn import GaussianWeights, affine_layers
 
 
 class Flipout(GaussianWeights):

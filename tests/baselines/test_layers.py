@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from creinn.baselines import flipout, local_reparameterization
+from creinn.baselines.bnn import BNN, INITIAL_STD, GaussianWeights, inverse_softplus
 from creinn.numerics import safe_sqrt
-from creinn.rivals import flipout, local
-from creinn.rivals.bnn import BNN, INITIAL_STD, GaussianWeights, inverse_softplus
 
-FAMILIES = {"local": local, "flipout": flipout}
+FAMILIES = {"local_reparameterization": local_reparameterization, "flipout": flipout}
 LAYERS = {
     "linear": (lambda family: family.Linear(5, 4), (5,)),
     "linear-no-bias": (lambda family: family.Linear(5, 4, bias=False), (5,)),
@@ -139,7 +139,7 @@ def test_flipout_draws_one_sign_per_channel_not_per_pixel():
 @torch.no_grad()
 def test_local_reparameterisation_samples_every_row_and_call_afresh():
     torch.manual_seed(0)
-    layer = local.Linear(3, 2)
+    layer = local_reparameterization.Linear(3, 2)
     layer.weight_rho.fill_(0.0)
     y = torch.stack([layer(torch.ones(6, 3)).flatten() for _ in range(2000)])
     correlation = torch.corrcoef(y.T) - torch.eye(12)
@@ -166,7 +166,7 @@ def test_layers_follow_dtype_and_unbatched_inputs(family):
 
 
 def test_gradients_are_finite_where_the_variance_is_zero():
-    layer = local.Conv2d(2, 3, 3, padding=1, bias=False)
+    layer = local_reparameterization.Conv2d(2, 3, 3, padding=1, bias=False)
     x = torch.zeros(2, 2, 4, 4, requires_grad=True)
     layer(x).square().sum().backward()
     for gradient in (x.grad, layer.weight.grad, layer.weight_rho.grad):

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from creinn.baselines.bnn import BNN, INITIAL_STD, inverse_softplus
+from creinn.baselines.snn import head_inputs, points
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.classifier.sample import Sample
 from creinn.numerics import safe_sqrt
-from creinn.rivals.bnn import BNN, INITIAL_STD, inverse_softplus
-from creinn.rivals.snn import head_inputs, points
 
 JITTER = 1e-4  # share of the prior's variance that is added at every point to prior and posterior: keeps both regular
 
@@ -33,7 +33,7 @@ class FSVI(BNN):
             ``None`` is for a model that is not trained any more.
         context_points: Number ``M`` of context points drawn at each step.
         prior_std: Standard deviation of the prior, under which logits are independent and of mean zero.
-        kl_weight, warmup, logits, temperature: As for :class:`creinn.rivals.BNN`.
+        kl_weight, warmup, logits, temperature: As for :class:`creinn.baselines.BNN`.
         logit_norm: Whether to put batch norm on the logits, behind the noise of the weights; its parameters are points.
 
     Raises:

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from creinn.baselines import BNN, SNN, flipout, local_reparameterization
+from creinn.baselines.bnn import KLSchedule
 from creinn.classifier.methods import METHODS
-from creinn.rivals import BNN, SNN, flipout, local
-from creinn.rivals.bnn import KLSchedule
 from creinn.training import TrainConfig, fit
 
 SETTINGS = {"epochs": 10, "batch_size": 30, "learning_rate": 0.02, "progress": False}
@@ -24,7 +24,9 @@ def definition(layers) -> torch.nn.Module:
     )
 
 
-@pytest.fixture(params=[local, flipout], ids=["local", "flipout"])
+@pytest.fixture(
+    params=[local_reparameterization, flipout], ids=["local_reparameterization", "flipout"]
+)
 def model(request) -> BNN:
     torch.manual_seed(0)
     return BNN(definition(request.param), samples=7, prior_std=0.5, kl_weight=0.3, warmup=0.5)
@@ -86,7 +88,7 @@ def test_schedule_goes_on_after_loading_and_after_another_start():
 
 
 def test_options_are_checked():
-    network = definition(local)
+    network = definition(local_reparameterization)
     for options, message in [
         ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"prior_std": 0.0}, "prior_std must be > 0, got 0.0"),
@@ -108,7 +110,7 @@ def test_loss_before_training_names_the_missing_call(model):
 def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
     """The averaged gradient in the mean weights approaches that of the expected loss, by quadrature over the logit."""
     x, y = torch.tensor([[1.0, -0.5]], dtype=torch.float64), torch.tensor([1])
-    for family in (local, flipout):
+    for family in (local_reparameterization, flipout):
         torch.manual_seed(0)
         model = BNN(family.Linear(2, 1, bias=False, dtype=torch.float64), kl_weight=0.0, warmup=0.0)
         with torch.no_grad():
@@ -129,7 +131,7 @@ def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
 
 
 @pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "bnn-l"])
-def test_rivals_learn_resume_and_load(method, tmp_path, monkeypatch):
+def test_baselines_learn_resume_and_load(method, tmp_path, monkeypatch):
     x, y = blobs()
     test_x, test_y = blobs(seed=1)
 

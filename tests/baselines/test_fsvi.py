@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.fusion import fuse_linear_bn_eval
 
-from creinn.rivals import FSVI
-from creinn.rivals import fsvi as module
-from creinn.rivals.bnn import inverse_softplus
+from creinn.baselines import FSVI
+from creinn.baselines import fsvi as module
+from creinn.baselines.bnn import inverse_softplus
 from creinn.saving import load, save
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.distributions import Dirichlet
 
-from creinn.rivals import DirichletPredictive, LaplaceBNN, Predictive
-from creinn.rivals.laplace import GREATEST, GRID, Kronecker, laplace_bridge
+from creinn.baselines import DirichletPredictive, LaplaceBNN, Predictive
+from creinn.baselines.laplace import GREATEST, GRID, Kronecker, laplace_bridge
 from creinn.saving import load, save
 
 REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "laplace_reference.json").read_text())

@@ -1,9 +1,9 @@
-"""Every rival on scikit-learn's digits, as an MLP and as a small convolutional network: none should be crippled.
+"""Every baseline on scikit-learn's digits, as an MLP and as a small convolutional network: none should be crippled.
 
 Prints accuracy, cross-entropy, AUROC of the epistemic uncertainty against uniform noise, parameters, and seconds of
 training and prediction.
 
-    python benchmarks/rivals_digits.py [--seeds 3] [--epochs 60] [--methods snn bnn-r ...]
+    python benchmarks/baselines_digits.py [--seeds 3] [--epochs 60] [--methods snn bnn-r ...]
 """
 
 import argparse
@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
 from creinn import models
-from creinn.classifier.methods import METHODS, RIVALS
+from creinn.classifier.methods import BASELINES, METHODS
 from creinn.report.tables import text_table
 from creinn.training import TrainConfig, fit
 
@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--methods", nargs="+", default=list(RIVALS), choices=RIVALS)
+    parser.add_argument("--methods", nargs="+", default=list(BASELINES), choices=BASELINES)
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument(
         "--option",

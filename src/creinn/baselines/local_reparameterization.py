@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn.baselines.bnn import GaussianWeights, affine_layers
 from creinn.numerics import safe_sqrt
-from creinn.rivals.bnn import GaussianWeights, affine_layers
 
 
 class LocalReparameterisation(GaussianWeights):

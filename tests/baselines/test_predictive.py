@@ -5,12 +5,20 @@ import json
 import pytest
 import torch
 
-from creinn.classifier.methods import METHODS, RIVALS
+from creinn.baselines import (
+    BNN,
+    SNN,
+    DeepEnsemble,
+    LaplaceBNN,
+    Predictive,
+    flipout,
+    local_reparameterization,
+)
+from creinn.baselines.snn import points, predict_logits
+from creinn.classifier.methods import BASELINES, METHODS
 from creinn.interval import Interval
 from creinn.models import resnet8
 from creinn.nn.families import arguments, build_layer, family_of
-from creinn.rivals import BNN, SNN, DeepEnsemble, LaplaceBNN, Predictive, flipout, local
-from creinn.rivals.snn import points, predict_logits
 
 
 def test_uncertainties_by_hand():
@@ -85,7 +93,7 @@ def test_logit_norm_normalises_the_logits():
 
 
 @pytest.mark.parametrize("method", ["snn", "bnn-r", "bnn-f", "fsvi", "bnn-l"])
-def test_ensembles_of_any_rival_pool_the_samples(method):
+def test_ensembles_of_any_baseline_pool_the_samples(method):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     members = [
@@ -117,7 +125,9 @@ def test_the_table_builds_each_method_from_one_definition():
         return torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))
 
     assert type(METHODS["snn"].build(definition)) is SNN
-    assert isinstance(METHODS["bnn-r"].build(definition, samples=4).network[0], local.Linear)
+    assert isinstance(
+        METHODS["bnn-r"].build(definition, samples=4).network[0], local_reparameterization.Linear
+    )
     assert METHODS["bnn-f"].build(definition, samples=4).samples == 4
     assert isinstance(METHODS["bnn-f"].build(definition), BNN)
     assert isinstance(METHODS["bnn-l"].build(definition), LaplaceBNN)
@@ -148,7 +158,7 @@ GIVEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", RIVALS)
+@pytest.mark.parametrize("method", BASELINES)
 def test_options_are_those_given_and_plain(method):
     options = METHODS[method].build(definition, **GIVEN[method]).options()
     assert json.loads(json.dumps(options)) == options
@@ -164,7 +174,7 @@ def test_context_points_are_no_option_of_a_saved_model():
 
 
 @pytest.mark.parametrize("logit_norm", [False, True])
-@pytest.mark.parametrize("method", RIVALS)
+@pytest.mark.parametrize("method", BASELINES)
 def test_half_precision_training_gives_finite_losses_and_gradients(method, logit_norm):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
@@ -177,7 +187,10 @@ def test_half_precision_training_gives_finite_losses_and_gradients(method, logit
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize(("name", "family"), [("local", local), ("flipout", flipout)])
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("local_reparameterization", local_reparameterization), ("flipout", flipout)],
+)
 def test_families_are_known_by_name(name, family):
     assert family_of(family.Conv2d(1, 2, 3)) == name
     assert build_layer(name, "Conv2d", arguments(family.Conv2d(1, 2, 3, bias=False))).bias is None

@@ -1,16 +1,15 @@
-"""The ordinary network (SNN), which the other rivals extend, and ensembles of any rival; with what rivals share."""
+"""Standard neural network (SNN), the base class of the other baselines."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction, common_classes
+from creinn.baselines.predictive import Predictive
+from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction
 from creinn.classifier.network import as_logits
 from creinn.classifier.temperature import Temperature
-from creinn.rivals.prediction import Predictive
 
 
 class SNN(Classifier):
@@ -82,21 +81,6 @@ class SNN(Classifier):
         return F.nll_loss(weight * logs, target, reduction="sum") / weight.sum()
 
 
-class DeepEnsemble(Classifier):
-    """Rivals of one kind, each trained by itself, whose samples are pooled: ``M`` of ``S`` samples give ``M * S``."""
-
-    prediction_type = Predictive
-
-    def __init__(self, members: Sequence[SNN]) -> None:
-        super().__init__()
-        self.num_classes = common_classes(members)
-        self.members = torch.nn.ModuleList(members)
-
-    def forward(self, x: Tensor) -> Predictive:
-        """Predict the distributions of all members per row."""
-        return Predictive.pool([member(x) for member in self.members])
-
-
 def predict_logits(logits: Tensor) -> Predictive:
     """Samples of logits ``(S, N, K)`` to a prediction; one logit (``K = 1``) is that of class 1 of two.
 
@@ -110,11 +94,11 @@ def predict_logits(logits: Tensor) -> Predictive:
 
 
 def points(x: Inputs) -> Tensor:
-    """Training inputs of a rival, which are tensors; a ``TypeError`` if they are intervals."""
+    """Training inputs of a baseline, which are tensors; a ``TypeError`` if they are intervals."""
     if isinstance(x, Tensor):
         return x
     raise TypeError(
-        f"The rivals of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center."
+        f"The baselines of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center."
     )
 
 

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.fusion import fuse_linear_bn_weights
 
+from creinn.baselines.predictive import DirichletPredictive, Predictive
+from creinn.baselines.snn import SNN, head_inputs, points
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.ranks import all_sum
-from creinn.rivals.prediction import DirichletPredictive, Predictive
-from creinn.rivals.snn import SNN, head_inputs, points
 
 GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)  # prior precisions that are tried
 GREATEST = (

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 from torch.nn import Parameter
 
+from creinn.baselines.predictive import Predictive
+from creinn.baselines.snn import SNN, points
 from creinn.classifier.base import Labelled
 from creinn.classifier.network import as_logits
 from creinn.ranks import all_sum
-from creinn.rivals.prediction import Predictive
-from creinn.rivals.snn import SNN, points
 
 INITIAL_STD = (
     0.05  # of a weight, times the square root of its fan-in: 9 % of that of torch's initial means
@@ -130,14 +130,15 @@ class BNN(SNN):
     """Mean-field variational network, trained on the negative ELBO per example.
 
     Args:
-        network: A module from inputs to logits of :mod:`creinn.rivals.local` (BNN-R) or :mod:`creinn.rivals.flipout`
-            layers (BNN-F), which draw their weights afresh at every call.
+        network: A module from inputs to logits with layers of
+            :mod:`creinn.baselines.local_reparameterization` (BNN-R) or
+            :mod:`creinn.baselines.flipout` (BNN-F). These layers sample at every call.
         samples: Forward passes per prediction.
         prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)`` of every weight and bias.
         kl_weight: Weight of the KL divergence; 1 is the ELBO, with which networks of many more weights than examples
             underfit; less is a tempered ("cold") posterior.
         warmup: Fraction of the training steps over which the KL weight rises from zero.
-        logits, logit_norm, temperature: As for :class:`creinn.rivals.SNN`.
+        logits, logit_norm, temperature: As for :class:`creinn.baselines.SNN`.
 
     Raises:
         ValueError: If the network has no Gaussian weights, or a number is out of range.
@@ -168,7 +169,7 @@ class BNN(SNN):
         if not any(isinstance(layer, GaussianWeights) for layer in self.network.modules()):
             raise ValueError(
                 "The network has no layer with Gaussian weights. "
-                "Build it from creinn.rivals.local or creinn.rivals.flipout."
+                "Build it from creinn.baselines.local_reparameterization or creinn.baselines.flipout."
             )
 
     def before_training(self, data: Labelled, epochs: int) -> None:

@@ -1,5 +1,5 @@
 """
-Our uncertainty beside that of rivals
+Our uncertainty beside that of baselines
 =====================================
 
 Irises by two measured numbers, so that all of the input space fits in one picture. Every method stands behind the same
@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 
 from creinn import CreINN, TrainConfig, fit, models
 from creinn import nn as inn
-from creinn.rivals import BNN, SNN, DeepEnsemble, LaplaceBNN, local
+from creinn.baselines import BNN, SNN, DeepEnsemble, LaplaceBNN, local_reparameterization
 
 iris = load_iris()
 x, y = torch.from_numpy(iris.data[:, 2:]).float(), torch.from_numpy(iris.target)
@@ -26,7 +26,7 @@ def network(layers=torch.nn):
 torch.manual_seed(0)
 methods = {
     "Deep Ensemble of 5": DeepEnsemble([SNN(network()) for _ in range(5)]),
-    "BNN, 10 samples": BNN(network(local), kl_weight=0.1),
+    "BNN, 10 samples": BNN(network(local_reparameterization), kl_weight=0.1),
     "Laplace": LaplaceBNN(network()),
     "CreINN, the paper's": CreINN(network(inn)),
     "CreINN-D": CreINN(network(), distance=True),

@@ -1,0 +1,35 @@
+"""Baseline methods with the same interface as CreINN.
+
+Each module contains one method. A baseline takes an ordinary network or a network of
+``local_reparameterization`` or ``flipout`` layers and predicts samples of distributions.
+
+- ``snn``: standard neural network; ``deep_ensemble``: several of them
+- ``bnn``: BNN-R with ``local_reparameterization`` layers, BNN-F with ``flipout`` layers
+- ``fsvi``: function-space variational inference
+- ``laplace``: BNN-L, last-layer Laplace approximation with the Laplace bridge
+- ``predictive``: the prediction of all baselines
+"""
+
+from creinn.baselines import flipout, local_reparameterization
+from creinn.baselines.bnn import BNN
+from creinn.baselines.deep_ensemble import DeepEnsemble
+from creinn.baselines.fsvi import FSVI
+from creinn.baselines.laplace import LaplaceBNN
+from creinn.baselines.predictive import DirichletPredictive, Predictive
+from creinn.baselines.snn import SNN
+from creinn.nn.families import register_family
+
+__all__ = [
+    "BNN",
+    "FSVI",
+    "SNN",
+    "DeepEnsemble",
+    "DirichletPredictive",
+    "LaplaceBNN",
+    "Predictive",
+    "flipout",
+    "local_reparameterization",
+]
+
+register_family("local_reparameterization", local_reparameterization)
+register_family("flipout", flipout)
