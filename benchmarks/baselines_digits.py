@@ -19,6 +19,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 
 from creinn import models
+from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import BASELINES, METHODS
 from creinn.report.tables import text_table
 from creinn.training import TrainConfig, fit
@@ -65,7 +66,7 @@ def run(
     )
     y_train, y_test = (torch.tensor(part) for part in rows[2:])
     torch.manual_seed(seed)
-    model = METHODS[method].build(build, **options)
+    model = build_classifier(METHODS[method], build, **options)
     started = time.perf_counter()
     milestones = (epochs * 2 // 3,)
     fit(

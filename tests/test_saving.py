@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from creinn import models
 from creinn import nn as inn
 from creinn.baselines import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local_reparameterization
+from creinn.baselines.registry import CLASSES
 from creinn.classifier.creinn import CreINN, Ensemble
-from creinn.classifier.methods import CLASSES
 from creinn.files import read_tensors, write_tensors
 from creinn.saving import FORMAT, load, read_config, save
 

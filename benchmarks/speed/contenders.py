@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from creinn import baselines
+from creinn.baselines.registry import build_classifier
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import METHODS
@@ -56,8 +57,8 @@ _FORMAT_CHOSEN_ON = 8
 def new_classifier(name: str, architecture: Architecture) -> Classifier:
     """An untrained classifier of :data:`TRAINED`; its initial weights come from torch's global generator."""
     options = {"samples": SAMPLES} if name.startswith("bnn") else {}
-    return METHODS["creinn-relative" if name == "relative" else name].build(
-        architecture.build, **options
+    return build_classifier(
+        METHODS["creinn-relative" if name == "relative" else name], architecture.build, **options
     )
 
 

@@ -1,7 +1,7 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``.
 
 The files contain no code. Networks are built by :mod:`creinn.graph.describe`, and classifiers are
-the classes in :data:`creinn.classifier.methods.CLASSES`. The weights contain a copy of the
+the classes in :data:`creinn.baselines.registry.CLASSES`. The weights contain a copy of the
 configuration, so that an interrupted call of :func:`save` leaves either the old model or the new
 one.
 """
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from creinn import __version__
-from creinn.classifier.methods import CLASSES, find_class
+from creinn.baselines.registry import CLASSES
 from creinn.classifier.network import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import describe as architecture
@@ -44,7 +44,7 @@ def save(
     raised.
 
     Args:
-        model: A classifier of one of :data:`creinn.classifier.methods.CLASSES`.
+        model: A classifier of one of :data:`creinn.baselines.registry.CLASSES`.
         directory: The directory, which is created if necessary. Other files are not changed.
         classes: The names of the classes. The default is ``model.class_names``.
         preprocessing: The preprocessing of the inputs as JSON. The default is
@@ -178,7 +178,7 @@ def _check_header(config: Any, path: Path) -> None:
 
 def _describe(model: Any) -> dict[str, Any]:
     name = type(model).__name__
-    if name not in CLASSES or type(model).__module__ != CLASSES[name]:
+    if CLASSES.get(name) is not type(model):
         raise TypeError(
             f"A model of class {name} cannot be saved. The classes are {', '.join(CLASSES)}."
         )
@@ -228,7 +228,7 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
             )
         elif network is None:
             content = architecture.build(description["network"])
-        return find_class(name)(content, **options)
+        return CLASSES[name](content, **options)
     except (KeyError, TypeError) as error:
         raise ValueError(f"The model in {path} cannot be built: {error!r}.") from error
 

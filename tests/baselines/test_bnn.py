@@ -5,6 +5,7 @@ import torch
 
 from creinn.baselines import BNN, SNN, flipout, local_reparameterization
 from creinn.baselines.bnn import KLSchedule
+from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig, fit
 
@@ -137,7 +138,7 @@ def test_baselines_learn_resume_and_load(method, tmp_path, monkeypatch):
 
     def train(directory: str, interrupt_at: int = -1) -> SNN:
         torch.manual_seed(0)
-        model = METHODS[method].build(definition)
+        model = build_classifier(METHODS[method], definition)
         count, after_step = 0, model.after_step
 
         def interrupted_step() -> None:
@@ -159,7 +160,7 @@ def test_baselines_learn_resume_and_load(method, tmp_path, monkeypatch):
     train("parts", interrupt_at=18)
     resumed = train("parts").state_dict()
     assert all(torch.equal(value, resumed[name]) for name, value in model.state_dict().items())
-    copy = METHODS[method].build(definition)
+    copy = build_classifier(METHODS[method], definition)
     copy.load_state_dict(resumed)
     torch.manual_seed(1)
     torch.testing.assert_close(copy.predict(test_x).samples, prediction.samples)

@@ -14,6 +14,7 @@ from creinn.baselines import (
     flipout,
     local_reparameterization,
 )
+from creinn.baselines.registry import build_classifier
 from creinn.baselines.snn import points, predict_logits
 from creinn.classifier.methods import BASELINES, METHODS
 from creinn.interval import Interval
@@ -97,7 +98,9 @@ def test_ensembles_of_any_baseline_pool_the_samples(method):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     members = [
-        METHODS[method].build(lambda layers: torch.nn.Sequential(layers.Linear(4, 3))).eval()
+        build_classifier(
+            METHODS[method], lambda layers: torch.nn.Sequential(layers.Linear(4, 3))
+        ).eval()
         for _ in range(3)
     ]
     for member in members:
@@ -124,13 +127,14 @@ def test_the_table_builds_each_method_from_one_definition():
     def definition(layers):
         return torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))
 
-    assert type(METHODS["snn"].build(definition)) is SNN
+    assert type(build_classifier(METHODS["snn"], definition)) is SNN
     assert isinstance(
-        METHODS["bnn-r"].build(definition, samples=4).network[0], local_reparameterization.Linear
+        build_classifier(METHODS["bnn-r"], definition, samples=4).network[0],
+        local_reparameterization.Linear,
     )
-    assert METHODS["bnn-f"].build(definition, samples=4).samples == 4
-    assert isinstance(METHODS["bnn-f"].build(definition), BNN)
-    assert isinstance(METHODS["bnn-l"].build(definition), LaplaceBNN)
+    assert build_classifier(METHODS["bnn-f"], definition, samples=4).samples == 4
+    assert isinstance(build_classifier(METHODS["bnn-f"], definition), BNN)
+    assert isinstance(build_classifier(METHODS["bnn-l"], definition), LaplaceBNN)
 
 
 def test_training_on_intervals_is_refused():
@@ -160,17 +164,17 @@ GIVEN = {
 
 @pytest.mark.parametrize("method", BASELINES)
 def test_options_are_those_given_and_plain(method):
-    options = METHODS[method].build(definition, **GIVEN[method]).options()
+    options = build_classifier(METHODS[method], definition, **GIVEN[method]).options()
     assert json.loads(json.dumps(options)) == options
     assert options.items() >= GIVEN[method].items()
-    assert METHODS[method].build(definition, **options).options() == options
+    assert build_classifier(METHODS[method], definition, **options).options() == options
 
 
 def test_context_points_are_no_option_of_a_saved_model():
-    options = METHODS["fsvi"].build(definition, context=torch.zeros(5, 4)).options()
+    options = build_classifier(METHODS["fsvi"], definition, context=torch.zeros(5, 4)).options()
     assert options["context"] is None
     with pytest.raises(RuntimeError, match="no source of context points"):
-        METHODS["fsvi"].build(definition, **options).draw_context()
+        build_classifier(METHODS["fsvi"], definition, **options).draw_context()
 
 
 @pytest.mark.parametrize("logit_norm", [False, True])
@@ -178,7 +182,7 @@ def test_context_points_are_no_option_of_a_saved_model():
 def test_half_precision_training_gives_finite_losses_and_gradients(method, logit_norm):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
-    model = METHODS[method].build(definition, logit_norm=logit_norm)
+    model = build_classifier(METHODS[method], definition, logit_norm=logit_norm)
     model.before_training([(x, y)], epochs=1)
     with torch.autocast("cpu", torch.bfloat16):
         loss = model.loss(model(x), y)
@@ -195,6 +199,6 @@ def test_families_are_known_by_name(name, family):
     assert family_of(family.Conv2d(1, 2, 3)) == name
     assert build_layer(name, "Conv2d", arguments(family.Conv2d(1, 2, 3, bias=False))).bias is None
     network = resnet8(num_classes=3, in_channels=1, width=2, layers=name)
-    assert METHODS["bnn-r"].build(lambda layers: network).eval()(
+    assert build_classifier(METHODS["bnn-r"], lambda layers: network).eval()(
         torch.zeros(2, 1, 8, 8)
     ).samples.shape == (10, 2, 3)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from creinn import models
+from creinn.baselines.registry import build_classifier, build_ensemble
 from creinn.classifier.base import Prediction
 from creinn.classifier.methods import METHODS
 from creinn.training import TrainConfig
@@ -19,9 +20,11 @@ def test_every_method_makes_classifiers_and_ensembles(name):
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     y = torch.arange(12) % 3
     config = TrainConfig(epochs=2, progress=False)
-    members, _ = fit_members(lambda: method.build(architecture), 2, (x, y), None, config)
+    members, _ = fit_members(
+        lambda: build_classifier(method, architecture), 2, (x, y), None, config
+    )
     torch.manual_seed(0)
-    prediction = method.ensemble(members).eval()(x)
+    prediction = build_ensemble(method, members).eval()(x)
     assert prediction.probabilities.shape == (12, 3)
     assert hasattr(prediction, "lower") == method.is_credal
     if method.is_credal:
@@ -39,7 +42,7 @@ def test_every_method_makes_classifiers_and_ensembles(name):
 def test_every_prediction_keeps_to_the_protocol(name):
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
-    model = METHODS[name].build(architecture)
+    model = build_classifier(METHODS[name], architecture)
     model.after_training([(x, torch.arange(12) % 3)])
     prediction = model.predict(x)
     parts = type(prediction).concatenate([prediction[:5], prediction[5:]]).to(torch.float64)

@@ -10,6 +10,7 @@ import yaml
 
 from creinn import CreINN, Ensemble, load, models
 from creinn.baselines import SNN
+from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
 from creinn.cli.sources import read_model, read_rows
@@ -219,7 +220,7 @@ def test_the_centres_of_a_converted_model_predict_as_before(logit_norm, tmp_path
     torch.manual_seed(0)
     x = torch.randn(40, 3)
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(8,))
-    model = METHODS["snn"].build(architecture, logit_norm=logit_norm)
+    model = build_classifier(METHODS["snn"], architecture, logit_norm=logit_norm)
     assert isinstance(model, SNN)
     model.train()(x)  # statistics of their own
     model.eval()

@@ -11,6 +11,7 @@ from torch import nan
 from creinn import CredalSet, CreINN, Ensemble, fit, models
 from creinn import nn as inn
 from creinn.baselines import SNN, DeepEnsemble
+from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.data.missing import FILLS, PLAUSIBLE, Missing, predict
 from creinn.evaluation import set_decisions
@@ -80,7 +81,7 @@ def model(form: str):
         return CreINN(network(form), distance=1.0).fit_distance(
             torch.randn(60, 5), torch.arange(60) % 3
         )
-    return METHODS["creinn"].build(lambda layers: network(form), mode=form).eval()
+    return build_classifier(METHODS["creinn"], lambda layers: network(form), mode=form).eval()
 
 
 @pytest.mark.parametrize(

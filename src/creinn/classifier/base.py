@@ -6,13 +6,13 @@ Each gives a :class:`Prediction`, so that training, evaluation and reports treat
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+import creinn
 from creinn.classifier.inputs import (
     as_classes,
     batches,
@@ -228,10 +228,8 @@ class Classifier(torch.nn.Module):
         classes: Sequence[str | int] | None = None,
         **about: Any,
     ) -> None:
-        """Write the model to a directory that :func:`creinn.load` reads; see :func:`creinn.save`."""
-        import_module("creinn.saving").save(
-            self, directory, classes, **about
-        )  # files stand above models, not below
+        """Save the model to a directory; see :func:`creinn.save` and :func:`creinn.load`."""
+        creinn.save(self, directory, classes, **about)
 
 
 def common_classes(members: Sequence[Classifier]) -> int:

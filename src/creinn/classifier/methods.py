@@ -1,81 +1,57 @@
-"""Every method by name, in one table that saving, commands, experiments and benchmarks read; loads without torch.
+"""Table of all methods by name; :mod:`creinn.baselines.registry` builds the classifiers.
 
-``NAME-ensemble`` pools or averages several runs of ``NAME``, ``NAME-envelope`` takes the envelope of their credal sets,
-and ``NAME-wrapper`` the credal wrapper of a baseline's samples; Deep Ensembles are those of ``snn``, and
-``creinn-d-deep`` has as many members as these.
+- ``NAME-ensemble`` pools or averages several runs of ``NAME``.
+- ``NAME-envelope`` is the envelope of their credal sets.
+- ``NAME-wrapper`` is the credal wrapper of the samples of a baseline.
+- Deep Ensembles are ensembles of ``snn``; ``creinn-d-deep`` has the same number of members.
+
+The module does not import torch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Literal
 
 Combination = Literal["average", "envelope", "wrapper"]
 
-CLASSES: dict[str, str] = {
-    "CreINN": "creinn.classifier.creinn",
-    "Ensemble": "creinn.classifier.creinn",
-    "SNN": "creinn.baselines.snn",
-    "BNN": "creinn.baselines.bnn",
-    "FSVI": "creinn.baselines.fsvi",
-    "LaplaceBNN": "creinn.baselines.laplace",
-    "DeepEnsemble": "creinn.baselines.deep_ensemble",
-}
-"""What can be saved, and where it is defined; constructors take a network or members, then what ``options`` gives."""
-
 TIMES = "\u00d7"
-SOUND_RADII = 0.01  # of the usual at the start: the sets of a wide sound network are all of the simplex, and stay so
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to learn and predict with one network."""
+    """A method that trains one network.
 
-    kind: str  # the plain method that it is a variant of, or itself
-    label: str  # its name in tables
-    classifier: str  # its class, of CLASSES
-    layers: str = "ordinary"  # the layer family of its network
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of the classifier, and ``layers``, that make a variant
-    start: str | None = None  # in experiments, the method of a trained network whose weights stay
+    Attributes:
+        kind: The plain method of which this is a variant.
+        label: The name in tables.
+        classifier: The name of the class.
+        layers: The layer family of the network.
+        options: The arguments of the classifier that define the variant, and ``layers`` if the
+            family differs.
+        start: The method of the trained network from which experiments start, if any.
+    """
+
+    kind: str
+    label: str
+    classifier: str
+    layers: str = "ordinary"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    start: str | None = None
 
     @property
     def is_credal(self) -> bool:
-        """Whether it predicts credal sets."""
+        """Whether the predictions are credal sets."""
         return self.classifier == "CreINN"
 
     @property
     def takes_intervals(self) -> bool:
-        """Whether inputs may be intervals."""
+        """Whether the inputs may be intervals."""
         return self.options.get("layers", self.layers) in ("interval", "relative")
 
     @property
     def trains(self) -> bool:
-        """Whether experiments train anything; a distance on top of a trained network is fitted in one pass."""
+        """Whether experiments train weights; a distance is fitted in one pass instead."""
         return self.start is None or self.takes_intervals
-
-    def build(self, architecture: Callable[..., Any], **options: Any) -> Any:
-        """An untrained classifier around ``architecture(layers=...)``, called with the family that the method needs.
-
-        ``options`` are arguments of the classifier, over those of the variant. In sound mode radii start small.
-
-        Example:
-            >>> type(METHODS["creinn"].build(lambda layers: layers.Linear(2, 3))).__name__
-            'CreINN'
-        """
-        options = {"layers": self.layers, **self.options, **options}
-        create = find_class(self.classifier)
-        network = architecture(
-            layers=import_module("creinn.nn.families").family(options.pop("layers"))
-        )
-        if options.get("mode") == "sound":
-            import_module("creinn.nn.affine").scale_radii_(network, SOUND_RADII)
-        return create(network, **options)
-
-    def ensemble(self, members: Any, **options: Any) -> Any:
-        """One classifier of several."""
-        return find_class("Ensemble" if self.is_credal else "DeepEnsemble")(members, **options)
 
 
 _PLAIN = {
@@ -112,10 +88,10 @@ METHODS: dict[str, Method] = {
     "creinn-d-post-hoc": _creinn("-D, post hoc", _DISTANCE, "snn"),
     "bnn-l-post-hoc": replace(_PLAIN["bnn-l"], label="BNN-L, post hoc", start="snn"),
 }
-"""Every single method by name."""
+"""All methods that train one network, by name."""
 
 BASELINES = tuple(_PLAIN)
-"""The methods that CreINN is measured against."""
+"""The names of the baseline methods."""
 
 _DEEP = {
     "deep-ensemble": "snn",
@@ -126,13 +102,13 @@ _DEEP = {
 }
 
 
-def find_class(name: str) -> Any:
-    """The class of that name in :data:`CLASSES`."""
-    return getattr(import_module(CLASSES[name]), name)
-
-
 def base_method(method: str) -> str:
-    """The single method that a method is, or is an ensemble of; refuses unknown names.
+    """Return the name of the method that trains the members of ``method``.
+
+    This is ``method`` if it is not an ensemble.
+
+    Raises:
+        ValueError: If the name is not known.
 
     Example:
         >>> base_method("deep-ensemble"), base_method("bnn-r-ensemble"), base_method("creinn")
@@ -148,39 +124,40 @@ def base_method(method: str) -> str:
     kind = {"envelope": True, "wrapper": False}.get(combination(method))
     if found is None or deep or kind not in (None, found.is_credal):
         raise ValueError(
-            f"There is no method {method!r}. Known are {', '.join((*METHODS, *_DEEP))}; others than snn and snn-norm "
-            f"also with -ensemble behind, those of creinn with -envelope, and all others with -wrapper."
+            f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. The suffix "
+            "-ensemble is possible except for snn and snn-norm, -envelope for creinn and its "
+            "variants, -wrapper for all others."
         )
     return base
 
 
 def find_method(method: str) -> Method:
-    """The single method that a method is, or is an ensemble of; see :func:`base_method`."""
+    """Return the entry of :func:`base_method` in :data:`METHODS`."""
     return METHODS[base_method(method)]
 
 
 def is_ensemble(method: str) -> bool:
-    """Whether the method combines several runs of another."""
+    """Return whether the method combines several runs of another method."""
     return method in _DEEP or method.endswith(("-ensemble", "-envelope", "-wrapper"))
 
 
 def combination(method: str) -> Combination:
-    """What an ensemble makes of its members."""
+    """Return how an ensemble combines its members."""
     _, _, last = method.rpartition("-")
     return last if last in ("envelope", "wrapper") else "average"  # type: ignore[return-value]
 
 
 def is_deep(method: str) -> bool:
-    """Whether the method is an ensemble with as many members as Deep Ensembles."""
+    """Return whether the method has the number of members of Deep Ensembles."""
     return method in _DEEP
 
 
 def label(method: str, size: int | None = None) -> str:
-    """A method as tables name it; ``size`` is the number of members.
+    """Return the name of a method in tables; ``size`` is the number of members.
 
     Example:
-        >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10), label("creinn-d-envelope", 5)
-        ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)', 'CreINN-D ×5, envelope')
+        >>> label("creinn"), label("creinn-ensemble", 5), label("deep-ensemble", 10)
+        ('CreINN', 'CreINN ×5', 'Deep Ensembles (10)')
     """
     found, how = find_method(method), combination(method)
     if not is_ensemble(method):

@@ -8,8 +8,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,76 @@ from creinn.cli import options
 from creinn.cli.parsing import UsageError, parse_options, summary
 from creinn.training.allocation import keep_freed_memory
 
-COMMANDS: dict[str, tuple[type, str]] = {
-    "demo": (options.DemoOptions, "experiment.demo"),
-    "train": (options.TrainOptions, "train.train"),
-    "predict": (options.PredictOptions, "predict.predict"),
-    "evaluate": (options.EvaluateOptions, "evaluate.evaluate"),
-    "export": (options.ExportOptions, "export.export_model"),
-    "experiment list": (options.ListOptions, "experiment.list_experiments"),
-    "experiment run": (options.RunOptions, "experiment.run"),
-    "experiment report": (options.ReportOptions, "experiment.report"),
-    "benchmark": (options.BenchmarkOptions, "benchmark.benchmark"),
-}
-"""Options of each command, in the order of the help, and the function of :mod:`creinn.cli` that takes them.
 
-It returns the exit code, or raises what :func:`main` turns into a message. Most of their modules load torch, so they
-are imported when called.
+def _demo(found: options.DemoOptions) -> int:
+    from creinn.cli.experiment import demo
+
+    return demo(found)
+
+
+def _train(found: options.TrainOptions) -> int:
+    from creinn.cli.train import train
+
+    return train(found)
+
+
+def _predict(found: options.PredictOptions) -> int:
+    from creinn.cli.predict import predict
+
+    return predict(found)
+
+
+def _evaluate(found: options.EvaluateOptions) -> int:
+    from creinn.cli.evaluate import evaluate
+
+    return evaluate(found)
+
+
+def _export(found: options.ExportOptions) -> int:
+    from creinn.cli.export import export_model
+
+    return export_model(found)
+
+
+def _list_experiments(found: options.ListOptions) -> int:
+    from creinn.cli.experiment import list_experiments
+
+    return list_experiments(found)
+
+
+def _run(found: options.RunOptions) -> int:
+    from creinn.cli.experiment import run
+
+    return run(found)
+
+
+def _report(found: options.ReportOptions) -> int:
+    from creinn.cli.experiment import report
+
+    return report(found)
+
+
+def _benchmark(found: options.BenchmarkOptions) -> int:
+    from creinn.cli.benchmark import benchmark
+
+    return benchmark(found)
+
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "demo": (options.DemoOptions, _demo),
+    "train": (options.TrainOptions, _train),
+    "predict": (options.PredictOptions, _predict),
+    "evaluate": (options.EvaluateOptions, _evaluate),
+    "export": (options.ExportOptions, _export),
+    "experiment list": (options.ListOptions, _list_experiments),
+    "experiment run": (options.RunOptions, _run),
+    "experiment report": (options.ReportOptions, _report),
+    "benchmark": (options.BenchmarkOptions, _benchmark),
+}
+"""The options of each command and its function, in the order of the help.
+
+The function returns the exit code, or raises an error that :func:`main` prints. It imports the
+module of the command, because most of these modules load torch.
 """
 
 GROUPS = {
@@ -65,17 +119,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             known = ", ".join(f"{group} {name}".strip() for name in _names(group))
             raise UsageError(f"{command!r} is no command; there are {known}.")
         program = f"creinn {command}"
-        kind, place = COMMANDS[command]
+        kind, run = COMMANDS[command]
         keep_freed_memory()
         if (
             "WORLD_SIZE" in os.environ
         ):  # torch, not loaded yet, would warn once per rank of what training asks of it
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         found: Any = parse_options(kind, program, rest[1:], _helps(command))
-        module, _, function = place.partition(".")
         with warnings.catch_warnings():
             warnings.showwarning = _say  # type: ignore[assignment]
-            return getattr(import_module(f"creinn.cli.{module}"), function)(found)
+            return run(found)
     except SystemExit as exit_:  # --help of a command
         return int(exit_.code or 0)
     except (UsageError, ValueError, OSError, ImportError, FloatingPointError) as error:

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import torch
 
 from creinn import models
+from creinn.baselines.registry import build_classifier, build_ensemble
 from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import CreINN
@@ -111,7 +112,7 @@ def _train(options: TrainOptions) -> int:
         print(f"creinn train: stopped; no model was written.{again}", file=sys.stderr)
         return 130
     combine = {"combine": options.combine} if method.is_credal else {}
-    model = networks[0] if members == 1 else method.ensemble(networks, **combine)
+    model = networks[0] if members == 1 else build_ensemble(method, networks, **combine)
     keeps_best = bool(histories) and config.keep == "best"
     _say_result(model, histories, keeps_best)
     if apart is not None:
@@ -275,7 +276,7 @@ def _builder(
     logits = 1 if len(data.classes) == 2 else len(data.classes)
     if data.missing is not None:
         table = partial(models.mlp, data.missing.num_features, logits, hidden=options.hidden)
-        return partial(method.build, table, **form)
+        return partial(build_classifier, method, table, **form)
     build: Callable[..., torch.nn.Module] = models.BUILDERS[options.network]
     arguments: dict[str, Any] = {"num_classes": logits, "in_channels": options.channels}
     arguments |= {} if options.width is None else {"width": options.width}
@@ -283,7 +284,7 @@ def _builder(
         arguments["stem"] = options.stem
     elif options.stem != "cifar":
         raise ValueError(f"{options.network} is for small images and has no stem {options.stem!r}.")
-    return partial(method.build, partial(build, **arguments), **form)
+    return partial(build_classifier, method, partial(build, **arguments), **form)
 
 
 def _say_what(data: Rows) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from creinn import models
+from creinn.baselines.registry import CLASSES, build_classifier
 from creinn.classifier.base import Classifier
-from creinn.classifier.methods import METHODS, combination, find_class
+from creinn.classifier.methods import METHODS, combination
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation.timing import interleaved
 from creinn.experiments import inputs, predictions
@@ -72,7 +73,7 @@ class Workshop:
         options = experiment.options_of(training.method)
         if training.needs:
             if not METHODS[training.method].is_credal:  # post hoc, such as BNN-L
-                return find_class(METHODS[training.method].classifier)(
+                return CLASSES[METHODS[training.method].classifier](
                     self.trained(training.needs[0])[0].network, **options
                 )
             needs_radii = options.pop("layers", "interval") != "ordinary"
@@ -91,7 +92,7 @@ class Workshop:
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(training.number, 0))
             architecture = functools.partial(models.BUILDERS[network.builder], **shape)
-            return METHODS[training.method].build(architecture, **options)
+            return build_classifier(METHODS[training.method], architecture, **options)
 
     def trained(self, training: Piece) -> tuple[Any, Normalisation]:
         """The trained network of a piece, and how its inputs are normalised."""

@@ -27,6 +27,7 @@ from sklearn.utils.validation import (
 )
 
 from creinn import models
+from creinn.baselines.registry import build_classifier
 from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
@@ -441,7 +442,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             "distance": self._distance(),
             "temperature": _plain(self.temperature),
         }
-        model: CreINN = METHODS["creinn"].build(network, layers=layers, **form)
+        model: CreINN = build_classifier(METHODS["creinn"], network, layers=layers, **form)
         start = np.log(masses) - np.log(masses).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
         bias = (model.norm if model.logit_norm else model.network.head).get_parameter("bias")

@@ -5,7 +5,6 @@ In: a classifier, data, a :class:`TrainConfig`. Out: the classifier, trained, an
 looks inside a network. :class:`TrainConfig` can be imported without loading torch.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from creinn.training.config import TrainConfig
@@ -20,4 +19,6 @@ __all__ = ["History", "TrainConfig", "fit"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("creinn.training.loop"), name)
+    from creinn.training import loop
+
+    return getattr(loop, name)

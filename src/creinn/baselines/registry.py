@@ -1,0 +1,56 @@
+"""Construction of classifiers from the table of methods."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from creinn.baselines.bnn import BNN
+from creinn.baselines.deep_ensemble import DeepEnsemble
+from creinn.baselines.fsvi import FSVI
+from creinn.baselines.laplace import LaplaceBNN
+from creinn.baselines.snn import SNN
+from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.methods import Method
+from creinn.nn.affine import scale_radii_
+from creinn.nn.families import family
+
+_CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble)
+CLASSES: dict[str, Callable[..., Any]] = {kind.__name__: kind for kind in _CLASSES}
+"""All classes that can be saved, by name.
+
+The first argument of a constructor is the network or the members, the others are ``options()``.
+"""
+
+SOUND_RADII = 0.01
+"""Initial scale of the radii in sound mode.
+
+With full radii, the credal sets of a wide network are the whole simplex and cannot be trained.
+"""
+
+
+def build_classifier(
+    method: Method, architecture: Callable[..., torch.nn.Module], **options: Any
+) -> Any:
+    """Return an untrained classifier with the network ``architecture(layers=...)``.
+
+    Args:
+        method: An entry of :data:`creinn.classifier.methods.METHODS`.
+        architecture: A function of the layer family.
+        **options: Arguments of the classifier, which replace those of the method.
+
+    Example:
+        >>> from creinn.classifier.methods import METHODS
+        >>> type(build_classifier(METHODS["creinn"], lambda layers: layers.Linear(2, 3))).__name__
+        'CreINN'
+    """
+    options = {"layers": method.layers, **method.options, **options}
+    network = architecture(layers=family(options.pop("layers")))
+    if options.get("mode") == "sound":
+        scale_radii_(network, SOUND_RADII)
+    return CLASSES[method.classifier](network, **options)
+
+
+def build_ensemble(method: Method, members: Sequence[Any], **options: Any) -> Any:
+    """Return the ensemble of several classifiers of one method."""
+    return (Ensemble if method.is_credal else DeepEnsemble)(members, **options)
