@@ -29,7 +29,7 @@ def test_every_method_makes_classifiers_and_ensembles(name):
     assert hasattr(prediction, "lower") == method.is_credal
     if method.is_credal:
         assert members[0].is_interval == method.takes_intervals
-        assert (members[0].distance_radius is not None) == (name == "creinn-d")
+        assert (members[0].distance_radius is not None) == bool(method.options.get("distance"))
     if name == "snn":
         expected = torch.stack([member(x).probabilities for member in members]).mean(0)
         torch.testing.assert_close(prediction.probabilities, expected)

@@ -23,6 +23,7 @@ STUDIES = ["study-fashion-mnist", "study-cifar10-svhn", "study-chest-xray"]
 OTHERS = [
     "fashion-mnist-small",
     "cifar10-svhn-resnet20",
+    "cifar10-svhn-resnet50",
     "near-fashion-mnist",
     "near-cifar10",
     "demo",

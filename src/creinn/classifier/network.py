@@ -3,7 +3,7 @@
 A place is the path of a module, whose output is looked at, with ``:tokens`` behind it if that is ``(N, tokens, D)``; or
 ``<head>``, for what enters the head. That is the module whose path is given, and whose output are then the logits; or a
 layer named ``head`` of a network with a method ``features``, as those of :mod:`creinn.models`; or the last ``Linear``.
-Hooks observe the modules (:mod:`creinn.classifier.recording`), so ``torch.export`` needs ``strict=False``.
+Hooks observe the modules (``creinn.classifier.recording``), so ``torch.export`` needs ``strict=False``.
 """
 
 import math
