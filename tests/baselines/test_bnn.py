@@ -91,20 +91,20 @@ def test_schedule_goes_on_after_loading_and_after_another_start():
 def test_options_are_checked():
     network = definition(local_reparameterization)
     for options, message in [
-        ({"samples": 0}, "samples must be at least 1, got 0"),
-        ({"prior_std": 0.0}, "prior_std must be > 0, got 0.0"),
-        ({"kl_weight": -1.0}, "kl_weight must be >= 0, got -1.0"),
-        ({"warmup": 1.5}, r"warmup is a fraction .* got 1.5"),
+        ({"samples": 0}, "samples"),
+        ({"prior_std": 0.0}, "prior_std"),
+        ({"kl_weight": -1.0}, "kl_weight"),
+        ({"warmup": 1.5}, "warmup"),
     ]:
         with pytest.raises(ValueError, match=message):
             BNN(network, **options)
-    with pytest.raises(ValueError, match="no layer with Gaussian weights"):
+    with pytest.raises(ValueError, match="Gaussian"):
         BNN(definition(torch.nn))
 
 
 def test_loss_before_training_names_the_missing_call(model):
     x, y = blobs()
-    with pytest.raises(RuntimeError, match=r"call model\.before_training"):
+    with pytest.raises(RuntimeError, match="before_training"):
         model.loss(model(x), y)
 
 

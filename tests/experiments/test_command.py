@@ -104,5 +104,5 @@ def test_options_change_the_experiment(tmp_path):
         1,
         64,
     )
-    with pytest.raises(ValueError, match="There is no method 'cre'"):
+    with pytest.raises(ValueError, match="'cre'"):
         resolve(RunOptions(name="cifar10-svhn", data=tmp_path, out=tmp_path, methods=("cre",)))

@@ -130,9 +130,7 @@ def test_methods_by_name():
         "snn-wrapper",
         "creinn-wrapper",
     ):
-        with pytest.raises(
-            ValueError, match=rf"There is no method '{unknown}'\. Known are snn, bnn-r"
-        ):
+        with pytest.raises(ValueError, match=f"'{unknown}'"):
             base_method(unknown)
 
 

@@ -1,7 +1,9 @@
-r"""Variational networks: a network that samples its weights in, samples of distributions out.
+r"""Variational Bayesian networks with Gaussian weights (BNN-R and BNN-F).
 
-A weight is :math:`N(\mu, \sigma^2)` with :math:`\sigma = \operatorname{softplus}(\rho)`. Layers hold the means as
-``weight`` and ``bias``, into which an ordinary state dict loads, and ``weight_rho`` and ``bias_rho``.
+The distribution of a weight is :math:`N(\mu, \sigma^2)` with
+:math:`\sigma = \operatorname{softplus}(\rho)`. A layer has the parameters ``weight`` and ``bias``,
+which are the means, and ``weight_rho`` and ``bias_rho``. The state dict of an ordinary network can
+be loaded as the means.
 """
 
 import math
@@ -15,18 +17,20 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import Parameter
 
 from creinn.baselines.predictive import Predictive
-from creinn.baselines.snn import SNN, points
+from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Labelled
 from creinn.classifier.network import as_logits
 from creinn.ranks import all_sum
 
-INITIAL_STD = (
-    0.05  # of a weight, times the square root of its fan-in: 9 % of that of torch's initial means
-)
+INITIAL_STD = 0.05
+"""Initial standard deviation of a weight, multiplied by the square root of the fan-in.
+
+It is 9 % of the standard deviation of the initial weights in torch.
+"""
 
 
 class GaussianWeights(torch.nn.Module):
-    """Mixin for a torch layer: adds standard deviations, at first ``INITIAL_STD / sqrt(fan_in)``, to its parameters."""
+    """Mixin that adds standard deviations to the parameters of a torch layer."""
 
     weight: Tensor
     bias: Any  # a Parameter or None
@@ -42,10 +46,10 @@ class GaussianWeights(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the means anew and set the standard deviations back."""
+        """Initialize the means and the standard deviations."""
         super().reset_parameters()  # type: ignore[misc]
         if not hasattr(self, "weight_rho"):
-            return  # called by torch's constructor
+            return  # called by the constructor of torch
         rho = inverse_softplus(INITIAL_STD / math.sqrt(self.weight[0].numel()))
         for parameter in (self.weight_rho, self.bias_rho):
             if parameter is not None:
@@ -62,13 +66,13 @@ class GaussianWeights(torch.nn.Module):
         return None if self.bias_rho is None else F.softplus(self.bias_rho)
 
     def affine(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The layer's linear map or convolution, with other parameters."""
+        """Apply the linear map or the convolution of the layer with these parameters."""
         if isinstance(self, torch.nn.Linear):
             return F.linear(x, weight, bias)
         return self._conv_forward(x, weight, bias)  # type: ignore[operator]
 
     def kl(self, prior_std: float) -> Tensor:
-        """KL divergence of weights and biases from the prior ``N(0, prior_std ** 2)``, summed, in nats."""
+        """Return the KL divergence from the prior ``N(0, prior_std ** 2)`` in nats."""
         prior = Normal(0.0, prior_std, validate_args=False)
         parts = [(self.weight, self.weight_std), (self.bias, self.bias_std)]
         posteriors = [
@@ -80,7 +84,7 @@ class GaussianWeights(torch.nn.Module):
 
 
 def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
-    """``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` of torch with ``mixin`` in front, at home in its module."""
+    """Yield ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` with the mixin."""
     for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d):
         yield type(
             kind.__name__, (mixin, kind), {"__module__": mixin.__module__, "__doc__": mixin.__doc__}
@@ -88,7 +92,15 @@ def affine_layers(mixin: type[GaussianWeights]) -> Iterator[Any]:
 
 
 class KLSchedule(torch.nn.Module):
-    """Weight of the KL divergence in the loss per example: ``kl_weight / N``, from zero over the first steps."""
+    """Weight of the KL divergence in the loss.
+
+    The weight increases linearly from zero to ``kl_weight / N``, where ``N`` is the number of
+    training examples.
+
+    Args:
+        kl_weight: The final weight, multiplied by ``N``.
+        warmup: The fraction of the training steps in which the weight increases.
+    """
 
     examples: Tensor
     steps: Tensor
@@ -100,48 +112,47 @@ class KLSchedule(torch.nn.Module):
             raise ValueError(f"kl_weight must be >= 0, got {kl_weight}.")
         if not 0 <= warmup <= 1:
             raise ValueError(
-                f"warmup is a fraction of the training steps, in [0, 1], got {warmup}."
+                f"warmup is a fraction of the training steps and must be in [0, 1], got {warmup}."
             )
         self.kl_weight, self.warmup = kl_weight, warmup
         for name in ("examples", "steps", "step"):
             self.register_buffer(name, torch.zeros((), dtype=torch.long))
-        self._started = (
-            False  # known to the host, so that a training step need not wait for the device
-        )
+        self._started = False  # on the host, because reading a buffer waits for the device
 
     def start(self, examples: int, steps: int) -> None:
-        """Set the number of training examples and of steps; the step count goes on, as for a model that is resumed."""
+        """Set the numbers of examples and steps; the current step is not changed."""
         self.examples.fill_(examples)
         self.steps.fill_(steps)
         self._started = examples > 0
 
     def forward(self) -> Tensor:
-        """The weight at the present step; a ``RuntimeError`` if the number of training examples is not known."""
+        """Return the weight at the current step."""
         if not self._started and self.examples == 0:
             raise RuntimeError(
-                "The KL term is weighed by the number of training examples, which is not known yet: "
-                "call model.before_training(batches, epochs) first, as fit does."
+                "The number of training examples is not known, so the weight of the KL divergence "
+                "cannot be computed. Call model.before_training(batches, epochs), or use fit."
             )
         ramp = (self.step + 1) / (self.warmup * self.steps).clamp_min(1)
         return self.kl_weight * ramp.clamp_max(1) / self.examples
 
 
 class BNN(SNN):
-    """Mean-field variational network, trained on the negative ELBO per example.
+    """Mean-field variational network, trained with the negative ELBO.
 
     Args:
-        network: A module from inputs to logits with layers of
+        network: A module that returns logits and has layers of
             :mod:`creinn.baselines.local_reparameterization` (BNN-R) or
-            :mod:`creinn.baselines.flipout` (BNN-F). These layers sample at every call.
-        samples: Forward passes per prediction.
-        prior_std: Standard deviation of the prior ``N(0, prior_std ** 2)`` of every weight and bias.
-        kl_weight: Weight of the KL divergence; 1 is the ELBO, with which networks of many more weights than examples
-            underfit; less is a tempered ("cold") posterior.
-        warmup: Fraction of the training steps over which the KL weight rises from zero.
-        logits, logit_norm, temperature: As for :class:`creinn.baselines.SNN`.
+            :mod:`creinn.baselines.flipout` (BNN-F).
+        samples: The number of forward passes of a prediction.
+        prior_std: The standard deviation of the prior ``N(0, prior_std ** 2)`` of the parameters.
+        kl_weight: The weight of the KL divergence. The loss is the negative ELBO if it is 1. If the
+            network has many more weights than there are examples, use a smaller weight (a "cold"
+            posterior) to avoid underfitting.
+        warmup: The fraction of the training steps in which the weight increases from zero.
+        logits, logit_norm, temperature: See :class:`creinn.baselines.SNN`.
 
     Raises:
-        ValueError: If the network has no Gaussian weights, or a number is out of range.
+        ValueError: If the network has no Gaussian weights, or if a number is out of range.
     """
 
     def __init__(
@@ -168,44 +179,43 @@ class BNN(SNN):
     def _start_posterior(self) -> None:
         if not any(isinstance(layer, GaussianWeights) for layer in self.network.modules()):
             raise ValueError(
-                "The network has no layer with Gaussian weights. "
-                "Build it from creinn.baselines.local_reparameterization or creinn.baselines.flipout."
+                "The network has no layer with Gaussian weights. Use the layers of "
+                "creinn.baselines.local_reparameterization or creinn.baselines.flipout."
             )
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Count the training examples and steps, in one pass."""
+        """Count the examples and the steps in one pass over the data."""
         super().before_training(data, epochs)
-        sizes = [len(points(x)) for x, _ in data]
-        is_joined = (
-            len(sizes) > 1 and sizes[-1] == 1 < sizes[0]
-        )  # a last batch of a single row, in training
+        sizes = [len(check_tensor(x)) for x, _ in data]
+        # the training loop adds a last batch of one row to the batch before it
+        is_joined = len(sizes) > 1 and sizes[-1] == 1 < sizes[0]
         examples = int(all_sum(torch.tensor(sum(sizes), device=self.schedule.step.device)))
         self.schedule.start(examples, (len(sizes) - is_joined) * epochs)
 
     def after_step(self) -> None:
-        """Go on in the KL warm-up."""
+        """Increase the number of steps."""
         self.schedule.step.add_(1)
 
     def normed_logits(self, x: Tensor) -> Tensor:
-        """One sample per row in training, ``samples`` of them in eval mode."""
+        """Return one sample of the logits in training mode, and ``samples`` in eval mode."""
         drawn = self.draw_logits(x, 1 if self.training else self.samples)
         return torch.stack([self.norm(logits) for logits in drawn])
 
     def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
-        """``count`` samples of the logits ``(N, K)``, before their norm."""
+        """Return samples of the logits, each of shape ``(N, K)``, before batch norm."""
         return (as_logits(self.network(x), self.logits) for _ in range(count))
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Cross-entropy averaged over samples, plus the weighted KL divergence in training mode."""
+        """Return the cross-entropy, plus the weighted KL divergence in training mode."""
         loss = super().loss(prediction, target, weight)
         return loss + self.schedule() * self.kl() if self.training else loss
 
     def kl(self) -> Tensor:
-        """KL divergence of all Gaussian weights from the prior, summed, in nats."""
+        """Return the KL divergence of all Gaussian weights from the prior in nats."""
         layers = (layer for layer in self.network.modules() if isinstance(layer, GaussianWeights))
         return torch.stack([layer.kl(self.prior_std) for layer in layers]).sum()
 
 
 def inverse_softplus(std: float) -> float:
-    """The ``rho`` with ``softplus(rho) = std``."""
+    """Return the value ``rho`` with ``softplus(rho) = std``."""
     return std + math.log(-math.expm1(-std))

@@ -1,8 +1,9 @@
-"""Layers of BNN-F, named as in ``torch.nn``: Gaussian weights with flipout (Wen et al. 2018).
+"""Layers of BNN-F with flipout (Wen et al. 2018).
 
-One perturbation of the weights is drawn per call, in eval mode too, and its signs are flipped per example: a sample of
-the weights for every example, uncorrelated across the batch, at the price of two products. Names other than ``Linear``
-and ``Conv1d/2d/3d`` are torch's, their parameters points.
+The layers have the names of ``torch.nn``. A layer draws one perturbation of the weights at each
+call, also in eval mode, and multiplies it by random signs for each example. The weights are
+uncorrelated between examples, and a call computes two products. All layers other than ``Linear``,
+``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers of ``torch.nn``.
 """
 
 from typing import Any
@@ -14,14 +15,15 @@ from creinn.baselines.bnn import GaussianWeights, affine_layers
 
 
 class Flipout(GaussianWeights):
-    """A torch layer with Gaussian weights, perturbed with random signs per example.
+    """Layer with Gaussian weights and random signs for each example.
 
-    With perturbation ``D`` of the weights and ``d`` of the bias, and signs ``s`` of the inputs and ``r`` of the
-    outputs, row ``n`` sees the weights ``W + D * outer(r_n, s_n)`` and the bias ``b + d * r_n``.
+    Let ``D`` be the perturbation of the weights and ``d`` the one of the bias, and let ``s`` be the
+    signs of the inputs and ``r`` the signs of the outputs. The weights of row ``n`` are
+    ``W + D * outer(r_n, s_n)`` and its bias is ``b + d * r_n``.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map as the torch layer does, with a fresh sample."""
+        """Return a sample of the output."""
         mean = self.affine(x, self.weight, self.bias)
         weight = self.weight_std * torch.randn_like(self.weight)
         bias = None if self.bias_std is None else self.bias_std * torch.randn_like(self.bias_std)

@@ -1,10 +1,12 @@
-"""Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022): a network in, sampled distributions out.
+"""Function-space variational inference (FSVI; Rudner et al., NeurIPS 2022).
 
-The weights of the last layer are Gaussian and independent, so logits are Gaussian without approximation. The KL
-divergence in the loss is that of the logits at context points. Deviations from the paper, on purpose: only the last
-layer is random, context points see batch norm in eval mode, and they are not joined with the training batch.
+The weights of the last layer are Gaussian and independent, so the distribution of the logits is
+Gaussian without an approximation. The KL divergence in the loss is the one of the logits at context
+points. There are three differences from the paper: only the last layer is random, batch norm is in
+eval mode at the context points, and the training batch is not added to the context points.
 """
 
+import inspect
 import math
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -14,30 +16,35 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.baselines.bnn import BNN, INITIAL_STD, inverse_softplus
-from creinn.baselines.snn import head_inputs, points
+from creinn.baselines.snn import add_bias_column, check_tensor
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.classifier.sample import Sample
 from creinn.numerics import safe_sqrt
 
-JITTER = 1e-4  # share of the prior's variance that is added at every point to prior and posterior: keeps both regular
+JITTER = 1e-4
+"""Fraction of the prior variance that is added to both covariances to make them regular."""
 
 
 class FSVI(BNN):
-    """A network whose last layer has Gaussian weights and whose prior is a Gaussian over functions.
+    """Network with Gaussian weights in the last layer and a Gaussian prior over functions.
 
     Args:
-        network: An ordinary module from inputs to logits that ends in a ``Linear``; its parameters are the means.
-        samples: Sampled functions per prediction.
-        context: Context points are drawn from the training inputs (``"train"``) or from this tensor of inputs;
-            ``None`` is for a model that is not trained any more.
-        context_points: Number ``M`` of context points drawn at each step.
-        prior_std: Standard deviation of the prior, under which logits are independent and of mean zero.
-        kl_weight, warmup, logits, temperature: As for :class:`creinn.baselines.BNN`.
-        logit_norm: Whether to put batch norm on the logits, behind the noise of the weights; its parameters are points.
+        network: An ordinary module that returns logits and ends in a ``Linear`` layer. The
+            parameters of this layer are the means.
+        samples: The number of functions that are sampled for a prediction.
+        context: The source of the context points: ``"train"`` for the training inputs, or a
+            tensor of inputs. It may be None if the model is not trained.
+        context_points: The number ``M`` of context points at each step.
+        prior_std: The standard deviation of the prior. The logits are independent under the prior
+            and have the mean zero.
+        **options: The arguments ``kl_weight``, ``warmup``, ``logits``, ``logit_norm`` and
+            ``temperature`` of :class:`creinn.baselines.BNN`. The parameters of the batch norm are
+            not random.
 
     Raises:
-        ValueError: If the context is unknown, a number out of range, or there is no ``Linear``.
+        ValueError: If the context is unknown, a number is out of range, or the network has no
+            ``Linear`` layer.
     """
 
     def __init__(
@@ -47,24 +54,18 @@ class FSVI(BNN):
         context: Literal["train"] | Tensor | None = "train",
         context_points: int = 32,
         prior_std: float = 10.0,
-        kl_weight: float = 1.0,
-        warmup: float = 0.25,
-        logits: int | None = None,
-        logit_norm: bool = False,
-        temperature: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            network, samples, prior_std, kl_weight, warmup, logits, logit_norm, temperature
-        )
+        super().__init__(network, samples, prior_std, **options)
         if isinstance(context, str) and context != "train":
-            raise ValueError(f"Unknown context {context!r}; give 'train' or a tensor of inputs.")
+            raise ValueError(f"Unknown context {context!r}. Use 'train' or a tensor of inputs.")
         if context_points < 1:
             raise ValueError(f"context_points must be at least 1, got {context_points}.")
         self.context, self.context_points = context, context_points
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
-        """Standard deviations of the last layer, as in new Gaussian layers; a bias counts outputs as its fan-in."""
+        """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
         head = find_head(self.network)
         starts = [(p, p[0].numel() if p.ndim > 1 else len(p)) for p in head.parameters()]
         rho = [
@@ -74,46 +75,53 @@ class FSVI(BNN):
         self.rho = torch.nn.ParameterList(map(torch.nn.Parameter, rho))
 
     def options(self) -> dict[str, Any]:
-        """The constructor's arguments after the network; a tensor of context points is left out."""
-        options = super().options()
-        return {**options, "context": None} if isinstance(self.context, Tensor) else options
+        """Return the arguments of the constructor; ``context`` is None if it is a tensor."""
+        _, *names = inspect.signature(BNN).parameters
+        return {
+            **{name: getattr(self, name) for name in names},
+            "temperature": self.temperature.is_on,
+            "context": None if isinstance(self.context, Tensor) else self.context,
+            "context_points": self.context_points,
+        }
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Count examples and steps, and take the context points: all training inputs, or a sample of very many."""
+        """Count the examples and the steps, and store a sample of the training inputs."""
         sample = Sample()
 
-        def met() -> Iterator[tuple[Tensor, Tensor]]:
+        def sampled() -> Iterator[tuple[Tensor, Tensor]]:
             for x, target in data:
                 if isinstance(self.context, str):
-                    sample.add(points(x).cpu())
+                    sample.add(check_tensor(x).cpu())
                 yield x, target
 
-        super().before_training(met(), epochs)
+        super().before_training(sampled(), epochs)
         if isinstance(self.context, str):
             self._pool = sample.rows()
 
     def draw_logits(self, x: Tensor, count: int) -> Tensor:
-        """Samples ``(count, N, K)`` of the logits; each row is drawn by itself."""
+        """Return samples of the logits of shape ``(count, N, K)``, independent between rows."""
         features, logits = features_and_logits(self.network, x)
-        std = safe_sqrt(head_inputs(features, len(self.rho) == 2).square() @ self._variances().T)
+        std = safe_sqrt(
+            add_bias_column(features, len(self.rho) == 2).square() @ self._variances().T
+        )
         return logits + std * torch.randn(
             (count, *logits.shape), dtype=std.dtype, device=std.device
         )
 
     def kl(self) -> Tensor:
-        """KL divergence at fresh context points."""
+        """Return the KL divergence at new context points."""
         return self.function_kl(self.draw_context())
 
     def draw_context(self) -> Tensor:
-        """Draw ``context_points`` inputs from the source; a ``RuntimeError`` if it is not known."""
+        """Return ``context_points`` random inputs."""
         if self._pool is None and self.context is None:
             raise RuntimeError(
-                "There is no source of context points: pass context= to train this model."
+                "The model has no context points. Set context= in the constructor to train it."
             )
         if self._pool is None:
             raise RuntimeError(
-                "Context points come from the training data, which are not known yet: "
-                "call model.before_training(batches, epochs) first, as fit does."
+                "The context points are training inputs, which are not known. Call "
+                "model.before_training(batches, epochs), or use fit."
             )
         rows = self._pool[
             torch.randint(len(self._pool), (self.context_points,), device=self._pool.device)
@@ -121,8 +129,8 @@ class FSVI(BNN):
         return rows.to(self.rho[0])
 
     def function_kl(self, x: Tensor) -> Tensor:
-        """KL divergence of the logits from their prior at inputs ``x``, summed over outputs, in nats."""
-        with torch.autocast(x.device.type, enabled=False):  # Cholesky factors need full precision
+        """Return the KL divergence of the logits at ``x`` from the prior in nats."""
+        with torch.autocast(x.device.type, enabled=False):  # for the Cholesky factors
             mean, covariance = self.function_distribution(x)
             jitter, count = JITTER * self.prior_std**2, len(x)
             variance = self.prior_std**2 + jitter  # of the prior, N(0, variance * I)
@@ -136,19 +144,19 @@ class FSVI(BNN):
             ).sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``, with norms in eval mode."""
+        """Return the mean ``(K, M)`` and the covariance ``(K, M, M)`` of the logits at ``x``."""
         with evaluating(self):
             features, logits = features_and_logits(self.network, x)
             mean = self.norm(logits).T
-        features = head_inputs(features, len(self.rho) == 2)
+        features = add_bias_column(features, len(self.rho) == 2)
         covariance = torch.einsum("md,kd,nd->kmn", features, self._variances(), features)
         if isinstance(self.norm, torch.nn.BatchNorm1d):
-            assert self.norm.running_var is not None  # our norms track statistics
+            assert self.norm.running_var is not None
             scale = self.norm.weight * (self.norm.running_var + self.norm.eps).rsqrt()
             covariance = scale.square().view(-1, 1, 1) * covariance
         return mean, covariance
 
     def _variances(self) -> Tensor:
-        """Variances of weight and bias, if there is one, as one matrix ``(K, D)``."""
+        """Return the variances of the weight and the bias as a matrix ``(K, D)``."""
         variances = [F.softplus(rho).square() for rho in self.rho]
         return torch.cat([v if v.ndim == 2 else v.unsqueeze(1) for v in variances], 1)

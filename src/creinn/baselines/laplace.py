@@ -1,8 +1,10 @@
-"""BNN-L (Hobbhahn, Kristiadi and Hennig, UAI 2022): a trained network in, a Dirichlet distribution per row out.
+"""Last-layer Laplace approximation with the Laplace bridge (BNN-L).
 
-The network is trained as an ordinary one. Then the posterior of its last layer is taken as Gaussian about the trained
-weights (Laplace), the logits are Gaussian, and the Laplace bridge turns them into a Dirichlet. A norm behind the last
-layer is folded into it: then the weights are those of the folded layer, which always has a bias.
+This is the method of Hobbhahn, Kristiadi and Hennig (UAI 2022). The network is trained as an
+ordinary network. Then the posterior of the last layer is approximated by a Gaussian at the trained
+weights, so the distribution of the logits is Gaussian. The Laplace bridge maps it to a Dirichlet
+distribution. If there is batch norm after the last layer, it is folded into the layer, which then
+has a bias.
 """
 
 import math
@@ -15,29 +17,31 @@ from torch import Tensor
 from torch.nn.utils.fusion import fuse_linear_bn_weights
 
 from creinn.baselines.predictive import DirichletPredictive, Predictive
-from creinn.baselines.snn import SNN, head_inputs, points
+from creinn.baselines.snn import SNN, add_bias_column, check_tensor
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
 from creinn.ranks import all_sum
 
-GRID = torch.logspace(-4, 4, 81, dtype=torch.float64)  # prior precisions that are tried
-GREATEST = (
-    1e12  # sum of concentrations: a Dirichlet beyond it is a point, and its numbers would overflow
-)
+PRIOR_PRECISIONS = torch.logspace(-4, 4, 81, dtype=torch.float64)
+"""Grid for the search of the prior precision."""
+MAX_CONCENTRATION = 1e12
+"""Largest sum of the concentrations, which avoids an overflow."""
 
 
 class LaplaceBNN(SNN):
-    """Last-layer Laplace approximation with the Laplace bridge; an :class:`SNN` until :meth:`after_training` is called.
+    """Last-layer Laplace approximation with the Laplace bridge.
+
+    The predictions are those of an :class:`SNN` until :meth:`after_training` is called.
 
     Args:
-        network: A module from inputs to ``K >= 3`` logits that ends in a ``torch.nn.Linear``.
-        samples: Samples of the Dirichlet that a prediction carries, for ensembles; single predictions need none.
-        normalise: Whether the bridge normalises the logits, see :func:`laplace_bridge`.
-        prior_precision: A number, or ``"marginal-likelihood"`` to maximise that.
-        logits, logit_norm: As for :class:`SNN`.
+        network: A module that returns ``K >= 3`` logits and ends in a ``torch.nn.Linear`` layer.
+        samples: The number of samples of the Dirichlet distribution, which are used by ensembles.
+        normalise: If True, the logits are normalized first; see :func:`laplace_bridge`.
+        prior_precision: A number, or ``"marginal-likelihood"`` to use the value that maximizes it.
+        logits, logit_norm: See :class:`SNN`.
 
     Raises:
-        ValueError: If the problem is binary, or an option unknown.
+        ValueError: If there are fewer than 3 logits, or if an option is unknown.
     """
 
     prediction_type = DirichletPredictive
@@ -57,12 +61,13 @@ class LaplaceBNN(SNN):
         super().__init__(network, logits, logit_norm)
         if self.logits < 3:
             raise ValueError(
-                f"BNN-L needs at least 3 logits, got {self.logits}: the Laplace bridge is for multi-class problems. "
-                "Use another method for binary ones."
+                f"BNN-L needs at least 3 logits, got {self.logits}. Use another method for binary "
+                "classification."
             )
         if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
             raise ValueError(
-                f"Unknown prior_precision {prior_precision!r}; give a number or 'marginal-likelihood'."
+                f"Unknown prior_precision {prior_precision!r}. Use a number or "
+                "'marginal-likelihood'."
             )
         if not isinstance(prior_precision, str) and not prior_precision > 0:
             raise ValueError(f"prior_precision must be > 0, got {prior_precision}.")
@@ -78,20 +83,20 @@ class LaplaceBNN(SNN):
         self.curvature.to(head.weight.device, head.weight.dtype)
 
     def forward(self, x: Tensor) -> Predictive:
-        """Predict as an ordinary network in training and before the posterior is fitted, a Dirichlet per row after."""
+        """Return a Dirichlet prediction, or the one of an SNN if the posterior is not fitted."""
         if self.training or not self.fitted:
             return super().forward(x)
         mean, covariance = self.logit_distribution(x)
         return DirichletPredictive(laplace_bridge(mean, covariance, self.normalise), self.samples)
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit the posterior of the last layer to the training data, and the prior precision if it is not given."""
+        """Fit the posterior of the last layer to the training data."""
         self.log_likelihood.zero_()
         self.curvature.fit(self._batches(data))
         self.log_likelihood.copy_(all_sum(self.log_likelihood))
         self.fitted.fill_(True)
         if isinstance(self.prior_precision, str):
-            grid = GRID.to(self.precision)
+            grid = PRIOR_PRECISIONS.to(self.precision)
             self.precision.copy_(
                 grid[torch.stack([self.log_marginal_likelihood(value) for value in grid]).argmax()]
             )
@@ -99,16 +104,18 @@ class LaplaceBNN(SNN):
             self.precision.fill_(self.prior_precision)
 
     def logit_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(N, K)`` and covariance ``(N, K, K)`` of the logits; norms act on the mean in the mode they are in."""
+        """Return the mean ``(N, K)`` and the covariance ``(N, K, K)`` of the logits."""
         features, logits = features_and_logits(self.network, x)
         return self.norm(logits), self.curvature.covariance(
-            head_inputs(features, self._has_bias), self.precision
+            add_bias_column(features, self._has_bias), self.precision
         )
 
     def log_marginal_likelihood(self, prior_precision: Tensor) -> Tensor:
-        r"""Laplace approximation of the evidence, in nats.
+        r"""Return the Laplace approximation of the log marginal likelihood in nats.
 
-        .. math:: \log p(D \mid \theta) - \tfrac12 (\delta |\theta|^2 + \log\det(H + \delta I) - P \log \delta)
+        .. math::
+            \log p(D \mid \theta)
+            - \tfrac12 (\delta |\theta|^2 + \log\det(H + \delta I) - P \log \delta)
         """
         parameters = (p.detach() for p in self._folded() if p is not None)
         squares = torch.stack([p.square().sum() for p in parameters]).sum()
@@ -117,17 +124,17 @@ class LaplaceBNN(SNN):
 
     @torch.no_grad()
     def _batches(self, data: Labelled) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features and probabilities of the training data; adds up their log-likelihood on the way."""
+        """Yield features and probabilities, and add the log-likelihood to the buffer."""
         like: Any = find_head(self.network).weight
         with evaluating(self):
             for x, target in data:
-                features, logits = features_and_logits(self.network, points(x).to(like))
+                features, logits = features_and_logits(self.network, check_tensor(x).to(like))
                 logs = F.log_softmax(self.norm(logits), 1)
                 self.log_likelihood -= F.nll_loss(logs, target.to(logs.device), reduction="sum")
-                yield head_inputs(features, self._has_bias), logs.exp()
+                yield add_bias_column(features, self._has_bias), logs.exp()
 
     def _folded(self) -> tuple[Tensor, Tensor | None]:
-        """Weight ``(K, D)`` and bias ``(K,)`` of the last layer with the norm, if there is one, folded in."""
+        """Return the weight and the bias of the last layer, with the batch norm folded in."""
         head: Any = find_head(self.network)
         norm: Any = self.norm
         if not self.logit_norm:
@@ -137,10 +144,15 @@ class LaplaceBNN(SNN):
 
 
 class Kronecker(torch.nn.Module):
-    """Generalised Gauss-Newton matrix of the weights of a last layer of ``K`` logits and ``D`` features.
+    """Generalized Gauss-Newton matrix of the last layer, as a Kronecker product.
 
-    It is the sum over rows of ``kron(diag(p) - p p^T, phi phi^T)``, taken as ``kron(B, A) / N``: ``B`` sums the
-    Hessians in the logits, ``A`` the outer products of the features. Eigenvectors and eigenvalues of both are stored.
+    The matrix is the sum of ``kron(diag(p) - p p^T, phi phi^T)`` over the rows. It is approximated
+    by ``kron(B, A) / N``, where ``B`` is the sum of the Hessians of the logits and ``A`` is the sum
+    of the outer products of the features. The eigenvalues and eigenvectors of both are stored.
+
+    Args:
+        classes: The number of logits ``K``.
+        features: The number of features ``D``.
     """
 
     output_values: Tensor
@@ -155,7 +167,7 @@ class Kronecker(torch.nn.Module):
             self.register_buffer(f"{name}_vectors", torch.zeros(size, size))
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Sum the factors over batches of features ``(N, D)`` and probabilities ``(N, K)``."""
+        """Compute the factors from batches of features ``(N, D)`` and probabilities ``(N, K)``."""
         outputs, inputs, count = (
             torch.zeros_like(self.output_vectors),
             torch.zeros_like(self.input_vectors),
@@ -173,11 +185,11 @@ class Kronecker(torch.nn.Module):
 
     @property
     def eigenvalues(self) -> Tensor:
-        """Products of the factors' eigenvalues, ``(K, D)``."""
+        """Eigenvalues of the Kronecker product, of shape ``(K, D)``."""
         return torch.outer(self.output_values, self.input_values)
 
     def covariance(self, features: Tensor, prior_precision: Tensor) -> Tensor:
-        """Covariance ``(N, K, K)`` of the logits of features ``(N, D)`` if ``prior_precision * I`` is added."""
+        """Return the covariance ``(N, K, K)`` of the logits for features ``(N, D)``."""
         variances = (features @ self.input_vectors).square() @ (
             1 / (self.eigenvalues + prior_precision)
         ).T  # (N, K)
@@ -185,18 +197,26 @@ class Kronecker(torch.nn.Module):
 
 
 def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> Tensor:
-    r"""Concentrations ``(N, K)`` of the Dirichlet that matches Gaussian logits, covariances ``(N, K, K)``.
+    r"""Return the concentrations of the Dirichlet distribution for Gaussian logits.
 
-    Logits are first conditioned to sum to zero, which loses nothing, since the softmax does not change. Then
+    The logits are first conditioned on the sum zero. This does not change the softmax. Then
 
-    .. math:: \alpha_k = \frac{1}{\Sigma_{kk}} \Bigl(1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr).
+    .. math::
+        \alpha_k = \frac{1}{\Sigma_{kk}}
+                   \Bigl(1 - \frac2K + \frac{e^{\mu_k}}{K^2} \sum_l e^{-\mu_l}\Bigr).
 
-    Rows whose sum would exceed :data:`GREATEST` are scaled down to it, which keeps their mean. To ``normalise`` is to
-    rescale first so that the mean variance is ``sqrt(K / 2)``, the paper's correction against wrong concentrations at
-    large variances. Logits of small variance become more extreme by it.
+    If the sum of a row is greater than :data:`MAX_CONCENTRATION`, the row is scaled, so that its
+    mean does not change.
+
+    Args:
+        mean: The means of the logits, of shape ``(N, K)``.
+        covariance: The covariances of the logits, of shape ``(N, K, K)``.
+        normalise: If True, the logits are rescaled so that the mean variance is ``sqrt(K / 2)``.
+            This is the correction of the paper for large variances. It makes the logits with a
+            small variance more extreme.
 
     Example:
-        >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)   # (1 - 2/3 + 3/9) / (2/3)
+        >>> laplace_bridge(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), normalise=False)
         tensor([[1., 1., 1.]])
     """
     classes = mean.shape[-1]
@@ -204,9 +224,7 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     total = rows.sum(-1, keepdim=True)
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     noise = torch.finfo(mean.dtype).eps * variance.mean(-1, keepdim=True)
-    is_fixed = (
-        total <= classes**2 * noise
-    )  # the sum is known already, as it is where nothing varies
+    is_fixed = total <= classes**2 * noise  # the sum is constant
     share = torch.where(is_fixed, 1 / classes, rows / torch.where(is_fixed, 1.0, total))
     mean = mean - share * mean.sum(-1, keepdim=True)
     variance = torch.maximum(variance - share * rows, noise.clamp_min(torch.finfo(mean.dtype).tiny))
@@ -217,9 +235,9 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, normalise: bool = True) -> 
     exponential = mean + torch.logsumexp(-mean, -1, keepdim=True) - 2 * math.log(classes)
     log_alpha = torch.logaddexp(torch.full_like(mean, constant), exponential) - variance.log()
     log_total = torch.logsumexp(log_alpha, -1, keepdim=True)
-    shares = log_alpha - log_total  # first: beside a large total the limit would be lost
+    shares = log_alpha - log_total  # before clamp_max, which would lose them next to a large total
     return (
-        (shares + log_total.clamp_max(math.log(GREATEST)))
+        (shares + log_total.clamp_max(math.log(MAX_CONCENTRATION)))
         .exp()
         .clamp_min(torch.finfo(mean.dtype).tiny)
     )

@@ -1,8 +1,10 @@
-"""Layers of BNN-R, named as in ``torch.nn``: local reparameterisation (Kingma, Salimans and Welling 2015).
+"""Layers of BNN-R with local reparameterization (Kingma, Salimans and Welling 2015).
 
-A layer samples its pre-activation, not its weights: mean ``W_mean x``, variance ``W_std^2 x^2``, afresh at every call,
-in eval mode too. That is exact for rows of a linear layer; of a convolution the correlation of positions that share a
-weight is left out, as usual. Names other than ``Linear`` and ``Conv1d/2d/3d`` are torch's, their parameters points.
+The layers have the names of ``torch.nn``. A layer does not sample the weights but the output, which
+has the mean ``W_mean x`` and the variance ``W_std^2 x^2``. It draws a new sample at each call, also
+in eval mode. This is exact for a linear layer. For a convolution, the correlation between positions
+is ignored, as in the paper. All layers other than ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d``
+are the layers of ``torch.nn``.
 """
 
 from typing import Any
@@ -14,18 +16,18 @@ from creinn.baselines.bnn import GaussianWeights, affine_layers
 from creinn.numerics import safe_sqrt
 
 
-class LocalReparameterisation(GaussianWeights):
-    """A torch layer with Gaussian weights whose pre-activations are sampled."""
+class LocalReparameterization(GaussianWeights):
+    """Layer with Gaussian weights that samples its output."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map as the torch layer does, with a fresh sample."""
+        """Return a sample of the output."""
         mean = self.affine(x, self.weight, self.bias)
         bias_variance = None if self.bias_std is None else self.bias_std.square()
         variance = self.affine(x.square(), self.weight_std.square(), bias_variance)
         return mean + safe_sqrt(variance) * torch.randn_like(mean)
 
 
-Linear, Conv1d, Conv2d, Conv3d = affine_layers(LocalReparameterisation)
+Linear, Conv1d, Conv2d, Conv3d = affine_layers(LocalReparameterization)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions that are samples of distributions: of an ordinary network (one), an ensemble, or a Bayesian network."""
+"""Predictions of the baselines: samples of distributions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,13 +13,19 @@ from creinn.numerics import entropy
 
 
 class Predictive(Uncertain):
-    """``S`` predicted distributions per row, ``samples`` of shape ``(S, N, K)``; entropies in bits.
+    """Prediction with ``S`` distributions for each row.
 
-    The total uncertainty is the entropy of the mean, the aleatoric the mean of the entropies, the epistemic their
-    difference (Eq:MC_bnn, AU_BNN). The training loss needs ``log_samples``, their natural logarithms to full precision.
+    The total uncertainty is the entropy of the mean distribution, and the aleatoric uncertainty is
+    the mean of the entropies. The epistemic uncertainty is the difference (Eq:MC_bnn, AU_BNN). All
+    of them are in bits.
+
+    Args:
+        samples: The distributions, of shape ``(S, N, K)``.
+        log_samples: The natural logarithms of ``samples``. The training loss uses them, because the
+            logarithms of rounded probabilities are less accurate.
 
     Example:
-        >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))   # two members that contradict each other
+        >>> p = Predictive(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
         >>> p.total.item(), p.aleatoric.item(), p.epistemic.item()
         (1.0, 0.0, 1.0)
     """
@@ -27,26 +33,26 @@ class Predictive(Uncertain):
     def __init__(self, samples: Tensor, log_samples: Tensor | None = None) -> None:
         if samples.ndim < 2 or samples.shape[0] == 0:
             raise ValueError(
-                f"Expected samples of shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
+                f"samples must have shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
             )
         self.samples = samples
         self._log_samples = log_samples
 
     @property
     def log_samples(self) -> Tensor:
-        """Natural logarithms: the model's own, or else of the samples, zeros taken as the least normal number."""
+        """Natural logarithms of the samples; zeros are replaced by the smallest number."""
         if self._log_samples is not None:
             return self._log_samples
         return self.samples.clamp_min(torch.finfo(self.samples.dtype).tiny).log()
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """Mean distribution ``(N, K)``."""
+        """Mean distribution of each row, of shape ``(N, K)``."""
         return self.samples.mean(0)
 
     @property
     def label(self) -> Tensor:
-        """Most probable class of the mean distribution."""
+        """The class with the largest mean probability."""
         return self.probabilities.argmax(-1)
 
     @cached_property
@@ -62,40 +68,46 @@ class Predictive(Uncertain):
         )
 
     def to(self, *args: Any, **kwargs: Any) -> "Predictive":
-        """Move or cast, as ``Tensor.to``."""
+        """Change the device or the dtype; see ``torch.Tensor.to``."""
         return self._combined([self], lambda found, _: found[0].to(*args, **kwargs))
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any]) -> "Predictive":
-        """Join predictions of successive batches."""
+        """Concatenate the predictions of several batches."""
         return cls._combined(predictions, torch.cat)
 
     @staticmethod
     def pool(predictions: Sequence["Predictive"]) -> "Predictive":
-        """Join the samples of several predictions of the same rows, as an ensemble does."""
+        """Combine the samples of several predictions of the same rows."""
         return Predictive._combined(predictions, lambda found, _: torch.cat(found))
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "Predictive":
-        """The mean of several predictions, sample by sample."""
+        """Return the mean of several predictions for each sample."""
         return cls(torch.stack([p.samples for p in predictions]).mean(0))
 
     @classmethod
     def _combined(
         cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
     ) -> "Predictive":
-        """One prediction of several: their tensors, which have rows in the dimension that ``combine`` is told."""
+        """Combine tensors with ``combine``, whose arguments are the tensors and the dim of rows."""
         logs = [p._log_samples for p in predictions if p._log_samples is not None]
         full = combine(logs, 1) if len(logs) == len(predictions) else None
         return Predictive(combine([p.samples for p in predictions], 1), full)
 
 
 class DirichletPredictive(Predictive):
-    """A Dirichlet distribution per row, ``concentration`` ``(N, K)``, in closed form; its samples are for ensembles.
+    """Prediction with a Dirichlet distribution for each row.
+
+    The uncertainties are computed in closed form. The samples are for ensembles.
+
+    Args:
+        concentration: The parameters of the Dirichlet distributions, of shape ``(N, K)``.
+        samples: The number of samples, or the samples.
 
     Example:
-        >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)        # uniform on the simplex
-        >>> p.total.item(), round(p.aleatoric.item(), 4)                 # 1 bit, 1 / (2 ln 2) bits
+        >>> p = DirichletPredictive(torch.ones(1, 2), samples=10)  # uniform on the simplex
+        >>> p.total.item(), round(p.aleatoric.item(), 4)  # 1 and 1 / (2 ln 2) bits
         (1.0, 0.7213)
     """
 
@@ -109,7 +121,7 @@ class DirichletPredictive(Predictive):
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """Mean distribution ``(N, K)``."""
+        """Mean distribution of each row, of shape ``(N, K)``."""
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @cached_property
@@ -124,7 +136,7 @@ class DirichletPredictive(Predictive):
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
-        """The Dirichlet of the mean distribution and the mean sum of concentrations."""
+        """Return the Dirichlet with the mean distribution and the mean sum of concentrations."""
         mean = torch.stack([p.probabilities for p in predictions]).mean(0)
         strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
         return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))
@@ -133,9 +145,7 @@ class DirichletPredictive(Predictive):
     def _combined(
         cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
     ) -> Predictive:
-        if not all(
-            isinstance(p, cls) for p in predictions
-        ):  # some of a network that was not fitted yet
+        if not all(isinstance(p, cls) for p in predictions):  # a network is not fitted yet
             return Predictive._combined(predictions, combine)
         return cls(
             combine([p.concentration for p in predictions], 0),

@@ -13,14 +13,15 @@ from creinn.classifier.temperature import Temperature
 
 
 class SNN(Classifier):
-    """An ordinary network of logits ``(N, K)``; one logit makes a binary classifier.
+    """Classifier with an ordinary network; a network with one logit is a binary classifier.
 
     Args:
-        network: Any module from inputs to logits.
-        logits: Number of logits ``K``; by default that of the network's last parameter.
-        logit_norm: Whether to put batch norm on the logits, as CreINN does.
-        temperature: Whether to divide the logits by the number of least log loss on held-out data, of which training
-            must be given some; see :mod:`creinn.classifier.temperature`.
+        network: A module that returns logits of shape ``(N, K)``.
+        logits: The number of logits ``K``. The default is the size of the last parameter of the
+            network.
+        logit_norm: If True, batch norm is applied to the logits.
+        temperature: If True, the logits are divided by the temperature that minimizes the log loss
+            on the validation data; see :mod:`creinn.classifier.temperature`.
     """
 
     prediction_type: type[Prediction] = Predictive
@@ -43,7 +44,7 @@ class SNN(Classifier):
         self.temperature = Temperature(temperature).to(last)
 
     def options(self) -> dict[str, Any]:
-        """The constructor's arguments after the network, by name."""
+        """Return the arguments of the constructor except for the network."""
         options = super().options()
         return (
             {**options, "temperature": self.temperature.is_on}
@@ -52,20 +53,20 @@ class SNN(Classifier):
         )
 
     def forward(self, x: Tensor) -> Predictive:
-        """Predict one distribution per row."""
+        """Return the prediction, with one sample for each row."""
         return predict_logits(self.temperature(self.normed_logits(x)))
 
     def normed_logits(self, x: Tensor) -> Tensor:
-        """Samples ``(S, N, K)`` of the logits, after their norm and before the temperature."""
+        """Return samples of the logits of shape ``(S, N, K)``, after batch norm."""
         return self.norm(as_logits(self.network(x), self.logits)).unsqueeze(0)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Forget the temperature: it belongs to logits that are about to change."""
+        """Reset the temperature, because the training changes the logits."""
         self.temperature.forget()
 
     @torch.no_grad()
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Fit the temperature, if there is one, to the held-out data: least log loss of the mean of the samples."""
+        """Fit the temperature to the validation data if ``temperature`` is True."""
         if held_out is not None and self.temperature.is_on:
             self.eval()
             found = ((self.normed_logits(x).transpose(0, 1), y) for x, y in held_out)
@@ -74,7 +75,7 @@ class SNN(Classifier):
             )
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Cross-entropy, averaged over the samples of the prediction."""
+        """Return the cross-entropy, averaged over the samples of the prediction."""
         logs = prediction.log_samples.mean(0)
         if weight is None or weight.ndim == 1:
             return F.nll_loss(logs, target, weight)
@@ -82,7 +83,9 @@ class SNN(Classifier):
 
 
 def predict_logits(logits: Tensor) -> Predictive:
-    """Samples of logits ``(S, N, K)`` to a prediction; one logit (``K = 1``) is that of class 1 of two.
+    """Return the prediction for samples of logits of shape ``(S, N, K)``.
+
+    If ``K = 1``, the logit is the one of class 1 of two classes.
 
     Example:
         >>> predict_logits(torch.zeros(1, 2, 1)).probabilities
@@ -93,15 +96,16 @@ def predict_logits(logits: Tensor) -> Predictive:
     return Predictive(logs.exp(), logs)
 
 
-def points(x: Inputs) -> Tensor:
-    """Training inputs of a baseline, which are tensors; a ``TypeError`` if they are intervals."""
+def check_tensor(x: Inputs) -> Tensor:
+    """Return ``x``, and raise a ``TypeError`` if it is not a tensor."""
     if isinstance(x, Tensor):
         return x
     raise TypeError(
-        f"The baselines of CreINN take tensors, not {type(x).__name__}; pass the centres, x.center."
+        f"The inputs of a baseline must be a tensor, but this is of type {type(x).__name__}. If "
+        "it is an Interval, use x.center."
     )
 
 
-def head_inputs(features: Tensor, bias: bool) -> Tensor:
-    """Features, with a column of ones if there is a bias, which so is one more weight."""
+def add_bias_column(features: Tensor, bias: bool) -> Tensor:
+    """Return the features, with a column of ones for the bias if ``bias`` is True."""
     return torch.cat((features, features.new_ones(len(features), 1)), 1) if bias else features

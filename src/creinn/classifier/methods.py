@@ -124,8 +124,8 @@ def base_method(method: str) -> str:
     kind = {"envelope": True, "wrapper": False}.get(combination(method))
     if found is None or deep or kind not in (None, found.is_credal):
         raise ValueError(
-            f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. The suffix "
-            "-ensemble is possible except for snn and snn-norm, -envelope for creinn and its "
+            f"Unknown method {method!r}. The methods are {', '.join((*METHODS, *_DEEP))}. The "
+            "suffix -ensemble is possible except for snn and snn-norm, -envelope for creinn and its "
             "variants, -wrapper for all others."
         )
     return base
