@@ -50,7 +50,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             header = (file.metadata() or {}).get(_HEADER)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+            names = file.keys()  # the file is not iterable
+            tensors = {name: file.get_tensor(name) for name in names}
     except safetensors.SafetensorError as error:
         raise ValueError(
             f"{path} is truncated, or it is not a safetensors file: {error}."

@@ -125,11 +125,11 @@ def test_groups_have_quantiles_of_their_own():
         [True, True],
         [True, False],
     ]  # unknown: all
-    with pytest.raises(ValueError, match="by groups: say that of each row"):
+    with pytest.raises(ValueError, match="groups"):
         by_group.classes("conformal")
     with pytest.raises(
         ValueError,
-        match=r"from 0 on, of shape \(2,\), one for each row, got torch.int64 of shape \(3,\)",
+        match=r"\(3,\)",
     ):
         by_group.classes("conformal", groups=[0, 1, 1])
 
@@ -243,20 +243,18 @@ def test_sets_carry_the_calibration_where_it_still_means_something():
         assert same.conformal is conformal
     assert CredalSet.average([s, s]).conformal is None
     assert CredalSet.concatenate([s, random_sets(6, 3)]).conformal is None
-    with pytest.raises(ValueError, match=r"carry no calibration: call model\.calibrate"):
+    with pytest.raises(ValueError, match="calibrate"):
         random_sets(6, 3).classes("conformal")
-    with pytest.raises(
-        ValueError, match="coverage and groups are for the rule 'conformal', not for 'maximality'"
-    ):
+    with pytest.raises(ValueError, match="'maximality'"):
         s.classes("maximality", coverage=0.9)
-    with pytest.raises(ValueError, match=r"above 0 and below 1, got 1\.0"):
+    with pytest.raises(ValueError, match=r"1\.0"):
         s.classes("conformal", coverage=1.0)
-    with pytest.raises(ValueError, match=r"by classes, not by distributions: ask for s\.classes"):
+    with pytest.raises(ValueError, match=r"s\.classes"):
         s.widened()
     by_votes = s.with_conformal(
         Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long), DISTRIBUTION)
     )
-    with pytest.raises(ValueError, match=r"by distributions, not by classes: ask for s\.widened"):
+    with pytest.raises(ValueError, match=r"s\.widened"):
         by_votes.classes("conformal")
 
 

@@ -45,5 +45,5 @@ def test_a_call_that_fails_is_named(clock):
 
 
 def test_nothing_to_time():
-    with pytest.raises(ValueError, match="no calls were given"):
+    with pytest.raises(ValueError, match="functions"):
         interleaved({}, 3)

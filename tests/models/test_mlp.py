@@ -60,12 +60,12 @@ def test_config_names_the_family() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"in_features": 0}, ValueError, "in_features must be at least 1, got 0"),
-        ({"num_classes": -1}, ValueError, "num_classes must be at least 1, got -1"),
-        ({"hidden": (4, 0)}, ValueError, r"hidden\[1\] must be at least 1, got 0"),
-        ({"hidden": (4.5,)}, TypeError, r"hidden\[0\] must be an integer, got 4.5"),
-        ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"layers": "quantum"}, ValueError, "Unknown layer family 'quantum'"),
+        ({"in_features": 0}, ValueError, "in_features"),
+        ({"num_classes": -1}, ValueError, "num_classes"),
+        ({"hidden": (4, 0)}, ValueError, r"hidden\[1\]"),
+        ({"hidden": (4.5,)}, TypeError, r"hidden\[0\]"),
+        ({"dropout": 1.0}, ValueError, "dropout"),
+        ({"layers": "quantum"}, ValueError, "'quantum'"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:

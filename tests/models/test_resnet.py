@@ -124,27 +124,12 @@ def test_an_unregistered_family_builds_but_leaves_no_record() -> None:
 @pytest.mark.parametrize(
     ("builder", "arguments", "error", "message"),
     [
-        (
-            "resnet18",
-            {"stem": "mnist"},
-            ValueError,
-            "Unknown stem 'mnist'; choose 'cifar' or 'imagenet'",
-        ),
-        (
-            "resnet50",
-            {"stride_on": "5x5"},
-            ValueError,
-            "Unknown stride_on '5x5'; choose '3x3' or '1x1'",
-        ),
-        ("resnet20", {"width": 0}, ValueError, "width must be at least 1, got 0"),
-        ("resnet8", {"in_channels": 0}, ValueError, "in_channels must be at least 1, got 0"),
-        ("resnet34", {"num_classes": 2.0}, TypeError, "num_classes must be an integer, got 2.0"),
-        (
-            "resnet14",
-            {"layers": "quantum"},
-            ValueError,
-            r"Unknown layer family 'quantum'; known are .*interval",
-        ),
+        ("resnet18", {"stem": "mnist"}, ValueError, "'mnist'"),
+        ("resnet50", {"stride_on": "5x5"}, ValueError, "'5x5'"),
+        ("resnet20", {"width": 0}, ValueError, "width"),
+        ("resnet8", {"in_channels": 0}, ValueError, "in_channels"),
+        ("resnet34", {"num_classes": 2.0}, TypeError, "num_classes"),
+        ("resnet14", {"layers": "quantum"}, ValueError, "'quantum'"),
     ],
 )
 def test_bad_arguments(

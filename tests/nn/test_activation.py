@@ -158,11 +158,11 @@ def test_bounds_of_one_number_are_in_order_wherever_it_stands(name: str) -> None
 
 
 def test_functions_that_are_not_monotone_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"LeakyReLU with negative_slope=-0\.1 is not monotone"):
+    with pytest.raises(ValueError, match="negative_slope"):
         inn.LeakyReLU(-0.1)
-    with pytest.raises(ValueError, match=r"ELU with alpha=-1\.0 is not monotone"):
+    with pytest.raises(ValueError, match="alpha"):
         inn.ELU(-1.0)
-    with pytest.raises(ValueError, match="Softplus needs beta > 0, got -1"):
+    with pytest.raises(ValueError, match="beta"):
         inn.Softplus(-1)
 
 

@@ -166,23 +166,19 @@ def test_a_constant_radius_is_not_dead() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(
-        ValueError, match="Unknown batch norm mode 'best'; choose 'paper', 'scaled' or 'sound'"
-    ):
+    with pytest.raises(ValueError, match="'best'"):
         inn.BatchNorm1d(2, mode="best")
-    with pytest.raises(ValueError, match="Unknown batch norm mode 'x'"):
+    with pytest.raises(ValueError, match="'x'"):
         inn.BatchNorm1d(2).set_mode("x")
-    with pytest.raises(
-        ValueError, match=r"BatchNorm2d expects \(4,\) dimensions, got shape \(2, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(2, 3\)"):
         inn.BatchNorm2d(3)(torch.zeros(2, 3))
-    with pytest.raises(ValueError, match=r"BatchNorm1d\(3\) got 4 channels"):
+    with pytest.raises(ValueError, match="4 channels"):
         inn.BatchNorm1d(3)(torch.zeros(2, 4))
 
 
 def test_sound_mode_without_running_statistics_is_refused() -> None:
     # Centres 0 and 1 have variance 1/4; the members 0 and 2 of [0, 0] and [0, 2] have variance 1.
-    message = r"BatchNorm1d\(3\) with track_running_stats=False cannot be sound: .* Track running statistics, or choose"
+    message = "track_running_stats"
     with pytest.raises(ValueError, match=message):
         inn.BatchNorm1d(3, track_running_stats=False, mode="sound")
     norm = inn.BatchNorm1d(3, track_running_stats=False)
@@ -198,9 +194,7 @@ def test_sound_mode_without_running_statistics_is_refused() -> None:
 def test_one_value_per_channel_cannot_be_normalised_in_training():
     norm = inn.BatchNorm2d(3)
     x = Interval(torch.zeros(1, 3, 1, 1), torch.ones(1, 3, 1, 1))
-    with pytest.raises(
-        ValueError, match=r"more than one value per channel, got shape \(1, 3, 1, 1\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(1, 3, 1, 1\)"):
         norm(x)
     assert norm.num_batches_tracked == 0
     norm.eval()(x)

@@ -129,20 +129,20 @@ def test_what_is_not_a_known_layer_is_refused() -> None:
         pass
 
     assert layers.family_of(Mine(1, 1)) is None
-    with pytest.raises(ValueError, match="LayerNorm is not a known layer; known are Adaptive"):
+    with pytest.raises(ValueError, match="LayerNorm"):
         layers.arguments(torch.nn.LayerNorm(3))
     with pytest.raises(
         ValueError,
-        match=r"Only a known layer of torch\.nn has an interval twin, got creinn\.nn\.affine\.Linear",
+        match=r"creinn\.nn\.affine\.Linear",
     ):
         layers.twin(inn.Linear(1, 1))
-    with pytest.raises(ValueError, match=r"Unknown layer family 'quantum'; known are .*interval"):
+    with pytest.raises(ValueError, match="'quantum'"):
         layers.build_layer("quantum", "Linear", {})
-    with pytest.raises(ValueError, match="Unknown layer 'Sequential' of family 'ordinary'"):
+    with pytest.raises(ValueError, match="'Sequential'"):
         layers.build_layer("ordinary", "Sequential", {})
-    with pytest.raises(ValueError, match="ReLU of family 'ordinary' has no argument 'device'"):
+    with pytest.raises(ValueError, match="'device'"):
         layers.build_layer("ordinary", "ReLU", {"device": "cpu"})
-    with pytest.raises(ValueError, match="Linear of family 'ordinary' cannot be built from"):
+    with pytest.raises(ValueError, match="in_features"):
         layers.build_layer("ordinary", "Linear", {"in_features": 2})
 
 
@@ -169,5 +169,5 @@ def test_a_family_can_join(monkeypatch: pytest.MonkeyPatch) -> None:
         "prior": 0.5,
     }
     assert layers.build_layer("bayesian", "Linear", layers.arguments(layer)).prior == 0.5
-    with pytest.raises(ValueError, match="The layer family 'interval' exists already"):
+    with pytest.raises(ValueError, match="'interval'"):
         layers.register_family("interval", namespace)

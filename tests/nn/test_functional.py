@@ -109,11 +109,9 @@ def test_by_the_name_that_torch_has_for_it(name: str) -> None:
 
 def test_functions_that_are_not_known_are_refused_by_name() -> None:
     x = Interval([[-1.0]], [[2.0]])
-    with pytest.raises(
-        TypeError, match=r"torch's 'softmax' has no interval version; .* add, .* relu, relu6"
-    ):
+    with pytest.raises(TypeError, match="'softmax'"):
         F.softmax(x, 1)
-    with pytest.raises(TypeError, match="torch's 'linear' has no"):
+    with pytest.raises(TypeError, match="'linear'"):
         torch.nn.Linear(1, 1)(x)
     with pytest.raises(TypeError, match="alpha"):
         torch.add(x, x, alpha=2)

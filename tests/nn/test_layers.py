@@ -37,16 +37,14 @@ def test_dropout_uses_one_mask_for_both_bounds(
 
 
 def test_channel_dropout_refuses_wrong_dimensions() -> None:
-    with pytest.raises(
-        ValueError, match=r"Dropout2d expects 3 or 4 dimensions, got shape \(2, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"\(2, 3\)"):
         inn.Dropout2d(0.5)(torch.zeros(2, 3))
 
 
 def test_pooling_refusals() -> None:
-    with pytest.raises(ValueError, match="MaxPool2d cannot return indices"):
+    with pytest.raises(ValueError, match="indices"):
         inn.MaxPool2d(2, return_indices=True)
-    with pytest.raises(ValueError, match="divisor_override > 0, got -1"):
+    with pytest.raises(ValueError, match="divisor_override"):
         inn.AvgPool2d(2, divisor_override=-1)
 
 

@@ -158,11 +158,9 @@ def test_another_number_of_features_is_refused(layer: torch.nn.Module) -> None:
     shape = (
         (4, 1) if isinstance(layer, torch.nn.Linear) else (4, 1, 5, 5)
     )  # one feature would broadcast
-    with pytest.raises(
-        ValueError, match=r"expects 3 features in dimension -[13], got shape \(4, 1"
-    ):
+    with pytest.raises(ValueError, match=r"\(4, 1"):
         layer(torch.zeros(shape))
-    with pytest.raises(ValueError, match=r"expects 3 features in dimension -[13], got shape \(\)"):
+    with pytest.raises(ValueError, match=r"\(\)"):
         layer(torch.zeros(()))
 
 
@@ -231,9 +229,9 @@ def test_the_family_has_every_layer() -> None:
         assert (getattr(relative, name) is getattr(inn, name)) != own
     assert layers.family_of(relative.Linear(1, 1)) == "relative"
     assert layers.family_of(relative.ReLU()) == "interval"
-    with pytest.raises(AttributeError, match="no attribute 'LayerNorm'"):
+    with pytest.raises(AttributeError, match="'LayerNorm'"):
         _ = relative.LayerNorm
-    with pytest.raises(AttributeError, match=r"'creinn\.nn\.relative' has no attribute '_hidden'"):
+    with pytest.raises(AttributeError, match="'_hidden'"):
         _ = relative._hidden
 
 
@@ -304,9 +302,7 @@ def test_twins_of_layers() -> None:
     assert twin.relative_radius.dtype == torch.float64
     flags = {name: parameter.requires_grad for name, parameter in twin.named_parameters()}
     assert flags == {"weight": False, "bias": True, "relative_radius": False, "bias_radius": True}
-    with pytest.raises(
-        ValueError, match="'ordinary' is not a family of interval layers; choose 'interval' or"
-    ):
+    with pytest.raises(ValueError, match="'ordinary'"):
         layers.twin(source, "ordinary")
 
 

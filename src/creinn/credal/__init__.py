@@ -1,8 +1,15 @@
-"""Probability intervals to credal sets, and what follows from them; needs torch alone.
+"""Credal sets from probability intervals.
 
-In: lower and upper probabilities, or interval logits. Out: :class:`CredalSet`: predicted class, uncertainties, classes
-that cannot be ruled out. Read ``probability``, ``credal_set``, ``entropy`` (its search is ``entropy_search``; exported
-graphs have ``entropy_vertices`` instead), ``decision``, ``loss``.
+A :class:`CredalSet` has a predicted class, uncertainties and the classes that are not ruled out.
+The package depends only on torch.
+
+- ``probability``: from interval logits to probability intervals
+- ``credal_set``: the class :class:`CredalSet`
+- ``entropy``: uncertainties, with the search in ``entropy_search``, and ``entropy_vertices`` for
+  exported graphs
+- ``decision``: rules for the classes that are not ruled out
+- ``conformal``: calibrated sets
+- ``loss``: the training losses
 """
 
 from creinn.credal.credal_set import CredalSet

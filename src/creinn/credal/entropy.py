@@ -1,8 +1,10 @@
-r"""Entropies, and uncertainty by them: bounds of the classes in (or sampled distributions), bits out.
+r"""Entropies and uncertainties of credal sets and of sampled distributions, in bits.
 
-Sections "Uncertainty estimation" and "Uncertainty estimation in BNNs and DEs" of Wang et al. (2025), whose local solver
-stops at wrong vertices: the lower entropy is a concave minimisation. Float32 bounds are solved in float64 where the
-device has it; gradients are those of the attaining member as its active bounds move (envelope theorem).
+The definitions are those of the sections "Uncertainty estimation" and "Uncertainty estimation in
+BNNs and DEs" of Wang et al. (2025). The lower entropy is the solution of a concave minimization,
+for which the local solver of the paper returns wrong vertices. This module uses a global search.
+The computation is in float64 if the device supports it. The gradient is the one of the optimal
+member as a function of its active bounds (envelope theorem).
 """
 
 import warnings
@@ -19,7 +21,7 @@ from creinn.numerics import entropy, widen
 
 
 class Uncertainty(NamedTuple):
-    """Three measures of one prediction."""
+    """Total, aleatoric and epistemic uncertainty of a prediction."""
 
     total: Tensor
     aleatoric: Tensor
@@ -27,7 +29,7 @@ class Uncertainty(NamedTuple):
 
 
 class Uncertain:
-    """A prediction whose uncertainties, by its default measure, are computed once, when the first is asked for."""
+    """Base class of predictions; the uncertainties are computed once, at the first access."""
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
@@ -40,43 +42,48 @@ class Uncertain:
 
     @property
     def aleatoric(self) -> Tensor:
-        """Aleatoric uncertainty, which is in the data."""
+        """Aleatoric uncertainty, which is a property of the data."""
         return self._uncertainty.aleatoric
 
     @property
     def epistemic(self) -> Tensor:
-        """Epistemic uncertainty, which more knowledge could remove."""
+        """Epistemic uncertainty, which can be reduced with more data."""
         return self._uncertainty.epistemic
 
 
 class EntropyGapWarning(UserWarning):
-    """Some lower entropies are not proven to be the least: the search used up its budget."""
+    """Warning that the search for the lower entropy was not completed for some sets."""
 
 
 def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool = False) -> Any:
-    r"""Largest Shannon entropy in the set, in bits; Eq. (uncertainties). Exact.
+    r"""Return the largest Shannon entropy in the set, in bits; Eq. (uncertainties).
 
-    The maximiser is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` with one level t. The mass at
-    level t is piecewise linear and increasing, so t comes from its sorted breakpoints, in O(K log K). Bounds are not
-    checked, :class:`creinn.CredalSet` does. ``return_distribution`` adds the one member that attains it.
+    The maximizer is :math:`q_k = \operatorname{clip}(t, \underline q_k, \overline q_k)` for a level
+    t. The sum of the :math:`q_k` is a piecewise linear and increasing function of t. The level is
+    computed from the sorted breakpoints of this function in O(K log K), and the result is exact.
+
+    Args:
+        lower: Lower probabilities. They are not checked, in contrast to :class:`creinn.CredalSet`.
+        upper: Upper probabilities.
+        return_distribution: If True, also return the member with the largest entropy.
 
     Example:
-        >>> upper_entropy(torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.8, 0.1, 0.6]), return_distribution=True)
+        >>> bounds = torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.8, 0.1, 0.6])
+        >>> upper_entropy(*bounds, return_distribution=True)
         (tensor(1.3610), tensor([0.5000, 0.1000, 0.4000]))
     """
     low, high = widen(lower), widen(upper)
     with torch.no_grad():
-        size = max(1, CHUNK // low.shape[-1])  # rows that fit into the cache
+        size = max(1, CHUNK // low.shape[-1])  # number of rows that fit into the cache
         flat = (x.reshape(-1, x.shape[-1]) for x in (low, high))
-        # a graph is for any number of rows, so it takes them at once
+        # an exported graph accepts any number of rows, so it does not split them
         parts = ([x] if torch.compiler.is_compiling() else x.split(size) for x in flat)
         level = torch.cat([_water_level(*part) for part in zip(*parts, strict=True)]).view(
             *low.shape[:-1], 1
         )
         outside = torch.maximum(low - level, level - high)
-        inside = (outside < 0) | (
-            outside == outside.amin(-1, keepdim=True)
-        )  # some class always takes up the rest
+        # at least one class is inside, and takes the remaining mass
+        inside = (outside < 0) | (outside == outside.amin(-1, keepdim=True))
         at_lower = level <= low
     fixed = torch.where(inside, 0.0, torch.where(at_lower, low, high))
     level = (1 - fixed.sum(-1, keepdim=True)) / inside.sum(-1, keepdim=True)
@@ -88,14 +95,21 @@ def upper_entropy(lower: PerClass, upper: PerClass, *, return_distribution: bool
 def lower_entropy(
     lower: PerClass, upper: PerClass, *, return_distribution: bool = False, return_gap: bool = False
 ) -> Any:
-    r"""Least Shannon entropy in the set, in bits; Eq. (uncertainties) with the minimum.
+    r"""Return the smallest Shannon entropy in the set, in bits; Eq. (uncertainties).
 
-    The minimiser is a vertex, found by branch and bound; see :mod:`creinn.credal.entropy_search`. Exact up to the gap,
-    which is 0 unless the search of a set used up its budget. Sets of trained networks need a few nodes; but the problem
-    contains subset sum, so no budget would do for many almost equal chord slopes, or hundreds of concentric intervals.
-    Bounds are not checked. ``return_distribution`` adds a member that attains it (of several, any); ``return_gap``
-    adds, last, by how many bits at most the minimum lies below the value: 0 means proven, to 1e-11 bits (to 1e-5 on a
-    device without float64). A gap that is not 0 and not returned is an :class:`EntropyGapWarning`.
+    The minimizer is a vertex, which is found by branch and bound; see
+    :mod:`creinn.credal.entropy_search`. The search of a set has a budget. It is sufficient for the
+    sets of trained networks. It can be exceeded if many chord slopes are almost equal, or if there
+    are hundreds of concentric intervals, because the problem contains the subset sum problem. An
+    :class:`EntropyGapWarning` is raised in this case if ``return_gap`` is False.
+
+    Args:
+        lower: Lower probabilities. They are not checked.
+        upper: Upper probabilities.
+        return_distribution: If True, also return a member with the smallest entropy.
+        return_gap: If True, also return the gap. The minimum is at most this number of bits below
+            the value. A gap of 0 means that the value is exact up to 1e-11 bits, or 1e-5 bits on a
+            device without float64.
 
     Example:
         >>> bounds = torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])
@@ -106,9 +120,11 @@ def lower_entropy(
     with torch.no_grad():
         vertex, gap = lowest_vertex(*(x.reshape(-1, x.shape[-1]) for x in (low, high)))
         if not return_gap and bool(gap.any()):
-            unproven = "The lower entropy of some credal sets is not proven to be the least; ask for return_gap=True"
             warnings.warn(
-                f"{unproven} to see how far it may be off.", EntropyGapWarning, stacklevel=2
+                "The search for the lower entropy was not completed for some credal sets. Use "
+                "return_gap=True to see the possible error.",
+                EntropyGapWarning,
+                stacklevel=2,
             )
     member = vertex.view(low.shape)
     if torch.is_grad_enabled() and (low.requires_grad or high.requires_grad):
@@ -119,14 +135,16 @@ def lower_entropy(
 
 
 def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
-    r"""Entropy measures of credal sets, in bits.
+    r"""Return the entropy measures of credal sets, in bits.
 
-    .. math:: TU = \overline H(Q), \quad AU = \underline H(Q), \quad EU = \overline H(Q) - \underline H(Q)
+    .. math::
+        TU = \overline H(Q), \quad AU = \underline H(Q), \quad
+        EU = \overline H(Q) - \underline H(Q)
 
-    Eqs. (CreUncertainty), (uncertainties). Exact up to a gap that is mostly 0; see :func:`lower_entropy`.
+    These are Eqs. (CreUncertainty) and (uncertainties). See :func:`lower_entropy` for the accuracy.
 
     Example:
-        >>> entropy_uncertainty(torch.zeros(4), torch.ones(4)).total  # nothing is known
+        >>> entropy_uncertainty(torch.zeros(4), torch.ones(4)).total  # a vacuous set
         tensor(2.)
     """
     total, aleatoric = upper_entropy(lower, upper), lower_entropy(lower, upper)
@@ -134,33 +152,47 @@ def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
 
 
 def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
-    r"""Binary measures from the probability interval :math:`[\underline q, \overline q]` of class 1.
+    r"""Return the binary measures for the interval :math:`[\underline q, \overline q]` of class 1.
 
     .. math::
-        TU = \min(1 - \underline q, \overline q), \quad AU = \min(\underline q, 1 - \overline q), \quad
+        TU = \min(1 - \underline q, \overline q), \quad
+        AU = \min(\underline q, 1 - \overline q), \quad
         EU = \overline q - \underline q
 
-    Eq. (uncertaintiesInterval). Dimensionless, at most 1, the same when the classes are swapped; of reachable bounds.
-    Another number of classes is a ``ValueError``.
+    This is Eq. (uncertaintiesInterval). The bounds must be reachable. The measures are at most 1
+    and do not depend on the order of the classes.
+
+    Raises:
+        ValueError: If the number of classes is not 2.
 
     Example:
         >>> interval_uncertainty(torch.tensor([0.4, 0.1]), torch.tensor([0.9, 0.6]))
         Uncertainty(total=tensor(0.6000), aleatoric=tensor(0.1000), epistemic=tensor(0.5000))
     """
     if lower.shape[-1] != 2:
-        found = f"{lower.shape[-1]} (bounds of shape {tuple(lower.shape)})"
         raise ValueError(
-            f"The interval measures are defined for 2 classes, found {found}. Use the entropy measures."
+            f"The interval measures need 2 classes, got bounds of shape {tuple(lower.shape)}. Use "
+            "the entropy measures."
         )
     return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
 
 
 def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
-    r"""Entropy measures of sampled distributions (deep ensembles, Bayesian networks), in bits; sample axis first.
+    r"""Return the entropy measures of sampled distributions, in bits.
 
-    .. math:: TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad AU = \tfrac1M \sum_m H(q_m), \quad EU = TU - AU
+    .. math::
+        TU = H\Bigl(\tfrac1M \sum_m q_m\Bigr), \quad
+        AU = \tfrac1M \sum_m H(q_m), \quad
+        EU = TU - AU
 
-    Eqs. (MC_bnn), (AU_BNN). EU is the mutual information of label and model. Refuses no samples, or no sample axis.
+    These are Eqs. (MC_bnn) and (AU_BNN), for deep ensembles and Bayesian networks. EU is the mutual
+    information of the label and the model.
+
+    Args:
+        probabilities: The samples, of shape ``(M, ..., K)``.
+
+    Raises:
+        ValueError: If there are no samples.
 
     Example:
         >>> samples_uncertainty(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).epistemic
@@ -168,9 +200,7 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
     """
     shape = tuple(probabilities.shape)
     if len(shape) < 2 or shape[0] == 0:
-        raise ValueError(
-            f"Samples are (samples, ..., classes) with at least one sample, found shape {shape}."
-        )
+        raise ValueError(f"The samples must have shape (M, ..., K) with M >= 1, got {shape}.")
     total, aleatoric = entropy(probabilities.mean(0)), entropy(probabilities).mean(0)
     return Uncertainty(total, aleatoric, (total - aleatoric).clamp_min(0))
 
@@ -178,11 +208,10 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
 def _water_level(
     lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]
 ) -> Float[Tensor, "rows 1"]:
-    """Level t with sum(clip(t, lower, upper)) = 1, from the sorted breakpoints of the sum."""
+    """Return the level t with ``sum(clip(t, lower, upper)) = 1``."""
     points, order = torch.cat([lower, upper], -1).sort(-1)
-    sign = (
-        2 * (order < lower.shape[-1]).to(lower.dtype) - 1
-    )  # 1 where a class starts to rise, -1 where it stops
+    # 1 at the lower bound of a class, where it starts to increase, and -1 at the upper bound
+    sign = 2 * (order < lower.shape[-1]).to(lower.dtype) - 1
     rising = sign.cumsum(-1)
     fixed = lower.sum(-1, keepdim=True) - (sign * points).cumsum(-1)
     mass = fixed + rising * points
@@ -192,19 +221,21 @@ def _water_level(
 
 
 def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """A vertex as a function of the bounds it sits on, to rounding; the most interior class takes up the rest."""
+    """Return a vertex as a function of its active bounds, for the gradient.
+
+    The class that is farthest from its bounds takes the remaining mass.
+    """
     with torch.no_grad():
         noise = 64 * torch.finfo(member.dtype).eps
         above, below = member - lower, upper - member
         interior = torch.minimum(above, below)
-        index = (interior.clamp_min(noise) + noise * (above + below)).argmax(
-            -1, keepdim=True
-        )  # or else the widest
+        # the widest class if no class is between its bounds
+        index = (interior.clamp_min(noise) + noise * (above + below)).argmax(-1, keepdim=True)
     moved = torch.where(interior > noise, member, torch.where(above <= below, lower, upper))
     rest = 1 - (moved.sum(-1, keepdim=True) - moved.gather(-1, index))
     return _within(moved.scatter(-1, index, rest), lower, upper)
 
 
 def _within(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Undo the rounding of sums that puts a class outside its bounds, and keep the gradient."""
+    """Clamp to the bounds, which corrects rounding errors, without a change of the gradient."""
     return member + (member.clamp(lower, upper) - member).detach()

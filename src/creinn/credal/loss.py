@@ -1,7 +1,4 @@
-"""Training losses for credal sets.
-
-Credal sets and true classes are the inputs, and a scalar is the output.
-"""
+"""Training losses for credal sets."""
 
 import math
 
@@ -122,7 +119,7 @@ def _weight_per_sample(
         return None
     if weight.shape not in ((classes,), (*target.shape, 1)):
         raise ValueError(
-            f"weight must have shape ({classes},) for classes, or {(*target.shape, 1)} for samples, "
+            f"weight must have shape ({classes},) for classes or {(*target.shape, 1)} for samples, "
             f"got {tuple(weight.shape)}."
         )
     return weight_per_row(weight.to(credal_set.lower), target.long())

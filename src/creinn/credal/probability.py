@@ -1,7 +1,8 @@
-r"""Interval logits in, probability intervals out; then their reachable form and the point that stands for them.
+r"""Probability intervals: softmax of interval logits, reachable bounds, intersection probability.
 
-All functions act on plain tensors of lower and upper bounds, keep their dtype and device, use O(K) memory, and are
-differentiable with finite gradients. Equations are those of Wang et al. (2025), with two errata.
+The functions work on tensors of lower and upper bounds. They keep the dtype and the device, use
+O(K) memory and have finite gradients. The equations are those of Wang et al. (2025), with two
+errata.
 """
 
 import math
@@ -15,7 +16,7 @@ from creinn.numerics import at_least_single, first_index, logsumexp_others
 
 PerClass = Float[Tensor, "*batch classes"]
 PerRow = Float[Tensor, "*batch"]
-_ADVICE = "Were logits passed? Apply interval_softmax first."
+_ADVICE = "If these are logits, use interval_softmax first."
 
 
 def interval_softmax(
@@ -23,26 +24,34 @@ def interval_softmax(
 ) -> tuple[PerClass, PerClass]:
     r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
 
-    ``"paper"`` is Eq. (IntSoftMax): the other classes enter by their midpoints :math:`m_j`,
+    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of the other classes:
 
     .. math::
         \underline q_k = \sigma\bigl(\underline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr), \quad
         \overline q_k = \sigma\bigl(\overline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr).
 
-    Erratum: the paper's claim that these contain the softmax of every logit vector in the box (its "set constraint")
-    is false. Logits [0, 0], [0, 2] give class 0 the interval [0.2689, 0.2689], and the member (0, 2) has 0.1192.
-    ``"sound"`` is the exact range of softmax over the box: :math:`\overline a_j` replaces :math:`m_j` in
-    :math:`\underline q_k`, and :math:`\underline a_j` in :math:`\overline q_k`. Both satisfy
-    :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. ``"rigorous"`` is that range, rounded outwards.
-    Logits are not checked; fewer than two classes, or another mode, are a ``ValueError``.
+    Erratum: the paper states that these intervals contain the softmax of all logits in the box (the
+    "set constraint"). This is false. The interval of class 0 for the logits [0, 0], [0, 2] is
+    [0.2689, 0.2689], but the softmax of (0, 2) is 0.1192.
+
+    The mode ``"sound"`` is the exact range of the softmax over the box: :math:`m_j` is replaced by
+    :math:`\overline a_j` in :math:`\underline q_k`, and by :math:`\underline a_j` in
+    :math:`\overline q_k`. The mode ``"rigorous"`` is the same range, rounded outwards. In all
+    modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. The logits are
+    not checked.
+
+    Raises:
+        ValueError: If there are fewer than two classes, or if the mode is unknown.
 
     Example:
         >>> interval_softmax(torch.tensor([0.0, -1.0, 1.0]), torch.tensor([1.0, 0.0, 3.0]))
         (tensor([0.1112, 0.0391, 0.5465]), tensor([0.2537, 0.0996, 0.8991]))
     """
     if lower.shape[-1] < 2:
-        found = f"found logits of shape {tuple(lower.shape)}. A head with one logit is binary: use interval_sigmoid."
-        raise ValueError(f"interval_softmax needs at least 2 classes, {found}")
+        raise ValueError(
+            f"interval_softmax needs at least 2 classes, got logits of shape {tuple(lower.shape)}. "
+            "Use interval_sigmoid for one logit."
+        )
     if mode == "paper":
         others_of_lower = others_of_upper = logsumexp_others(lower + (upper - lower) / 2)
     elif mode == "sound":
@@ -75,7 +84,8 @@ def interval_sigmoid(lower: PerRow, upper: PerRow, mode: str = "sound") -> tuple
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
-    Erratum: Eq. (binaryActivation) of the paper reads :math:`1 / (1 + \exp(a))`: a wrong sign that swaps the bounds.
+    Erratum: Eq. (binaryActivation) of the paper is :math:`1 / (1 + \exp(a))`. This has the wrong
+    sign, which swaps the bounds.
     In mode ``"rigorous"`` they are rounded outwards.
 
     Example:
@@ -91,10 +101,11 @@ def interval_sigmoid(lower: PerRow, upper: PerRow, mode: str = "sound") -> tuple
 def one_logit_softmax(
     lower: PerRow, upper: PerRow, mode: str = "sound"
 ) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
-    r"""Probability intervals of both classes from one interval logit.
+    r"""Return the probability intervals of both classes for one interval logit.
 
-    Class 1 is :func:`interval_sigmoid`; class 0 is :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which keeps
-    its digits where :math:`1 - \sigma(a)` would round to 0.
+    The interval of class 1 is :func:`interval_sigmoid`. The interval of class 0 is
+    :math:`[\sigma(-\overline a), \sigma(-\underline a)]`, which is more accurate than
+    :math:`1 - \sigma(a)` for large logits.
 
     Example:
         >>> one_logit_softmax(torch.tensor(-1.0), torch.tensor(20.0))
@@ -113,12 +124,22 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[
     r"""Tighten probability intervals until each bound is attained by a member of the credal set.
 
     .. math::
-        \underline q_k \leftarrow \max\bigl(\underline q_k,\ 1 - \textstyle\sum_{j \ne k} \overline q_j\bigr), \quad
-        \overline q_k \leftarrow \min\bigl(\overline q_k,\ 1 - \textstyle\sum_{j \ne k} \underline q_j\bigr)
+        \underline q_k \leftarrow
+            \max\bigl(\underline q_k,\ 1 - \textstyle\sum_{j \ne k} \overline q_j\bigr), \quad
+        \overline q_k \leftarrow
+            \min\bigl(\overline q_k,\ 1 - \textstyle\sum_{j \ne k} \underline q_j\bigr)
 
-    The set itself does not change. de Campos, Huete and Moral (1994); Eq. (ULP). A bound that would move by no more
-    than rounding (four machine epsilons) stays: the gradient of the move would be noise divided by a tiny probability.
-    If no distribution fits, beyond rounding, that is a ``ValueError``; ``check`` reads the data on the host to see it.
+    The set does not change; see de Campos, Huete and Moral (1994) and Eq. (ULP). A bound is not
+    changed if the difference is at most four machine epsilons, because its gradient would be a
+    rounding error divided by a small probability.
+
+    Args:
+        lower: Lower probabilities.
+        upper: Upper probabilities.
+        check: If True, raise an error if a set is empty. This copies data to the host.
+
+    Raises:
+        ValueError: If a set is empty, i.e. ``sum(lower) > 1`` or ``sum(upper) < 1``.
 
     Example:
         >>> reachable(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -135,14 +156,15 @@ def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[
 
 
 def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
-    r"""The distribution at one common fraction of every reachable interval.
+    r"""Return the distribution that is at the same fraction of all reachable intervals.
 
     .. math::
         q_k = \underline q_k + \alpha (\overline q_k - \underline q_k), \quad
         \alpha = \Bigl(1 - \sum_k \underline q_k\Bigr) \Big/ \sum_k (\overline q_k - \underline q_k)
 
-    Eqs. (IntProb), (IntSecAlpha). When the widths sum to no more than one machine epsilon, :math:`\alpha = 1/2` is
-    taken, the limit for shrinking logit intervals, so that neither value nor gradient is 0/0.
+    These are Eqs. (IntProb) and (IntSecAlpha). If the sum of the widths is at most one machine
+    epsilon, :math:`\alpha = 1/2`, which is the limit for small logit intervals. This avoids 0/0 in
+    the value and in the gradient.
 
     Example:
         >>> intersection_probability(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.7]))
@@ -156,43 +178,47 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How far bounds given by a caller may miss a constraint: 1e-6 in float64, 1e-5 in float32, one epsilon in half."""
+    """Return the tolerance for the bounds of a user.
+
+    It is 1e-6 for float64, 1e-5 for float32 and one machine epsilon for half precision.
+    """
     return 1e-6 if dtype == torch.float64 else max(1e-5, torch.finfo(dtype).eps)
 
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds given to :class:`creinn.CredalSet`, which says what is refused here, and what is repaired."""
+    """Check the bounds of a :class:`creinn.CredalSet` and correct their rounding errors."""
     if lower.shape != upper.shape:
         raise ValueError(
-            f"lower and upper must have one shape, found {tuple(lower.shape)} and {tuple(upper.shape)}."
+            "lower and upper must have the same shape, got "
+            f"{tuple(lower.shape)} and {tuple(upper.shape)}."
         )
     if lower.device != upper.device:
         raise ValueError(
-            f"lower and upper must be on one device, found {lower.device} and {upper.device}."
+            f"lower and upper must be on the same device, got {lower.device} and {upper.device}."
         )
     if lower.dtype != upper.dtype or not lower.is_floating_point():
         raise TypeError(
-            f"Bounds must have one floating dtype, found {lower.dtype} and {upper.dtype}."
+            f"The bounds must have the same floating dtype, got {lower.dtype} and {upper.dtype}."
         )
     if lower.ndim == 0 or lower.shape[-1] < 2:
-        found = f"shape {tuple(lower.shape)}. For the probability interval of class 1 alone, use CredalSet.binary."
-        raise ValueError(f"A credal set needs bounds (..., K) of K >= 2 classes, found {found}")
+        raise ValueError(
+            f"The bounds must have shape (..., K) with K >= 2, got {tuple(lower.shape)}. Use "
+            "CredalSet.binary for the probability interval of class 1."
+        )
     slack = tolerance(lower.dtype)
     lower, upper = at_least_single(lower), at_least_single(upper)
     valid = (lower >= -slack) & (upper <= 1 + slack) & (lower <= upper + slack)  # False for NaN
     if not bool(valid.all()):
         index = first_index(~valid)
         low, high = lower[index].item(), upper[index].item()
-        found = f"found [{low:.6g}, {high:.6g}] at index {index} of bounds {tuple(lower.shape)}"
+        found = f"got [{low:.6g}, {high:.6g}] at index {index} of shape {tuple(lower.shape)}"
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ValueError(
-                f"Probability bounds must be finite, {found}. Look for an overflow before this."
+                f"The bounds must be finite, {found}. Check the inputs for an overflow."
             )
         if low < -slack or high > 1 + slack:
-            raise ValueError(f"Probability bounds must lie in [0, 1], {found}. {_ADVICE}")
-        raise ValueError(
-            f"A lower bound exceeds its upper bound, {found}. Were the arguments swapped?"
-        )
+            raise ValueError(f"The bounds must be in [0, 1], {found}. {_ADVICE}")
+        raise ValueError(f"The lower bounds must not be larger than the upper bounds, {found}.")
     _check_not_empty(lower, upper, slack)
     lower, upper = lower.clamp(0, 1), upper.clamp(0, 1)
     lower = lower / lower.sum(-1, keepdim=True).clamp_min(1)
@@ -213,4 +239,4 @@ def _check_not_empty(lower: Tensor, upper: Tensor, slack: float) -> None:
         if low > 1 + slack
         else f"upper bounds sum to {high:.6g} < 1"
     )
-    raise ValueError(f"Probability intervals are empty: {found}{where}. {_ADVICE}")
+    raise ValueError(f"The credal set is empty: the {found}{where}. {_ADVICE}")

@@ -78,8 +78,8 @@ def reliability(
     Example:
         >>> p = [[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]]
         >>> found = reliability(p, [0, 1, 1], bins=2)
-        >>> found.rows.tolist(), found.confidence.round(4).tolist(), found.accuracy.round(4).tolist()
-        ([0, 3], [nan, 0.8333], [nan, 0.6667])
+        >>> found.rows.tolist(), found.confidence.round(4).tolist()
+        ([0, 3], [nan, 0.8333])
     """
     p, truth = _checked(probabilities, labels)
     if bins < 1:

@@ -1,4 +1,4 @@
-"""Times of several calls, taken in turns in one process: what disturbs one of them disturbs all."""
+"""Timing of several functions in alternation, so that other load affects all of them."""
 
 import gc
 import math
@@ -12,19 +12,27 @@ from typing import Any
 import torch
 
 LEAST_ROUNDS = 3
-_SECOND_WARM_UP = 1.0  # seconds; a call that takes longer is warm after one
-_TICK = 1e-9  # of the clock: a call that takes less, by it, takes this
+_SECOND_WARM_UP = 1.0  # a call that is faster than this has two warm-up calls
+_TICK = 1e-9  # the resolution of the clock in seconds
 
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call over so many rounds."""
+    """Time of a call in seconds.
+
+    Attributes:
+        least: The minimum over the rounds.
+        median: The median over the rounds.
+        processor: The median of the processor time of all threads. Other load has less influence on
+            it than on the wall time, but it does not show the gain of several threads.
+        rounds: The number of rounds.
+    """
 
     least: float
     median: float
-    processor: float  # median over all threads: a busy machine spoils it less, but it does not see what threads gain
+    processor: float
     rounds: int
 
 
@@ -35,15 +43,21 @@ def interleaved(
     seconds: float = math.inf,
     device: torch.device | str = "cpu",
 ) -> dict[str, Timing]:
-    """Time calls in turns, in an order that is drawn anew in every round, after one or two warm-up calls of each.
+    """Measure the times of several functions in alternation.
 
-    After so many ``seconds`` no further round begins, though three are made even so. The device's work is waited for.
+    Each function is called once or twice before the first round. The order is random in each round.
+
+    Args:
+        calls: The functions by name.
+        rounds: The maximum number of rounds.
+        seconds: The time after which no new round is started. At least three rounds are made.
+        device: The device, which is synchronized before each measurement.
 
     Raises:
-        ValueError: If there is nothing to time, or a call fails when it warms up.
+        ValueError: If there are no functions, or if one of them raises an error.
     """
     if not calls:
-        raise ValueError("There is nothing to time: no calls were given.")
+        raise ValueError("There are no functions to measure.")
     for name, call in calls.items():
         try:
             if seconds_of(call, device)[0] < _SECOND_WARM_UP:
@@ -75,7 +89,7 @@ def interleaved(
 
 
 def ratios(timing: Timing, reference: Timing) -> dict[str, float]:
-    """Times as multiples of the reference's, each kind by itself.
+    """Return the times divided by those of the reference.
 
     Example:
         >>> ratios(Timing(3.0, 8.0, 9.0, 5), Timing(1.0, 2.0, 2.0, 5))
@@ -86,7 +100,7 @@ def ratios(timing: Timing, reference: Timing) -> dict[str, float]:
 
 
 def failure(error: Exception) -> str:
-    """An error in one line.
+    """Return an error as one line.
 
     Example:
         >>> failure(ValueError("too   wide"))
@@ -96,7 +110,7 @@ def failure(error: Exception) -> str:
 
 
 def seconds_of(call: Call, device: torch.device | str = "cpu") -> tuple[float, float]:
-    """Seconds of one call, by the wall and by the processor."""
+    """Return the wall time and the processor time of one call in seconds."""
     started = _now(device)
     call()
     ended = _now(device)

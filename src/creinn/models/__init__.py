@@ -1,8 +1,9 @@
-"""Architectures written once over a family of layers: what comes in is a family, what goes out a network.
+"""Network architectures for any family of layers.
 
-``layers=torch.nn`` gives the ordinary network, ``layers=creinn.nn`` the interval one; :func:`register_family` adds a
-further one. A network has ``features(x)``, ``head`` and ``config``: ``forward(x)`` is ``head(features(x))``, and
-``config`` holds the builder's name and arguments, for :func:`creinn.graph.describe.build`. Files: ``mlp``, ``resnet``.
+The network is an ordinary network with ``layers=torch.nn`` and an interval network with
+``layers=creinn.nn``. Use :func:`register_family` to add a family. A network has a method
+``features`` and a layer ``head``, and ``forward(x)`` is ``head(features(x))``. Its attribute
+``config`` contains the name and the arguments of the builder, which are used to save the network.
 """
 
 import functools
@@ -21,7 +22,7 @@ Network = TypeVar("Network", bound=torch.nn.Module)
 
 
 def _recorded(architecture: Callable[P, Network]) -> Callable[P, Network]:
-    """Let a builder take a family by name, and its network remember how it was built, if its family has a name."""
+    """Wrap a builder so that it accepts the name of a family and sets ``config``."""
 
     @functools.wraps(architecture)
     def build(*args: P.args, **kwargs: P.kwargs) -> Network:
@@ -47,7 +48,7 @@ BUILDERS = {
     builder.__name__: builder
     for builder in (mlp, resnet8, resnet14, resnet20, resnet18, resnet34, resnet50)
 }
-"""Every builder by name."""
+"""All builders by name."""
 
 __all__ = [
     "BUILDERS", "family", "family_name", "mlp", "register_family",

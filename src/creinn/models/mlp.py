@@ -1,4 +1,4 @@
-"""Multilayer perceptron: features ``(N, in_features)`` in, logits ``(N, num_classes)`` out."""
+"""Multilayer perceptron."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from creinn.numerics import check_integers
 
 
 class MLP(torch.nn.Module):
-    """Hidden layers, then a linear head; see :func:`mlp`."""
+    """Multilayer perceptron with hidden layers and a linear head; see :func:`mlp`."""
 
     config: dict[str, Any] | None
 
@@ -19,11 +19,11 @@ class MLP(torch.nn.Module):
         self.body, self.head = body, head
 
     def features(self, x: Any) -> Any:
-        """What the head sees: ``(N, hidden[-1])``."""
+        """Return the inputs of the head, of shape ``(N, hidden[-1])``."""
         return self.body(x)
 
     def forward(self, x: Any) -> Any:
-        """Logits."""
+        """Return the logits."""
         return self.head(self.features(x))
 
 
@@ -35,18 +35,23 @@ def mlp(
     batch_norm: bool = True,
     dropout: float = 0.0,
 ) -> MLP:
-    """Build a multilayer perceptron: linear, batch norm, ReLU, dropout per hidden layer, then a linear head.
+    """Return a multilayer perceptron.
+
+    A hidden layer consists of a linear layer, batch norm, ReLU and dropout.
 
     Args:
-        in_features: Number of inputs.
-        num_classes: Number of logits; 1 makes a binary classifier.
-        hidden: Widths of the hidden layers; none makes a linear model.
-        layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
-        batch_norm: Whether to normalise before each ReLU; the linear layers then have no bias of their own.
-        dropout: Share of hidden units dropped in training.
+        in_features: The number of inputs.
+        num_classes: The number of logits. Use 1 for a binary classifier.
+        hidden: The widths of the hidden layers. The model is linear if this is empty.
+        layers: The family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its
+            name.
+        batch_norm: If True, batch norm is applied before each ReLU, and the hidden layers have no
+            bias.
+        dropout: The probability of dropout.
 
     Raises:
-        ValueError: If a number is out of range or the family's name is unknown; a ``TypeError`` for other widths.
+        TypeError: If a number of units is not an integer.
+        ValueError: If a number is out of range, or if the name of the family is unknown.
 
     Example:
         >>> mlp(4, 3, layers=torch.nn)(torch.zeros(2, 4)).shape

@@ -1,7 +1,8 @@
-"""Residual networks (He et al. 2016): images ``(N, in_channels, H, W)`` in, logits ``(N, num_classes)`` out.
+"""Residual networks (He et al. 2016) for images of shape ``(N, in_channels, H, W)``.
 
-``resnet18/34/50`` have the parameter names of torchvision's, so that their weights load into the ordinary network.
-Wherever the shape changes, the shortcut is a 1×1 convolution with batch norm; so convolutions have no bias.
+The parameters of ``resnet18``, ``resnet34`` and ``resnet50`` have the same names as in torchvision,
+so that the weights of torchvision can be loaded. If a block changes the shape, its shortcut is a
+1×1 convolution with batch norm. The convolutions have no bias.
 """
 
 import functools
@@ -14,9 +15,7 @@ from creinn.numerics import check_integers
 
 Stem = Literal["cifar", "imagenet"]
 Stride = Literal["3x3", "1x1"]
-
-
-Convolutions = tuple[tuple[int, int, int], ...]  # outputs, kernel size and stride of each
+Convolutions = tuple[tuple[int, int, int], ...]  # channels, kernel size and stride
 
 
 def _basic(width: int, stride: int) -> Convolutions:
@@ -29,7 +28,7 @@ def _bottleneck(width: int, stride: int, stride_on: Stride) -> Convolutions:
 
 
 class Block(torch.nn.Module):
-    """Convolutions ``conv1``, ``conv2``, ... with batch norm, ReLU between them, and a shortcut around them."""
+    """Residual block of convolutions ``conv1``, ``conv2``, ... with batch norm and ReLU."""
 
     def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
         super().__init__()
@@ -48,7 +47,7 @@ class Block(torch.nn.Module):
             self.downsample = torch.nn.Sequential(shortcut, layers.BatchNorm2d(channels))
 
     def forward(self, x: Any) -> Any:
-        """Residual sum."""
+        """Return the sum of the shortcut and the convolutions, after ReLU."""
         y = x
         for index in range(1, self._count + 1):
             y = getattr(self, f"bn{index}")(getattr(self, f"conv{index}")(y))
@@ -57,7 +56,7 @@ class Block(torch.nn.Module):
 
 
 class ResNet(torch.nn.Module):
-    """Stem, stages of residual blocks that double the width and halve the image, global average, linear head."""
+    """Residual network; each stage after the first doubles the width and halves the image."""
 
     config: dict[str, Any] | None
 
@@ -74,7 +73,7 @@ class ResNet(torch.nn.Module):
         super().__init__()
         check_integers(num_classes=num_classes, in_channels=in_channels, width=width)
         if stem not in ("cifar", "imagenet"):
-            raise ValueError(f"Unknown stem {stem!r}; choose 'cifar' or 'imagenet'.")
+            raise ValueError(f"Unknown stem {stem!r}. Use 'cifar' or 'imagenet'.")
         kernel, stride = (3, 1) if stem == "cifar" else (7, 2)
         self.conv1 = layers.Conv2d(
             in_channels, width, kernel, stride=stride, padding=kernel // 2, bias=False
@@ -85,9 +84,7 @@ class ResNet(torch.nn.Module):
             layers.Identity() if stem == "cifar" else layers.MaxPool2d(3, stride=2, padding=1)
         )
         channels = width
-        self.stages = tuple(
-            f"layer{stage + 1}" for stage in range(len(depths))
-        )  # paths, in the order they run
+        self.stages = tuple(f"layer{stage + 1}" for stage in range(len(depths)))
         for stage, depth in enumerate(depths):
             blocks = []
             for index in range(depth):
@@ -102,39 +99,39 @@ class ResNet(torch.nn.Module):
 
     @property
     def head(self) -> torch.nn.Module:
-        """The last layer, from features to logits."""
+        """The last layer."""
         return self.fc
 
     def features(self, x: Any) -> Any:
-        """What the head sees: one average per channel, ``(N, channels)``."""
+        """Return the inputs of the head, of shape ``(N, channels)``."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in self.stages:
             x = self.get_submodule(stage)(x)
         return self.flatten(self.avgpool(x))
 
     def forward(self, x: Any) -> Any:
-        """Logits."""
+        """Return the logits."""
         return self.head(self.features(x))
 
 
 def resnet8(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
-    """ResNet-8 for small images: three stages of one basic block; arguments as in :func:`resnet50`."""
+    """Return ResNet-8, with three stages of one basic block; see :func:`resnet50`."""
     return ResNet(_basic, (1, 1, 1), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet14(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
-    """ResNet-14 for small images: three stages of two basic blocks; arguments as in :func:`resnet50`."""
+    """Return ResNet-14, with three stages of two basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (2, 2, 2), num_classes, "cifar", in_channels, width, layers)
 
 
 def resnet20(
     num_classes: int, in_channels: int = 3, width: int = 16, layers: Any = "interval"
 ) -> ResNet:
-    """ResNet-20 for small images: three stages of three basic blocks; arguments as in :func:`resnet50`.
+    """Return ResNet-20, with three stages of three basic blocks; see :func:`resnet50`.
 
     Example:
         >>> resnet20(10, layers=torch.nn)(torch.zeros(1, 3, 32, 32)).shape
@@ -150,7 +147,7 @@ def resnet18(
     width: int = 64,
     layers: Any = "interval",
 ) -> ResNet:
-    """ResNet-18: four stages of two basic blocks; see :func:`resnet50`."""
+    """Return ResNet-18, with four stages of two basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (2, 2, 2, 2), num_classes, stem, in_channels, width, layers)
 
 
@@ -161,7 +158,7 @@ def resnet34(
     width: int = 64,
     layers: Any = "interval",
 ) -> ResNet:
-    """ResNet-34: four stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
+    """Return ResNet-34, with stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
     return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 
@@ -173,21 +170,25 @@ def resnet50(
     layers: Any = "interval",
     stride_on: Stride = "3x3",
 ) -> ResNet:
-    """ResNet-50: four stages of 3, 4, 6 and 3 bottleneck blocks.
+    """Return ResNet-50, with stages of 3, 4, 6 and 3 bottleneck blocks.
 
     Args:
-        num_classes: Number of logits; 1 makes a binary classifier.
-        stem: ``"cifar"``, a 3×3 convolution of stride 1; or ``"imagenet"``, a 7×7 and a 3×3 max pool, both of stride 2.
-        in_channels: Channels of the images.
-        width: Channels of the first stage.
-        layers: Family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its name.
-        stride_on: Which convolution of a bottleneck halves the image: ``"3x3"``, or ``"1x1"`` as in the first paper.
+        num_classes: The number of logits. Use 1 for a binary classifier.
+        stem: The first layers. ``"cifar"`` is a 3×3 convolution with stride 1. ``"imagenet"`` is a
+            7×7 convolution with stride 2, followed by 3×3 max pooling with stride 2.
+        in_channels: The number of channels of the images.
+        width: The number of channels of the first stage.
+        layers: The family of layers: a namespace such as ``creinn.nn`` or ``torch.nn``, or its
+            name.
+        stride_on: The convolution of a bottleneck block that has the stride. ``"3x3"`` is the
+            choice of torchvision, and ``"1x1"`` the one of He et al. (2016).
 
     Raises:
-        ValueError: If a number is smaller than 1, or the stem, the place of the stride or the family's name is unknown.
         TypeError: If a number is not an integer.
+        ValueError: If a number is smaller than 1, or if an option or the name of the family is
+            unknown.
     """
     if stride_on not in ("3x3", "1x1"):
-        raise ValueError(f"Unknown stride_on {stride_on!r}; choose '3x3' or '1x1'.")
+        raise ValueError(f"Unknown stride_on {stride_on!r}. Use '3x3' or '1x1'.")
     block = functools.partial(_bottleneck, stride_on=stride_on)
     return ResNet(block, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)

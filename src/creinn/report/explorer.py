@@ -131,10 +131,11 @@ def _group(samples: Samples, rule: str, num_classes: int) -> dict[str, Any]:
     """Convert a group of samples to JSON, with a step for each of the widths."""
     labels = None if samples.labels is None else as_numpy(samples.labels).tolist()
     _check_lengths(samples, labels)
-    if samples.prediction.probabilities.shape[-1] != num_classes:
+    found = samples.prediction.probabilities.shape[-1]
+    if found != num_classes:
         raise ValueError(
-            f"{samples.data}: The predictions have "
-            f"{samples.prediction.probabilities.shape[-1]} classes, but there are {num_classes} names."
+            f"{samples.data}: The predictions have {found} classes, but there are {num_classes} "
+            "names."
         )
     steps = samples.widths or {"": samples.prediction}
     own = [prediction is samples.prediction for prediction in steps.values()]

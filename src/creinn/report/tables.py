@@ -90,7 +90,8 @@ def with_published(
     paired = {name for row in published.values() for name in row}
     if strange := sorted(paired - set(columns)):
         raise ValueError(
-            f"The columns {', '.join(strange)} are published, but the rows only have {', '.join(columns)}."
+            f"The columns {', '.join(strange)} are published, but the rows only have "
+            f"{', '.join(columns)}."
         )
     theirs = {
         name: {f"{column}{suffix}": cell for column, cell in row.items()}
