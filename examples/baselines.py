@@ -1,9 +1,9 @@
 """
-Our uncertainty beside that of baselines
-=====================================
+Uncertainty of CreINN and of the baselines
+==========================================
 
-Irises by two measured numbers, so that all of the input space fits in one picture. Every method stands behind the same
-interface: ``fit``, ``predict``, ``total``, ``aleatoric``, ``epistemic``.
+This example uses two features of the iris data, so that the whole input space can be plotted. All
+methods have the same interface: ``fit``, ``predict``, ``total``, ``aleatoric``, ``epistemic``.
 """
 
 import matplotlib.pyplot as plt
@@ -40,9 +40,10 @@ for name, model in methods.items():
     print(f"{name:20} accuracy {(model.predict(x).label == y).float().mean():.3f}")
 
 # %%
-# Epistemic uncertainty over the plane, dark where it is high. Far from all flowers nothing is known, and a method
-# should say so. Members of an ensemble differ where their borders between classes do, and agree with full confidence
-# behind these; Bayesian networks and learnt intervals see more, in some directions. A distance sees all.
+# The plots show the epistemic uncertainty; dark areas have a high uncertainty. It should be high far
+# from the data. The members of the ensemble disagree only near their decision boundaries. The
+# uncertainty of the Bayesian networks and of the paper's CreINN increases in some directions, and the
+# one of CreINN-D in all directions.
 
 size = 61
 grid = torch.cartesian_prod(torch.linspace(-6, 6, size), torch.linspace(-6, 6, size))

@@ -16,7 +16,7 @@ from flint import arb, arb_mat
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.relative import LARGEST, RelativeParameters
+from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters
 
 BITS = 400
 MEMBERS = ("centre", "lower", "upper", "corner", "inside")
@@ -66,7 +66,7 @@ def draw_member(network: torch.nn.Module, kind: str, rng: np.random.Generator) -
         if not isinstance(layer, IntervalParameters):
             continue
         if isinstance(layer, RelativeParameters):
-            share = exact(layer.relative_radius.clamp(0, LARGEST)).reshape(
+            share = exact(layer.relative_radius.clamp(0, MAX_RELATIVE_RADIUS)).reshape(
                 getattr(layer, "groups", 1), 1, -1
             )
             rows = np.broadcast_to(

@@ -26,7 +26,7 @@ from creinn.nn import families as layers
 from creinn.nn import relative
 from creinn.nn._product import widened
 from creinn.nn.affine import project_, scale_radii_
-from creinn.nn.relative import LARGEST, RelativeParameters, valid_relative_radius
+from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters, valid_relative_radius
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Using padding='same' with even kernel"
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings(
 PARTS = st.floats(-10, 10)
 
 
-def make(case: LayerCase, seed: int, largest: float = LARGEST) -> torch.nn.Module:
+def make(case: LayerCase, seed: int, largest: float = MAX_RELATIVE_RADIUS) -> torch.nn.Module:
     torch.manual_seed(seed)
     layer = case.interval()
     torch.nn.init.uniform_(layer.weight, -1, 1)
@@ -129,11 +129,17 @@ def test_a_wide_centre_does_not_turn_into_width() -> None:
 def test_valid_relative_radius_is_clipped_and_never_dead() -> None:
     radius = torch.tensor([-2.0, 0.0, 0.3, 1.0, 7.0], requires_grad=True)
     valid = valid_relative_radius(radius)
-    assert valid.tolist() == [0.0, 0.0, pytest.approx(0.3), LARGEST, LARGEST]
+    assert valid.tolist() == [
+        0.0,
+        0.0,
+        pytest.approx(0.3),
+        MAX_RELATIVE_RADIUS,
+        MAX_RELATIVE_RADIUS,
+    ]
     valid.sum().backward()
     assert radius.grad.tolist() == [1.0] * 5
-    assert LARGEST < 1
-    assert torch.tensor(LARGEST, dtype=torch.bfloat16).item() == LARGEST
+    assert MAX_RELATIVE_RADIUS < 1
+    assert torch.tensor(MAX_RELATIVE_RADIUS, dtype=torch.bfloat16).item() == MAX_RELATIVE_RADIUS
 
 
 def test_projection_keeps_radii_in_their_range() -> None:
@@ -143,12 +149,12 @@ def test_projection_keeps_radii_in_their_range() -> None:
     net[2].weight_radius.data.fill_(5.0)
     before = net(torch.ones(1, 2))
     project_(net)
-    assert net[0].relative_radius.tolist() == [0.0, LARGEST]
+    assert net[0].relative_radius.tolist() == [0.0, MAX_RELATIVE_RADIUS]
     assert not net[0].bias_radius.any()
     assert bool((net[2].weight_radius == 5).all())  # an absolute radius may exceed 1
     torch.testing.assert_close(net(torch.ones(1, 2)).upper, before.upper)
     scale_radii_(net, 0.5)
-    assert net[0].relative_radius.tolist() == [0.0, LARGEST / 2]
+    assert net[0].relative_radius.tolist() == [0.0, MAX_RELATIVE_RADIUS / 2]
 
 
 @pytest.mark.parametrize(
@@ -353,4 +359,4 @@ def test_networks_learn(name: str) -> None:
         if key.endswith("relative_radius"):
             assert not torch.equal(tensor, before[key])
             assert bool((tensor >= 0).all())
-            assert bool((tensor <= LARGEST).all())
+            assert bool((tensor <= MAX_RELATIVE_RADIUS).all())

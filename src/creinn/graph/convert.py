@@ -20,7 +20,7 @@ from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.batchnorm import Mode as NormMode
 from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
-from creinn.nn.relative import LARGEST, RelativeParameters
+from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters
 
 Mode = Literal["paper", "scaled", "sound", "rigorous"]
 
@@ -71,8 +71,10 @@ def convert(
         raise ValueError(
             f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'."
         )
-    if family == "relative" and radius > LARGEST:
-        raise ValueError(f"radius must be at most {LARGEST} with relative radii, got {radius}.")
+    if family == "relative" and radius > MAX_RELATIVE_RADIUS:
+        raise ValueError(
+            f"radius must be at most {MAX_RELATIVE_RADIUS} with relative radii, got {radius}."
+        )
     if mode not in get_args(Mode):
         raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled', 'sound' or 'rigorous'.")
     norms: NormMode = "sound" if mode == "rigorous" else mode

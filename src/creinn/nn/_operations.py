@@ -1,8 +1,9 @@
-"""What an affine layer does with its weight, and a product that keeps for the backward pass what an ordinary one keeps.
+"""Operations of affine layers, and interval products that save only ordinary tensors.
 
-In: a batch ``(N, C, ...)``, a weight ``(O, C / groups, ...)``, perhaps a bias ``(O,)``. Out: a batch ``(N, O, ...)``.
-Interval products have wider inputs and weights than those of the layer (:class:`Factors`). They are made when they are
-needed, in the forward pass and again in the backward pass (:func:`moments_of`).
+An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)`` and an optional
+bias ``(O,)`` to a batch ``(N, O, ...)``. The inputs and weights of an interval product are larger
+than those of the layer (:class:`Factors`). They are computed in the forward pass and again in the
+backward pass (:func:`moments_of`), so that they need not be saved.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,13 +36,13 @@ class Matrix:
     def gradients(
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
-        """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
+        """Return the gradients of the input and the weight, or None if not ``wanted``."""
         return gradient @ weight if wanted[0] else None, gradient.T @ input if wanted[1] else None
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution in one, two or three dimensions, with zeros on both sides of the input.
+    """Convolution in one, two or three dimensions with symmetric zero padding.
 
     Example:
         >>> Convolution((1,), (1,), (1,))(torch.ones(1, 1, 3), torch.ones(1, 1, 3))
@@ -63,7 +64,7 @@ class Convolution:
     def gradients(
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
-        """Gradients of input and weight from that of the product; ``None`` for what is not wanted."""
+        """Return the gradients of the input and the weight, or None if not ``wanted``."""
         backward = torch.ops.aten.convolution_backward
         to_input, to_weight, _ = backward(
             gradient, input, weight, None, *self._arguments, (*wanted, False)
@@ -75,43 +76,46 @@ Operation = Matrix | Convolution
 
 
 class Factors:
-    """Inputs and weights of one or two products, made of what is kept; and the way back for their gradients.
+    """Inputs and weights of one or two products as functions of the saved tensors.
 
-    Of the tensors that are kept the first ``sources`` make the inputs, the others the weights. There are two products,
-    centre and radius of the result, unless ``biases``, ``joined`` and ``parted`` say otherwise.
+    The first ``sources`` saved tensors determine the inputs, and the others determine the weights.
+    By default there is one product for the center and one for the radius. A subclass with one
+    product overrides ``biases``, ``joined`` and ``parted``.
+
+    Attributes:
+        sources: The number of saved tensors for the inputs.
+        inputs: A function from these tensors to the inputs of the products.
+        weights: A function from the other tensors to the weights.
+        from_inputs: A function from the gradients of the inputs, and the tensors, to gradients.
+        from_weights: A function from the gradients of the weights, the weights and the other
+            tensors to gradients.
     """
 
     sources: ClassVar[int] = 1
-    inputs: Callable[..., Tensors]  # of the sources
-    weights: Callable[..., Tensors]  # of the others
-    from_inputs: Callable[
-        ..., Tensors
-    ]  # from gradients of the inputs, and the sources, to gradients of the sources
-    from_weights: Callable[
-        ..., Tensors
-    ]  # from gradients of the weights, these, and the others, to gradients of those
+    inputs: Callable[..., Tensors]
+    weights: Callable[..., Tensors]
+    from_inputs: Callable[..., Tensors]
+    from_weights: Callable[..., Tensors]
 
     def biases(self, biases: Biases) -> Sequence[Tensor | None]:
-        """One for each product."""
+        """Return the bias of each product."""
         return biases
 
     def joined(self, products: Tensors) -> Tensor:
-        """Centres and radii ``(N, 2, O, ...)``."""
+        """Return the centers and radii ``(N, 2, O, ...)``."""
         return torch.stack(products, 1)  # type: ignore[arg-type]
 
     def parted(self, gradient: Tensor) -> Tensors:
-        """Gradients of the products from that of centres and radii."""
+        """Return the gradients of the products."""
         return gradient.unbind(1)
 
 
 def moments_of(
     operation: Operation, factors: Factors, biases: Biases, first: Tensor, *others: Tensor
 ) -> Tensor:
-    """Centres and radii ``(N, 2, O, ...)`` by ``factors`` of ``first``, the layer's input, and ``others``."""
+    """Return the centers and radii ``(N, 2, O, ...)``; ``first`` is the input of the layer."""
     device = first.device.type
-    if torch.is_autocast_enabled(
-        device
-    ):  # cast it to the dtype in which an operation would compute
+    if torch.is_autocast_enabled(device):
         first = first.to(torch.get_autocast_dtype(device))
     result: Tensor = _Moments.apply(operation, factors, *biases, first, *others)
     return result

@@ -1,7 +1,8 @@
-"""Interval linear layers and convolutions: interval features in, interval features out; arguments as in torch.
+"""Interval linear layers and convolutions, with the arguments of ``torch.nn``.
 
-In a layer ``weight`` and ``bias`` are the centres, so an ordinary state dict loads into them; ``weight_radius`` and
-``bias_radius`` are the radii, constrained to be >= 0 (Section "Training procedure").
+The parameters ``weight`` and ``bias`` of a layer are the centers, so that the state dict of an
+ordinary layer can be loaded. The parameters ``weight_radius`` and ``bias_radius`` are the radii,
+which must be >= 0 (Section "Training procedure").
 """
 
 from collections.abc import Callable
@@ -21,9 +22,10 @@ Slices = tuple[Any, ...]
 
 
 class IntervalParameters(torch.nn.Module):
-    """Mixin for a torch layer with ``weight`` and ``bias``: adds their radii and the paper's initialisation.
+    """Mixin that adds radii and the initialization of the paper to a torch layer.
 
-    Centre and radius are Glorot uniform, the radius in absolute value; biases start at ``[0, 0]``.
+    The centers and the radii are initialized by Glorot's uniform distribution. The absolute value
+    is used for the radii. The initial value of a bias is ``[0, 0]``.
     """
 
     weight: Tensor
@@ -33,7 +35,7 @@ class IntervalParameters(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the parameters anew. Torch's constructor ends here: then the radii are made."""
+        """Initialize the parameters; the constructor of torch calls this to create the radii."""
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
@@ -56,11 +58,11 @@ class IntervalParameters(torch.nn.Module):
         return Interval._of_parts(self.weight - radius, self.weight + radius)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
-        """Centres and valid radii of the bias."""
+        """Return the center and the radius of the bias."""
         return self.bias, None if self.bias_radius is None else valid_radius(self.bias_radius)
 
     def radii(self) -> dict[str, Parameter]:
-        """The radius parameters by name."""
+        """Return the radius parameters by name."""
         return {
             name: radius
             for name, radius in self.named_parameters(recurse=False)
@@ -68,21 +70,22 @@ class IntervalParameters(torch.nn.Module):
         }
 
     def center_of(self, name: str) -> Tensor:
-        """The centre that the radius parameter ``name`` belongs to."""
+        """Return the center that belongs to the radius parameter ``name``."""
         return self.bias if name == "bias_radius" and self.bias is not None else self.weight
 
     @torch.no_grad()
     def project_radii_(self) -> None:
-        """Clamp the radii to ``>= 0``, in place."""
+        """Clamp the radii to ``>= 0`` in place."""
         for radius in self.radii().values():
             radius.clamp_(min=0)
 
 
 @torch.no_grad()
 def project_(module: torch.nn.Module) -> torch.nn.Module:
-    """Project every radius in ``module`` onto ``>= 0``, in place: the paper's constraint, after each optimiser step.
+    """Clamp all radii of a module to ``>= 0`` in place, and relative radii to values below 1.
 
-    Relative radii are kept below 1 too. A forgotten call gives no invalid intervals: forward passes clip radii.
+    This is the constraint of the paper, and it is applied after each step of the optimizer. The
+    intervals are valid without this call, because the forward pass clamps the radii too.
     """
     for layer in module.modules():
         if isinstance(layer, IntervalParameters):
@@ -92,7 +95,7 @@ def project_(module: torch.nn.Module) -> torch.nn.Module:
 
 @torch.no_grad()
 def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
-    """Multiply every radius in ``module`` by ``factor > 0``, in place; sound and wide networks want small radii."""
+    """Multiply all radii of a module by ``factor > 0`` in place."""
     if not factor > 0:
         raise ValueError(f"factor must be > 0, got {factor}.")
     for layer in module.modules():
@@ -103,7 +106,7 @@ def scale_radii_(module: torch.nn.Module, factor: float) -> torch.nn.Module:
 
 
 class _Affine(IntervalParameters):
-    """Mixin for an affine layer of torch: the product with interval weights."""
+    """Mixin that computes the product with interval weights for an affine layer."""
 
     _crops = True  # whether a convolution to one pixel is computed as a matrix product
 
@@ -113,7 +116,7 @@ class _Affine(IntervalParameters):
         x: Interval,
         crop: Callable[[Tensor], Tensor] = lambda weight: weight,
     ) -> Interval:
-        """The image of a batch, by what ``crop`` leaves of the weights."""
+        """Return the output for a batch; ``crop`` selects a part of the weights."""
         return interval_affine(
             operation, x, crop(self.weight), crop(self.weight_radius), self._biases()
         )
@@ -121,24 +124,26 @@ class _Affine(IntervalParameters):
     def _check_features(self, x: Interval, dim: int, count: int) -> None:
         if x.ndim < -dim or x.shape[dim] != count:
             raise ValueError(
-                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape {tuple(x.shape)}."
+                f"{type(self).__name__} expects {count} features in dimension {dim}, got shape "
+                f"{tuple(x.shape)}."
             )
 
 
 class Linear(_Affine, torch.nn.Linear):
-    r"""Affine map with interval weights :math:`[c - r,\, c + r]`, :math:`r \ge 0`; arguments as in ``torch.nn.Linear``.
+    r"""Interval version of ``torch.nn.Linear``, with weights :math:`[c - r,\, c + r]`.
 
-    Sound for inputs of any sign, exact for points and non-negative intervals.
+    The bounds are sound for all inputs. They are exact for points and for non-negative intervals.
 
     Example:
         >>> layer = Linear(1, 1)
-        >>> _ = layer.load_state_dict({k: torch.ones_like(v) for k, v in layer.state_dict().items()})
-        >>> layer(torch.tensor([[-2.0]]))      # [0, 2] * -2 + [0, 2]
+        >>> for parameter in layer.parameters():
+        ...     _ = parameter.data.fill_(1)
+        >>> layer(torch.tensor([[-2.0]]))  # [0, 2] * -2 + [0, 2]
         Interval(lower=tensor([[-4.]], ...), upper=tensor([[2.]], ...))
     """
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Map ``(..., in_features)`` to ``(..., out_features)``; another number of features is a ``ValueError``."""
+        """Map inputs ``(..., in_features)`` to outputs ``(..., out_features)``."""
         x = as_interval(x)
         self._check_features(x, -1, self.in_features)
         rows = x if x.ndim == 2 else x.reshape(-1, self.in_features)
@@ -147,10 +152,10 @@ class Linear(_Affine, torch.nn.Linear):
 
 
 class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
-    """Convolution with interval weights; takes every argument of torch's."""
+    """Convolution with interval weights and the arguments of torch."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Map ``(N, in_channels, ...)`` or ``(in_channels, ...)``; another number of channels is a ``ValueError``."""
+        """Apply the convolution to ``(N, in_channels, ...)`` or ``(in_channels, ...)``."""
         x = as_interval(x)
         self._check_features(x, 1 - self.weight.ndim, self.in_channels)
         batch = x if x.ndim == self.weight.ndim else x.unsqueeze(0)
@@ -163,7 +168,7 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
         return y if x.ndim == self.weight.ndim else y.squeeze(0)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
-        """What the layer does, and its input with what is not zeros on both sides padded already."""
+        """Return the convolution and its input, padded unless the padding is symmetric zeros."""
         sides = self._reversed_padding_repeated_twice
         before, after = sides[::2][::-1], sides[1::2][::-1]
         if self.padding_mode == "zeros" and before == after:
@@ -173,17 +178,18 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
         return Convolution(self.stride, (0,) * len(before), self.dilation, self.groups), padded
 
     def _to_one_pixel(self, x: Interval, kernel: Slices, image: Slices) -> Interval:
-        """One pixel for each image, as a matrix product over the pixels under the kernel."""
+        """Compute one pixel for each image as a matrix product."""
         pixels = x.channelwise(lambda t: t[(..., *image)].flatten(1), linear=True)
         y = self._affine(Matrix(), pixels, lambda t: t[(..., *kernel)].flatten(1))
         return y.channelwise(lambda t: t.view(*t.shape, *(1,) * (x.ndim - 2)), linear=True)
 
 
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-    """Slices of kernel and image where they meet, if a convolution gives one pixel per image; else ``None``.
+    """Return the overlap of kernel and image as slices if the output has one pixel, else None.
 
-    It is a matrix product over the pixels under the kernel then, several times faster, and weights that meet padding
-    alone are not read. Convolutions with groups, or other padding than zeros, are not looked at.
+    In this case the convolution is a matrix product over the pixels in the overlap, which is
+    several times faster. The result is also None for convolutions with groups, and for padding
+    other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))

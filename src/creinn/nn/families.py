@@ -1,7 +1,7 @@
-"""What a layer is made of: its family, its class, its constructor arguments, and its counterpart in another family.
+"""Registry of layer families, with functions to describe, build and convert layers.
 
-In: a layer of a registered family. Out: plain descriptions that can be written as JSON, and layers built from them.
-Only the classes named in :data:`LAYERS` are known: everything else is refused by name, never guessed at.
+A layer is described by its family, its class and the arguments of its constructor, which can be
+written as JSON. Only the classes in :data:`LAYERS` are supported.
 """
 
 import inspect
@@ -27,47 +27,42 @@ LAYERS: frozenset[str] = frozenset(
     and value.__module__.startswith(inn.__name__)
     and hasattr(torch.nn, name)
 )
-"""Names of the layers that have an interval version."""
+"""The names of the layers that have an interval version."""
 
 INTERVAL_FAMILIES: tuple[str, ...] = ("interval", "relative")
-"""Families whose layers take and give intervals: full and relative radii."""
+"""The families of interval layers."""
 
 _FAMILIES: dict[str, Family] = {"ordinary": torch.nn, "interval": inn, "relative": relative}
-_LEFT_OUT = {
-    "device",
-    "dtype",
-    "min_value",
-    "max_value",
-}  # where a layer lives, and deprecated names of torch
+_IGNORED = {"device", "dtype", "min_value", "max_value"}  # the last two are deprecated in torch
 
 
 def register_family(name: str, namespace: Family) -> None:
-    """Make a namespace of layers known by a name that is not taken, so that networks built of it can be saved."""
+    """Register a namespace of layers, so that networks with these layers can be saved."""
     if _FAMILIES.setdefault(name, namespace) is not namespace:
-        raise ValueError(f"The layer family {name!r} exists already. Choose another name.")
+        raise ValueError(f"The layer family {name!r} already exists. Use another name.")
 
 
 def family(name: str) -> Family:
-    """The namespace registered under ``name``; a ``ValueError`` if there is none."""
+    """Return the namespace that is registered as ``name``."""
     if name not in _FAMILIES:
         raise ValueError(
-            f"Unknown layer family {name!r}; known are {', '.join(sorted(_FAMILIES))}."
+            f"Unknown layer family {name!r}. The families are {', '.join(sorted(_FAMILIES))}."
         )
     return _FAMILIES[name]
 
 
 def known_families() -> tuple[str, ...]:
-    """Names of all registered families."""
+    """Return the names of all families."""
     return tuple(_FAMILIES)
 
 
 def family_name(namespace: Family) -> str | None:
-    """The name under which ``namespace`` is registered, or ``None``."""
+    """Return the name of a namespace, or None if it is not registered."""
     return next((name for name, known in _FAMILIES.items() if known is namespace), None)
 
 
 def family_of(layer: torch.nn.Module) -> str | None:
-    """Name of the family of ``layer``, or ``None`` if that is not a known layer; one of a subclass may do anything.
+    """Return the name of the family of a layer, or None if it is unknown or a subclass.
 
     Example:
         >>> family_of(inn.ReLU()), family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
@@ -83,26 +78,32 @@ def family_of(layer: torch.nn.Module) -> str | None:
 
 
 def arguments(layer: torch.nn.Module) -> dict[str, Any]:
-    """Constructor arguments of a known layer, by its attributes, without ``device`` and ``dtype``; or a ``ValueError``.
+    """Return the arguments of the constructor of a layer, without ``device`` and ``dtype``.
+
+    Raises:
+        ValueError: If the layer is unknown.
 
     Example:
-        >>> arguments(inn.MaxPool2d(3, stride=2))
-        {'kernel_size': 3, 'stride': 2, 'padding': 0, 'dilation': 1, 'return_indices': False, 'ceil_mode': False}
+        >>> arguments(inn.Linear(3, 2))
+        {'in_features': 3, 'out_features': 2, 'bias': True}
     """
     if family_of(layer) is None:
         raise ValueError(
-            f"{type(layer).__name__} is not a known layer; known are {', '.join(sorted(LAYERS))}."
+            f"Unknown layer {type(layer).__name__}. The layers are {', '.join(sorted(LAYERS))}."
         )
     found = {name: getattr(layer, name) for name in _parameter_names(type(layer))}
     if "bias" in found:
         found["bias"] = isinstance(found["bias"], Tensor)
         if "affine" in found and (found["bias"] or not found["affine"]):
-            del found["bias"]  # only some versions of torch can leave the shift out of a batch norm
+            del found["bias"]  # not all versions of torch have it
     return plain(found)
 
 
 def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
-    """The layer with these constructor arguments; lists stand for tuples. What is unknown is a ``ValueError``.
+    """Return a layer with these arguments of the constructor; lists are converted to tuples.
+
+    Raises:
+        ValueError: If the family, the class or an argument is unknown.
 
     Example:
         >>> build_layer("interval", "Linear", {"in_features": 3, "out_features": 2, "bias": False})
@@ -112,7 +113,7 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
     if class_name not in LAYERS or not hasattr(namespace, class_name):
         known = ", ".join(sorted(LAYERS))
         raise ValueError(
-            f"Unknown layer {class_name!r} of family {family_name!r}; known are {known}."
+            f"Unknown layer {class_name!r} of family {family_name!r}. The layers are {known}."
         )
     kind = getattr(namespace, class_name)
     unknown = sorted(set(arguments) - set(_parameter_names(kind)))
@@ -131,22 +132,29 @@ def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any])
 
 
 def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Module:
-    """The interval layer of the same class and arguments, of one of :data:`INTERVAL_FAMILIES`.
+    """Return the interval layer with the class and the arguments of an ordinary layer.
 
-    Centres, statistics, device, dtype and training flag are those of ``layer``; radii are as in a new layer. A batch
-    norm is in paper mode and starts as the sound map: in eval mode its output is the exact image of the interval. What
-    is not a known layer of ``torch.nn``, or not a family of intervals, is a ``ValueError``.
+    The centers, the statistics, the device, the dtype and the training mode are copied. The radii
+    are those of a new layer. Batch norm is in paper mode, with parameters that give the exact
+    bounds in eval mode.
+
+    Args:
+        layer: A layer of ``torch.nn``.
+        family_name: One of :data:`INTERVAL_FAMILIES`.
+
+    Raises:
+        ValueError: If the layer is unknown, or if it is not a family of interval layers.
     """
     if family_name not in INTERVAL_FAMILIES:
         raise ValueError(
-            f"{family_name!r} is not a family of interval layers; choose 'interval' or 'relative'."
+            f"{family_name!r} is not a family of interval layers. Use 'interval' or 'relative'."
         )
     if family_of(layer) != "ordinary":
         found = f"{type(layer).__module__}.{type(layer).__name__}"
-        raise ValueError(f"Only a known layer of torch.nn has an interval twin, got {found}.")
+        raise ValueError(f"The layer must be a known layer of torch.nn, got {found}.")
     options = arguments(layer)
     if "inplace" in options:
-        options["inplace"] = False  # both bounds may still be needed
+        options["inplace"] = False  # the bounds may still be needed
     copy = build_layer(family_name, type(layer).__name__, options)
     tensors = itertools.chain(layer.parameters(), layer.buffers())
     reference = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
@@ -157,15 +165,15 @@ def twin(layer: torch.nn.Module, family_name: str = "interval") -> torch.nn.Modu
 
 
 def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
-    """Copy what an ordinary layer has, ``requires_grad`` too, into its interval layer; norms start as the sound map."""
+    """Copy the state and ``requires_grad`` of an ordinary layer to an interval layer."""
     state = source.state_dict()
     if isinstance(layer, IntervalBatchNorm):
         mode = layer.mode
-        layer._switch("sound")  # only for a moment, so without running statistics too
+        layer._switch("sound")  # temporarily; this does not need running statistics
         layer.load_state_dict(state)
         layer._switch(mode)
     else:
-        layer.load_state_dict(state, strict=False)  # the radii are not in it
+        layer.load_state_dict(state, strict=False)  # it has no radii
     for name, parameter in source.named_parameters():
         getattr(layer, name).requires_grad_(parameter.requires_grad)
     if isinstance(layer, IntervalParameters):
@@ -174,7 +182,7 @@ def copy_centers_(layer: torch.nn.Module, source: torch.nn.Module) -> None:
 
 
 def _parameter_names(kind: type) -> list[str]:
-    """Named constructor parameters of a layer class; ``*args`` stand for those of the torch layer of that name."""
+    """Return the parameters of a constructor; ``*args`` are those of the torch layer."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = list(inspect.signature(kind).parameters.values())
     if any(p.kind in variable for p in parameters):
@@ -183,11 +191,11 @@ def _parameter_names(kind: type) -> list[str]:
             *parameters,
         ]
     named = dict.fromkeys(p.name for p in parameters if p.kind not in variable)
-    return [name for name in named if name not in _LEFT_OUT]
+    return [name for name in named if name not in _IGNORED]
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists and numpy's numbers as Python's own, so that the result can be written as JSON."""
+    """Convert tuples to lists and numpy scalars to Python scalars, for JSON."""
     if isinstance(value, Mapping):
         return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, tuple | list):

@@ -1,11 +1,14 @@
-r"""Interval layers with a relative radius, named as in ``torch.nn``: exact bounds from two products, half the weights.
+r"""Interval layers with relative radii and the names of ``torch.nn``.
 
-Weights are :math:`W_{ij} (1 \pm \rho_j)`, apart from each other, with one :math:`\rho_j \in [0, 1)` for each input
-feature or channel. The factor moves to the input, then :math:`c' \pm r' = [\underline a - \rho |\underline a|,\
-\overline a + \rho |\overline a|]`; its image, :math:`W c' \pm |W| r'`, is exact for any sign. An extension, not in the
-paper, and less general than :mod:`creinn.nn`: no weight changes its sign, and one of centre 0 gives no gradient.
+The weights are the intervals :math:`W_{ij} (1 \pm \rho_j)`, with one :math:`\rho_j \in [0, 1)` for
+each input feature or channel, so a layer has half of the parameters. The factor is applied to the
+input: :math:`c' \pm r' = [\underline a - \rho |\underline a|,\ \overline a + \rho |\overline a|]`.
+Then the output is :math:`W c' \pm |W| r'`, which needs two products and is exact for inputs of any
+sign.
 
-``Linear`` and ``Conv1d/2d/3d`` are of this kind; every other name is that of :mod:`creinn.nn`.
+These layers are not part of the paper. They are less general than the layers of :mod:`creinn.nn`: a
+weight cannot change its sign, and a weight with center 0 has no gradient. All layers other than
+``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers of :mod:`creinn.nn`.
 """
 
 from typing import Any
@@ -19,15 +22,15 @@ from creinn.nn import activation, affine, batchnorm, weightless
 from creinn.nn._operations import Operation
 from creinn.nn._product import relative_affine
 
-LARGEST = 1 - 2**-8
-"""Relative radii are kept within ``[0, LARGEST]``; the number is exact in every floating dtype, bfloat16 too."""
+MAX_RELATIVE_RADIUS = 1 - 2**-8
+"""Largest relative radius, which is exact in all floating dtypes."""
 
 
 class RelativeParameters(affine._Affine):
-    """Mixin for an interval layer: the parameter ``relative_radius`` ``(in_channels,)`` in place of ``weight_radius``.
+    """Mixin with the parameter ``relative_radius`` ``(in_channels,)`` instead of ``weight_radius``.
 
-    Relative radii start in ``[0.25, 0.75]``, away from both ends of their range. Those of a new layer of
-    :mod:`creinn.nn` are 1 on average: at a point, outputs here start about half as wide.
+    The initial relative radii are between 0.25 and 0.75. They are 1 on average in a new layer of
+    :mod:`creinn.nn`, so the initial intervals are about half as wide for inputs that are points.
     """
 
     relative_radius: Parameter
@@ -43,17 +46,17 @@ class RelativeParameters(affine._Affine):
 
     @property
     def weight_radius(self) -> Tensor:
-        """One radius for each weight, in the shape of ``weight``: its relative radius times its magnitude."""
+        """The radius of each weight: the relative radius times the absolute value."""
         relative = valid_relative_radius(self.relative_radius)
         groups = len(relative) // self.weight.shape[1]
         rows = relative.view(groups, 1, -1).expand(-1, len(self.weight) // groups, -1).flatten(0, 1)
         return self.weight.abs() * rows.view(*self.weight.shape[:2], *(1,) * (self.weight.ndim - 2))
 
     def project_radii_(self) -> None:
-        """Clamp the radii to their range, in place."""
+        """Clamp the radii to their range in place."""
         super().project_radii_()
         with torch.no_grad():
-            self.relative_radius.clamp_(max=LARGEST)
+            self.relative_radius.clamp_(max=MAX_RELATIVE_RADIUS)
 
     def _affine(self, operation: Operation, x: Interval, *crop: Any) -> Interval:
         if x.is_point:
@@ -63,19 +66,19 @@ class RelativeParameters(affine._Affine):
 
 
 def valid_relative_radius(radius: Tensor) -> Tensor:
-    """``radius`` clipped to ``[0, LARGEST]``, with gradient 1 everywhere: what is clipped is valid, and not dead."""
+    """Clamp to ``[0, MAX_RELATIVE_RADIUS]`` with a gradient of 1 everywhere."""
     detached = radius.detach()
-    return detached.clamp(0, LARGEST) + (radius - detached)
+    return detached.clamp(0, MAX_RELATIVE_RADIUS) + (radius - detached)
 
 
 class Linear(RelativeParameters, affine.Linear):
-    r"""Affine map with weights :math:`W_{ij} (1 \pm \rho_j)`; arguments as in ``torch.nn.Linear``.
+    r"""``torch.nn.Linear`` with weights :math:`W_{ij} (1 \pm \rho_j)`.
 
     Example:
         >>> layer = Linear(1, 1, bias=False)
         >>> layer.weight.data.fill_(2.0), layer.relative_radius.data.fill_(0.5)
         (tensor([[2.]]), tensor([0.5000]))
-        >>> layer(Interval(torch.tensor([[-1.0]]), torch.tensor([[3.0]])))      # [1, 3] * [-1, 3]
+        >>> layer(Interval(torch.tensor([[-1.0]]), torch.tensor([[3.0]])))  # [1, 3] * [-1, 3]
         Interval(lower=tensor([[-3.]], ...), upper=tensor([[9.]], ...))
     """
 
