@@ -193,11 +193,11 @@ function decision({ label, kept, lower, upper, AU, EU, TU }) {
   const numbers = `Predicted: ${name}. AU ${three(AU)}, EU ${three(EU)}, TU ${three(TU)}. `;
   if (!data.credal) return numbers;
   if (kept.length === 1 && lack < 0)
-    return `${numbers}Only ${name} is left: it leads every other class by ${three(-lack)} or more in all distributions of the set.`;
-  if (kept.length === 1) return `${numbers}Only ${name} is left.`;
-  const rise = `the lower probability of ${name}, ${three(lower[label])}, would have to exceed ${three(upper[nearest])}`;
-  return `${numbers}${kept.length} classes are left: ${kept.map(quoted).join(", ")}. `
-    + `To decide for ${name}, ${rise}, the upper one of ${quoted(nearest)}: ${three(Math.max(0, lack))} is lacking.`;
+    return `${numbers}All classes except ${name} are ruled out, by a difference of at least ${three(-lack)}.`;
+  if (kept.length === 1) return `${numbers}All classes except ${name} are ruled out.`;
+  return `${numbers}${kept.length} classes are not ruled out: ${kept.map(quoted).join(", ")}. `
+    + `The lower probability of ${name} is ${three(lower[label])}, and the upper probability of ${quoted(nearest)} `
+    + `is ${three(upper[nearest])}, which is higher by ${three(Math.max(0, lack))}.`;
 }
 
 function interval({ label, kept, lower, upper, middle }, k) {
@@ -245,14 +245,14 @@ function drawn({ lower, upper, middle }) {
   const names = chosen.map((k) => (k === "rest" ? "any other" : named(k)));
   drawTriangle(part("triangle"), names, conditional(low, high, least, most), mid);
   const all = `the credal set over all ${data.classes.length} classes`, diamond = "the diamond is the intersection probability";
-  if (data.classes.length === 3) return `The shaded polygon is the credal set, exactly; ${diamond}.`;
+  if (data.classes.length === 3) return `The shaded polygon is the credal set, and ${diamond}.`;
   if (rest)
-    return `The probabilities of all classes but ${names[0]} and ${names[1]} are added up: the shaded polygon is ${all} `
-      + `as it looks from there, exactly, with nothing left out or renormalised; ${diamond}.`;
-  if (most < 1e-9) return "The model gives these three classes no probability at all, so that nothing can be drawn.";
-  return `Given that the class is one of these three: the shaded polygon holds every distribution in ${all}, divided by what it `
-    + `gives to the three together, which is from ${three(least)} to ${three(most)}; exactly these; `
-    + `${diamond}, divided alike.`;
+    return `The third corner is the sum of all classes except ${names[0]} and ${names[1]}. The shaded polygon is the exact `
+      + `projection of ${all}, and ${diamond}.`;
+  if (most < 1e-9) return "The probability of these three classes is 0, so nothing can be drawn.";
+  return `The probabilities are conditional on these three classes. The shaded polygon is the set of all conditional `
+    + `distributions of ${all}, and ${diamond}, also conditional. The probability of the three classes is between `
+    + `${three(least)} and ${three(most)}.`;
 }
 
 const move = (by) => {
