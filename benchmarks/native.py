@@ -37,7 +37,7 @@ from creinn.native import nonnegative
 from creinn.native.library import LEVELS
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
-from creinn.training.allocation import keep_freed_memory
+from creinn.malloc import keep_freed_memory
 
 SIZES = {"imagenet": 224, "cifar": 32}
 CELLS = tuple(

@@ -15,8 +15,8 @@ from benchmarks.speed import Settings, benchmark_markdown, run_benchmark
 from creinn.cli.parsing import command_line, parse_options
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
-from creinn.training.allocation import keep_freed_memory
-from creinn.training.loop import choose_device
+from creinn.malloc import keep_freed_memory
+from creinn.device import choose_device
 
 
 def run(options: Settings) -> int:

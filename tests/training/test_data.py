@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from creinn.data.dataset import Dataset
 from creinn.interval import Interval
-from creinn.training.data import Rows, shuffled
+from creinn.training.data import Rows, shuffled_batches
 
 
 class Squares(torch.utils.data.Dataset):

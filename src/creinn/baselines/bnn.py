@@ -20,7 +20,7 @@ from creinn.baselines.predictive import Predictive
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Labelled
 from creinn.classifier.network import as_logits
-from creinn.ranks import all_sum
+from creinn.distributed import all_sum
 
 INITIAL_STD = 0.05
 """Initial standard deviation of a weight, multiplied by the square root of the fan-in.

@@ -20,7 +20,7 @@ from creinn.baselines.predictive import DirichletPredictive, Predictive
 from creinn.baselines.snn import SNN, add_bias_column, check_tensor
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_head
-from creinn.ranks import all_sum
+from creinn.distributed import all_sum
 
 PRIOR_PRECISIONS = torch.logspace(-4, 4, 81, dtype=torch.float64)
 """Grid for the search of the prior precision."""

@@ -44,10 +44,10 @@ from creinn.classifier.radius import DistanceRadius, check_distance
 from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
+from creinn.distributed import single_process
 from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters, project_
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.ranks import alone
 from creinn.rounding import apart, check_arithmetic, outwards
 
 Loss = Literal["intersection", "bounds"]
@@ -287,7 +287,7 @@ class CreINN(_Credal):
         if self.distance_radius is None:
             self._add_distance()
             self.distance = True
-        with alone():
+        with single_process():
             self._fit_distance(x if y is None else (x, y), held_out, batch_size)
         return self
 

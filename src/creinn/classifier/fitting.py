@@ -19,9 +19,9 @@ from creinn.classifier.radius import DistanceRadius, Statistics, add_radius, vie
 from creinn.classifier.sample import Sample
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import cross_entropy
+from creinn.distributed import gather
 from creinn.evaluation.uncertainty import auarc
 from creinn.interval import Interval
-from creinn.ranks import gather
 
 Head: TypeAlias = Callable[[Interval], CredalSet]
 

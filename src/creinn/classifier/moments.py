@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from creinn.distributed import all_sum
 from creinn.numerics import widen
-from creinn.ranks import all_sum
 
 _BLOCK = 4096  # rows that are widened at once
 

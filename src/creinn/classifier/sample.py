@@ -11,7 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from creinn.classifier.inputs import count_rows, joined, leaves_of, take
-from creinn.ranks import gather, rank, world
+from creinn.distributed import gather, rank, world_size
 
 LARGEST = 20_000  # rows: enough for a median, and for the areas and means that a scale is chosen by
 
@@ -71,7 +71,7 @@ class Sample:
         if self._filling:
             self._rows, self._filling = joined(self._filling), []
         numbers = np.concatenate(gather(self._numbers))
-        if world() > 1:
+        if world_size() > 1:
             device = None if self._rows is None else leaves_of(self._rows)[0].device
             parts = gather(pytree.tree_map(lambda part: part.cpu(), self._rows))
             self._rows = joined([part for part in parts if part is not None])

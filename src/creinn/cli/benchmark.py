@@ -8,11 +8,11 @@ import torch
 from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
 from creinn.cli.options import BenchmarkOptions
+from creinn.device import choose_device
 from creinn.evaluation.timing import interleaved, ratios
 from creinn.graph.compile import compile
 from creinn.models import BUILDERS
 from creinn.report.tables import text_table
-from creinn.training.loop import choose_device
 
 CLASSES, ROUNDS, FITTED_ON = 10, 50, 64
 

@@ -17,7 +17,7 @@ import yaml
 
 from creinn.cli import options
 from creinn.cli.parsing import UsageError, parse_options, summary
-from creinn.training.allocation import keep_freed_memory
+from creinn.malloc import keep_freed_memory
 
 
 def _demo(found: options.DemoOptions) -> int:

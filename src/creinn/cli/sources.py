@@ -27,10 +27,10 @@ from creinn.data.missing import Missing, predict
 from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
 from creinn.data.table import Reading, Table, check_same_texts
 from creinn.data.transforms import normalize
+from creinn.device import choose_device
+from creinn.distributed import rank
 from creinn.interval import Interval
-from creinn.ranks import rank
 from creinn.saving import load
-from creinn.training.loop import choose_device
 
 OPTIONS = "train.yaml"
 """File in a model directory with the options of its training."""

@@ -28,10 +28,10 @@ from creinn.cli.sources import Rows, parts, takes_intervals
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
 from creinn.data.numerals import counted, listed
+from creinn.distributed import process_group, rank, single_process
 from creinn.evaluation import summary
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
-from creinn.ranks import alone, joined, rank
 from creinn.saving import CONFIG, WEIGHTS, read_config, save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
@@ -53,7 +53,7 @@ def train(options: TrainOptions) -> int:
     Only the first of them speaks and writes.
     """
     with ExitStack() as stack:
-        stack.enter_context(joined(options.device))
+        stack.enter_context(process_group(options.device))
         if rank() > 0:
             stack.enter_context(redirect_stdout(StringIO()))
             warnings.simplefilter("ignore")
@@ -93,7 +93,7 @@ def _train(options: TrainOptions) -> int:
     networks: Sequence[Classifier] = started
     histories: list[History] = []
     if options.train == "nothing":
-        with alone():
+        with single_process():
             for network in started:
                 if network.distance_radius is not None:
                     network.fit_distance(

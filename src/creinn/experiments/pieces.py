@@ -20,6 +20,7 @@ from creinn.baselines.registry import CLASSES, build_classifier
 from creinn.classifier.base import Classifier
 from creinn.classifier.methods import METHODS, combination
 from creinn.credal.credal_set import CredalSet
+from creinn.device import choose_device
 from creinn.evaluation.timing import interleaved
 from creinn.experiments import inputs, predictions
 from creinn.experiments.definition import Experiment
@@ -32,8 +33,7 @@ from creinn.nn.affine import IntervalParameters
 from creinn.report.provenance import provenance
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import Row
-from creinn.training.loop import choose_device
-from creinn.training.start import derived_seed
+from creinn.training.randomness import derived_seed
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded
 _FITTED_ON = 256  # images, where inference is timed

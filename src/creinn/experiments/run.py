@@ -30,7 +30,7 @@ from creinn.experiments.plan import Piece, make_plan
 from creinn.experiments.predictions import encode_image
 from creinn.experiments.store import Store
 from creinn.files import write_bytes
-from creinn.training.allocation import keep_freed_memory
+from creinn.malloc import keep_freed_memory
 
 _COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
 """Time of a training step relative to the SNN, roughly: long trainings start first, so that they are better shared."""

@@ -1,6 +1,6 @@
 """Interval layers with the names and arguments of ``torch.nn``: interval in, interval out; a tensor is a point.
 
-Read ``affine`` (on ``_product``, ``_operations``), ``batchnorm`` (on several ranks ``_over_ranks``),
+Read ``affine`` (on ``_product``, ``_operations``), ``batchnorm``,
 ``activation``, ``weightless``; then ``functional``, torch's functions on intervals, ``relative``, layers with relative
 radii, and ``families``, which layers there are.
 """

@@ -20,9 +20,7 @@ from torch.nn import Parameter
 from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval
-from creinn.nn._over_ranks import batch_moments, normalise, track, unbiased
-from creinn.numerics import at_least_single, magnitude, widen
-from creinn.ranks import world
+from creinn.numerics import magnitude, widen
 from creinn.rounding import is_outwards, rows, spread
 
 Mode = Literal["paper", "scaled", "sound"]
@@ -81,7 +79,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         as_one = not by_batch or (
             self.mode == "paper" and not (self.training and self.center_frozen)
         )
-        if as_one or (self.training and world() > 1):
+        if as_one:
             return Interval._of_moments(self._as_one(x.moments, by_batch))
         share = self._count_batch()
         center, radius = x.moments.unbind(1)
@@ -159,14 +157,11 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         weight, bias, mean, variance = self._packed()
         share = self._count_batch()
         flat = moments.flatten(1, 2)
-        if self.training and world() > 1:
-            result, batch_mean, inverse = self._over_ranks(flat, weight, bias, share)
-        else:
-            if by_batch and share == 0:
-                mean = variance = None
-            result, batch_mean, inverse = torch.native_batch_norm(
-                flat, weight, bias, mean, variance, by_batch, share, self.eps
-            )
+        if by_batch and share == 0:
+            mean = variance = None
+        result, batch_mean, inverse = torch.native_batch_norm(
+            flat, weight, bias, mean, variance, by_batch, share, self.eps
+        )
         result = result.unflatten(1, (2, -1))
         if self.mode != "paper":
             return result
@@ -179,41 +174,6 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             result, moments, *(_spread(t, moments[:, 0]) for t in maps)
         )
         return positive
-
-    def _over_ranks(
-        self, x: Tensor, weight: Any, bias: Any, share: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalise ``(N, 2 C, ...)`` by the batch of all ranks, in any mode; also mean and inverse deviation."""
-        count = self.num_features
-        *batch, values = batch_moments(x)
-        (mean, of_radius), (variance, spread) = (t.split(count) for t in batch)
-        if self.mode != "paper":
-            spread = variance if self.mode == "sound" else spread + of_radius.square()
-            of_radius = torch.zeros_like(of_radius)
-        running_mean, running_var = self.running_mean, self.running_var
-        if running_mean is not None and running_var is not None:
-            new_spread = spread if self.mode == "scaled" else unbiased(spread, values)
-            new = torch.cat((mean, of_radius)), torch.cat((unbiased(variance, values), new_spread))
-            tracked = slice(count if self.center_frozen else 0, len(running_var))
-            track(
-                running_mean[tracked],
-                running_var[tracked],
-                (new[0][tracked], new[1][tracked]),
-                share,
-            )
-            if self.center_frozen:
-                mean, variance = running_mean[:count].to(mean), running_var[:count].to(mean)
-        if self.center_frozen:
-            weight, bias = (
-                None if t is None else torch.cat((t[:count].detach(), t[count:]))
-                for t in (weight, bias)
-            )
-            if self.mode == "sound":
-                spread, weight = variance, None if weight is None else weight.detach()
-        mean, variance = torch.cat((mean, of_radius)), torch.cat((variance, spread))
-        result = normalise(x, mean, variance, weight, bias, self.eps)
-        dtype = at_least_single(result).dtype
-        return result, mean.to(dtype), torch.rsqrt(variance + self.eps).to(dtype)
 
     def _count_batch(self) -> float:
         """Weight of this batch in the running statistics, by torch's rule; 0 if it does not enter them."""
@@ -283,7 +243,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if x.shape[1] != self.num_features:
             name = f"{type(self).__name__}({self.num_features})"
             raise ValueError(f"{name} got {x.shape[1]} channels in {tuple(x.shape)}.")
-        if by_batch and x.shape.numel() == x.shape[1] and not (self.training and world() > 1):
+        if by_batch and x.shape.numel() == x.shape[1]:
             raise ValueError(
                 f"Batch norm in training needs more than one value per channel, got shape {tuple(x.shape)}; give it "
                 "more rows, or call eval() first."

@@ -42,7 +42,7 @@ from creinn.sklearn.preparation import (
 )
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
-from creinn.training.start import derived_seed
+from creinn.training.randomness import derived_seed
 
 Rule = Literal["maximality", "e-admissibility", "conformal"]
 FEWEST = 60  # rows, of which "auto" holds some out: of fewer they say little

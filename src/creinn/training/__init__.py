@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from creinn.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from creinn.training.checkpoint import History
+    from creinn.training.history import History
     from creinn.training.loop import fit
 
 __all__ = ["History", "TrainConfig", "fit"]

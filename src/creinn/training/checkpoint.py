@@ -8,7 +8,6 @@ import dataclasses
 import json
 import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import ndiff
 from pathlib import Path
@@ -17,67 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creinn.distributed import check_equal, world_size
 from creinn.files import read_tensors, write_bytes, write_tensors
-from creinn.ranks import world
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Rows
-from creinn.training.distributed import check_alike
+from creinn.training.history import Row, best_index
 
-Row = dict[str, float | None]
 LAST, BEST, HISTORY = "last.safetensors", "best.safetensors", "history.jsonl"
 FORMAT = 1
 _WHAT = "training checkpoint"
 # Settings that may change when a run goes on: they do not alter what an epoch computes.
 _FREE = {"epochs", "patience", "keep", "device", "deterministic", "workers"}
 _FREE |= {"directory", "checkpoint_every", "progress"}
-
-
-@dataclass(frozen=True)
-class History:
-    """One row per finished epoch; ``history["loss"]`` is a column.
-
-    Columns are ``epoch`` (from 1), ``loss``, ``accuracy`` and ``width`` (of the probability intervals, in the mean) of
-    the training batches as they were met, the same with ``val_`` of the validation data after the epoch,
-    ``learning_rate`` and ``seconds``. What does not apply, or is not finite, is ``None``.
-
-    Example:
-        >>> history = History(({"epoch": 1, "val_loss": 0.7}, {"epoch": 2, "val_loss": 0.9}))
-        >>> history["val_loss"], history.best_epoch
-        ([0.7, 0.9], 1)
-    """
-
-    rows: tuple[Row, ...]
-    interrupted: bool = False  # by Ctrl-C
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, name: str) -> list[float | None]:
-        if self.rows and name not in self.rows[0]:
-            raise KeyError(
-                f"The history has no column {name!r}; its columns are {', '.join(self.rows[0])}."
-            )
-        return [row[name] for row in self.rows]
-
-    @property
-    def best_epoch(self) -> int | None:
-        """Epoch of the least validation loss, the earliest of equals; ``None`` without validation data."""
-        best = best_index(self.rows)
-        return None if best is None else best + 1
-
-
-def best_index(rows: Sequence[Row]) -> int | None:
-    """Index of the row of least validation loss, if there is any."""
-    losses = [
-        (loss, index) for index, row in enumerate(rows) if (loss := row["val_loss"]) is not None
-    ]
-    return min(losses)[1] if losses else None
-
-
-def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
-    """Whether the last ``patience`` epochs brought no better validation loss than those before them."""
-    best = best_index(rows)
-    return patience is not None and best is not None and len(rows) - 1 - best >= patience
 
 
 @dataclass(frozen=True)
@@ -116,7 +66,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-class RunFiles:
+class Checkpoints:
     """Keeps the state of a run at the end of its last epoch, in memory and in ``config.directory``, if there is one."""
 
     def __init__(
@@ -130,9 +80,9 @@ class RunFiles:
         self._config, self._model, self._optimizer, self._scaler = config, model, optimizer, scaler
         self._folder = None if config.directory is None else Path(config.directory)
         self._fingerprint = (
-            {} if self._folder is None and world() == 1 else _fingerprint(model, config, *data)
+            {} if self._folder is None and world_size() == 1 else _fingerprint(model, config, *data)
         )
-        check_alike(self._fingerprint)
+        check_equal(self._fingerprint)
         self._best: Checkpoint | None = None
         self._unwritten: dict[str, Checkpoint] = {}
 
@@ -236,7 +186,7 @@ def _fingerprint(
     settings = {
         name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE
     }
-    settings["batch_size"] *= world()
+    settings["batch_size"] *= world_size()
     return {
         "architecture": _text(model).splitlines(),
         "weights": [
@@ -252,7 +202,7 @@ def _fingerprint(
         "augment": None
         if augment is None
         else getattr(augment, "__qualname__", None) or _text(augment),
-        "ranks": world(),
+        "ranks": world_size(),
     }
 
 

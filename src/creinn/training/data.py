@@ -31,9 +31,9 @@ from creinn.classifier.inputs import (
 )
 from creinn.data.dataset import Dataset
 from creinn.data.lazy import LazyImages
+from creinn.distributed import all_sum, rank, world_size
 from creinn.interval import Interval
 from creinn.numerics import first_index
-from creinn.ranks import all_sum, rank, world
 
 Augment = Callable[[Any, torch.Generator], Any]
 
@@ -102,9 +102,9 @@ class Rows:
         """The number of batches of :meth:`shuffled`; ``None`` of a stream that does not say it."""
         rows = self.count()
         if rows is not None:
-            return len(shuffled(rows, batch_size, torch.Generator()))
+            return len(shuffled_batches(rows, batch_size, seed=0))
         try:
-            return len(self._loader(batch_size))
+            return len(self._loader(batch_size * world_size()))
         except TypeError:
             return None
 
@@ -128,7 +128,7 @@ class Rows:
     def in_order(self, batch_size: int) -> Iterator[Batch]:
         """All rows, first to last; on several ranks each gets a part of them."""
         if self._is_stream:
-            alternate = (0, 1) if self._is_split else (rank(), world())
+            alternate = (0, 1) if self._is_split else (rank(), world_size())
             read: Iterator[Any] = islice(
                 self._read_stream(batch_size), alternate[0], None, alternate[1]
             )
@@ -156,10 +156,10 @@ class Rows:
         """
         generator = torch.Generator(self._like.device).manual_seed(seed + rank())
         if self._is_stream:
-            read: Iterator[Any] = map(self._own_rows, self._read_stream(batch_size))
+            stream = self._read_stream(batch_size * world_size())
+            read: Iterator[Any] = map(self._own_rows, stream)
         else:
-            order = shuffled(len(self._data), batch_size, torch.Generator().manual_seed(seed))
-            read = self._read([own_share(rows) for rows in order])
+            read = self._read(shuffled_batches(len(self._data), batch_size, seed))
         for batch in self._batches(read):
             yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
 
@@ -217,7 +217,7 @@ class Rows:
         """The same of a stream; a last batch of a single row, or fewer than ranks, joins the one before it."""
         first, waiting = 0, None
         for batch in map(self._checked, self._loader(batch_size)):
-            if waiting is not None and len(batch[1]) < max(2, world()):
+            if waiting is not None and len(batch[1]) < max(2, world_size()):
                 batch = joined([waiting, batch])
             elif waiting is not None:
                 yield torch.arange(first, first + len(waiting[1])), *waiting
@@ -232,11 +232,11 @@ class Rows:
     def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
         """This rank's share of a batch of a stream."""
         rows, x, y = batch
-        if world() == 1 or self._is_split:
+        if world_size() == 1 or self._is_split:
             return batch
-        if len(rows) < world():
+        if len(rows) < world_size():
             raise ValueError(
-                f"{self._name} gave a batch of {len(rows)} rows for {world()} ranks; each needs one."
+                f"{self._name} gave a batch of {len(rows)} rows for {world_size()} ranks; each needs one."
             )
         own = own_share(torch.arange(len(rows)))
         return rows[own], take(as_inputs(x), own), y[own]
@@ -289,24 +289,26 @@ class Rows:
         return weights.unsqueeze(1)
 
 
-def shuffled(rows: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
-    """Row numbers of each batch of one epoch; a last batch of a single row joins the one before it.
+def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
+    """Return the row numbers of each batch of one epoch, as torch's ``DistributedSampler`` does.
 
-    So does one of fewer rows than there are ranks, for each needs one.
+    Each process gets the same number of rows; a few rows appear twice if they cannot be divided
+    evenly. A last batch of one row joins the previous batch, because batch norm needs two rows.
 
     Example:
-        >>> [len(batch) for batch in shuffled(7, 3, torch.Generator())]
+        >>> [len(batch) for batch in shuffled_batches(7, 3, seed=0)]
         [3, 4]
     """
-    batches = list(torch.randperm(rows, generator=generator).split(batch_size))
-    if len(batches) > 1 and len(batches[-1]) < max(2, world()) and batch_size > 1:
+    sampler = DistributedSampler(range(rows), world_size(), rank(), seed=seed)  # type: ignore
+    batches = list(torch.tensor(list(sampler)).split(batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
 
 
 def own_share(rows: Tensor) -> Tensor:
     """This rank's part of row numbers; parts differ by one row at most."""
-    return rows.tensor_split(world())[rank()]
+    return rows.tensor_split(world_size())[rank()]
 
 
 def _has_rows(data: Any) -> bool:

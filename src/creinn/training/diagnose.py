@@ -4,7 +4,7 @@ In: a model and a batch. Out: a table that says which layers keep their interval
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,11 @@ import torch
 from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs
-from creinn.classifier.inputs import find_not_finite, floating, rows_not_finite
+from creinn.classifier.inputs import floating
 from creinn.classifier.recording import Call, recording
 from creinn.classifier.temperature import Temperature
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
-from creinn.numerics import first_index
-from creinn.training.data import Batch
-
-_NEVER = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -122,7 +118,7 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
         name: buffer.clone() for name, buffer in model.named_buffers()
     }  # the model keeps its own
     with random_state, torch.enable_grad():
-        with recording(_layers(model)) as calls:
+        with recording(layers_of(model)) as calls:
             prediction = torch.func.functional_call(model, buffers, (x,))
         loss = model.loss(prediction, y.to(reference.device))
         radii = [
@@ -138,7 +134,7 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
             else ()
         )
         gradients = dict(zip(live, found, strict=True))
-    named = _with_paths(model, calls)
+    named = calls_with_paths(model, calls)
     layers = tuple(
         _diagnose(path, call, gradients)
         for path, call in named
@@ -151,68 +147,7 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
     return Diagnosis(layers, loss.item(), (prediction.upper - prediction.lower).mean().item())
 
 
-class Guard:
-    """Watches losses and gradients on the device, and stops all updates from the first that is not finite.
-
-    A fused optimiser, as it must be, skips a step whose ``found_inf`` is 1. So the weights that led to the failure are
-    still there when the host looks at last.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-        self._optimizer = optimizer
-        self._first = torch.tensor(_NEVER, device=device)
-
-    @torch.no_grad()
-    def watch(self, step: int, loss: Tensor, gradients: list[Tensor]) -> None:
-        """Look at one step, between its backward pass and its update."""
-        total = loss
-        if gradients:
-            total = loss + torch.nn.utils.get_total_norm(
-                gradients, foreach=loss.device.type in ("cpu", "cuda")
-            )
-        self._first = torch.where(torch.isfinite(total), self._first, self._first.clamp_max(step))
-        self._optimizer.found_inf = (self._first != _NEVER).float()  # type: ignore[attr-defined]
-
-    def failed_step(self) -> int | None:
-        """The first step that was not finite, if any; waits for the device."""
-        first = int(self._first)
-        return None if first == _NEVER else first
-
-
-def explain_failure(
-    model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch
-) -> str:
-    """Run a failed step again, on its augmented batch and without an update, and say what was not finite first."""
-    if find_not_finite(batch.x):
-        (first,) = first_index(rows_not_finite(batch.x).cpu())
-        row = int(batch.rows[first])
-        return f"Input row {row} of the training data, as the network gets it, holds a value that is not finite."
-    for name, parameter in model.named_parameters():
-        if not _is_finite(parameter):
-            return f"The parameter {name} held values that are not finite before this step."
-    with recording(_layers(model)) as calls:
-        _, loss = forward(batch)
-    for path, call in _with_paths(model, calls):
-        layer = f"{path} ({type(call.module).__name__})"
-        if not _is_finite(call.inputs):
-            return f"It began between two layers: every output before layer {layer} is finite, its input is not."
-        if not _is_finite(call.output):
-            return f"It began in layer {layer}: its input is finite, its output is not."
-    if not _is_finite(loss):
-        return "It began in the head or the loss: the output of every layer is finite."
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    bad = [
-        name
-        for name, gradient in zip(parameters, gradients, strict=True)
-        if not _is_finite(gradient)
-    ]
-    if bad:
-        return f"The loss is finite, but its gradient is not; on the way back this shows first at {bad[-1]}."
-    return "The loss and its gradient are too large to be summed."
-
-
-def _layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The layers of a model: what has parameters of its own, or no parts."""
     parts = (part for part in model.modules() if not isinstance(part, Temperature))
     return [
@@ -220,7 +155,7 @@ def _layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     ]
 
 
-def _with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
+def calls_with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
     """Calls with the paths of their layers; a second call of a layer has ``#2`` behind, and so on."""
     paths, count = (
         {module: path for path, module in model.named_modules()},
@@ -259,6 +194,6 @@ def _share(masks: Iterable[Tensor]) -> float | None:
     return torch.cat(values).double().mean().item() if values else None
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
     """Whether all floating tensors inside ``value`` (a tensor, an interval, a tuple of them, ...) are finite."""
     return all(bool(tensor.isfinite().all()) for tensor in floating(value))

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from creinn.training import allocation
+from creinn import malloc
 
 FAULTS = """
 import resource, sys, torch
-from creinn.training.allocation import keep_freed_memory
+from creinn.malloc import keep_freed_memory
 torch.set_num_threads(1)
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
@@ -38,5 +38,5 @@ def test_freed_memory_is_not_fetched_again():
 
 def test_another_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    monkeypatch.setattr(allocation.ctypes, "CDLL", lambda *_: pytest.fail("the library was loaded"))
-    assert allocation.keep_freed_memory() is False
+    monkeypatch.setattr(malloc.ctypes, "CDLL", lambda *_: pytest.fail("the library was loaded"))
+    assert malloc.keep_freed_memory() is False

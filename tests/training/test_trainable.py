@@ -16,7 +16,7 @@ from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.training import TrainConfig, fit
-from creinn.training.start import finding_idle, start_training
+from creinn.training.trainable import set_train_mode, zero_grad_biases
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=G)
@@ -235,9 +235,9 @@ def test_ordinary_norms_stay_in_eval_mode():
         torch.nn.ReLU(),
     )
     model = torch.nn.Sequential(*layers)
-    start_training(model, "radii")
+    set_train_mode(model, "radii")
     assert [layer.training for layer in model] == [False, False, True, True]
-    start_training(model, "all")
+    set_train_mode(model, "all")
     assert all(layer.training for layer in model)
 
 
@@ -299,10 +299,10 @@ IDLE = {
 
 @pytest.mark.parametrize("name", IDLE)
 def test_biases_without_effect_are_found_and_have_no_gradient(name):
-    model, idle = IDLE[name][0](), []
+    model = IDLE[name][0]()
     x = X.flatten(1).double() if name == "one layer" else X.double()
     model.train()
-    with finding_idle(model, idle):
+    with zero_grad_biases(model) as idle:
         prediction = model(x)
     names = {
         name

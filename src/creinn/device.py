@@ -1,0 +1,31 @@
+"""The choice of a torch device by name."""
+
+import os
+
+import torch
+
+from creinn.distributed import rank, world_size
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the torch device ``name``; ``"auto"`` is a GPU if there is one.
+
+    In a process group ``"cuda"`` is the GPU of this process, ``cuda:LOCAL_RANK``.
+
+    Raises:
+        ValueError: If the device cannot be used.
+    """
+    if name == "auto":
+        has_mps = torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+    if name == "cuda" and world_size() > 1:
+        name = f"cuda:{os.environ.get('LOCAL_RANK', rank() % torch.cuda.device_count())}"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"The device {name!r} cannot be used: {reason} Choose 'cpu' or 'auto'."
+        ) from error
+    return device
