@@ -1,7 +1,7 @@
-"""Real training processes that are killed, interrupted or starved of disk; run by ``test_processes.py``.
+"""Training processes that are killed, interrupted, or run out of disk; ``test_processes.py`` runs it.
 
-``python processes.py DIRECTORY`` prints what happened as JSON. Torch is imported once, which takes longer than all the
-training; every run is a process of its own, forked before torch has computed anything.
+``python processes.py DIRECTORY`` prints the results as JSON. Torch is imported once for all
+scenarios; each run is a process that is forked before torch computes anything.
 """
 
 import json
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # optimisers import it when first used, which takes seconds
+from distributed_processes import compared, lost
 from sklearn.datasets import load_digits
 
 from creinn import nn as inn
@@ -189,7 +190,7 @@ if __name__ == "__main__":
         signal.SIGINT, signal.default_int_handler
     )  # a shell that runs the tests in the background ignores it
     torch.set_num_threads(1)
-    scenarios = (killed, interrupted, full, mixed)
+    scenarios = (lost, compared, killed, interrupted, full, mixed)
     print(
         json.dumps(
             {

@@ -167,7 +167,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
             (X, Y),
             settings(tmp_path, epochs=2),
             augment,
-            "3 epochs old, but only 2 are asked for",
+            "3 epochs",
         ),
     ]
     for model, data, config, hook, message in attempts:
@@ -198,9 +198,7 @@ def test_best_weights_that_are_gone_are_missed(tmp_path):
     history = fit(creinn(), (X, Y), val, settings(tmp_path, epochs=12, learning_rate=0.05))
     assert history.best_epoch < 12
     (tmp_path / "best.safetensors").unlink()
-    with pytest.raises(
-        ValueError, match=r"best weights cannot be kept: .* holds no best\.safetensors"
-    ):
+    with pytest.raises(ValueError, match=r"best\.safetensors"):
         fit(creinn(), (X, Y), val, settings(tmp_path, epochs=12, learning_rate=0.05, keep="best"))
 
 
@@ -213,16 +211,12 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
         with pytest.raises(ValueError, match="truncated"):
             fit(creinn(), (X, Y), None, settings(tmp_path))
     write_tensors(path, {"a": torch.zeros(1)}, {"what": "cake"})
-    with pytest.raises(
-        ValueError, match=r"last\.safetensors holds no training checkpoint, but a cake"
-    ):
+    with pytest.raises(ValueError, match="cake"):
         fit(creinn(), (X, Y), None, settings(tmp_path))
     path.write_bytes(content)
     tensors, header = read_tensors(path)
     write_tensors(path, tensors, header | {"format": FORMAT + 1})
-    with pytest.raises(
-        ValueError, match=f"has format {FORMAT + 1}, newer than {FORMAT}. Update creinn"
-    ):
+    with pytest.raises(ValueError, match=f"format {FORMAT + 1}"):
         fit(creinn(), (X, Y), None, settings(tmp_path))
 
 

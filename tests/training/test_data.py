@@ -28,16 +28,14 @@ def rows(data, classes=3):
 
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_every_row_is_met_once_and_never_alone(n, size):
-    order = shuffled(n, size, torch.Generator().manual_seed(0))
+    order = shuffled_batches(n, size, 0)
     assert sorted(torch.cat(order).tolist()) == list(range(n))
     assert all(len(batch) in (size, size + 1) for batch in order[:-1])
     assert len(order[-1]) > 1 or size == 1 or n == 1
 
 
 def test_order_is_that_of_the_generator():
-    first, again, other = (
-        shuffled(50, 8, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
-    )
+    first, again, other = (shuffled_batches(50, 8, seed) for seed in (1, 1, 2))
     assert torch.equal(torch.cat(first), torch.cat(again))
     assert not torch.equal(torch.cat(first), torch.cat(other))
 
@@ -56,7 +54,7 @@ def test_all_forms_of_data_give_the_same_batches(tmp_path):
         Squares(),
     ]
     forms[-2][0][:] = x.numpy()
-    order = shuffled(7, 3, torch.Generator().manual_seed(0))
+    order = shuffled_batches(7, 3, 0)
     for form in forms:
         for index, batch in zip(order, rows(form).shuffled(3, seed=0), strict=True):
             assert torch.equal(batch.rows, index)

@@ -39,7 +39,7 @@ class Rotten(torch.utils.data.Dataset):
 
 
 def step_of(row, epoch):
-    order = shuffled(len(X), 8, torch.Generator().manual_seed(derived_seed(0, epoch)))
+    order = shuffled_batches(len(X), 8, derived_seed(0, epoch))
     return next(step for step, rows in enumerate(order, 1) if row in rows.tolist())
 
 
@@ -49,7 +49,7 @@ def test_bad_row_is_named_and_the_weights_before_it_are_kept(tmp_path):
     assert step < 5  # later steps of the epoch must not touch the weights any more
     with pytest.raises(
         FloatingPointError,
-        match=rf"at epoch 2, step {step} of 5\. Input row 13 of the training data",
+        match=rf"epoch 2, step {step} of 5\. Input row 13",
     ):
         fit(model, Rotten(), None, settings(directory=tmp_path))
     assert all(torch.isfinite(p).all() for p in model.parameters())
@@ -73,7 +73,7 @@ def test_layer_that_overflows_is_named():
         model.network[2].weight.fill_(3e38)
     with pytest.raises(
         FloatingPointError,
-        match=r"at epoch 1, step 1 of 5\. It began in layer network\.2 \(Linear\)",
+        match=r"step 1 of 5\. It began in layer network\.2",
     ):
         fit(model, (X, Y), None, settings())
 
@@ -82,9 +82,7 @@ def test_parameter_that_is_not_finite_is_named():
     model = creinn()
     with torch.no_grad():
         model.network[0].bias[1] = float("nan")
-    with pytest.raises(
-        FloatingPointError, match=r"The parameter network\.0\.bias held values that are not finite"
-    ):
+    with pytest.raises(FloatingPointError, match=r"parameter network\.0\.bias"):
         fit(model, (X, Y), None, settings())
 
 
@@ -101,7 +99,7 @@ def test_gradient_that_is_not_finite_is_traced():
     torch.nn.init.zeros_(network[0].weight), torch.nn.init.zeros_(network[0].bias)
     with pytest.raises(
         FloatingPointError,
-        match=r"The loss is finite, but its gradient is not; .* at network\.0\.bias",
+        match=r"gradient of network\.0\.bias",
     ):
         fit(SNN(network), (X, Y), None, settings())
     assert all(torch.isfinite(p).all() for p in network.parameters())
@@ -121,7 +119,7 @@ class Between(torch.nn.Module):
 def test_function_between_layers_is_told_apart():
     with pytest.raises(
         FloatingPointError,
-        match=r"between two layers: every output before layer network\.last \(Linear\)",
+        match=r"before layer network\.last",
     ):
         fit(CreINN(Between()), (X, Y), None, settings())
 
@@ -134,14 +132,14 @@ class Undefined(SNN):
 def test_loss_that_is_not_finite_by_itself_is_told_apart():
     with pytest.raises(
         FloatingPointError,
-        match="It began in the head or the loss: the output of every layer is finite",
+        match="began in the loss",
     ):
         fit(Undefined(torch.nn.Linear(4, 3)), (X, Y), None, settings())
 
 
 def test_gradients_too_large_to_be_summed_are_told_apart():
     model = SNN(torch.nn.Linear(4, 3, dtype=torch.float32))
-    with pytest.raises(FloatingPointError, match="too large to be summed"):
+    with pytest.raises(FloatingPointError, match="overflow"):
         fit(model, (X * 1e25, Y), None, settings())
 
 
@@ -153,7 +151,5 @@ class OfParts(torch.nn.Linear):
 def test_inputs_of_several_parts_are_no_trouble():
     network = OfParts(4, 3)
     torch.nn.init.constant_(network.bias, float("nan"))
-    with pytest.raises(
-        FloatingPointError, match=r"The parameter network\.bias held values that are not finite"
-    ):
+    with pytest.raises(FloatingPointError, match=r"parameter network\.bias"):
         fit(SNN(network), ({"x": X, "ids": Y}, Y), None, settings())

@@ -331,7 +331,7 @@ def test_weights_of_rows_are_checked(weights, message):
     x, y = wine()
     with pytest.raises(ValueError, match=message):
         fit(creinn(13, 3), (x, y, weights), None, settings())
-    with pytest.raises(ValueError, match="Weights are given of rows and of classes"):
+    with pytest.raises(ValueError, match="class_weight"):
         fit(creinn(13, 3), (x, y, torch.ones(178)), None, settings(class_weight="balanced"))
 
 
@@ -417,14 +417,12 @@ def test_models_see_the_training_data_before_and_after():
 
 def test_models_without_a_loss_are_refused():
     x, y = wine()
-    with pytest.raises(TypeError, match=r"fit needs a classifier, got Linear\. Wrap the network"):
+    with pytest.raises(TypeError, match="Linear"):
         fit(inn.Linear(13, 3), (x, y))
-    with pytest.raises(
-        TypeError, match=r"Ensemble has no loss of its own\. Fit its members one by one"
-    ):
+    with pytest.raises(TypeError, match="Ensemble has no loss"):
         fit(Ensemble([creinn(13, 3)]), (x, y))
     model = snn(13, 3).requires_grad_(False)
-    with pytest.raises(ValueError, match="there is nothing to train"):
+    with pytest.raises(ValueError, match="gradient"):
         fit(model, (x, y))
     assert issubclass(Ensemble, Classifier)
 
@@ -441,7 +439,7 @@ def test_plans_that_cannot_work_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             fit(model, (x, y), None, settings(**changes))
-    with pytest.raises(ValueError, match="but train_data has a single row"):
+    with pytest.raises(ValueError, match="train_data has 1 row"):
         fit(model, (x[:1], y[:1]), None, settings())
     with pytest.raises(ValueError, match="val_data has 178 inputs but 3 targets"):
         fit(model, (x, y), (x, y[:3]), settings())

@@ -32,7 +32,7 @@ from creinn.graph.convert import credal
 from creinn.nn.affine import IntervalParameters
 from creinn.report.provenance import provenance
 from creinn.training import TrainConfig, fit
-from creinn.training.checkpoint import Row
+from creinn.training.history import Row
 from creinn.training.randomness import derived_seed
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded

@@ -103,10 +103,7 @@ class Rows:
         rows = self.count()
         if rows is not None:
             return len(shuffled_batches(rows, batch_size, seed=0))
-        try:
-            return len(self._loader(batch_size * world_size()))
-        except TypeError:
-            return None
+        return self._stream_length(batch_size * world_size())
 
     def class_counts(self) -> Tensor:
         """Rows of each class ``(K,)``, in one pass over what does not say them."""
@@ -166,8 +163,8 @@ class Rows:
     def digest(self) -> str:
         """A short text that other data are unlikely to share."""
         if self._is_stream:
-            steps = self.steps(1)
-            size = "" if steps is None else f" of length {steps}"
+            length = self._stream_length(1)
+            size = "" if length is None else f" of length {length}"
             return (
                 f"a stream of a {type(getattr(self._data, 'dataset', self._data)).__name__}{size}"
             )
@@ -240,6 +237,12 @@ class Rows:
             )
         own = own_share(torch.arange(len(rows)))
         return rows[own], take(as_inputs(x), own), y[own]
+
+    def _stream_length(self, batch_size: int) -> int | None:
+        try:
+            return len(self._loader(batch_size))
+        except TypeError:
+            return None
 
     def _loader(self, batch_size: int) -> Any:
         is_loader = isinstance(self._data, DataLoader)
