@@ -1,6 +1,8 @@
 """``creinn predict``: columns by hand, the round trip from training, and files that are never replaced."""
 
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -269,3 +271,15 @@ def test_one_row_is_one_row(run, model, wine, tmp_path):
     )
     assert done.out.startswith("1 row of ")
     assert "OOD: 1 row of " in done.out
+
+
+def test_prediction_imports_neither_training_nor_baselines(model, wine, tmp_path):
+    arguments = ["predict", str(model), str(wine[1]), "--out", str(tmp_path / "predictions.csv")]
+    code = f"""
+import sys
+from creinn.cli.main import main
+assert main({arguments}) == 0
+print(*(name for name in sys.modules if name.startswith(("creinn.training", "creinn.baselines"))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
