@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from creinn import __version__
-from creinn.baselines.registry import CLASSES
+from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.network import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import describe as architecture
@@ -176,11 +176,21 @@ def _check_header(config: Any, path: Path) -> None:
         )
 
 
+def _classes(name: Any) -> dict[str, Any]:
+    """Return the classes that can be saved; baselines are imported only if they are needed."""
+    known = {"CreINN": CreINN, "Ensemble": Ensemble}
+    if name in known:
+        return known
+    from creinn.baselines.registry import CLASSES
+
+    return CLASSES
+
+
 def _describe(model: Any) -> dict[str, Any]:
     name = type(model).__name__
-    if CLASSES.get(name) is not type(model):
+    if (known := _classes(name)).get(name) is not type(model):
         raise TypeError(
-            f"A model of class {name} cannot be saved. The classes are {', '.join(CLASSES)}."
+            f"A model of class {name} cannot be saved. The classes are {', '.join(known)}."
         )
     description: dict[str, Any] = {"kind": name, "options": model.options()}
     if hasattr(model, "members"):
@@ -210,9 +220,9 @@ def _describe(model: Any) -> dict[str, Any]:
 
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
-    if name not in CLASSES:
+    if name not in (known := _classes(name)):
         raise ValueError(
-            f"{path} has the unknown class {name!r}. The classes are {', '.join(CLASSES)}."
+            f"{path} has the unknown class {name!r}. The classes are {', '.join(known)}."
         )
     try:
         options = dict(description["options"])
@@ -228,7 +238,7 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
             )
         elif network is None:
             content = architecture.build(description["network"])
-        return CLASSES[name](content, **options)
+        return known[name](content, **options)
     except (KeyError, TypeError) as error:
         raise ValueError(f"The model in {path} cannot be built: {error!r}.") from error
 
