@@ -57,14 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         __doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json")
     )
     parser.add_argument(
-        "--level", choices=LEVELS, help="instructions of the library; by default the fastest"
+        "--level", choices=LEVELS, help="instructions of the library; by default the highest of the processor"
     )
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     keep_freed_memory()
     if options.level:
-        nonnegative.fastest_level = lambda: LEVELS.index(options.level)
-    level = LEVELS[nonnegative.fastest_level()] if native.available else native.reason
+        nonnegative.best_level = LEVELS.index(options.level)
+    level = LEVELS[nonnegative.best_level] if native.available else native.reason
     origin = {
         **provenance(command_line("benchmarks.native", arguments)),
         "configuration": plain(options),

@@ -21,7 +21,7 @@ from benchmarks.speed.architectures import FULL, SMALL, Architecture
 from benchmarks.speed.cells import cell_parser, command_line, plain
 from benchmarks.speed.contenders import Contenders
 
-from creinn.classifier import kept
+from creinn.classifier import compile_cache
 from creinn.evaluation.timing import interleaved, ratios, seconds_of
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
@@ -88,7 +88,7 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
         "first call": seconds_of(lambda: model.predict(x))[0],
         "second call": seconds_of(lambda: model.predict(x))[0],
     }
-    form = kept._KEPT[model].form
+    form = compile_cache._ENTRIES[model].compiled
     found = interleaved(
         {
             "ordinary network, predict": lambda: ordinary.predict(x),

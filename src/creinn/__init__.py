@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from creinn.credal.credal_set import CredalSet
     from creinn.credal.loss import bounds_cross_entropy, cross_entropy
     from creinn.graph.compile import compile
+    from creinn.graph.compile import compile_for_predict as compile_for_predict
     from creinn.graph.convert import convert
     from creinn.graph.export import export
     from creinn.interval import Interval
@@ -47,6 +48,7 @@ _HOME = {
     "load": "creinn.saving",
     "diagnose": "creinn.training.diagnose",
     "compile": "creinn.graph.compile",
+    "compile_for_predict": "creinn.graph.compile",  # private: for the compile cache
     "export": "creinn.graph.export",
     "native": "creinn.native",
     # data and evaluation

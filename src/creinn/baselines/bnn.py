@@ -210,6 +210,12 @@ class BNN(SNN):
         loss = super().loss(prediction, target, weight)
         return loss + self.schedule() * self.kl() if self.training else loss
 
+    def _check_network(self, network: torch.nn.Module, x: Any) -> None:
+        device = next(self.parameters()).device
+        # A check must not change the samples of the predictions that follow.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            super()._check_network(network, x)
+
     def kl(self) -> Tensor:
         """Return the KL divergence of all Gaussian weights from the prior in nats."""
         layers = (layer for layer in self.network.modules() if isinstance(layer, GaussianWeights))

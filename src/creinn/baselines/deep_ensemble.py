@@ -23,6 +23,7 @@ class DeepEnsemble(Classifier):
         super().__init__()
         self.num_classes = common_classes(members)
         self.members = torch.nn.ModuleList(members)
+        self._take_mode_of_members()
 
     def forward(self, x: Tensor) -> Predictive:
         """Predict the distributions of all members per row."""

@@ -24,7 +24,9 @@ from creinn.classifier.inputs import (
     rows_not_finite,
     without_gaps,
 )
-from creinn.classifier.network import check_network
+from creinn.classifier.network import check_network, is_single_row
+from creinn.classifier.recording import LOCK
+from creinn.classifier.state import in_eval_mode, is_training
 
 Inputs: TypeAlias = Any
 """A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors: see ``inputs.py``."""
@@ -78,6 +80,7 @@ class Classifier(torch.nn.Module):
     preprocessing: Any = None
     """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
     network: Any  # of all but ensembles
+    members: Any  # of ensembles
     logits: int
     gives_logits = False  # as far as is known; see check_network
 
@@ -115,6 +118,9 @@ class Classifier(torch.nn.Module):
     ) -> Iterator[Prediction]:
         """Predict batch by batch, in eval mode and without gradients; no prediction is kept once it is given out.
 
+        Several threads may predict with one model at the same time. The mode of the model is not changed: a model in
+        training mode is copied for each batch, and the copy, which shares its weights, is put into eval mode.
+
         Args:
             x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of these; a torch
                 ``Dataset``; or an iterable of batches such as a DataLoader. Of items or batches that are tuples or
@@ -125,7 +131,8 @@ class Classifier(torch.nn.Module):
 
         Raises:
             TypeError: If ``x`` is something else.
-            ValueError: If a row lacks values, or the network gives no logits.
+            ValueError: If a row lacks values, the network gives no logits, or ``x`` has no batch dimension.
+            RuntimeError: If the model is in training mode and cannot be copied.
 
         Example:
             >>> from creinn.baselines import SNN
@@ -180,9 +187,9 @@ class Classifier(torch.nn.Module):
             yield prediction
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
-        """One batch, of which row 0 has the number ``first``; the modes of the model and of torch are its own."""
+        """Predict one batch whose row 0 has the number ``first``."""
         like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
-        with evaluating(self), torch.no_grad():
+        with torch.no_grad():
             batch = placed(batch, like.device, like.dtype)
             where = find_not_finite(batch, first=first)
             if where and missing == "refuse":
@@ -190,13 +197,38 @@ class Classifier(torch.nn.Module):
                     f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'."
                 )
             filled = without_gaps(batch) if where else batch
-            self.check_network(filled)
-            prediction = self._quick(filled)
+            prediction = self._predict_rows(filled)
             return self._vacuous(prediction, rows_not_finite(batch)) if where else prediction
 
-    def _quick(self, x: Inputs) -> Prediction:
-        """What the model gives, in eval mode and without gradients, by the shortest way that there is."""
-        return self(x)
+    def _predict_rows(self, x: Inputs) -> Prediction:
+        try:
+            self.check_network(x)
+            prediction = self._forward_fast(x)
+            if len(prediction) != count_rows(x):
+                raise ValueError(
+                    f"The network returns {len(prediction)} rows of logits for {count_rows(x)} "
+                    "rows of inputs. It should return one row of logits for each."
+                )
+        except (RuntimeError, ValueError, IndexError) as error:
+            self._explain(x, error)
+            raise
+        return prediction
+
+    def _forward_fast(self, x: Inputs) -> Prediction:
+        """Predict in eval mode; the mode of the model itself is not changed."""
+        return in_eval_mode(self)(x)
+
+    def _explain(self, x: Inputs, error: Exception) -> None:
+        """Raise a ``ValueError`` if the inputs of a failed prediction do not fit the network."""
+        for part in self._with_networks():
+            network, head = in_eval_mode(part.network), getattr(part, "head", None)
+            if is_single_row(network, x, part.logits):
+                raise ValueError(
+                    f"Expected inputs of shape (N, ...), found shape {tuple(x.shape)}, a single "
+                    "row without a batch dimension. Pass x[None]."
+                ) from error
+            if not isinstance(error, ValueError):
+                check_network(network, x, part.logits, (), head)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
@@ -205,17 +237,33 @@ class Classifier(torch.nn.Module):
         )
 
     def check_network(self, x: Inputs) -> None:
-        """Refuse a network that gives no logits, or cannot be run, on the first rows of ``x``; each is asked once."""
-        for part in self.modules():
-            if isinstance(part, Classifier) and hasattr(part, "network") and not part.gives_logits:
-                device = next(part.parameters()).device
-                unchanged = torch.random.fork_rng([device] if device.type == "cuda" else [])
-                with evaluating(part), torch.inference_mode(False), torch.enable_grad(), unchanged:
-                    part._check_network(first_rows(x))
-                part.gives_logits = True
+        """Check on the first rows of ``x`` that networks run and return logits; each network once.
 
-    def _check_network(self, x: Inputs) -> None:
-        check_network(self.network, x, self.logits)
+        Raises:
+            ValueError: If a network does not.
+        """
+        for part in self._with_networks():
+            if not part.gives_logits:
+                with LOCK, torch.inference_mode(False), torch.enable_grad():
+                    if not part.gives_logits:
+                        part._check_network(in_eval_mode(part.network), first_rows(x))
+                        part.gives_logits = True
+
+    def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
+        """Check :attr:`network`, or a copy of it in eval mode."""
+        check_network(network, x, self.logits)
+
+    def _take_mode_of_members(self) -> None:
+        """Put a new ensemble into eval mode if all members are; a new module is in training mode."""
+        if not any(is_training(member) for member in self.members):
+            self.eval()
+
+    def _with_networks(self) -> "list[Classifier]":
+        return [
+            part
+            for part in self.modules()
+            if isinstance(part, Classifier) and hasattr(part, "network")
+        ]
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network or the members, by name."""
@@ -245,7 +293,10 @@ def common_classes(members: Sequence[Classifier]) -> int:
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Put ``module`` into eval mode for a while, and each of its parts back into the mode it was in."""
+    """Put a module into eval mode, and restore the mode of each part afterwards.
+
+    For training. Other threads must not use the module at the same time.
+    """
     training = [part for part in module.modules() if part.training]
     if training:
         module.eval()

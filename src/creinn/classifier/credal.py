@@ -1,16 +1,17 @@
-"""What every classifier with credal sets shares: predictions by a compiled form that is kept, and vacuous rows."""
+"""Base class of classifiers that predict credal sets: compiled predictions, vacuous rows."""
 
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
-from creinn.classifier import kept
+import creinn
+from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Missing
 from creinn.classifier.calibration import Calibrated
 from creinn.classifier.radius import DistanceRadius
+from creinn.classifier.state import is_training
 from creinn.credal.credal_set import CredalSet
 
 
@@ -19,7 +20,7 @@ class _Credal(Calibrated):
 
     prediction_type = CredalSet
     keeps_compiled = True
-    """Whether ``predict`` keeps the compiled form of the model while its weights stay as they are, for speed."""
+    """Whether ``predict`` compiles the model in eval mode, and keeps the compiled form until the model changes."""
 
     if TYPE_CHECKING:
 
@@ -31,7 +32,7 @@ class _Credal(Calibrated):
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
-        """As :meth:`Classifier.predict_batches`, by a compiled form while weights stay: see ``classifier/kept.py``.
+        """As :meth:`Classifier.predict_batches`, by a compiled form: see :meth:`clear_cache`.
 
         Raises:
             RuntimeError: If a distance was asked for, but never fitted to the training data.
@@ -47,23 +48,33 @@ class _Credal(Calibrated):
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
 
+    def clear_cache(self) -> None:
+        """Drop the compiled form that :meth:`predict` caches for this model in eval mode.
+
+        Call it after a write through ``Tensor.data`` or a NumPy view of a weight, which torch does
+        not count, or after a change inside an object that a module holds. All other changes of
+        weights, layers and options are noticed, as are hooks.
+        """
+        compile_cache.clear(self)
+
     def train(self, mode: bool = True) -> Any:
-        """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` keeps."""
+        """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` caches."""
         if mode:
-            kept.outdate(self)
+            compile_cache.invalidate(self)
         return super().train(mode)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        kept.forget(self)  # of ``.to`` and its kind
+        compile_cache.invalidate(self)  # for ``.to`` and similar methods
         return super()._apply(*args, **kwargs)
 
-    def _quick(self, x: Inputs) -> CredalSet:
-        if self.keeps_compiled:
-            return kept.call(
-                self, x, import_module("creinn.graph.compile").quick_form
-            )  # stands above, as files do
-        kept.forget(self)
-        return self(x)
+    def _forward_fast(self, x: Inputs) -> CredalSet:
+        if not self.keeps_compiled:
+            compile_cache.invalidate(self)
+        elif not is_training(self):
+            compiled = compile_cache.compiled_form(self, x, creinn.compile_for_predict)
+            if compiled is not None:
+                return compiled(x)
+        return cast(CredalSet, super()._forward_fast(x))
 
     def _vacuous(self, prediction: CredalSet, rows: Tensor) -> CredalSet:
         lower = torch.where(rows.unsqueeze(1), 0.0, prediction.lower)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from creinn import nn as inn
-from creinn.classifier import kept
+from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Labelled, common_classes
 from creinn.classifier.credal import _Credal
 from creinn.classifier.fitting import Observed, fit_radius
@@ -312,7 +312,7 @@ class CreINN(_Credal):
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
         """Fit the temperature, if there is one, to held-out data; give these back, to be gone over again."""
-        kept.forget(self.eval())
+        compile_cache.invalidate(self.eval())
         self.calibration.forget()
         if held_out is None or not self.temperature.is_on:
             return held_out
@@ -341,17 +341,17 @@ class CreINN(_Credal):
         if self.distance_at is None:
             find_head(self.network, self.head)  # refuses a network without one
         self.gives_logits = False  # there are features to be looked at too
-        self.distance_radius = DistanceRadius(self.num_classes)
+        self.distance_radius = DistanceRadius(self.num_classes).train(self.training)
         like = next(self.network.parameters())
         self.distance_radius.to(like.device, like.dtype)
 
-    def _check_network(self, x: Inputs) -> None:
+    def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
         x = self._inputs(x)
         measures = self.distance_radius is not None
         at = self.distance_at or (HEAD,) if measures else ()
-        check_network(self.network, x, self.logits, at, self.head)
+        check_network(network, x, self.logits, at, self.head)
         if measures and self.distance_at is None:
-            self.distance_at = find_places(self.network, x, self.head)
+            self.distance_at = find_places(network, x, self.head)
 
     def _inputs(self, x: Inputs) -> Inputs:
         if self.is_interval:
@@ -414,6 +414,8 @@ class Ensemble(_Credal):
         combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN); or ``"envelope"``, the
             smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty. If all
             members are in mode ``"rigorous"``, so is the result.
+
+    If all members are in eval mode, so is the ensemble.
     """
 
     def __init__(self, members: Sequence[CreINN], combine: Combine = "average") -> None:
@@ -422,6 +424,7 @@ class Ensemble(_Credal):
         self.num_classes = common_classes(members)
         self.members = torch.nn.ModuleList(members)
         self.combine = combine
+        self._take_mode_of_members()
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict the combined credal set per row."""

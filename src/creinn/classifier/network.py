@@ -161,11 +161,25 @@ def as_logits(output: Any, count: int) -> Any:
         )
     if output.ndim == 1 and count == 1:
         return output.unsqueeze(1)
-    return (
-        output.flatten(1)
-        if output.ndim > 2 and all(size == 1 for size in output.shape[2:])
-        else output
-    )
+    if output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
+        return output.flatten(1)
+    if output.ndim != 2:
+        raise ValueError(
+            f"The network should return logits (N, {count}), but returns {in_words(output)}.{_NAME_IT}"
+        )
+    return output
+
+
+def is_single_row(network: torch.nn.Module, x: Any, count: int) -> bool:
+    """Whether inputs that a network in eval mode does not take are one row without a batch dimension."""
+    if not isinstance(x, Tensor | Interval):
+        return False
+    if x.ndim < 2:
+        return True
+    try:
+        return as_logits(network(x[None]), count).shape == (1, count)
+    except Exception:  # it does not take these inputs either
+        return False
 
 
 def check_network(

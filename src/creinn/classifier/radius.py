@@ -205,9 +205,8 @@ class DistanceRadius(torch.nn.Module):
         return (near - medians[0]) / spreads[0] + FAR_WEIGHT * (far - medians[1]) / spreads[1]
 
     def _make_distances(self, count: int) -> None:
-        self.distances = torch.nn.ModuleList(Distance(self.num_classes) for _ in range(count)).to(
-            self.scale
-        )
+        distances = torch.nn.ModuleList(Distance(self.num_classes) for _ in range(count))
+        self.distances = distances.to(self.scale).train(self.training)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         own = f"{prefix}distances."

@@ -1,7 +1,8 @@
 """Recording of the inputs and outputs of modules during a forward pass.
 
 Hooks write to a store of the current context only. So several threads may run the same modules at
-the same time, and each sees its own calls.
+the same time, and each sees its own calls. ``LOCK`` is held while hooks are added or removed, and
+while a module is copied, checked or compiled.
 """
 
 import threading
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules import module as torch_module
 
-_LOCK = threading.Lock()
+LOCK = threading.RLock()
 _LAST_CALLS: ContextVar["dict[torch.nn.Module, Call | None] | None"] = ContextVar(
     "last_calls", default=None
 )
@@ -38,14 +39,16 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
             calls.append(_call(module, inputs, rest))
 
     note.is_recorder = True  # type: ignore[attr-defined]
-    handles = [module.register_forward_hook(note, with_kwargs=True) for module in modules]
+    with LOCK:
+        handles = [module.register_forward_hook(note, with_kwargs=True) for module in modules]
     token = _RECORDINGS.set((*_RECORDINGS.get(), calls))
     try:
         yield calls
     finally:
         _RECORDINGS.reset(token)
-        for handle in handles:
-            handle.remove()
+        with LOCK:
+            for handle in handles:
+                handle.remove()
 
 
 @contextmanager
@@ -80,7 +83,7 @@ def has_global_hooks() -> bool:
 
 def _add_hook(module: torch.nn.Module) -> None:
     if _note_last not in module._forward_hooks.values():
-        with _LOCK:
+        with LOCK:
             if _note_last not in module._forward_hooks.values():
                 module.register_forward_hook(_note_last, with_kwargs=True)
 

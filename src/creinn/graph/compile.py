@@ -16,7 +16,7 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
 from creinn.classifier.inputs import first_rows
 from creinn.classifier.network import HEAD, TOKENS, find_head
-from creinn.classifier.recording import recording
+from creinn.classifier.recording import LOCK, recording
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.checks import GraphError
 from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, fold
@@ -44,8 +44,8 @@ def compile(
         memory_format: Layout of images and of the weights of two-dimensional convolutions: ``torch.contiguous_format``
             or ``torch.channels_last``; ``"auto"`` takes the faster one on ``example``, the first if there is none.
         torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler.
-        native: Whether the library of :mod:`creinn.native` may compute, where it is there and was faster in a short
-            measurement at the first call; never with ``torch_compile``.
+        native: Whether the library of :mod:`creinn.native` computes convolutions with more than one output pixel, where
+            it is available; never with ``torch_compile``.
 
     Raises:
         TypeError: If the model is of another kind.
@@ -86,20 +86,21 @@ def compile(
     return compiled
 
 
-def quick_form(model: CreINN | Ensemble, x: Inputs) -> "Compiled":
-    """The form that ``predict`` keeps, for inputs of the size of ``x``; its memory format is not measured, only likely.
+def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None":
+    """Compile a model for inputs of the size of ``x``, without measurements.
 
-    Raises:
-        TypeError: If the model, or a member, is of a class of its own, which may compute something else.
-        ValueError: If a network is no graph of known layers: nothing would be gained.
+    Returns ``None`` for a model that cannot be compiled: one of another class than CreINN and
+    Ensemble, which may compute something else, or with a network that raises a ``GraphError``.
     """
     credal = [part for part in model.modules() if isinstance(part, _Credal)]
     if any(type(part) not in (CreINN, Ensemble) for part in credal):
-        raise TypeError("Only CreINN and Ensemble themselves have a quick form.")
-    compiled = compile(model, first_rows(x, 1), torch.channels_last)
-    folded = [part.network for part in compiled.modules() if isinstance(part, CreINN)]
-    if not all(isinstance(network, fx.GraphModule | FoldedNetwork) for network in folded):
-        raise ValueError("A network is not folded.")
+        return None
+    try:
+        compiled = Compiled(model, must_fold=True)
+    except GraphError:
+        return None
+    compiled.prepare(first_rows(x, 1))
+    compiled.set_memory_format(torch.channels_last)
     return compiled
 
 
@@ -108,16 +109,12 @@ class Compiled(_Credal):
 
     keeps_compiled = False
 
-    def __init__(self, model: CreINN | Ensemble, native: bool = True) -> None:
+    def __init__(
+        self, model: CreINN | Ensemble, native: bool = True, must_fold: bool = False
+    ) -> None:
         super().__init__()
-        instead: dict[
-            int, torch.nn.Module
-        ] = {}  # what the copy of the model has in the place of its parts
-        for member in model.modules():
-            if isinstance(member, CreINN) and (folded := _folded(member, native)) is not None:
-                instead[id(member.network)] = folded
-                instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
-        self.model: CreINN | Ensemble = copy.deepcopy(model, instead)
+        with LOCK:
+            self.model = self._folded_copy(model, native, must_fold)
         self.calibration = self.model.calibration
         for member in self.model.modules():
             if isinstance(member, CreINN):
@@ -125,6 +122,19 @@ class Compiled(_Credal):
         self.num_classes = model.num_classes
         self.memory_format = torch.contiguous_format
         self.requires_grad_(False).eval()
+
+    @staticmethod
+    def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
+        instead: dict[int, torch.nn.Module] = {}  # replacements of parts in the copy
+        for member in model.modules():
+            if not isinstance(member, CreINN):
+                continue
+            if (folded := _folded(member, native)) is not None:
+                instead[id(member.network)] = folded
+                instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
+            elif must_fold:
+                raise GraphError(f"{type(member.network).__name__} is not folded.")
+        return copy.deepcopy(model, instead)
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set per row."""
@@ -138,7 +148,12 @@ class Compiled(_Credal):
 
     def prepare(self, example: Inputs) -> None:
         """Let convolutions keep the weights that images of this size need; see :class:`Product`."""
-        with recording(part for part in self.modules() if isinstance(part, Product)) as calls:
+        products = [
+            part for part in self.modules() if isinstance(part, Product) and part.is_prepared
+        ]
+        if not products:
+            return
+        with recording(products) as calls:
             self(example)
         for call in calls:
             call.module.prepare(tuple(call.inputs[0].shape[2:]))  # type: ignore[operator]

@@ -337,9 +337,14 @@ class Product(torch.nn.Module):
         y = summed(F.linear, x[(..., *window[1])].flatten(1), weight, layer.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether :meth:`prepare` has an effect for some size."""
+        return self._is_conv and not self._pointwise
+
     def prepare(self, sizes: tuple[int, ...]) -> None:
         """Keep the weights that images of these sizes need, if one pixel comes out and padding meets the others."""
-        window = one_pixel(self.layer, sizes) if self._is_conv and not self._pointwise else None
+        window = one_pixel(self.layer, sizes) if self.is_prepared else None
         if window is not None:
             self.cropped, self.sizes = (
                 self.layer.weight[(..., *window[0])].flatten(1).clone(),

@@ -1,15 +1,19 @@
-"""Folded layers by the library in C++ (:mod:`creinn.native`), where it is there and faster.
+"""Folded layers by the library in C++ (:mod:`creinn.native`), where it is available.
+
+The library computes a convolution if it is built for the layer (one or two dimensions, symmetric zero
+padding, full radii that are not narrow), the processor has AVX2 or AVX-512, the input is an interval
+``>= 0`` in float32 on the CPU, and the result has more than one pixel. Torch computes everything else:
+linear layers and convolutions with one output pixel are matrix products, at which torch is faster. So the
+choice follows from shapes and the processor alone.
 
 In: a layer with full radii; a folded graph. Out: a layer that takes intervals ``>= 0`` by two products instead of four,
 and a graph whose sums and their ReLUs are part of such layers. Between these layers intervals are bounds, not centre
-and radius. What the library is not made for, and what torch does faster, goes on as in :class:`FoldedFull`. Folded
+and radius. Everything else goes on as in :class:`FoldedFull`. Folded
 inside of :func:`creinn.rounding.outwards`, weights are those whose sums are bounds in floating point.
 """
 
 import copy
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,11 +28,6 @@ from creinn.numerics import valid_radius, widen
 from creinn.rounding import is_outwards, row_bounds
 
 NARROW = 1e-3  # radii of so small a part of their weights lose digits as differences of bounds
-MARGIN = 0.75  # of the library's time: torch must be as quick as this, as it wants centre and radius instead of bounds
-_ROUNDS = 3
-_ENOUGH = 448  # pixels: with more of them the times of both only grow
-
-_IS_QUICKER: dict[Any, bool] = {}  # by kind of layer, size of its images and number of threads
 _LOCK = threading.RLock()
 
 
@@ -64,7 +63,7 @@ class OnInputs(FoldedFull):
 
 
 class NativeFull(FoldedFull):
-    """Full radii: the library's product for intervals known to be ``>= 0``, torch's where that is faster or needed.
+    """Full radii: the library's product for intervals known to be ``>= 0``, otherwise torch's.
 
     Packed weights are half as large as the block weight. That is dropped when the library computes for the first time,
     and made anew of the packed ones if it is needed after all; then it stays.
@@ -98,8 +97,6 @@ class NativeFull(FoldedFull):
             return self._by_torch(x, residual, relu)
         if residual is not None and not self._can_be_added(residual, x):
             return sum_moments(self(x), residual, relu)
-        if not self._is_quicker(x, residual, relu):
-            return self._by_torch(x, residual, relu)
         self._drop_block()
         return self._by_library(x, residual, relu)
 
@@ -127,7 +124,10 @@ class NativeFull(FoldedFull):
     def _fits(self, x: Interval) -> bool:
         if self.pairs is None or x.is_point or not x.nonnegative or x.ndim != self._ndim:
             return False
-        return x._any.numel() > 0 and _is_ours(x._any) and _is_ours(self.norm)
+        if not (x._any.numel() > 0 and _is_ours(x._any) and _is_ours(self.norm)):
+            return False
+        height, width = self._shape(x)[3:]
+        return height * width > 1
 
     def _can_be_added(self, residual: Any, x: Interval) -> bool:
         if not isinstance(residual, Interval) or residual.is_point or not _is_ours(residual._any):
@@ -137,34 +137,6 @@ class NativeFull(FoldedFull):
             2,
             *(1, 1, *residual.shape[1:])[-3:],
         ) == self._shape(x)
-
-    # The choice, by measurement.
-
-    def _is_quicker(self, x: Interval, residual: Interval | None, relu: bool) -> bool:
-        assert self.pairs is not None
-        pixels = x.shape[2:].numel()
-        rows = min(len(x), -(-_ENOUGH // pixels))
-        sizes = (len(self.norm), len(self.pairs), self.window, x.shape[2:], rows)
-        key = (*sizes, residual is None, self.outward, torch.get_num_threads())
-        if key not in _IS_QUICKER:
-            with _LOCK:
-                if key not in _IS_QUICKER:
-                    _IS_QUICKER[key] = self._measured(
-                        _first(x, rows), residual and _first(residual, rows), relu
-                    )
-        return _IS_QUICKER[key]
-
-    def _measured(self, x: Interval, residual: Interval | None, relu: bool) -> bool:
-        """Whether the library is faster, or about as fast."""
-        kept = self._keeps_block
-        if self.block is not None and not kept:
-            self.block.prepare(tuple(x.shape[2:]))
-        with torch.no_grad():
-            forms = self._by_library, self._by_torch
-            rounds = [[_seconds(form, x, residual, relu) for form in forms] for _ in range(_ROUNDS)]
-        self._keeps_block = kept
-        by_library, by_torch = map(min, *rounds)
-        return MARGIN * by_library <= by_torch
 
     # The block weight, where it is needed.
 
@@ -243,9 +215,9 @@ def is_narrow(layer: IntervalParameters) -> bool:
 
 
 def window_of(layer: Any) -> native.Window | None:
-    """What a linear layer, or a convolution in one or two dimensions with zeros on both sides, is to the library."""
+    """Window of a convolution in one or two dimensions with symmetric zero padding; else ``None``."""
     if isinstance(layer, torch.nn.Linear):
-        return native.Window()
+        return None
     sides = layer._reversed_padding_repeated_twice
     if len(layer.kernel_size) > 2 or layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:
         return None
@@ -297,21 +269,8 @@ def _is_ours(tensor: Tensor) -> bool:
     is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
     return (
         native.available
+        and native.is_vectorized
         and is_plain
         and tensor.dtype == torch.float32
         and tensor.device.type == "cpu"
     )
-
-
-def _first(x: Interval, rows: int) -> Interval:
-    """The first rows, in both packed forms."""
-    bounds = x.bounds[:rows]
-    part = Interval._of_bounds(bounds.contiguous(), x.nonnegative)
-    part._moments = x.moments[:rows] if x.has_moments else part.moments
-    return part
-
-
-def _seconds(call: Callable[..., Any], *arguments: Any) -> float:
-    start = time.perf_counter()
-    call(*arguments)
-    return time.perf_counter() - start

@@ -58,3 +58,5 @@ def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
 
 LIBRARY, reason = load(Path(__file__).parent)
 available = LIBRARY is not None
+best_level = LIBRARY.creinn_best_level() if LIBRARY is not None else 0
+is_vectorized = best_level > 0

@@ -9,15 +9,13 @@ centre and radius, a residual, and a ReLU. The radius is a difference of sums he
 """
 
 import ctypes
-import functools
-import time
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from creinn.native.library import LEVELS, LIBRARY, Layer, reason
+from creinn.native.library import LEVELS, LIBRARY, Layer, best_level, reason
 
 Pair = tuple[int, int]
 
@@ -130,7 +128,7 @@ def product(
         residual: Bounds that are added.
         magnitude: Whether a radius below 0 is taken by its absolute value; else it is 0.
         relu: Whether what is below 0 becomes 0.
-        level: Instructions, an index of ``LEVELS``; by default those that are fastest here.
+        level: Instructions, an index of ``LEVELS``; by default the highest that the processor has.
         outward: Whether bounds hold in floating point; of weights and a norm from :func:`creinn.rounding.row_bounds`.
         threads: How many work; by default as many as torch's.
 
@@ -166,36 +164,11 @@ def product(
         ),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
-    best = LIBRARY.creinn_best_level()
-    if level is not None and level > best:
+    level, threads = best_level if level is None else level, threads or torch.get_num_threads()
+    if level > best_level:
         raise RuntimeError(
-            f"This processor has no {LEVELS[level]}; its best level is {LEVELS[best]}."
+            f"This processor has no {LEVELS[level]}; its best level is {LEVELS[best_level]}."
         )
-    level, threads = fastest_level() if level is None else level, threads or torch.get_num_threads()
     if LIBRARY.creinn_product(ctypes.byref(layer), threads, level):
         raise RuntimeError("Not enough memory for the native product.")
     return results
-
-
-@functools.cache
-def fastest_level() -> int:
-    """Instructions, an index of ``LEVELS``, by which one thread is quickest; measured once, in some 30 ms.
-
-    The widest vectors need not be: a processor may compute them in two halves.
-
-    Raises:
-        RuntimeError: If there is no library.
-    """
-    if LIBRARY is None:
-        raise RuntimeError(reason)
-    levels = range(LIBRARY.creinn_best_level() + 1)[-2:]
-    bounds = torch.ones(1, 2, 192, 21, 21, dtype=torch.float32, device="cpu")
-    weight = torch.arange(64 * 192).cos().to(bounds).view(64, 192)  # of both signs, in no order
-    given = bounds, pack(weight, weight), torch.ones(64, 4).to(bounds), Window()
-    least = dict.fromkeys(levels, float("inf"))
-    for _ in range(15):
-        for level in levels:
-            start = time.perf_counter()
-            product(*given, level=level, threads=1)
-            least[level] = min(least[level], time.perf_counter() - start)
-    return min(least, key=least.__getitem__)

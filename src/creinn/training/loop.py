@@ -197,7 +197,8 @@ class _Run:
         batches = self.train_rows.shuffled(config.batch_size, seed, self.augment)
         for step, batch in enumerate(batches, 1):
             if step == 1:
-                self.model.check_network(batch.x)
+                with evaluating(self.model):
+                    self.model.check_network(batch.x)
                 if rank() > 0:  # after a DataLoader has drawn its order, the same on all processes
                     seed_everything(derived_seed(config.seed, epoch, rank()))
             sums += update(step, batch, guard)
