@@ -11,7 +11,6 @@ import torch
 import creinn
 from creinn import CreINN, Interval, relative
 from creinn import nn as inn
-from creinn.graph.native import NativeFull
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.rounding import outwards
@@ -208,8 +207,4 @@ def forms_of(model: CreINN) -> tuple[Any, Any, Any]:
 
 def natively(model: CreINN) -> Any:
     """Compiled, and the library of :mod:`creinn.native` chosen wherever it can be."""
-    compiled = creinn.compile(model)
-    for layer in compiled.modules():
-        if isinstance(layer, NativeFull):
-            layer._is_quicker = lambda *arguments: True  # type: ignore[method-assign]
-    return compiled
+    return creinn.compile(model)

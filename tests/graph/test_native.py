@@ -1,4 +1,4 @@
-"""Layers and networks by the library in C++ against those they were made of, and the choice between it and torch."""
+"""Layers by the library in C++ against those they were made of, and the rule that chooses it."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,6 @@ import torch
 
 from creinn import CreINN, native
 from creinn import nn as inn
-from creinn.graph import native as forms
 from creinn.graph.compile import compile
 from creinn.graph.fold import FoldedFull, fold, sum_moments
 from creinn.graph.native import NativeFull, join_sums
@@ -22,12 +21,6 @@ needs_library = pytest.mark.skipif(not native.available, reason=native.reason)
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def by_library(monkeypatch):
-    """As if the library were faster everywhere."""
-    monkeypatch.setattr(NativeFull, "_is_quicker", lambda *arguments: True)
 
 
 def randomise(network):
@@ -57,8 +50,11 @@ def natives(network):
 
 
 SEQUENCES = {
-    "linear": (inn.Linear(3, 4), inn.BatchNorm1d(4), inn.ReLU(), (5, 3)),
-    "no bias": (inn.Linear(3, 4, bias=False), inn.BatchNorm1d(4, mode="sound"), (5, 3)),
+    "no bias": (
+        inn.Conv1d(3, 4, 2, bias=False),
+        inn.BatchNorm1d(4, mode="sound"),
+        (5, 3, 6),
+    ),
     "no norm": (inn.Conv1d(3, 4, 3, padding=1, stride=2), inn.ReLU(), (5, 3, 7)),
     "groups": (inn.Conv2d(4, 6, 3, groups=2), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 5, 6)),
     "same": (
@@ -68,9 +64,10 @@ SEQUENCES = {
     ),
     "one pixel": (inn.Conv2d(4, 6, 3, padding=1), inn.BatchNorm2d(6), inn.ReLU(), (3, 4, 1, 1)),
     "dilated": (inn.Conv2d(4, 6, 3, padding=2, dilation=2, bias=False), (3, 4, 5, 6)),
-    "tokens": (inn.Linear(3, 4), inn.ReLU(), (5, 4, 3)),
 }
 STAYING = {
+    "linear": (inn.Linear(3, 4), inn.BatchNorm1d(4), inn.ReLU(), (5, 3)),
+    "tokens": (inn.Linear(3, 4), inn.ReLU(), (5, 4, 3)),
     "circular": (
         inn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"),
         inn.BatchNorm2d(6),
@@ -85,7 +82,7 @@ STAYING = {
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("name", [*SEQUENCES, *STAYING])
 @torch.no_grad()
-def test_layers_are_right_on_every_kind_of_input(name, by_library):
+def test_layers_are_right_on_every_kind_of_input(name):
     *layers, shape = copy.deepcopy((SEQUENCES | STAYING)[name])
     network = randomise(torch.nn.Sequential(inn.ReLU(), *layers))
     folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
@@ -112,7 +109,7 @@ class Residual(torch.nn.Module):
 
 @needs_library
 @torch.no_grad()
-def test_sums_are_part_of_layers(by_library):
+def test_sums_are_part_of_layers():
     network = randomise(Residual())
     folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
     join_sums(folded)
@@ -125,7 +122,7 @@ def test_sums_are_part_of_layers(by_library):
 
 @needs_library
 @torch.no_grad()
-def test_a_residual_that_is_broadcast_is_added_all_the_same(by_library):
+def test_a_residual_that_is_broadcast_is_added_all_the_same():
     layer = randomise(torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 1)))
     folded = natives(fold(layer, full=NativeFull))[0]
     x, shift = inputs(2, 3, 5, 5)[2], Interval(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1, 1))
@@ -136,14 +133,13 @@ def test_a_residual_that_is_broadcast_is_added_all_the_same(by_library):
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("choice", [pytest.param(True, marks=needs_library), False])
 @torch.no_grad()
-def test_compiled_networks_are_the_same_whatever_computes(mode, choice, monkeypatch):
-    monkeypatch.setattr(NativeFull, "_is_quicker", lambda *arguments: choice)
+def test_compiled_networks_are_the_same_whatever_computes(mode, choice):
     model = CreINN(resnet8(4, width=4), mode=mode)
     model.train()(torch.randn(16, 3, 16, 16))
     inn.scale_radii_(model, 0.1)
     x, exact = torch.randn(3, 3, 16, 16), copy.deepcopy(model.eval()).double()
     for memory_format in (torch.contiguous_format, torch.channels_last):
-        compiled = compile(model, x, memory_format)
+        compiled = compile(model, x, memory_format, native=choice)
         for batch in (x, Interval(x - 0.01, x + 0.01)):
             got, wanted = compiled(batch), exact(batch.to(torch.float64))
             torch.testing.assert_close(got.lower.double(), wanted.lower, rtol=0, atol=1e-4)
@@ -160,38 +156,44 @@ def test_without_the_library_the_compiled_form_is_torch_alone(monkeypatch):
     assert not natives(compile(model, x, native=False))
 
 
-@needs_library
-@torch.no_grad()
-def test_the_faster_one_is_chosen_once_for_each_kind_of_layer_and_image(monkeypatch):
-    network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3))
-    layer, x = natives(fold(network.eval(), full=NativeFull))[0], inputs(2, 3, 6, 6)[2]
-    measured, times = [], {"_by_torch": 1.0}
-
-    def seconds(call, *arguments):
-        measured.append(call.__name__)
-        call(*arguments)
-        return times[call.__name__]
-
-    monkeypatch.setattr(forms, "_seconds", seconds)
-    for times["_by_library"], chosen in ((0.5, True), (1.05, True), (2.0, False)):
-        monkeypatch.setattr(forms, "_IS_QUICKER", {})
-        measured.clear()
-        layer._keeps_block, layer.block = False, None
-        for _ in range(2):
-            y = layer(x)
-        assert sorted(measured) == ["_by_library"] * 3 + ["_by_torch"] * 3
-        assert list(forms._IS_QUICKER.values()) == [chosen]
-        assert (
-            layer.block is None
-        ) == chosen  # what was made for the measurement alone is not kept
-        assert y.has_moments != chosen
-        layer(inputs(2, 3, 7, 6)[2])
-        assert len(forms._IS_QUICKER) == 2
+RULE = {
+    "several pixels": (inn.Conv2d(3, 4, 3), (2, 3, 6, 6), True),
+    "one output pixel": (inn.Conv2d(3, 4, 3), (2, 3, 3, 3), False),
+    "one pixel": (inn.Conv2d(3, 4, 3, padding=1), (2, 3, 1, 1), False),
+    "signal": (inn.Conv1d(3, 4, 3), (2, 3, 6), True),
+    "linear": (inn.Linear(3, 4), (2, 3), False),
+}
 
 
 @needs_library
+@pytest.mark.skipif(not native.is_vectorized, reason="this processor has no AVX2")
+@pytest.mark.parametrize("name", RULE)
 @torch.no_grad()
-def test_layers_hold_half_of_what_block_weights_take(by_library):
+def test_the_library_computes_convolutions_with_more_than_one_output_pixel(name, monkeypatch):
+    layer, shape, is_native = RULE[name]
+    folded = fold(torch.nn.Sequential(inn.ReLU(), layer).eval(), full=NativeFull)
+    calls, product = [], native.product
+
+    def counted(*arguments, **options):
+        calls.append(0)
+        return product(*arguments, **options)
+
+    monkeypatch.setattr(native, "product", counted)
+    for x in inputs(*shape)[1:]:
+        folded(x)
+    assert len(calls) == (2 if is_native else 0)
+
+
+@torch.no_grad()
+def test_a_processor_without_vectors_uses_torch(monkeypatch):
+    monkeypatch.setattr(native, "is_vectorized", False)
+    network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3)).eval()
+    assert natives(fold(network, full=NativeFull))[0].pairs is None
+
+
+@needs_library
+@torch.no_grad()
+def test_layers_hold_half_of_what_block_weights_take():
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3), inn.ReLU()).eval()
     folded = [fold(network, full=kind) for kind in (NativeFull, FoldedFull)]
     x, held = inputs(2, 8, 6, 6)[2], []
@@ -222,7 +224,7 @@ def test_layers_on_inputs_give_bounds(mode, memory_format):
 
 @needs_library
 @torch.no_grad()
-def test_what_the_library_computes_is_not_exported(by_library):
+def test_what_the_library_computes_is_not_exported():
     model, x = CreINN(resnet8(3, width=2)).eval(), torch.randn(2, 3, 8, 8)
     with pytest.raises(RuntimeError, match="Compile the model with native=False, and export that"):
         torch.export.export(compile(model, x), (x,))
@@ -231,14 +233,15 @@ def test_what_the_library_computes_is_not_exported(by_library):
 @needs_library
 @torch.no_grad()
 def test_narrow_weights_are_left_to_torch():
-    network = torch.nn.Sequential(inn.ReLU(), inn.Linear(8, 8))
+    network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3))
+    assert natives(fold(network, full=NativeFull))[0].pairs is not None
     inn.scale_radii_(network, 1e-4)
     assert natives(fold(network, full=NativeFull))[0].pairs is None
 
 
 @needs_library
 @torch.no_grad()
-def test_other_numbers_than_float32_are_left_to_torch(by_library):
+def test_other_numbers_than_float32_are_left_to_torch():
     network = randomise(
         torch.nn.Sequential(
             inn.ReLU(), inn.Conv2d(3, 4, 3, groups=1), inn.BatchNorm2d(4), inn.ReLU()

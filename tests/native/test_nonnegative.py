@@ -1,6 +1,5 @@
 """The product in C++ against interval layers in float64, on every kind of instructions that this processor has."""
 
-import functools
 import subprocess
 import sys
 
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from creinn import native
 from creinn import nn as inn
 from creinn.interval import Interval
-from creinn.native import nonnegative
-from creinn.native.library import LEVELS, LIBRARY
+from creinn.native.library import LEVELS, LIBRARY, best_level
 
 pytestmark = pytest.mark.skipif(not native.available, reason=native.reason)
 
@@ -204,20 +202,13 @@ def test_weights_of_another_dtype_are_refused():
         native.pack(torch.ones(2, 3).double(), torch.ones(2, 3))
 
 
-def test_the_level_is_that_of_the_least_time_measured_once(monkeypatch):
-    assert nonnegative.fastest_level() in {BEST, max(BEST - 1, 0)}
-    seconds, asked = {BEST: 2.0, BEST - 1: 1.0}, []
-
-    def product(*_, level, threads):
-        asked.append(level)
-
-    monkeypatch.setattr(nonnegative, "product", product)
-    monkeypatch.setattr(
-        nonnegative.time, "perf_counter", lambda: sum(seconds[level] for level in asked)
-    )
-    measure = functools.cache(nonnegative.fastest_level.__wrapped__)
-    assert [measure(), measure()] == [max(BEST - 1, 0)] * 2
-    assert len(asked) == 15 * len({BEST, max(BEST - 1, 0)})
+def test_the_level_is_the_highest_of_the_processor():
+    torch.manual_seed(0)
+    x, weight = torch.rand(2, 2, 8, 5, 5), torch.randn(6, 8, 3, 3)
+    given = x, native.pack(weight - 0.1, weight + 0.1), torch.ones(6, 4), native.Window((3, 3))
+    assert best_level == BEST
+    assert native.is_vectorized == (BEST > 0)
+    assert torch.equal(native.product(*given), native.product(*given, level=BEST))  # the same code
 
 
 @pytest.mark.skipif(len(LEVELS) - 1 == BEST, reason="this processor has all levels")
