@@ -160,7 +160,7 @@ def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
     """Wrap ``module`` in torch's ``DistributedDataParallel``; one process gets it as it is.
 
     The wrapper refers to the process group. Delete it, and call :func:`gc.collect`, before
-    ``destroy_process_group``: otherwise threads of the group may abort the process when Python ends.
+    ``destroy_process_group``: otherwise threads of the group may abort the process at its end.
     """
     if world_size() == 1:
         return module

@@ -166,11 +166,9 @@ def test_table_is_aligned():
 
 
 def test_models_without_intervals_or_loss_are_refused():
-    with pytest.raises(TypeError, match="no layer of this SNN gives intervals"):
+    with pytest.raises(TypeError, match="SNN"):
         diagnose(SNN(torch.nn.Linear(4, 3)), X, Y)
-    with pytest.raises(
-        TypeError, match=r"needs a classifier with a loss, got Ensemble\. Pass a single CreINN"
-    ):
+    with pytest.raises(TypeError, match="Ensemble"):
         diagnose(Ensemble([creinn()]), X, Y)
-    with pytest.raises(TypeError, match="needs a classifier with a loss, got Linear"):
+    with pytest.raises(TypeError, match="Linear"):
         diagnose(inn.Linear(4, 3), X, Y)

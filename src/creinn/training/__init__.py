@@ -1,8 +1,7 @@
-"""Training: a configuration, one loop for every classifier, checkpoints that survive a kill.
+"""Training: a configuration, one loop for all classifiers, checkpoints to resume from.
 
-In: a classifier, data, a :class:`TrainConfig`. Out: the classifier, trained, and its :class:`History`. Read ``config``,
-``data`` (where batches come from), ``start``, ``loop``, ``distributed``, ``checkpoint`` with the history; ``diagnose``
-looks inside a network. :class:`TrainConfig` can be imported without loading torch.
+Read ``config``, ``data`` (the batches), ``loop`` with ``step``, and ``checkpoint``. ``diagnose``
+looks inside a network. :class:`TrainConfig` can be imported without torch.
 """
 
 from typing import TYPE_CHECKING, Any

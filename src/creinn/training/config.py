@@ -1,6 +1,6 @@
-"""The settings of one training run: a frozen dataclass, which can be imported without loading torch.
+"""Settings of a training run; can be imported without torch.
 
-Defaults are the paper's (Section "Experiment setup") and, where it is silent, those of its authors' code.
+The defaults are those of the paper (Section "Experiment setup") and of its authors' code.
 """
 
 from collections.abc import Iterable
@@ -14,29 +14,30 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How to train.
+    """Settings of :func:`creinn.fit`.
 
     Args:
-        epochs: Passes over the training data.
-        batch_size: Rows per step, on each rank if several train together. A last batch of a single row joins the one
-            before it, for batch norm needs two.
-        learning_rate: Of Adam, at the start.
-        train: ``"all"`` parameters, or the ``"radii"`` alone: those of weights and biases, and the scale and shift of
-            the radius in batch norms. The network of centres then predicts as before, bit for bit.
-        milestones: Numbers of finished epochs at which the learning rate is multiplied by ``gamma``.
+        epochs: Number of passes over the training data.
+        batch_size: Rows per step and process. A last batch of one row joins the previous batch,
+            because batch norm needs two rows.
+        learning_rate: Initial learning rate of Adam.
+        train: ``"all"`` parameters or the ``"radii"`` only: those of weights and biases, and the
+            scale and shift of the radius in batch norms. The centers do not change.
+        milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
         gamma: See ``milestones``.
-        seed: Decides all randomness but the initial weights, which are the model's.
-        class_weight: Weight of each class in the loss; ``"balanced"`` is inverse to the class counts.
-        device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
-        mixed_precision: Compute in half precision where that is safe: bfloat16 on a CPU, float16 on a GPU.
-        deterministic: Ask torch for deterministic algorithms only. A CPU needs it not; with CUDA the environment
-            variable ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` must be set as well.
-        directory: Where to keep checkpoints and ``history.jsonl``, and to resume from. ``None`` writes nothing.
-        checkpoint_every: Epochs from one checkpoint to the next.
-        patience: Stop after so many epochs without a better validation loss; ``None`` never does.
-        keep: Weights at the end: the ``"last"`` (the paper), or those of the ``"best"`` validation loss.
-        workers: Processes that load the rows of a torch ``Dataset``; data in memory need none.
-        progress: Whether to show a progress bar, or without a terminal a line every ten seconds.
+        seed: Seed of all random numbers except the initial weights.
+        class_weight: Weight of each class in the loss; ``"balanced"`` is inverse to the counts.
+        device: Torch device; ``"auto"`` is a GPU if there is one.
+        mixed_precision: Use bfloat16 on a CPU or float16 on a GPU where that is safe.
+        deterministic: Use deterministic algorithms only. CUDA also needs the environment variable
+            ``CUBLAS_WORKSPACE_CONFIG=:4096:8``.
+        directory: Directory of checkpoints and ``history.jsonl``. ``None`` writes nothing.
+        checkpoint_every: Number of epochs between two checkpoints.
+        patience: Stop after this number of epochs without a better validation loss.
+        keep: Final weights: the ``"last"``, as in the paper, or those with the ``"best"``
+            validation loss.
+        workers: Processes that load the rows of a torch ``Dataset``.
+        progress: Whether to show a progress bar, or a line every ten seconds without a terminal.
 
     Raises:
         ValueError: If a value is out of range.
@@ -105,7 +106,7 @@ class TrainConfig:
             object.__setattr__(self, "class_weight", weights)
 
     def learning_rate_at(self, epoch: int) -> float:
-        """Learning rate of the epoch that ``epoch`` finished ones precede."""
+        """Return the learning rate after ``epoch`` finished epochs."""
         return self.learning_rate * self.gamma ** sum(
             milestone <= epoch for milestone in self.milestones
         )

@@ -1,8 +1,8 @@
-"""Training data in any accepted form -> batches where the model is: the one place where batches of a run come from.
+"""Training data of all accepted kinds as batches on the device of the model.
 
-In: a pair ``(inputs, targets)`` of tensors or memory maps, a data set of this package, a torch ``Dataset`` of pairs, or
-a stream: a DataLoader or an ``IterableDataset``. Out: :class:`Rows`. What a run meets in which order then depends on
-the seed and the epoch alone; the batches of a DataLoader and the order of a stream are its own.
+The data are a pair ``(inputs, targets)`` of tensors or memory maps, a data set of this package, a
+torch ``Dataset`` of pairs, or a stream: a DataLoader or an ``IterableDataset``. The order of
+the rows depends on the seed and the epoch only. A stream has its own order.
 """
 
 import zlib
@@ -39,23 +39,23 @@ Augment = Callable[[Any, torch.Generator], Any]
 
 
 class Batch(NamedTuple):
-    """Labelled rows, where the model is."""
+    """Labelled rows on the device of the model."""
 
-    rows: Tensor  # their numbers
+    rows: Tensor  # indices of the rows
     x: Inputs
     y: Tensor
-    weight: Tensor | None  # in the loss: their own (N, 1), or else that of the classes (K,)
+    weight: Tensor | None  # in the loss: of the rows (N, 1) or the classes (K,)
 
 
 class Rows:
-    """Labelled rows in batches, on the device and in the dtype of ``like``; ``data`` are as :func:`creinn.fit` takes.
+    """Labelled rows in batches, with the device and dtype of ``like``; see :func:`creinn.fit`.
 
-    Rows in memory are checked at once, those of memory maps, a ``Dataset`` or a stream as they come.
+    Rows in memory are checked at once, other rows when they are read.
 
     Raises:
-        TypeError: If the data are of another kind, or targets not integers.
-        ValueError: If data are empty, lengths differ, an input is not finite, a target is no class, or a weight is not
-            positive.
+        TypeError: If the data have another type, or the targets are not integers.
+        ValueError: If the data are empty, lengths differ, an input is not finite, a target is not a
+            class, or a weight is not positive.
     """
 
     def __init__(
@@ -95,18 +95,18 @@ class Rows:
         self._data = data
 
     def count(self) -> int | None:
-        """The number of rows, if it is known without reading them."""
+        """Return the number of rows; ``None`` for a stream."""
         return None if self._is_stream else len(self._data)
 
     def steps(self, batch_size: int) -> int | None:
-        """The number of batches of :meth:`shuffled`; ``None`` of a stream that does not say it."""
+        """Return the number of batches per epoch; ``None`` if a stream has no length."""
         rows = self.count()
         if rows is not None:
             return len(shuffled_batches(rows, batch_size, seed=0))
         return self._stream_length(batch_size * world_size())
 
     def class_counts(self) -> Tensor:
-        """Rows of each class ``(K,)``, in one pass over what does not say them."""
+        """Return the number of rows per class ``(K,)``; may read all data once."""
         known = (
             self._data.labels
             if isinstance(self._data, LazyImages)
@@ -123,7 +123,7 @@ class Rows:
         return counts
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """All rows, first to last; on several ranks each gets a part of them."""
+        """Yield all rows in order; each process gets a part of them."""
         if self._is_stream:
             alternate = (0, 1) if self._is_split else (rank(), world_size())
             read: Iterator[Any] = islice(
@@ -140,16 +140,16 @@ class Rows:
             yield batch
 
     def labelled(self, batch_size: int) -> Iterable[tuple[Inputs, Tensor]]:
-        """Inputs and targets of :meth:`in_order`, without end if they are not in memory: to be gone over again."""
+        """Return inputs and targets in order; an iterable that can be repeated if not in memory."""
         batches = Again(lambda: ((batch.x, batch.y) for batch in self.in_order(batch_size)))
         return batches if self.in_memory is None else iter(batches)
 
     def shuffled(
         self, batch_size: int, seed: int, augment: Augment | None = None
     ) -> Iterator[Batch]:
-        """All rows in an order that the seed decides, as it does the augmentation; those of a stream in its own.
+        """Yield all rows in random order; a stream keeps its own order.
 
-        On several ranks each gets its share of every batch, and augments it in its own way.
+        The seed determines the order and the augmentation, which differs between processes.
         """
         generator = torch.Generator(self._like.device).manual_seed(seed + rank())
         if self._is_stream:
@@ -161,7 +161,7 @@ class Rows:
             yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
 
     def digest(self) -> str:
-        """A short text that other data are unlikely to share."""
+        """Return a short text that identifies the data."""
         if self._is_stream:
             length = self._stream_length(1)
             size = "" if length is None else f" of length {length}"
@@ -184,7 +184,7 @@ class Rows:
         return f"{len(self._data)} rows of shape {shape}, checksum {code:08x}"
 
     def _batches(self, read: Iterator[tuple[Tensor, Inputs, Tensor]]) -> Iterator[Batch]:
-        """Batches of what was read, checked unless that was done before, where the model is."""
+        """Check rows that are not in memory and move them to the device of the model."""
         device, dtype = self._like.device, self._like.dtype
         for index, x, y in read:
             if self.in_memory is None:
@@ -197,7 +197,7 @@ class Rows:
             yield Batch(index, placed(x, device, dtype), placed(y, device, dtype), weight)
 
     def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """Row numbers of each of the lists in ``order``, with their inputs and targets."""
+        """Yield indices, inputs and targets of each batch in ``order``."""
         if self._pair is not None:
             yield from ((index, *take(self._pair, index)) for index in order)
             return
@@ -211,7 +211,7 @@ class Rows:
         )
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """The same of a stream; a last batch of a single row, or fewer than ranks, joins the one before it."""
+        """Yield the same of a stream; a last batch with too few rows joins the previous batch."""
         first, waiting = 0, None
         for batch in map(self._checked, self._loader(batch_size)):
             if waiting is not None and len(batch[1]) < max(2, world_size()):
@@ -227,13 +227,13 @@ class Rows:
         yield torch.arange(first, first + len(waiting[1])), *waiting
 
     def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
-        """This rank's share of a batch of a stream."""
+        """Return the part of a batch of a stream that belongs to this process."""
         rows, x, y = batch
         if world_size() == 1 or self._is_split:
             return batch
         if len(rows) < world_size():
             raise ValueError(
-                f"{self._name} gave a batch of {len(rows)} rows for {world_size()} ranks; each needs one."
+                f"{self._name} gave a batch of {len(rows)} rows for {world_size()} processes."
             )
         own = own_share(torch.arange(len(rows)))
         return rows[own], take(as_inputs(x), own), y[own]
@@ -265,9 +265,7 @@ class Rows:
             and inputs.ndim < 2
         ):
             found = tuple(inputs.shape)
-            raise ValueError(
-                f"The inputs of {self._name} must have shape (N, ...) with one row each, got {found}."
-            )
+            raise ValueError(f"The inputs of {self._name} must have shape (N, ...), got {found}.")
         inputs = placed(inputs, None, self._like.dtype)
         self._check_finite(inputs)
         return inputs
@@ -310,7 +308,7 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
 
 
 def own_share(rows: Tensor) -> Tensor:
-    """This rank's part of row numbers; parts differ by one row at most."""
+    """Return the row indices of this process; the parts differ by one row at most."""
     return rows.tensor_split(world_size())[rank()]
 
 

@@ -1,7 +1,4 @@
-"""A look inside a network, layer by layer: widths, radii and gradients; and where a loss that is no number began.
-
-In: a model and a batch. Out: a table that says which layers keep their intervals alive, or a sentence.
-"""
+"""Diagnosis of a network, layer by layer: widths, radii and gradients."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,9 +18,9 @@ from creinn.nn.affine import IntervalParameters
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """One layer, called once: widths of its output, and shares of its radii, ``None`` if it has none."""
+    """Widths of the output of one layer and shares of its radii; ``None`` without radii."""
 
-    path: str  # where the layer is in the model; a second call of the same layer has ``#2`` added, and so on
+    path: str  # path of the layer in the model; ``#2`` is added for its second call
     kind: str  # name of its class
     mean_width: float
     max_width: float
@@ -43,7 +40,7 @@ class LayerDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Layers in the order of their calls, the loss, the mean width of the predicted intervals; prints as a table."""
+    """Layers in the order of their calls, loss, mean width of predictions; prints as a table."""
 
     layers: tuple[LayerDiagnosis, ...]
     loss: float
@@ -51,7 +48,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """What the numbers mean, in words."""
+        """A summary of the problems found."""
         overflow = (
             "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
         )
@@ -85,15 +82,16 @@ class Diagnosis:
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         aligned = [f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths)]
         lines = ["  ".join(aligned).format(*row).rstrip() for row in table]
-        summary = f"loss {self.loss:.4g}, mean width of the predicted intervals {self.prediction_width:.3g}"
+        width = f"mean width of the predicted intervals {self.prediction_width:.3g}"
+        summary = f"loss {self.loss:.4g}, {width}"
         return "\n".join([*lines, summary, self.verdict])
 
 
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
-    """Run ``model`` on a batch, forwards and backwards, and report on every layer that gives intervals.
+    """Run ``model`` on a batch, forward and backward, and report on each interval layer.
 
-    The model runs in the mode it is in and is left as it was: no gradient, statistic or random state changes. Without
-    targets ``y`` ``(N,)`` the loss is that of random classes.
+    The model keeps its mode, gradients, statistics and random state. Without targets ``y`` ``(N,)``
+    the loss uses random classes.
 
     Raises:
         TypeError: If the model has no loss, or no layer that gives intervals.
@@ -106,9 +104,7 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
         ['network.0', 'network.1', 'network.2', 'norm']
     """
     if not isinstance(model, Classifier) or type(model).loss is Classifier.loss:
-        raise TypeError(
-            f"diagnose needs a classifier with a loss, got {type(model).__name__}. Pass a single CreINN."
-        )
+        raise TypeError(f"diagnose needs a classifier with a loss, got {type(model).__name__}.")
     reference = next(model.parameters())
     x = x.to(reference.device, reference.dtype)
     if y is None:
@@ -142,13 +138,13 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
     )
     if not layers:
         raise TypeError(
-            f"diagnose looks at interval networks, but no layer of this {type(model).__name__} gives intervals."
+            f"No layer of this {type(model).__name__} gives intervals; pass an interval network."
         )
     return Diagnosis(layers, loss.item(), (prediction.upper - prediction.lower).mean().item())
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a model: what has parameters of its own, or no parts."""
+    """Return the modules with own parameters or without submodules."""
     parts = (part for part in model.modules() if not isinstance(part, Temperature))
     return [
         part for part in parts if not list(part.children()) or list(part.parameters(recurse=False))
@@ -156,7 +152,7 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def calls_with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
-    """Calls with the paths of their layers; a second call of a layer has ``#2`` behind, and so on."""
+    """Yield calls with the paths of their layers; ``#2`` is added for a second call."""
     paths, count = (
         {module: path for path, module in model.named_modules()},
         Counter[torch.nn.Module](),
@@ -195,5 +191,5 @@ def _share(masks: Iterable[Tensor]) -> float | None:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether all floating tensors inside ``value`` (a tensor, an interval, a tuple of them, ...) are finite."""
+    """Whether all floating-point tensors in ``value`` are finite."""
     return all(bool(tensor.isfinite().all()) for tensor in floating(value))

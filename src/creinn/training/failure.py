@@ -46,8 +46,8 @@ def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str
     """Return the message of the error that ends training."""
     where = f"epoch {epoch}, step {step}" + ("" if steps is None else f" of {steps}")
     return (
-        f"The loss or its gradient is NaN or infinite at {where}. {cause} The model has the weights "
-        "from before that step. A smaller learning rate or smaller radii may help."
+        f"The loss or its gradient is NaN or infinite at {where}. {cause} The model has the "
+        "weights from before that step. A smaller learning rate or smaller radii may help."
     )
 
 
