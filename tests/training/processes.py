@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 import torch._dynamo  # optimisers import it when first used, which takes seconds
-from distributed_processes import compared, lost
 from sklearn.datasets import load_digits
 
 from creinn import nn as inn
@@ -186,6 +185,8 @@ def mixed(root: Path) -> dict:
 
 
 if __name__ == "__main__":
+    from distributed_processes import compared, lost  # beside this script
+
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a shell that runs the tests in the background ignores it

@@ -124,7 +124,7 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])
         ((X, Y[:, None]), r"targets of train_data must have shape \(N,\), got \(4, 1\)"),
         (
             (X[0], Y[:2]),
-            r"inputs of train_data must have shape \(N, \.\.\.\) with one row each, got \(2,\)",
+            r"inputs of train_data must have shape \(N, \.\.\.\), got \(2,\)",
         ),
     ],
 )
