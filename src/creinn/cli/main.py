@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         usage = isinstance(error, UsageError)
         hint = f" See {program} --help." if usage else ""
-        print(f"{program}: {_one_line(error)}{hint}", file=sys.stderr)
+        print(f"{program}: {options.with_flags(_one_line(error))}{hint}", file=sys.stderr)
         return USAGE if usage else FAILED
     except KeyboardInterrupt:
         print(f"{program}: stopped.", file=sys.stderr)

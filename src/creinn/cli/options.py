@@ -3,6 +3,7 @@
 Their help texts are in ``help.yaml``. No torch here, so that ``--help`` is quick.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,28 @@ MethodName = Literal[
 ]
 Network = Literal["resnet8", "resnet14", "resnet18", "resnet20", "resnet34", "resnet50"]
 
+KEYWORDS = (
+    "missing", "separator", "decimal", "thousands", "encoding", "comment", "dayfirst",
+    "drop", "categorical", "max_categories", "max_classes", "drop_unlabelled",
+)  # fmt: skip
+"""Keywords of :mod:`creinn.data` that are options of the same name."""
+
+
+def with_flags(message: str) -> str:
+    """Replace keywords in a message by the options of the command line.
+
+    Example:
+        >>> with_flags("Pass dayfirst=False, max_classes=9 or missing=.")
+        'Pass --dayfirst false, --max-classes 9 or --missing.'
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = f"--{found[1].replace('_', '-')}", found[2] or ""
+        value = {"True": "", "False": "false"}.get(value, value)
+        return f"{name} {value}".strip()
+
+    return re.sub(rf"(?<![\w-])({'|'.join(KEYWORDS)})=('[^']*'|\w+)?", flag, message)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
@@ -22,11 +45,12 @@ class DataOptions:
     data: Path | None = field(default=None, metadata=POSITIONAL)
     lower: Path | None = None
     upper: Path | None = None
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ("auto",)
     separator: str = "auto"
     decimal: str = "auto"
     thousands: str = "auto"
     encoding: str = "auto"
+    comment: str = ""
     size: int | None = None
     strict: bool = False
     batch_size: int | None = None
@@ -53,7 +77,8 @@ class TrainOptions(DataOptions):
     categorical: tuple[str, ...] = ()
     max_categories: int = 100
     max_classes: int | None = None
-    missing: tuple[str, ...] = ("NA", "NaN", "nan")
+    dayfirst: bool | None = None
+    drop_unlabelled: bool = False
     channels: int = 3
     augment: bool = False
     method: MethodName = "creinn-d"
@@ -115,6 +140,7 @@ class EvaluateOptions(ModelOptions):
     ood: Path | None = None
     ood_lower: Path | None = None
     ood_upper: Path | None = None
+    drop_unlabelled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

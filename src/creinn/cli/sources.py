@@ -5,6 +5,7 @@ In: options and, after training, how the training inputs were prepared (plain JS
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,15 +18,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from creinn.classifier.base import Inputs
-from creinn.cli.options import DataOptions, PredictOptions, TrainOptions
-from creinn.data.columns import Seen
+from creinn.cli.options import DataOptions, PredictOptions, TrainOptions, with_flags
+from creinn.data.columns import ColumnStats
 from creinn.data.decoding import Size, format_size
-from creinn.data.encoder import TableEncoder, classes_of
+from creinn.data.encoder import TableEncoder, classes_of, labelled_rows
 from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
 from creinn.data.lazy import KEPT, ChannelStats, LazyImages
 from creinn.data.missing import Missing, predict
+from creinn.data.numerals import counted
 from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
-from creinn.data.table import Reading, Table, check_same_texts
+from creinn.data.table import Reading, Table, Tables, check_same_texts
 from creinn.data.transforms import normalize
 from creinn.device import choose_device
 from creinn.distributed import rank
@@ -94,7 +96,7 @@ class Rows:
     def say(self) -> None:
         """Print the notes, and on stderr each file that was left out."""
         for note in self.notes:
-            print(f"note: {note}")
+            print(f"note: {with_flags(note)}")
         for message in self.unreadable:
             print(f"left out: {message}", file=sys.stderr)
 
@@ -182,30 +184,35 @@ def counting(parts: Iterator[Rows], shown: bool, what: str | None = None) -> Ite
 
 
 def _learn_tables(options: TrainOptions) -> Rows:
-    tables = [read_table(path, _reading(options, options.missing)) for path in options.paths]
+    reading = _reading(options, options.missing, options.dayfirst)
+    tables: Tables = [read_table(path, reading) for path in options.paths]
+    first = tables[0]
     if (target := options.target) is None:
+        known = ", ".join(first.columns)
+        raise ValueError(f"--target is needed: the column of the classes, one of {known}.")
+    if len(first) == 1:
         raise ValueError(
-            f"--target is needed: the column of the classes, one of {', '.join(tables[0].columns)}."
+            f"{first.name} has one row only, in line 2. Training needs rows of at least two "
+            "classes. Pass separator= or encoding= if the file has more."
         )
+    tables, labels, unlabelled = labelled_rows(tables, target, options.drop_unlabelled)
     encoder, notes = TableEncoder.fit(
         tables, target, options.drop, options.categorical, options.max_categories
     )
-    labels = encoder.labels(tables)
-    classes = classes_of(labels, target, options.max_classes)
+    classes, about_classes = classes_of(labels, target, options.max_classes)
     features, _ = encoder.encode(tables)
     missing = Missing.learn(torch.from_numpy(np.concatenate(features)), encoder.widths)
     learnt = {
         "kind": "table",
         **encoder.to_json(),
-        "marks": list(options.missing),
+        "marks": list(reading.marks),
         "missing": missing.to_json(),
     }
-    numbers = _numbers(labels, classes, tables[0], target)
     return Rows(
         _inputs(features, missing),
-        numbers,
+        _numbers(labels, classes, tables[0], target),
         classes,
-        notes=notes,
+        notes=notes + unlabelled + about_classes,
         missing=missing,
         preprocessing=learnt,
     )
@@ -214,41 +221,37 @@ def _learn_tables(options: TrainOptions) -> Rows:
 def _read_tables(
     options: DataOptions, preprocessing: dict[str, Any], classes: Sequence[str] | None, whole: bool
 ) -> Iterator[Rows]:
-    if "marks" not in preprocessing:
-        why = "which took missing values for known ones"
-        raise ValueError(f"The model was saved by an older creinn, {why}. Train it again.")
-    encoder, missing = (
-        TableEncoder.from_json(preprocessing),
-        Missing.from_json(preprocessing["missing"]),
+    encoder = TableEncoder.from_json(preprocessing)
+    missing, stats = Missing.from_json(preprocessing["missing"]), dict[str, ColumnStats]()
+    learnt = tuple(preprocessing["marks"])
+    marks = tuple(
+        mark for name in options.missing for mark in (learnt if name == "auto" else (name,))
     )
-    marks = options.missing or tuple(preprocessing["marks"])
+    reading, used = _reading(options, marks), {**preprocessing, "marks": list(marks)}
     kept = options.keep if isinstance(options, PredictOptions) else ()
-    reading, used, seen = (
-        _reading(options, marks),
-        {**preprocessing, "marks": list(marks)},
-        dict[str, Seen](),
-    )
+    if "row" in kept:
+        raise ValueError("The column 'row' cannot be kept: the result has a column of that name.")
     at_once = options.batch_size or TABLE_ROWS
-    rows = (
-        None
-        if whole
-        else at_once * max(1, min(MOST_ROWS, MOST_CELLS // missing.num_features) // at_once)
-    )
-    quick = encoder.plain_numbers(reading).difference(kept)  # what is kept stays as it is written
-    for tables in in_step(*(read_chunks(path, reading, rows, quick) for path in options.paths)):
+    most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
+    rows = None if whole else at_once * max(1, most // at_once)
+    fast = encoder.plain_numbers(reading).difference(kept)  # kept columns stay as written
+    dropped: Counter[str] = Counter()
+    for tables in in_step(*(read_chunks(path, reading, rows, fast) for path in options.paths)):
+        labels: Tensor | None = None
+        if classes is not None:
+            assert encoder.target is not None
+            drops = getattr(options, "drop_unlabelled", False)
+            before = len(tables[0])
+            tables, texts, _ = labelled_rows(tables, encoder.target, drops)
+            labels = _numbers(texts, classes, tables[0], encoder.target)
+            dropped["rows"] += before - len(texts)
         first = tables[0]
-        features, notes = encoder.encode(tables, seen)
-        labels = (
-            None
-            if classes is None
-            else _numbers(encoder.labels(tables), classes, first, encoder.target)
-        )
-        names: dict[str, Any] = {"row": range(first.first + 1, first.first + len(first) + 1)}
+        features, notes = encoder.encode(tables, stats)
+        if dropped["rows"]:
+            found = f"{counted(dropped['rows'], 'row')} without a class dropped"
+            notes.append(f"{first.name}: {found}")
+        names: dict[str, Any] = {"row": first.frame.index + 1}
         for column in kept:
-            if column in names:
-                raise ValueError(
-                    f"The column {column!r} cannot be kept: the result has a column of that name."
-                )
             first.check_column(column)
             check_same_texts(tables, column)
             names[column] = first.frame[column].array
@@ -256,8 +259,10 @@ def _read_tables(
         yield Rows(x, labels, classes or (), names, notes, (), missing, used, first.share, tables)
 
 
-def _reading(options: DataOptions, marks: tuple[str, ...]) -> Reading:
-    return Reading(marks, options.separator, options.decimal, options.thousands, options.encoding)
+def _reading(options: DataOptions, marks: Sequence[str], dayfirst: bool | None = None) -> Reading:
+    how = ("separator", "decimal", "thousands", "encoding", "comment")
+    given = {name: getattr(options, name) for name in how}
+    return Reading(tuple(marks), **given, dayfirst=dayfirst)
 
 
 def _inputs(features: Sequence[Any], missing: Missing) -> Inputs:
@@ -266,14 +271,12 @@ def _inputs(features: Sequence[Any], missing: Missing) -> Inputs:
 
 
 def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> Tensor:
-    """Classes as their numbers."""
+    """Indices of classes."""
     numbers = pd.Index(classes, dtype=object).get_indexer(labels)
     if (numbers < 0).any():
         row = int((numbers < 0).argmax())
-        known = ", ".join(classes)
-        raise ValueError(
-            f"{table.at(row, target)}: the model has no class {labels[row]!r}, only {known}."
-        )
+        unknown = f"{table.at(row, target)}: the model has no class {labels[row]!r}"
+        raise ValueError(f"{unknown}, only {', '.join(classes)}.")
     return torch.from_numpy(numbers)
 
 

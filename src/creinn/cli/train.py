@@ -43,7 +43,7 @@ A_SIXTH = 1 / 6  # is held out
 FEWEST = 10  # on fewer rows accuracy says little, and when to stop would be chance
 NEARLY_POINTS = 1e-3  # mean width of probability intervals
 ONLY_CREDAL = ("distance", "combine", "mode", "loss", "from_", "coverage")
-ONLY_NEW_TABLES = ("drop", "categorical", "max_categories", "max_classes", "hidden")
+ONLY_NEW_TABLES = ("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden")
 ONLY_NEW_IMAGES = ("size", "channels", "network", "stem", "width")
 
 
@@ -259,8 +259,6 @@ def _started(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN],
         )
     needs_radii = options.method == "creinn" or options.train == "radii"
     started = [credal(part, form, needs_radii) for part in parts(model)]
-    if options.missing == TrainOptions.missing:  # not asked for otherwise: as for that model
-        options = replace(options, missing=())
     rows = sources.read_rows(options, model.preprocessing, model.class_names)
     known = rows.preprocessing.get("target")
     if known is not None and options.target not in (None, known):

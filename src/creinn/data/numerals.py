@@ -1,6 +1,6 @@
-"""How numbers are written, in files (texts to numbers) and in messages (a number with its noun).
+"""Number formats: texts to numbers, and counts with nouns in messages.
 
-A style is a point or a comma before the decimals, and perhaps a sign between thousands.
+A style is a point or a comma before decimals, with an optional sign between thousands.
 """
 
 import re
@@ -18,7 +18,7 @@ _SHOWN = 10  # names in a message
 
 
 class Style(NamedTuple):
-    """Signs before the decimals and between thousands; the latter may be empty."""
+    """Signs before decimals and between thousands; the latter may be empty."""
 
     decimal: str = "."
     thousands: str = ""
@@ -30,7 +30,7 @@ _COMMA = (Style(",", ""), Style(",", "."), Style(",", " "))
 
 
 def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tuple[Style, ...]:
-    """Styles to choose from, the likely ones first: ``22,967`` is a decimal only where commas do not part cells."""
+    """Candidate styles, likely ones first; commas are decimal only where they separate no cells."""
     if decimal not in ("auto", ".", ","):
         raise ValueError(f"The decimal sign must be '.', ',' or auto, got {decimal!r}.")
     if thousands not in ("auto", "none", ",", ".", "'", " "):
@@ -48,7 +48,7 @@ def styles(separator: str, decimal: str = "auto", thousands: str = "auto") -> tu
 
 
 def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Cells as numbers where they are (NaN elsewhere), and whether each is a finite one.
+    """Cells as numbers, NaN where they are none, and whether each is a finite number.
 
     Example:
         >>> parse(["1.234,5", "12.34"], Style(",", "."))[0]
@@ -71,13 +71,13 @@ def parse(cells: Any, style: Style = PLAIN) -> tuple[Floats, npt.NDArray[np.bool
 
 
 def is_numeric(cells: Any) -> bool:
-    """Whether a column holds numbers already, and no texts or truth values."""
+    """Whether the type of a column is numeric, and not boolean."""
     kind = getattr(cells, "dtype", object)
     return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
 
 
 def choose_styles(columns: Iterable[pd.Series], candidates: Sequence[Style]) -> list[Style]:
-    """The style of each column: the one that suits most columns of the table, or else most cells of the column."""
+    """Style per column: the one that fits most columns, or else most cells of the column."""
     shares = []  # of the cells of each column that are numbers in each style
     for column in columns:
         sample = column.dropna().drop_duplicates().head(_SAMPLE)
@@ -89,7 +89,7 @@ def choose_styles(columns: Iterable[pd.Series], candidates: Sequence[Style]) -> 
 
 
 def told_apart(cells: pd.Series, style: Style) -> str:
-    """What a style says of a number that is written otherwise than usual; empty if there is none."""
+    """Describe a style with an example; empty if all cells are plain numbers."""
     texts = cells.dropna().drop_duplicates()
     values, usual = parse(texts, style)[0], parse(texts)[0]
     differ = values != usual
@@ -111,10 +111,21 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], noun: str) -> str:
-    """How many, and the first names."""
+    """Number of names, and the first names."""
     return f"{counted(len(names), noun)} ({shortened(names)})"
 
 
 def shortened(names: Sequence[str]) -> str:
     """The first names."""
     return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
+
+
+def listed_counts(counts: pd.Series) -> str:
+    """Texts with their counts, at most 50.
+
+    Example:
+        >>> listed_counts(pd.Series(["a", "b", "a"]).value_counts())
+        "'a' (2), 'b' (1)"
+    """
+    shown = [f"{text!r} ({count})" for text, count in counts.head(50).items()]
+    return ", ".join([*shown, *([f"{len(counts) - 50} more"] if len(counts) > 50 else [])])

@@ -1,6 +1,6 @@
-"""Parquet files: tables read in chunks of rows, and written chunk by chunk; pyarrow is needed.
+"""Read and write Parquet tables in chunks of rows; requires pyarrow.
 
-Whole numbers, numbers, truth values, dates and texts are what columns may hold; each keeps its type.
+Columns may hold integers, floats, booleans, dates and texts; each keeps its type.
 """
 
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ import pandas as pd
 
 from creinn.data.table import Reading, Table, check_names, clean_texts
 
-_INDEX = "__index_level_0__"  # what pandas calls row labels without a name
+_INDEX = "__index_level_0__"  # name of row labels that pandas writes
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is one by its suffix."""
+    """Whether the suffix of a file is that of Parquet."""
     return path.suffix.lower() in (".parquet", ".pq")
 
 
 def parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[Table]:
-    """Read a file in chunks of ``rows``, or whole; arguments and errors of :func:`creinn.data.reading.read_chunks`."""
+    """Read a file in chunks of ``rows``, or whole; see ``read_chunks``."""
     pa, pq = _pyarrow()
     try:
         with pq.ParquetFile(path) as file:
@@ -30,21 +30,19 @@ def parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[T
             left_out = [_INDEX] if _INDEX in known.names else []
             columns = [name for name in known.names if name not in left_out]
             check_names(columns, str(path))
-            notes = [f"{path}: row labels of pandas are left out"] * len(left_out)
+            notes = [f"{path}: row labels of pandas were left out"] * len(left_out)
             schema = pa.schema([(name, _kind(pa, known.field(name), path)) for name in columns])
             first, size = 0, rows or total
             for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
-                frame = _frame(pa, batch.cast(schema))
-                yield Table(
-                    str(path), frame, reading, tuple(notes), first, (first + len(frame)) / total
-                )
+                frame = _frame(pa, batch.cast(schema), first)
                 first += len(frame)
+                yield Table(str(path), frame, reading, tuple(notes), first / total)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}. Is it whole?") from error
+        raise ValueError(f"{path} cannot be read as Parquet: {error}. Is it complete?") from error
 
 
 class ParquetWriter:
-    """Rows written one chunk after another; the first one says what the columns hold.
+    """Writer of chunks of rows; the first chunk determines the types of the columns.
 
     Example:
         >>> import io
@@ -63,10 +61,7 @@ class ParquetWriter:
         pa = self._pa
         if self._writer is None:
             found = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
-            empty = {
-                pa.null(),
-                pa.large_string(),
-            }  # a column of texts that are all missing; how pandas keeps texts
+            empty = {pa.null(), pa.large_string()}  # missing texts only; texts of pandas
             fields = [pa.field(f.name, pa.string() if f.type in empty else f.type) for f in found]
             self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
         self._writer.write_table(
@@ -93,7 +88,7 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def _kind(pa: Any, field: Any, path: Path) -> Any:
-    """As what a column is read; refuses what is neither numbers nor texts nor dates."""
+    """Type to read a column as; raises a ``ValueError`` for lists and other nested types."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     is_text = (
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
@@ -107,12 +102,13 @@ def _kind(pa: Any, field: Any, path: Path) -> Any:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return kind
     raise ValueError(
-        f"{path}, column {field.name!r} holds {kind}: no numbers, texts or dates. Take it out of the file."
+        f"{path}, column {field.name!r} has the type {kind}. Only numbers, texts, booleans and "
+        "dates can be read; remove the column from the file."
     )
 
 
 def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """The same rows in tables of that many, however they lie in the file."""
+    """The same rows in tables of ``rows`` each, independent of the row groups."""
     waiting = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -124,14 +120,10 @@ def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
         yield waiting
 
 
-def _frame(pa: Any, table: Any) -> pd.DataFrame:
-    """A table for pandas; whole numbers and truth values stay such where some are missing."""
-    sizes = (8, 16, 32, 64)
-    kinds = {getattr(pa, f"int{bits}")(): getattr(pd, f"Int{bits}Dtype")() for bits in sizes}
-    kinds |= {getattr(pa, f"uint{bits}")(): getattr(pd, f"UInt{bits}Dtype")() for bits in sizes}
-    kinds[pa.bool_()] = pd.BooleanDtype()
-    frame = table.to_pandas(types_mapper=kinds.get, date_as_object=False)
+def _frame(pa: Any, table: Any, first: int) -> pd.DataFrame:
+    """A table for pandas, rows numbered from ``first``; integers and booleans may be missing."""
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
     for name in table.schema.names:
         if pa.types.is_string(table.schema.field(name).type):
             frame[name] = clean_texts(frame[name])
-    return frame
+    return frame.set_axis(pd.RangeIndex(first, first + len(frame)), axis=0)

@@ -22,7 +22,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_array,
+    check_consistent_length,
     check_is_fitted,
+    column_or_1d,
     validate_data,
 )
 
@@ -31,6 +33,7 @@ from creinn.baselines.registry import build_classifier
 from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
 from creinn.classifier.methods import METHODS
 from creinn.credal.credal_set import CredalSet
+from creinn.data.encoder import TableEncoder
 from creinn.interval import Interval
 from creinn.numerics import check_integers
 from creinn.saving import ESTIMATOR, load, read_config, save
@@ -39,6 +42,9 @@ from creinn.sklearn.preparation import (
     Preparation,
     as_numbers,
     check_no_missing_labels,
+    encode_frame,
+    is_mixed_frame,
+    learn_frame,
 )
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
@@ -105,6 +111,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         model_: The :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
         histories_: What happened in training, one :class:`creinn.training.History` per member.
         n_iter_: Epochs of the longest training.
+        notes_: Notes on the columns of a data frame that are not all numbers.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -136,6 +143,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
         """Train on a table ``(n, features)`` or an interval of that shape, and labels ``(n,)``.
 
+        A data frame may have columns of texts, categories, booleans and dates; they are encoded as
+        by ``creinn train``.
+
         Rows of weight 0 are left out. Other weights count in the loss, as those of classes do, in the standardisation,
         and in the class frequencies that the network starts from; not in the distance, which asks where there are rows.
 
@@ -166,7 +176,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"{why}, and uncertainty is likely too small.", stacklevel=2)
         weights = self._weights(labels, own)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._preparation = Preparation.learn(bounds, own, self.standardize, seed)
+        widths = None if self._encoder is None else self._encoder.widths
+        self._preparation = Preparation.learn(bounds, own, self.standardize, seed, widths)
         data = [
             self._preparation.completed(bounds, seed),
             torch.from_numpy(labels.astype(np.int64)),
@@ -297,6 +308,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             "features": self.n_features_in_,
             "names": _plain(getattr(self, "feature_names_in_", None)),
             "histories": [list(history.rows) for history in self.histories_],
+            "columns": None if self._encoder is None else self._encoder.to_json(),
         }
         classes = [str(label) for label in self.classes_.tolist()]
         save(self.model_, directory, classes, {**self._preparation.to_json(), "estimator": record})
@@ -330,6 +342,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             estimator.histories_ = [History(tuple(rows)) for rows in record["histories"]]
             estimator.n_iter_ = max(map(len, estimator.histories_))
             estimator._preparation = Preparation.from_json(prepared)
+            columns = record["columns"]
+            estimator._encoder = None if columns is None else TableEncoder.from_json(columns)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{directory} does not describe an estimator that can be built: {error!r}."
@@ -348,6 +362,15 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
         """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
+        if "y" in options:
+            self._encoder, self.notes_ = None, []
+            if is_mixed_frame(X):
+                self._encoder, self.notes_ = learn_frame(X, bool(self.standardize))
+        if self._encoder is not None:
+            checked = validate_data(self, X, skip_check_array=True, **options)
+            labels = column_or_1d(checked[1], warn=True) if "y" in options else None
+            check_consistent_length(X, labels)
+            return [encode_frame(self._encoder, X)], labels
         first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else as_numbers(X)
         checked = validate_data(
             self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options

@@ -1,7 +1,8 @@
-"""What an estimator does to rows before its network gets them: columns scaled, missing numbers dealt with.
+"""Prepare rows for the network of an estimator: encode columns, scale numbers, fill missing ones.
 
-In: points ``(n, features)`` with NaN where a number is missing, or lower and upper bounds. Out: inputs of a network,
-and credal sets. What was learnt from the training rows can be written as plain JSON, for a saved model.
+In: points ``(n, features)`` with NaN where a number is missing, lower and upper bounds, or a data
+frame with texts, categories or dates, which is encoded as tables on the command line are. Out:
+inputs of a network, and credal sets. The state is saved as plain JSON.
 """
 
 from collections.abc import Sequence
@@ -9,70 +10,67 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.preprocessing import StandardScaler
 
 from creinn.classifier.base import Inputs
 from creinn.credal.credal_set import CredalSet
+from creinn.data.encoder import TableEncoder
 from creinn.data.missing import Missing, predict
+from creinn.data.scaling import LARGEST, Array, Scaling, identity, learn_scaling
+from creinn.data.table import Reading, Table
 from creinn.interval import Interval
 from creinn.saving import ESTIMATOR
 
-Array = npt.NDArray[Any]
 Bounds = Sequence[Array]
 """Points alone, or lower and upper bounds; NaN in points is a missing number."""
-FAR = 1e6  # widths of the training range beyond which it does not matter how far away a number is
-LARGEST = 1e15  # larger numbers have squares that single precision hardly holds
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """One map for both bounds, and what missing numbers may be."""
+    """One scaling for both bounds, and the values that missing numbers may have."""
 
-    mean: Array  # is taken from each column
-    scale: Array  # by which it is then divided
+    scaling: Scaling
     missing: Missing  # learnt from the scaled training rows
 
     @classmethod
-    def learn(cls, bounds: Bounds, weights: Array, standardize: bool, seed: int) -> "Preparation":
-        """Learn from training rows; refuses columns without a number, or of numbers too large to be scaled."""
+    def learn(
+        cls,
+        bounds: Bounds,
+        weights: Array,
+        standardize: bool,
+        seed: int,
+        widths: Sequence[int] | None = None,
+    ) -> "Preparation":
+        """Learn from training rows; ``widths`` are those of encoded columns, scaled already.
+
+        Raises:
+            ValueError: If a column has no number, or numbers too large without standardisation.
+        """
         rows = np.concatenate(bounds)
-        _refuse(np.isnan(rows).all(0), "has no number in any row. Drop it.")
-        if standardize:
-            mean, scale = _moments(rows, np.tile(weights, len(bounds)))
-            _refuse(~np.isfinite(mean + scale), "spans more than numbers can. Divide it first.")
-        else:
-            mean, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-            _refuse(
-                (np.abs(rows) > LARGEST).any(0),
-                f"holds numbers beyond {LARGEST:g}. Set standardize=True.",
-            )
-        return cls(
-            mean,
-            scale,
-            Missing.learn(torch.from_numpy(_scaled(rows, mean, scale)).float(), seed=seed),
-        )
+        _check(~np.isnan(rows).all(0), "has no number in any row. Drop it.")
+        scaling = identity(rows.shape[1])
+        if standardize and widths is None:
+            scaling, _ = learn_scaling(rows, np.tile(weights, len(bounds)))
+        elif widths is None:
+            small = ~(np.abs(rows) > LARGEST).any(0)
+            _check(small, f"holds numbers beyond {LARGEST:g}. Set standardize=True.")
+        scaled = torch.from_numpy(scaling.apply(rows)).float()
+        return cls(scaling, Missing.learn(scaled, widths, seed=seed))
 
     def scaled(self, bounds: Bounds, dtype: torch.dtype) -> Inputs:
-        """Scaled points or intervals, NaN where missing; what is farther away than ``FAR`` is taken as that far."""
-        low, high = self.missing.low.double(), self.missing.high.double()
-        far = FAR * (high - low).clamp_min(1)
-        sides = [torch.from_numpy(_scaled(bound, self.mean, self.scale)) for bound in bounds]
-        sides = [
-            side.clamp((low - far).to(side.dtype), (high + far).to(side.dtype)).to(dtype)
-            for side in sides
-        ]
+        """Scaled points or intervals, NaN where missing."""
+        sides = [torch.from_numpy(self.scaling.apply(bound)).to(dtype) for bound in bounds]
         return sides[0] if len(sides) == 1 else Interval(*sides)
 
     def completed(self, bounds: Bounds, seed: int) -> Inputs:
-        """Inputs to train on, in single precision."""
+        """Training inputs in single precision, without missing numbers."""
         x = self.scaled(bounds, torch.float32)
         return x if isinstance(x, Interval) else self.missing.fill(x, seed)
 
     def predict(self, model: Any, bounds: Bounds) -> CredalSet:
-        """Credal sets, in the precision of the model; the more is missing in a row, the wider."""
+        """Credal sets in the precision of the model; missing numbers widen them."""
         x = self.scaled(bounds, next(model.parameters()).dtype)
         if isinstance(x, Interval):
             x = self.missing.intervals(x.lower, x.upper)
@@ -82,29 +80,71 @@ class Preparation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, for a saved model."""
-        scaler = {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+        scaler = {name: part.tolist() for name, part in self.scaling._asdict().items()}
         return {"kind": ESTIMATOR, "scaler": scaler, "missing": self.missing.to_json()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Preparation":
-        """What :meth:`to_json` wrote."""
-        mean, scale = (
-            np.array(record["scaler"][name], dtype=np.float64) for name in ("mean", "scale")
-        )
-        return cls(mean, scale, Missing.from_json(record["missing"]))
+        """Preparation that :meth:`to_json` wrote."""
+        scaler = {name: np.array(part, dtype=float) for name, part in record["scaler"].items()}
+        return cls(Scaling(**scaler), Missing.from_json(record["missing"]))
+
+
+def is_mixed_frame(table: Any) -> bool:
+    """Whether a table is a data frame in which some column holds no numbers."""
+    if not isinstance(table, pd.DataFrame):
+        return False
+    return not all(_is_numeric(column) for _, column in table.items())
+
+
+def learn_frame(frame: pd.DataFrame, standardize: bool) -> tuple[TableEncoder, list[str]]:
+    """Learn the columns of a data frame; also returns notes on what was detected.
+
+    Raises:
+        ValueError: If a column is ambiguous, or its type cannot be encoded.
+    """
+    for name, dtype in frame.dtypes.items():
+        if dtype.kind == "m":
+            advice = "Convert it to a number, for example with .dt.total_seconds()"
+            raise ValueError(f"Column {name!r} of X is of type {dtype}. {advice}.")
+    categories = [name for name, dtype in frame.dtypes.items() if str(dtype) == "category"]
+    if not standardize:
+        advice = "Set standardize=True, or encode these columns first"
+        raise ValueError(f"standardize=False is for tables of numbers only. {advice}.")
+    return TableEncoder.fit([_table(frame)], None, categorical=categories)
+
+
+def encode_frame(encoder: TableEncoder, frame: Any) -> Array:
+    """Features of a data frame, NaN where a cell is missing."""
+    if not isinstance(frame, pd.DataFrame):
+        raise TypeError("X must be a data frame with named columns, as in fit.")
+    (features,), _ = encoder.encode([_table(frame)])
+    return features.astype(np.float64)
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    """Cells as a table; only NaN, ``None`` and NaT are missing."""
+    cells = {
+        name: column.astype(object).where(column.notna(), None) if _is_text(column) else column
+        for name, column in frame.reset_index(drop=True).items()
+    }
+    return Table("X", pd.DataFrame(cells), Reading(missing=(), separator=","))
+
+
+def _is_text(column: pd.Series) -> bool:
+    return pd.api.types.is_string_dtype(column.dtype) or column.dtype == object
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    if column.dtype == object:
+        return pd.api.types.infer_dtype(column, skipna=True) in _NUMBERS
+    return pd.api.types.is_numeric_dtype(column.dtype)
 
 
 def as_numbers(table: Any) -> Any:
-    """A table whose masked entries are NaN; refuses columns that are categories, texts or times, if pandas says so."""
+    """A masked array with NaN for masked entries; other tables are unchanged."""
     if isinstance(table, np.ma.MaskedArray):
         return np.ma.filled(table.astype(np.result_type(table.dtype, np.float32)), np.nan)
-    for name, dtype in (
-        table.dtypes.items() if hasattr(table, "iloc") and hasattr(table, "columns") else ()
-    ):
-        if str(dtype) in ("category", "str", "string") or dtype.kind in "mM":
-            raise ValueError(
-                f"Column {name!r} of X is of type {dtype}, not numbers. Encode it first."
-            )
     return table
 
 
@@ -119,25 +159,6 @@ def check_no_missing_labels(y: Any) -> None:
         )
 
 
-def _moments(rows: Array, weights: Array) -> tuple[Array, Array]:
-    """Mean and deviation of what is known, by way of the range, so that no square overflows; 1 if it is constant."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        low, high = (end(rows, axis=0).astype(np.float64) for end in (np.nanmin, np.nanmax))
-        span = np.where(high > low, high - low, 1)
-        parts = StandardScaler().fit((rows - low) / span, sample_weight=weights)
-        scale = span * np.sqrt(parts.var_)
-        noise = np.finfo(rows.dtype).eps * np.maximum(abs(low), abs(high))
-        return low + span * parts.mean_, np.where(scale > noise, scale, 1)
-
-
-def _scaled(bound: Array, mean: Array, scale: Array) -> Array:
-    scaled = np.array(bound)
-    with np.errstate(over="ignore"):
-        scaled -= mean
-        scaled /= scale
-    return scaled
-
-
-def _refuse(bad: Array, why: str) -> None:
-    if bad.any():
-        raise ValueError(f"Column {int(np.flatnonzero(bad)[0])} of X {why}")
+def _check(is_good: Array, why: str) -> None:
+    if not is_good.all():
+        raise ValueError(f"Column {int((~is_good).argmax())} of X {why}")
