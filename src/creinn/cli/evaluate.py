@@ -19,7 +19,7 @@ from creinn.cli.coverage import coverage_parts, coverage_record, coverage_text, 
 from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
 from creinn.cli.predict import ask, check_outputs
-from creinn.cli.sources import check_paths, read_model
+from creinn.cli.sources import check_paths, read_model, trained_on
 from creinn.data.numerals import counted
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
@@ -50,6 +50,8 @@ def evaluate(options: EvaluateOptions) -> int:
         raise ValueError(f"{needs} Without --report the numbers are written all the same.")
     check_outputs("evaluate", options)
     model = read_model(options.model, options.device)
+    if trained_on(options):
+        print(f"note: the model was trained on {options.source}; new data give worse results")
     foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
     if foreign.paths:
         check_paths(foreign, "ood-")

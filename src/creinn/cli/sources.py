@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import yaml
 from torch import Tensor
 from tqdm import tqdm
 
 from creinn.classifier.base import Inputs
-from creinn.cli.options import DataOptions, PredictOptions, TrainOptions, with_flags
+from creinn.cli.options import DataOptions, ModelOptions, PredictOptions, TrainOptions, with_flags
 from creinn.data.columns import ColumnStats
 from creinn.data.decoding import Size, format_size
 from creinn.data.encoder import TableEncoder, classes_of, labelled_rows
@@ -51,6 +52,16 @@ def read_model(directory: Path, device: str) -> Any:
     model = load(directory, choose_device(device))
     model.class_names = [str(name) for name in model.class_names or range(model.num_classes)]
     return model
+
+
+def trained_on(options: ModelOptions) -> bool:
+    """Whether the data are those that the model was trained on, by their paths."""
+    kept = options.model / OPTIONS
+    if not kept.is_file():
+        return False
+    used = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    paths = [Path(used[name]) for name in ("data", "lower", "upper") if used.get(name)]
+    return any(a.exists() and b.exists() and a.samefile(b) for a in paths for b in options.paths)
 
 
 def parts(model: Any) -> list[Any]:
