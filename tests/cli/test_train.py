@@ -104,10 +104,10 @@ def test_texts_for_missing_values_are_remembered(run, table, tmp_path):
     table.write_text("\n".join(",".join(line) for line in lines))
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--missing", "?,-")
     assert done.code == 0, done.err
-    assert "column 'size': 4 missing values, for which" in done.out
+    assert "column 'size': 4 missing values" in done.out
     done = run("predict", tmp_path / "m", table, "--out", tmp_path / "p.csv")
     assert done.code == 0, done.err
-    assert "column 'size': 4 missing values, for which" in done.out
+    assert "column 'size': 4 missing values" in done.out
 
 
 def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
