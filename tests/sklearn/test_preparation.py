@@ -46,8 +46,8 @@ def test_moments_are_those_of_the_known_numbers(quick, wine):
     blank = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
     expected = StandardScaler().fit(blank, sample_weight=weights)
     preparation = quick(epochs=1).fit(blank, y, weights)._preparation
-    np.testing.assert_allclose(preparation.mean, expected.mean_)
-    np.testing.assert_allclose(preparation.scale, expected.scale_)
+    np.testing.assert_allclose(preparation.scaling.mean, expected.mean_)
+    np.testing.assert_allclose(preparation.scaling.scale, expected.scale_)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -60,17 +60,73 @@ def test_however_far_away_nothing_overflows(quick, wine, dtype):
         np.testing.assert_allclose(clf.predict_interval(far), [[[0, 1]] * 3] * 4, atol=1e-6)
 
 
-def test_columns_that_are_no_numbers_are_refused_by_name(quick):
+@pytest.fixture(scope="module")
+def mixed():
+    """A frame with all types of columns, and classes that follow from the texts."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    frame = pd.DataFrame(
+        {
+            "number": rng.normal(size=200),
+            "text": np.array(["low", "high"])[y],
+            "category": pd.Categorical(rng.integers(0, 3, 200)),
+            "boolean": rng.random(200) > 0.5,
+            "date": pd.date_range("2020", periods=200, freq="7h"),
+            "day": pd.date_range("2020", periods=200).strftime("%Y-%m-%d"),
+        }
+    )
+    return frame.mask(rng.random(frame.shape) < 0.02), y
+
+
+def test_frames_of_all_types_are_encoded(quick, mixed, tmp_path):
+    X, y = mixed
+    clf = quick().fit(X, y)
+    assert clf.score(X, y) > 0.95
+    assert clf.n_features_in_ == 6
+    assert any("'date'" in note for note in clf.notes_)
+    clf.save(tmp_path)
+    again = CreINNClassifier.load(tmp_path)
+    np.testing.assert_allclose(again.predict_proba(X), clf.predict_proba(X), atol=1e-6)
+    shuffled = X.sample(frac=1, random_state=0)
+    order = X.index.get_indexer(shuffled.index)
+    np.testing.assert_allclose(clf.predict_proba(shuffled), clf.predict_proba(X)[order], atol=1e-6)
+    assert cross_val_score(quick(), X, y, cv=2).mean() > 0.9
+
+
+def test_invalid_frames(quick, mixed):
+    X, y = mixed
+    clf = quick(epochs=1).fit(X, y)
+    with pytest.raises(ValueError, match="text"):
+        clf.predict(X.drop(columns="text"))
+    with pytest.raises(TypeError, match="data frame"):
+        clf.predict(X.to_numpy())
+    with pytest.raises(ValueError, match="'number'"):
+        clf.predict(X.assign(number="many"))
+    with pytest.raises(ValueError, match="total_seconds"):
+        quick().fit(X.assign(span=pd.to_timedelta(np.arange(len(y)), "D")), y)
+    with pytest.raises(ValueError, match="dayfirst"):
+        quick().fit(X.assign(day=[f"{i % 12 + 1:02}/03/2021" for i in range(len(y))]), y)
+    with pytest.raises(ValueError, match="standardize"):
+        quick(standardize=False).fit(X, y)
+    with pytest.raises(ValueError, match="1 of 200 labels"):
+        quick().fit(X, [None, *y[1:]])
+    with pytest.raises(ValueError, match="inconsistent"):
+        quick().fit(X, y[1:])
+
+
+def test_columns_of_numbers_of_other_types(quick):
     frame, y = load_iris(return_X_y=True, as_frame=True)
-    for column in (
-        pd.Categorical(y),  # of integers, which would pass for numbers
-        pd.Series(["a", "b", "c"])[y].to_numpy(),
-        pd.date_range("2020", periods=len(y)),
-        pd.to_timedelta(np.arange(len(y)), "D"),
-    ):
-        with pytest.raises(ValueError, match=r"Column 'new' of X is of type .*, not numbers"):
-            quick().fit(frame.assign(new=column), y)
-    quick(epochs=1).fit(frame.assign(new=y > 0, other=y.astype("Int64").mask(y == 1)), y)
+    integers = y.astype("Int64").mask(y == 1)
+    clf = quick(epochs=1).fit(frame.assign(new=y > 0, other=integers), y)
+    assert clf.notes_ == []
+
+
+def test_one_outlier_does_not_ruin_a_column(quick, wine):
+    X, test, y, labels = wine
+    X = X.copy()
+    X[0, :] = 1e30
+    clf = quick(epochs=40).fit(X, y)
+    assert clf.score(test, labels) > 0.9
 
 
 def test_masked_entries_are_missing(wine, fitted):
@@ -171,7 +227,7 @@ def test_interval_data(quick, wide):
     assert set(clf.uncertainty(test)) == {"total", "aleatoric", "epistemic"}
     assert clf.n_features_in_ == 13
     clf.predict(test.center.numpy())  # points do as well
-    with pytest.raises(ValueError, match="12 features, but CreINNClassifier is expecting 13"):
+    with pytest.raises(ValueError, match="12 features"):
         clf.predict(Interval(test.lower[:, 1:], test.upper[:, 1:]))
 
 
@@ -209,21 +265,17 @@ def test_interval_data_in_cross_validation_and_search(quick, wide):
 
 def test_data_that_are_refused(quick, wine):
     X, _, y, _ = wine
-    with pytest.raises(ValueError, match="contains only one class: 'barolo'"):
+    with pytest.raises(ValueError, match="barolo"):
         quick().fit(X, np.full(len(X), "barolo"))
-    with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+    with pytest.raises(ValueError, match="y is None"):
         quick().fit(X, None)
     with pytest.raises(ValueError, match="Expected 2D array"):
         quick().fit(Interval(X[:, 0], X[:, 0]), y)
     with pytest.raises(ValueError, match="infinity"):
         quick().fit(np.where(X > 1, np.inf, X), y)
-    with pytest.raises(ValueError, match="Column 2 of X has no number in any row"):
+    with pytest.raises(ValueError, match="Column 2"):
         quick().fit(np.where(np.arange(13) == 2, np.nan, X), y)
-    with pytest.raises(ValueError, match="Column 0 of X spans more than numbers can"):
-        quick().fit(np.r_[X[:-2], np.full((1, 13), 1e308), np.full((1, 13), -1e308)], y)
-    with pytest.raises(
-        ValueError, match=r"Column 0 of X holds numbers beyond 1e\+15. Set standardize=True"
-    ):
+    with pytest.raises(ValueError, match="standardize=True"):
         quick(standardize=False).fit(X * 1e30, y)
     with pytest.raises(ValueError, match="continuous"):
         quick().fit(X, X[:, 0])

@@ -9,7 +9,8 @@ from sklearn.preprocessing import StandardScaler
 
 Array = npt.NDArray[Any]
 
-OUTLIER = 20  # interquartile ranges from the median beyond which training values are clipped
+OUTLIER = 20  # interquartile ranges from the median beyond which training values are outliers
+MARGIN = 3  # standard deviations beyond all others at which a column with outliers is clipped
 FAR = 1e6  # standard deviations beyond which new values are clipped
 LARGEST = 1e15  # limit without standardisation; larger squares nearly overflow in float32
 
@@ -38,7 +39,8 @@ def learn_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, A
     """Mean and standard deviation of each column, and its number of outliers.
 
     Outliers, more than ``OUTLIER`` interquartile ranges away from the median, are left out of mean
-    and deviation, and the column is clipped at that distance. Missing numbers are NaN.
+    and deviation, and the column is clipped ``MARGIN`` deviations beyond all other training values.
+    Missing numbers are NaN.
 
     Example:
         >>> scaling, outliers = learn_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
@@ -59,10 +61,8 @@ def learn_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, A
     size[size == 0] = 1
     scaler = StandardScaler().fit(inside / size, sample_weight=weights)  # no square overflows
     mean, scale = scaler.mean_ * size, scaler.scale_ * size
-    low, high = (
-        np.where(
-            outliers > 0, np.clip((center + side - mean) / scale, -FAR, FAR), np.sign(side) * FAR
-        )
-        for side in (-limit, limit)
-    )
+    with np.errstate(over="ignore"):
+        within = (inside - mean) / scale
+    low = np.where(outliers > 0, np.nanmin(within, axis=0) - MARGIN, -FAR)
+    high = np.where(outliers > 0, np.nanmax(within, axis=0) + MARGIN, FAR)
     return Scaling(mean, scale, low, high), outliers

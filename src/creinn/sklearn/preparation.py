@@ -125,7 +125,7 @@ def encode_frame(encoder: TableEncoder, frame: Any) -> Array:
 def _table(frame: pd.DataFrame) -> Table:
     """Cells as a table; only NaN, ``None`` and NaT are missing."""
     cells = {
-        name: column.astype(object).where(column.notna(), None) if _is_text(column) else column
+        name: column.map(str, na_action="ignore").astype(object) if _is_text(column) else column
         for name, column in frame.reset_index(drop=True).items()
     }
     return Table("X", pd.DataFrame(cells), Reading(missing=(), separator=","))
