@@ -64,13 +64,10 @@ def test_what_was_done_is_said_and_kept(run, table, tmp_path):
         "0.2",
     )
     assert done.code == 0, done.err
-    assert (
-        f"note: {table}, column 'size': 2 missing values, for which values of the training"
-        in done.out
-    )
-    assert f"note: {table}, column 'colour': 1 missing value, for which" in done.out
-    assert f"note: {table}, column 'constant': it is 1 in all rows, so it is left out" in done.out
-    assert f"note: {table}, column 'empty': it is empty, so it is left out" in done.out
+    assert f"note: {table}, column 'size': 2 missing values" in done.out
+    assert f"note: {table}, column 'colour': 1 missing value" in done.out
+    assert f"note: {table}, column 'constant': it is 1" in done.out
+    assert f"note: {table}, column 'empty': it is empty" in done.out
     assert "60 rows of 4 numbers; 3 classes: 0 (20), 1 (20), 2 (20)" in done.out
     assert "validation accuracy" in done.out
     assert "of 12 rows)" in done.out
