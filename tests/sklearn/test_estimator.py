@@ -352,7 +352,9 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine
     X, _, y, _ = wine
     weights = 1.0 + np.arange(len(y)) % 3
     clf = quick(epochs=3, early_stopping=True).fit(X, y, weights)
-    np.testing.assert_allclose(clf._preparation.scaling.mean, np.repeat(X, weights.astype(int), 0).mean(0))
+    np.testing.assert_allclose(
+        clf._preparation.scaling.mean, np.repeat(X, weights.astype(int), 0).mean(0)
+    )
     other = quick(epochs=3, early_stopping=True).fit(X, y, weights**5)
     assert not np.allclose(
         clf.histories_[0]["val_loss"], other.histories_[0]["val_loss"], rtol=1e-3

@@ -247,6 +247,7 @@ def _read_tables(
     rows = None if whole else at_once * max(1, most // at_once)
     fast = encoder.plain_numbers(reading).difference(kept)  # kept columns stay as written
     dropped: Counter[str] = Counter()
+    tables: Tables
     for tables in in_step(*(read_chunks(path, reading, rows, fast) for path in options.paths)):
         labels: Tensor | None = None
         if classes is not None:

@@ -2,7 +2,7 @@
 
 In reading order: ``dataset``; ``decoding``, ``images`` (folders), ``lazy`` (folders read when needed), ``arrays``
 (memory maps), ``formats``, ``catalogue`` (data sets by name); ``transforms`` (of batches); of tables ``numerals``,
-``table``, ``parquet``, ``reading``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
+``table``, ``parquet``, ``reading``, ``scaling``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
 """
 
 from creinn.data.arrays import open_arrays

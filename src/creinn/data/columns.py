@@ -168,7 +168,8 @@ def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | Non
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     scaling, (outliers,) = learn_scaling(known[:, None])
-    column = Number(name, *(float(part[0]) for part in scaling), *style)
+    mean, scale, low, high = (float(part[0]) for part in scaling)
+    column = Number(name, mean, scale, low, high, *style)
     remarks = missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
@@ -310,7 +311,7 @@ class ColumnStats:
         """Count the rows of a further table."""
         self.missing += int(np.isnan(features[:, 0]).sum())
         if isinstance(column, Number):
-            limits = np.float32([column.low, column.high])
+            limits = np.array([column.low, column.high], np.float32)
             self.clipped += int(np.isin(features[:, 0], limits).sum())
         if isinstance(column, Category) and len(rows := np.flatnonzero(~features.any(1))):
             first = table.texts(column.name)[rows[0]]

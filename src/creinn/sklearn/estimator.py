@@ -363,9 +363,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
         """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
         if "y" in options:
-            self._encoder, self.notes_ = None, []
-            if is_mixed_frame(X):
-                self._encoder, self.notes_ = learn_frame(X, bool(self.standardize))
+            encoder, notes = (
+                learn_frame(X, bool(self.standardize)) if is_mixed_frame(X) else (None, [])
+            )
+            self._encoder, self.notes_ = encoder, notes
         if self._encoder is not None:
             checked = validate_data(self, X, skip_check_array=True, **options)
             labels = column_or_1d(checked[1], warn=True) if "y" in options else None
