@@ -3,16 +3,12 @@
 ``python tools/torchrun_loop.py 50`` starts the script of docs/scale.md fifty times with torchrun on
 two processes. A script that calls ``fit`` and ``destroy_process_group`` should end with exit code 0
 every time. ``--plain`` runs a script with torch's DistributedDataParallel alone, for comparison.
-``--fork`` imports torch once and forks the processes, which is ten times as fast.
 """
 
 import argparse
-import os
-import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections import Counter
 from pathlib import Path
 
@@ -60,38 +56,13 @@ def torchrun(script: str) -> list[int]:
         return [done.returncode]
 
 
-def fork(script: str) -> list[int]:
-    """Run a script on two forked processes; return their exit codes, negative for a signal."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    children = []
-    for rank in range(2):
-        child = os.fork()
-        if child == 0:
-            os.environ.update(address, RANK=str(rank), LOCAL_RANK=str(rank))
-            try:
-                exec(script, sys.modules["__main__"].__dict__)  # objects live until Python ends
-            except BaseException:
-                traceback.print_exc()
-                sys.exit(1)
-            sys.exit(0)
-        children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=int, help="number of runs")
     parser.add_argument("--plain", action="store_true", help="use torch alone")
-    parser.add_argument("--fork", action="store_true", help="fork the processes without torchrun")
     arguments = parser.parse_args()
-    run = fork if arguments.fork else torchrun
-    if arguments.fork:
-        import creinn.training.loop  # noqa: F401
     counts: Counter[int] = Counter()
     for _ in range(arguments.runs):
-        counts.update(run(PLAIN if arguments.plain else FIT))
+        counts.update(torchrun(PLAIN if arguments.plain else FIT))
     print(", ".join(f"exit code {code}: {count}" for code, count in sorted(counts.items())))
     sys.exit(set(counts) != {0})
