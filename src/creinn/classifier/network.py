@@ -98,9 +98,8 @@ def observe(
     ]
     with last_calls(module for module in (*places, last) if module is not None) as calls:
         logits = network(x)
-    for module in calls:
-        if calls[module] is None:
-            path = next(path for path, part in network.named_modules() if part is module)
+    for path, module in zip((*at, head or HEAD), (*places, last), strict=True):
+        if module is not None and calls[module] is None:
             raise ValueError(f"The module {path!r} did not run, so it has no output to observe.")
     outputs = tuple(
         calls[module].inputs[0] if place == HEAD else calls[module].output  # type: ignore

@@ -15,9 +15,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 LOCK = threading.RLock()
-_LAST_CALLS: ContextVar["dict[torch.nn.Module, Call | None] | None"] = ContextVar(
-    "last_calls", default=None
-)
+_LAST_CALLS: ContextVar["LastCalls | None"] = ContextVar("last_calls", default=None)
 _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", default=())
 
 
@@ -27,6 +25,26 @@ class Call(NamedTuple):
     module: torch.nn.Module
     inputs: tuple[Any, ...]
     output: Any
+
+
+class LastCalls:
+    """The last call of each module, ``None`` for a module that did not run.
+
+    ``torch.export`` replaces modules by proxies that share their attributes. So modules with the
+    same attributes count as one.
+    """
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        self.modules = tuple(modules)
+        self._calls: dict[int, Call | None] = dict.fromkeys(map(_key, self.modules))
+
+    def __getitem__(self, module: torch.nn.Module) -> Call | None:
+        return self._calls[_key(module)]
+
+    def add(self, call: Call) -> None:
+        """Replace the last call of a module, if it is one of these."""
+        if _key(call.module) in self._calls:
+            self._calls[_key(call.module)] = call
 
 
 @contextmanager
@@ -54,14 +72,14 @@ def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
 @contextmanager
 def last_calls(
     modules: Iterable[torch.nn.Module],
-) -> Iterator[dict[torch.nn.Module, Call | None]]:
-    """Record the last call of each of these modules; ``None`` for a module that does not run.
+) -> Iterator[LastCalls]:
+    """Record the last call of each of these modules.
 
     For repeated use: the hooks stay, because other threads may run the modules while a hook is
     added or removed.
     """
-    calls: dict[torch.nn.Module, Call | None] = dict.fromkeys(modules)
-    for module in calls:
+    calls = LastCalls(modules)
+    for module in calls.modules:
         _add_hook(module)
     token = _LAST_CALLS.set(calls)
     try:
@@ -81,6 +99,10 @@ def has_global_hooks() -> bool:
     return bool(torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks)
 
 
+def _key(module: torch.nn.Module) -> int:
+    return id(vars(module))
+
+
 def _add_hook(module: torch.nn.Module) -> None:
     if _note_last not in module._forward_hooks.values():
         with LOCK:
@@ -90,8 +112,8 @@ def _add_hook(module: torch.nn.Module) -> None:
 
 def _note_last(module: torch.nn.Module, inputs: tuple[Any, ...], *rest: Any) -> None:
     calls = _LAST_CALLS.get()
-    if calls is not None and module in calls:
-        calls[module] = _call(module, inputs, rest)
+    if calls is not None:
+        calls.add(_call(module, inputs, rest))
 
 
 _note_last.is_recorder = True  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import copy
 import io
 import json
 import logging
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,8 +69,8 @@ def export(
 
     Raises:
         TypeError: If the model is of another kind, or its inputs are no single tensor or interval.
-        ValueError: If the path has another ending, the size of inputs must be told by an example, or the mode is
-            ``"rigorous"``.
+        ValueError: If the path has another ending, the size of inputs must be told by an example, the mode is
+            ``"rigorous"``, or torch cannot export an operation of the network, which the message names.
         RuntimeError: If a distance is not fitted yet.
         ImportError: If ONNX is asked for and not installed.
 
@@ -202,9 +203,10 @@ def _program(
         quantiles = conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
-    program = torch.export.export(
-        _Graph(form, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False
-    )
+    with _quiet(), _named_errors(form):
+        program = torch.export.export(
+            _Graph(form, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False
+        )
     return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
 
 
@@ -216,7 +218,7 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
         if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
             node.update_arg(1, tiny)
     outputs = list(program.call_spec.out_spec.context)
-    with _quiet():
+    with _quiet(), _named_errors():
         found: Any = torch.onnx.export(
             program,
             dynamo=True,
@@ -238,11 +240,40 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings(
             "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
         )
+        warnings.filterwarnings(
+            "ignore", "The tensor attributes? .* assigned during export"
+        )  # LSTM
         logger.setLevel(logging.ERROR)
         try:
             yield
         finally:
             logger.setLevel(level)
+
+
+@contextmanager
+def _named_errors(model: torch.nn.Module | None = None) -> Iterator[None]:
+    """Raise a :class:`GraphError` that names the operation or the module that torch cannot export."""
+    try:
+        yield
+    except Exception as error:
+        chain: list[BaseException] = [error]
+        while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+            chain.append(cause)
+        paths = {} if model is None else {id(vars(part)): p for p, part in model.named_modules()}
+        found = [
+            paths[id(vars(frame.f_locals["self"]))]
+            for cause in chain
+            for frame, _ in traceback.walk_tb(cause.__traceback__)
+            if frame.f_code.co_name == "forward"
+            and isinstance(frame.f_locals.get("self"), torch.nn.Module)
+            and id(vars(frame.f_locals["self"])) in paths
+        ]
+        deepest = max(found, key=lambda path: path.count("."), default="")
+        where = f"the module {deepest.rpartition('network.')[2]!r}" if deepest else "the model"
+        reason = (str(chain[-1]).strip() or type(chain[-1]).__name__).splitlines()[0]
+        raise GraphError(
+            f"torch cannot export {where}: {reason} Replace this operation, or run the model in torch."
+        ) from error
 
 
 def _dtype(model: torch.nn.Module) -> torch.dtype:
