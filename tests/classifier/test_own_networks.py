@@ -1,5 +1,7 @@
 """Networks of one's own, from construction to the compiled form: each works, or is refused in a sentence."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ import creinn
 from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.baselines import SNN, DeepEnsemble
-from creinn.classifier.network import check_logits
+from creinn.classifier.logits import check_logits
 
 Y = torch.arange(60) % 3
 X = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) + Y.unsqueeze(1)
@@ -327,6 +329,47 @@ def test_logits_with_a_reference_class_are_not_taken_for_a_log_softmax(frozen):
     x, y = x[Y.argsort(stable=True)].repeat_interleave(2, 0), Y.sort().values.repeat_interleave(2)
     model = CreINN(network, distance=True, logits=3).fit_distance(x, y)
     assert (model.predict(x).label == y).double().mean() > 0.9
+
+
+class Certain(nn.Module):
+    """Log-probabilities that round to 0 for the first class of every row."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        with torch.no_grad():
+            self.fc.bias.copy_(torch.tensor([200.0, 0.0, 0.0]))
+
+    def forward(self, x):
+        return self.fc(x).log_softmax(1)
+
+
+class WithReference(Certain):
+    """A first logit that is fixed, and two others that complete the probabilities."""
+
+    def forward(self, x):
+        reference = x.new_full((len(x), 1), -1.0)
+        rest = math.log(1 - math.exp(-1)) + self.fc(x)[:, 1:].log_softmax(1)
+        return torch.cat([reference, rest], 1)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_operations_decide_whether_a_network_ends_in_a_log_softmax(frozen):
+    torch.manual_seed(0)
+    model = CreINN(Certain().requires_grad_(not frozen), distance=True)
+    with pytest.raises(ValueError, match="log-softmax"):
+        model.fit_distance(X, Y)
+    assert all(parameter.requires_grad != frozen for parameter in model.parameters())
+    reference = WithReference().requires_grad_(not frozen)
+    CreINN(reference, distance=True).check_network(X)
+
+
+def test_a_softmax_that_is_written_out_is_refused():
+    def softmax(y):
+        return y.exp() / y.exp().sum(1, keepdim=True)
+
+    with pytest.raises(ValueError, match="softmax"):
+        SNN(Ending(softmax)).predict(X)
 
 
 def test_looking_at_a_network_changes_nothing():

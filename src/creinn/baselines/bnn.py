@@ -19,7 +19,8 @@ from torch.nn import Parameter
 from creinn.baselines.predictive import Predictive
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Labelled
-from creinn.classifier.network import as_logits
+from creinn.classifier.logits import as_logits
+from creinn.classifier.network import run
 from creinn.distributed import all_sum
 
 INITIAL_STD = 0.05
@@ -203,7 +204,7 @@ class BNN(SNN):
 
     def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
         """Return samples of the logits, each of shape ``(N, K)``, before batch norm."""
-        return (as_logits(self.network(x), self.logits) for _ in range(count))
+        return (as_logits(run(self.network, x), self.logits) for _ in range(count))
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the cross-entropy, plus the weighted KL divergence in training mode."""

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction
-from creinn.classifier.network import as_logits
+from creinn.classifier.logits import as_logits
+from creinn.classifier.network import run
 from creinn.classifier.temperature import Temperature
 
 
@@ -58,7 +59,7 @@ class SNN(Classifier):
 
     def normed_logits(self, x: Tensor) -> Tensor:
         """Return samples of the logits of shape ``(S, N, K)``, after batch norm."""
-        return self.norm(as_logits(self.network(x), self.logits)).unsqueeze(0)
+        return self.norm(as_logits(run(self.network, x), self.logits)).unsqueeze(0)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Reset the temperature, because the training changes the logits."""

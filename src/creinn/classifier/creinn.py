@@ -27,16 +27,17 @@ from creinn.classifier.inputs import (
     labelled_batches,
     placed,
 )
+from creinn.classifier.logits import as_logits
 from creinn.classifier.network import (
     HEAD,
     TOKENS,
-    as_logits,
     check_network,
     check_places,
     count_logits,
     find_head,
     observe,
     pooled,
+    run,
 )
 from creinn.classifier.outward_distance import radius_bound
 from creinn.classifier.places import find_places
@@ -365,7 +366,9 @@ class CreINN(_Credal):
 
     def _logits(self, x: Inputs) -> Interval:
         logits = (
-            self.network(x) if self.head is None else observe(self.network, x, (), self.head)[1]
+            run(self.network, x)
+            if self.head is None
+            else observe(self.network, x, (), self.head)[1]
         )
         return self._normalised(logits)
 

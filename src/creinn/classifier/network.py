@@ -6,8 +6,10 @@ layer named ``head`` of a network with a method ``features``, as those of :mod:`
 Hooks observe the modules (``creinn.classifier.recording``), so ``torch.export`` needs ``strict=False``.
 """
 
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,34 +17,48 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 
 from creinn.classifier.inputs import in_words
+from creinn.classifier.logits import as_logits, check_logits, tracking_operations
 from creinn.classifier.recording import last_calls, recording
 from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters
 
 HEAD, TOKENS = "<head>", ":tokens"
+LABELS = "labels"
 
-_NAME_IT = " Where a module gives the logits, name it: CreINN(network, head='path')."
+_ONE_ARGUMENT = (
+    " It gets a dict or tuple as one argument, unless its forward takes the keys of a dict by name."
+)
 _ADVICE = (
     "Name the module that gives the logits, CreINN(network, head='path'), or give the network a method features(x) "
     "and a layer head, so that forward(x) is head(features(x))."
 )
-_VIEWS = (
-    "Squeeze",
-    "Unsqueeze",
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Select",
-    "Slice",
-    "Alias",
-    "Unbind",
-)
-_ENDS = {
-    "Sigmoid": "sigmoid",
-    "LogSigmoid": "log-sigmoid",
-    "Softmax": "softmax",
-    "LogSoftmax": "log-softmax",
-}
+
+
+def run(network: torch.nn.Module, x: Any) -> Any:
+    """Call a network; a mapping becomes keyword arguments if ``forward`` takes its keys by name.
+
+    The key ``labels`` is left out of keyword arguments, because with it a Hugging Face model
+    computes a loss. An output with an attribute ``logits`` is replaced by that attribute.
+
+    Example:
+        >>> run(torch.nn.Linear(2, 3), {"input": torch.zeros(1, 2)}).shape
+        torch.Size([1, 3])
+    """
+    named = as_arguments(network, x)
+    output = network(x) if named is None else network(**named)
+    return output if isinstance(output, Tensor | Interval) else getattr(output, "logits", output)
+
+
+def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
+    """The keyword arguments for ``forward`` if ``x`` is a mapping of these; ``None`` otherwise."""
+    if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
+        return None
+    named = {name: part for name, part in x.items() if name != LABELS}
+    try:
+        inspect.signature(network.forward).bind(**named)
+    except TypeError:
+        return None
+    return named
 
 
 def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
@@ -97,7 +113,7 @@ def observe(
         last if place == HEAD else network.get_submodule(place.removesuffix(TOKENS)) for place in at
     ]
     with last_calls(module for module in (*places, last) if module is not None) as calls:
-        logits = network(x)
+        logits = run(network, x)
     for path, module in zip((*at, head or HEAD), (*places, last), strict=True):
         if module is not None and calls[module] is None:
             raise ValueError(f"The module {path!r} did not run, so it has no output to observe.")
@@ -112,7 +128,7 @@ def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Te
     """One pass through a network that must end in its head: the head's input ``(N, D)`` and the logits ``(N, K)``."""
     head = find_head(network)
     with recording([head]) as calls:
-        logits = network(x)
+        logits = run(network, x)
     if len(calls) != 1 or calls[0].output is not logits:
         raise ValueError(
             f"The network's last Linear layer, {head}, should be the last thing that it does and be called once, "
@@ -152,23 +168,6 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
     return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
 
 
-def as_logits(output: Any, count: int) -> Any:
-    """``(N, K)`` of ``(N, K, 1, 1)``, and of ``(N,)`` for one logit; refuses what is no tensor or interval."""
-    if not isinstance(output, Tensor | Interval):
-        raise ValueError(
-            f"The network should return logits (N, {count}) alone, but returns {in_words(output)}.{_NAME_IT}"
-        )
-    if output.ndim == 1 and count == 1:
-        return output.unsqueeze(1)
-    if output.ndim > 2 and all(size == 1 for size in output.shape[2:]):
-        return output.flatten(1)
-    if output.ndim != 2:
-        raise ValueError(
-            f"The network should return logits (N, {count}), but returns {in_words(output)}.{_NAME_IT}"
-        )
-    return output
-
-
 def is_single_row(network: torch.nn.Module, x: Any, count: int) -> bool:
     """Whether inputs that a network in eval mode does not take are one row without a batch dimension."""
     if not isinstance(x, Tensor | Interval):
@@ -176,7 +175,7 @@ def is_single_row(network: torch.nn.Module, x: Any, count: int) -> bool:
     if x.ndim < 2:
         return True
     try:
-        return as_logits(network(x[None]), count).shape == (1, count)
+        return as_logits(run(network, x[None]), count).shape == (1, count)
     except Exception:  # it does not take these inputs either
         return False
 
@@ -190,12 +189,18 @@ def check_network(
 ) -> None:
     """Refuse a network that cannot be run on these rows, gives no logits, or no features at the places ``at``."""
     who = f"The network {type(network).__name__}"
-    try:
-        output = network(x)
-    except Exception as error:
-        advice = (
-            "" if isinstance(x, Tensor | Interval) else " It gets a dict or tuple as one argument."
+    named = as_arguments(network, x)
+    if named is not None and LABELS in x:
+        warnings.warn(
+            f"The inputs have the key {LABELS!r}, which is not passed to the network. Pass the "
+            "classes separately, for example fit_distance(x, y).",
+            stacklevel=2,
         )
+    try:
+        with tracking_operations(network):
+            output = run(network, x)
+    except Exception as error:
+        advice = "" if isinstance(x, Tensor | Interval) or named is not None else _ONE_ARGUMENT
         if any(isinstance(t, Tensor) and not t.is_floating_point() for t in pytree.tree_leaves(x)):
             advice += " Integers reach it as they are: .float() makes numbers of them, Dataset.scaled() of images."
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -207,29 +212,9 @@ def check_network(
     if at or head is not None:
         _check_features(network, x, at, head)
     if head is not None:
-        output, who = observe(network, x, (), head)[1], f"The module {head!r}"
+        with tracking_operations(network):
+            output, who = observe(network, x, (), head)[1], f"The module {head!r}"
     check_logits(as_logits(output, logits), logits, who)
-
-
-def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
-    """Raise a ``ValueError`` if a few rows of logits have a wrong shape or are probabilities.
-
-    Probabilities are recognised by the last operation in the autograd graph, or by rows that sum
-    to 1 and are not all equal: an untrained head may return the log-frequencies of the classes.
-    """
-    if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
-        other = logits.ndim == 2 and logits.dtype.is_floating_point
-        advice = f" If these are the logits, pass logits={logits.shape[1]}." if other else ""
-        raise ValueError(
-            f"{who} should return logits (N, {count}), but returns {in_words(logits)}."
-            f"{advice}{_NAME_IT}"
-        )
-    values = (
-        logits.lower if isinstance(logits, Interval) else logits
-    )  # upper bounds may have been put in order
-    if end := _last_operation(values) or _sum_to_one(values):
-        found = f"{who} ends in a {end}, so probabilities would be taken for logits."
-        raise ValueError(f"{found} Return what enters the {end}.{_NAME_IT}")
 
 
 def check_places(
@@ -256,7 +241,7 @@ def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: s
     }
     modules = {place: network.get_submodule(path) for place, path in named.items()}
     with recording(set(modules.values())) as calls:
-        network(x)
+        run(network, x)
     for place, module in modules.items():
         if (runs := [call.module for call in calls].count(module)) != 1:
             what = (
@@ -286,7 +271,7 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
     with recording(
         {layer, *(part for part in paths if isinstance(part, torch.nn.Linear))}
     ) as calls:
-        output = as_interval(network(x))
+        output = as_interval(run(network, x))
     ran = [call.module for call in calls]
     if not ran or ran[-1] is not layer or ran.count(layer) != 1:
         order = ", ".join(paths.get(part) or type(part).__name__ for part in ran) or "none"
@@ -319,30 +304,3 @@ def _names_features(network: torch.nn.Module) -> bool:
         and not isinstance(features, torch.nn.Module)
         and isinstance(head, torch.nn.Module)
     )
-
-
-def _last_operation(values: Tensor) -> str:
-    """What turned logits into probabilities; views behind it, and the choice of a bound, are looked through."""
-    node: Any = values.grad_fn
-    # activations of intervals add their argument times 0, so that what is infinite becomes NaN
-    while node is not None and (
-        node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0
-    ):
-        node = node.next_functions[0][0]
-    return _ENDS.get(node.name().partition("Backward")[0], "") if node is not None else ""
-
-
-def _sum_to_one(values: Tensor) -> str:
-    """Return "softmax" or "log-softmax" if the values of all rows show one; empty otherwise.
-
-    A logit that is fixed at 0, that of a reference class, has ``logsumexp`` 0 up to rounding where
-    the others are far below. A log-softmax has all values below 0 in rows that are not certain.
-    """
-    tolerance = min(32 * torch.finfo(values.dtype).eps, 1e-3)
-    values = values.detach().double().cpu()
-    if values.shape[1] < 2 or bool((values - values[:1]).abs().amax() <= tolerance):
-        return ""
-    if bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() <= tolerance).all()):
-        return "softmax"
-    normalized = bool((values.logsumexp(1).abs() <= tolerance).all())
-    return "log-softmax" if normalized and bool((values.amax(1) < -tolerance).any()) else ""

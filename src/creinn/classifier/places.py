@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.network import HEAD, TOKENS, find_head
+from creinn.classifier.network import HEAD, TOKENS, find_head, run
 from creinn.classifier.recording import Call, recording
 from creinn.interval import Interval
 
@@ -33,7 +33,7 @@ def find_places(network: torch.nn.Module, x: Any, head: str | None = None) -> tu
         {module: path for path, module in network.named_modules() if path},
     )
     with recording(paths) as calls:
-        network(x)
+        run(network, x)
     counts = Counter(call.module for call in calls)
     before = next((index for index, call in enumerate(calls) if call.module is last), len(calls))
     features = calls[before].inputs[0] if before < len(calls) else None
