@@ -295,7 +295,7 @@ def test_refusals(tmp_path, monkeypatch):
     unfitted = CreINN(models.mlp(4, 3, layers=torch.nn), distance=True)
     with pytest.raises(RuntimeError, match="The distance is not fitted"):
         export(unfitted, tmp_path / "model.onnx")
-    with pytest.raises(TypeError, match="one tensor or Interval, but the example is dict"):
+    with pytest.raises(TypeError, match="dict"):
         export(interval_model(), tmp_path / "model.pt2", {"x": torch.zeros(1, 4)})
     monkeypatch.setattr(exporting, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install "creinn\[onnx\]"'):

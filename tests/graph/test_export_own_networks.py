@@ -40,14 +40,16 @@ class Attention(nn.Module):
 
 
 class Recurrent(nn.Module):
+    """Inputs by name: a sequence, and which of its entries count."""
+
     shape = (5, 4)
 
     def __init__(self):
         super().__init__()
         self.lstm, self.fc = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
 
-    def forward(self, x):
-        return self.fc(self.lstm(x)[0][:, -1])
+    def forward(self, values, mask):
+        return self.fc((self.lstm(values)[0] * mask.unsqueeze(2)).sum(1))
 
 
 class Inverse(nn.Module):
@@ -66,6 +68,8 @@ class Branch(nn.Module):
 
 def fitted(network, shape):
     x = torch.randn(90, *shape, generator=torch.Generator().manual_seed(0))
+    if isinstance(network, Recurrent):
+        x = {"values": x, "mask": torch.arange(5).lt(3).expand(90, 5).long()}
     y = torch.arange(90) % 3
     return CreINN(network, distance=0.05).fit_distance(x, y), x
 
@@ -74,12 +78,17 @@ def fitted(network, shape):
 def test_layers_without_an_interval_version_are_exported(tmp_path, kind):
     torch.manual_seed(0)
     model, x = fitted(kind(), kind.shape)
-    x = x[:7] * torch.linspace(0.5, 4, 7).view(-1, *(1,) * (x.ndim - 1))
-    export(model, tmp_path / "model.onnx", x[:2])
+    named = x if isinstance(x, dict) else {"x": x}
+    named = {name: part[:7].clone() for name, part in named.items()}
+    next(iter(named.values()))[3:] *= 4  # far from the others
+    x = named if isinstance(x, dict) else named["x"]
+    export(model, tmp_path / "model.onnx", x)
     session = onnxruntime.InferenceSession(
         tmp_path / "model.onnx", providers=["CPUExecutionProvider"]
     )
-    lower, upper = session.run(["lower", "upper"], {"x": x.numpy()})
+    lower, upper = session.run(
+        ["lower", "upper"], {name: part.numpy() for name, part in named.items()}
+    )
     expected = model.predict(x)
     assert expected.width.max() > 0.01
     torch.testing.assert_close(torch.from_numpy(lower), expected.lower, atol=1e-5, rtol=0)

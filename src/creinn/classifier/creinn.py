@@ -27,6 +27,7 @@ from creinn.classifier.inputs import (
     labelled_batches,
     placed,
 )
+from creinn.classifier.label_check import Agreement
 from creinn.classifier.logits import as_logits
 from creinn.classifier.network import (
     HEAD,
@@ -272,6 +273,9 @@ class CreINN(_Credal):
         at, drawn at random.
 
         Inside a process group every rank looks at all that it is given; :func:`creinn.fit` shares the work.
+        A :class:`LabelWarning` is raised if a class has no row, or if the network predicts the labels of the training
+        data not better than chance: by at most one standard error more often than independent labels.
+
         A DataLoader or Dataset is gone over twice, in memory that does not grow with its rows. The features of tensors
         are kept in memory instead, and so are those of an iterator, which can be gone over only once.
 
@@ -289,11 +293,12 @@ class CreINN(_Credal):
             self._add_distance()
             self.distance = True
         with single_process():
-            self._fit_distance(x if y is None else (x, y), held_out, batch_size)
+            agreement = self._fit_distance(x if y is None else (x, y), held_out, batch_size)
+        agreement.warn(stacklevel=2)
         return self
 
     @torch.no_grad()
-    def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> None:
+    def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> Agreement:
         """Fit the distance to the rows of all ranks, of which this one is given a share."""
         assert self.distance_radius is not None
         held_out = self._fit_temperature(held_out, batch_size)
@@ -306,7 +311,7 @@ class CreINN(_Credal):
             if self.distance is None or isinstance(self.distance, bool)
             else float(self.distance)
         )
-        fit_radius(
+        return fit_radius(
             self.distance_radius, train, new, scale, partial(credal_set, mode=self._fitting_mode)
         )
 

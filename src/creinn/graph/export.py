@@ -12,7 +12,7 @@ import json
 import logging
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from os import PathLike
@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from creinn import __version__
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble
-from creinn.classifier.inputs import first_rows, joined, placed
+from creinn.classifier.inputs import count_rows, first_rows, joined, placed
 from creinn.credal.conformal import DISTRIBUTION, SCORES, Conformal, widen
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
@@ -36,6 +37,11 @@ from creinn.graph.compile import compile
 from creinn.interval import Interval
 
 FORMATS = ("onnx", "pt2")
+_TORCH_WARNINGS = (  # about its own parts
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+    "The tensor attributes? .* assigned during export",  # weights of an LSTM, which are parameters
+    "# The axis name: rows will not be used",  # all inputs have the same number of rows
+)
 ABOUT = "creinn.json"  # name of the file inside of a .pt2 that says what ONNX keeps as metadata
 
 
@@ -45,6 +51,7 @@ def export(
     """Write ``model`` as a graph, to be run without creinn: ONNX, or a program of ``torch.export``, by the ending.
 
     Inputs are ``x``, or ``x_lower`` and ``x_upper``, with any number of rows, prepared as for the model and finite.
+    A model of a dict has one input for each key, with the name of the key; a model of a tuple has ``x_0``, ``x_1``.
     An ONNX graph computes in single precision. Outputs, by name, in this order:
 
     - ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds, and the intersection probability;
@@ -68,7 +75,7 @@ def export(
             By default points, of the size that a first layer that is linear tells.
 
     Raises:
-        TypeError: If the model is of another kind, or its inputs are no single tensor or interval.
+        TypeError: If the model is of another kind, or its inputs do not suit the network.
         ValueError: If the path has another ending, the size of inputs must be told by an example, the mode is
             ``"rigorous"``, or torch cannot export an operation of the network, which the message names.
         RuntimeError: If a distance is not fitted yet.
@@ -122,15 +129,20 @@ class _Graph(torch.nn.Module):
     quantiles: Tensor | None  # of the calibration, one or one for each class
 
     def __init__(
-        self, model: torch.nn.Module, conformal: Conformal | None, quantiles: Tensor | None
+        self,
+        model: torch.nn.Module,
+        join: Callable[[Sequence[Tensor]], Inputs],
+        conformal: Conformal | None,
+        quantiles: Tensor | None,
     ) -> None:
         super().__init__()
         self.model = model
+        self.join = join  # makes inputs of the model from tensors
         self.conformal = conformal
         self.register_buffer("quantiles", quantiles)
 
     def forward(self, *x: Tensor) -> dict[str, Tensor]:
-        sets = self.model(Interval._of_parts(*x) if len(x) == 2 else x[0])
+        sets = self.model(self.join(x))
         found = _outputs(sets)
         if self.quantiles is None or self.conformal is None:
             return found
@@ -180,13 +192,9 @@ def _program(
     model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
 ) -> tuple[ExportedProgram, list[str]]:
     """The graph of a model for inputs like the example, with any number of rows, and the names of its inputs."""
-    if not isinstance(example, Tensor | Interval):
-        raise TypeError(
-            f"export takes models of one tensor or Interval, but the example is {type(example).__name__}."
-        )
     example = placed(example, next(model.parameters()).device, _dtype(model))
     example = (
-        joined([example, example]) if len(example) == 1 else example
+        joined([example, example]) if count_rows(example) == 1 else example
     )  # of one row it would be a graph of one row
     model.check_network(example)
     try:
@@ -196,8 +204,7 @@ def _program(
     classes = form(
         example
     ).num_classes  # what is wrong with the example is said by the model, not by the exporter
-    # two inputs, also where both bounds of the example are one tensor
-    inputs = (example.lower, example.upper.clone()) if isinstance(example, Interval) else (example,)
+    names, inputs, join = _flatten(example)
     quantiles = None
     if conformal is not None:
         quantiles = conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
@@ -205,9 +212,27 @@ def _program(
     shapes = (tuple({0: rows} for _ in inputs),)
     with _quiet(), _named_errors(form):
         program = torch.export.export(
-            _Graph(form, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False
+            _Graph(form, join, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False
         )
-    return program, ["x_lower", "x_upper"] if len(inputs) == 2 else ["x"]
+    return program, names
+
+
+def _flatten(
+    example: Inputs,
+) -> tuple[list[str], tuple[Tensor, ...], Callable[[Sequence[Tensor]], Inputs]]:
+    """Names and tensors of inputs, and a function that makes inputs from such tensors."""
+    if isinstance(example, Interval):  # two tensors, also where both bounds are the same one
+        bounds = example.lower, example.upper.clone()
+        return ["x_lower", "x_upper"], bounds, lambda x: Interval._of_parts(*x)
+    leaves, structure = pytree.tree_flatten_with_path(example)
+    names = [
+        "_".join(
+            ["x"] * (not path or isinstance(path[0], pytree.SequenceKey))
+            + [str(getattr(key, "key", getattr(key, "idx", key))) for key in path]
+        )
+        for path, _ in leaves
+    ]
+    return names, tuple(leaf for _, leaf in leaves), lambda x: pytree.tree_unflatten(x, structure)
 
 
 def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
@@ -237,12 +262,8 @@ def _quiet() -> Iterator[None]:
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
-        )
-        warnings.filterwarnings(
-            "ignore", "The tensor attributes? .* assigned during export"
-        )  # LSTM
+        for message in _TORCH_WARNINGS:
+            warnings.filterwarnings("ignore", message)
         logger.setLevel(logging.ERROR)
         try:
             yield
