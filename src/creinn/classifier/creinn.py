@@ -273,8 +273,8 @@ class CreINN(_Credal):
         at, drawn at random.
 
         Inside a process group every rank looks at all that it is given; :func:`creinn.fit` shares the work.
-        A :class:`LabelWarning` is raised if a class has no row, or if the network predicts the labels of the training
-        data not better than chance: by at most one standard error more often than independent labels.
+        A :class:`creinn.classifier.label_check.LabelWarning` is raised if a class has no row, or
+        if the network predicts the labels of the training data not better than chance.
 
         A DataLoader or Dataset is gone over twice, in memory that does not grow with its rows. The features of tensors
         are kept in memory instead, and so are those of an iterator, which can be gone over only once.
