@@ -292,13 +292,16 @@ class CreINN(_Credal):
         if self.distance_radius is None:
             self._add_distance()
             self.distance = True
+        agreement = Agreement(self.num_classes)
         with single_process():
-            agreement = self._fit_distance(x if y is None else (x, y), held_out, batch_size)
+            self._fit_distance(x if y is None else (x, y), held_out, batch_size, agreement)
         agreement.warn(stacklevel=2)
         return self
 
     @torch.no_grad()
-    def _fit_distance(self, data: Any, held_out: Any, batch_size: int) -> Agreement:
+    def _fit_distance(
+        self, data: Any, held_out: Any, batch_size: int, agreement: Agreement | None = None
+    ) -> None:
         """Fit the distance to the rows of all ranks, of which this one is given a share."""
         assert self.distance_radius is not None
         held_out = self._fit_temperature(held_out, batch_size)
@@ -311,9 +314,8 @@ class CreINN(_Credal):
             if self.distance is None or isinstance(self.distance, bool)
             else float(self.distance)
         )
-        return fit_radius(
-            self.distance_radius, train, new, scale, partial(credal_set, mode=self._fitting_mode)
-        )
+        head = partial(credal_set, mode=self._fitting_mode)
+        fit_radius(self.distance_radius, train, new, scale, head, agreement)
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:

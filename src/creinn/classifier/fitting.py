@@ -64,20 +64,22 @@ def fit_radius(
     held_out: Iterable[Observed] | None,
     scale: float | None,
     head: Head,
-) -> Agreement:
+    agreement: Agreement | None = None,
+) -> None:
     """Fit ``radius`` in place: its distances by ``train``; its units, and its scale unless given, by ``held_out`` data.
 
     Batches of the training data are gone over twice, those held out once, of which a :class:`Sample` is kept. Without
     these it is of the training data, and a sixth of it stands in, with the distances fitted to all others.
-    Returns how the predictions agree with the labels of the training data.
+    If ``agreement`` is given, the labels and the predictions of the training data are counted in it.
 
     Raises:
         ValueError: If there are no rows, or the second pass gives more or fewer than the first.
     """
     sums: list[ClassSums] = []
-    sample, agreement = Sample(), Agreement(radius.num_classes)
+    sample = Sample()
     for batch in train:
-        agreement.add(batch.labels, head(batch.logits).label)
+        if agreement is not None:
+            agreement.add(batch.labels, head(batch.logits).label)
         measured = views(batch.features)
         sums = sums or [ClassSums(radius.num_classes) for _ in measured]
         for of_view, view in zip(sums, measured, strict=True):
@@ -90,7 +92,6 @@ def fit_radius(
     if not all(has_rows for has_rows, _ in of_ranks) or not any(count for _, count in of_ranks):
         empty = "held-out" if sums else "training"
         raise ValueError(f"The {empty} data are empty: there is nothing to fit a distance to.")
-    agreement.join_ranks()
     for of_view in sums:
         of_view.join_ranks()
     new: Observed = sample.rows()
@@ -127,7 +128,6 @@ def fit_radius(
         radius.learn(of_all)
     radius.scale.fill_(scale)
     radius.fitted.fill_(True)
-    return agreement
 
 
 def unseen_excess(radius: DistanceRadius, observed: Observed) -> Float[Tensor, " rows"]:

@@ -11,8 +11,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from creinn.ranks import all_sum
-
 
 class LabelWarning(UserWarning):
     """The labels do not suit the network: a class has no row, or the accuracy is that of chance."""
@@ -37,10 +35,6 @@ class Agreement:
         for row, classes in enumerate((labels, predicted, labels[labels == predicted])):
             self.counts[row] += torch.bincount(classes, minlength=self.counts.shape[1])
 
-    def join_ranks(self) -> None:
-        """Make these the counts over the rows of all processes."""
-        self.counts = all_sum(self.counts)
-
     def is_chance(self) -> bool:
         r"""Return whether the accuracy is at most one standard error above chance.
 
@@ -62,6 +56,8 @@ class Agreement:
     def warn(self, stacklevel: int) -> None:
         """Warn if a class has no row, and if the accuracy is that of chance."""
         rows = int(self.counts[0].sum())
+        if not rows:
+            return
         if missing := (self.counts[0] == 0).nonzero().flatten().tolist():
             warnings.warn(
                 f"The training data have no row of class {', '.join(map(str, missing))}. Rows of "
