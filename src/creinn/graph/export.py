@@ -40,6 +40,7 @@ FORMATS = ("onnx", "pt2")
 _TORCH_WARNINGS = (  # about its own parts
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
     "The tensor attributes? .* assigned during export",  # weights of an LSTM, which are parameters
+    "No complete tensor found in the group",  # buffers that are views of one tensor
     "# The axis name: rows will not be used",  # all inputs have the same number of rows
 )
 ABOUT = "creinn.json"  # name of the file inside of a .pt2 that says what ONNX keeps as metadata
@@ -119,7 +120,8 @@ def export(
         write_bytes(path, _onnx(program, names, texts))
         return
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
+    with _quiet():
+        torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
     write_bytes(path, file.getvalue())
 
 
