@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from creinn import __version__
+from creinn.classifier.calibration import Calibrated
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.network import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
@@ -73,6 +74,7 @@ def save(
         **description,
         "classes": None if classes is None else list(classes),
         "preprocessing": model.preprocessing if preprocessing is None else preprocessing,
+        "structure": [part.part_hashes()["structure"] for part in _calibrated(model)],
         "checksum": _checksum(weights),
         "versions": {
             "creinn": __version__,
@@ -129,6 +131,9 @@ def load(
         raise ValueError(
             f"The weights in {Path(directory) / WEIGHTS} do not match the network: {error}"
         ) from error
+    if network is None:
+        for part, structure in zip(_calibrated(model), config["structure"], strict=True):
+            part.adopt_structure(structure)
     model.class_names, model.preprocessing = config["classes"], config["preprocessing"]
     if isinstance(model.preprocessing, dict) and model.preprocessing.get("kind") == ESTIMATOR:
         warnings.warn(
@@ -165,6 +170,10 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if header["id"] != config.get("id"):
         config = header  # save() was interrupted, and the header is the one of the weights
     return config, weights
+
+
+def _calibrated(model: torch.nn.Module) -> list[Calibrated]:
+    return [part for part in model.modules() if isinstance(part, Calibrated)]
 
 
 def _check_header(config: Any, path: Path) -> None:

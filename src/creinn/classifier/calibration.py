@@ -5,13 +5,17 @@ The mathematics is in :mod:`creinn.credal.conformal`; here is what a model keeps
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs, Missing
+from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import as_classes, labelled_batches, take
+from creinn.classifier.temperature import Temperature
 from creinn.credal.conformal import (
     DISTRIBUTION,
     SCORES,
@@ -44,11 +48,17 @@ class Calibration(torch.nn.Module):
         super().__init__()
         for name in ("bits", "groups", "setting"):
             self.register_buffer(name, torch.empty(0, dtype=torch.long))
+        self.fitted_on = FittedOn()
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is a calibration."""
+        return len(self.setting) > 0
 
     @property
     def conformal(self) -> Conformal | None:
         """For the sets that the model predicts; ``None`` if it is not calibrated."""
-        if not len(self.setting):
+        if not self.is_fitted:
             return None
         coverage, score, by, random, usual = self.setting.tolist()
         scores = self.bits.cpu().view(torch.float64)
@@ -59,6 +69,7 @@ class Calibration(torch.nn.Module):
         """Be empty again: predictions are about to change."""
         for name in ("bits", "groups", "setting"):
             setattr(self, name, getattr(self, name).new_empty(0))
+        self.fitted_on.parts = {}
 
     @torch.no_grad()
     def fit(
@@ -70,7 +81,7 @@ class Calibration(torch.nn.Module):
         score: str = "lower",
         random: bool = False,
     ) -> None:
-        """Take the scores of predictions, of rows that the model has not seen; see :meth:`Calibrated.calibrate`."""
+        """Compute the scores of predictions; see :meth:`Calibrated.calibrate`."""
         labels = torch.as_tensor(labels)
         if labels.is_floating_point():
             found = distribution_score(
@@ -101,13 +112,9 @@ class Calibration(torch.nn.Module):
         self.setting = torch.tensor(setting, device=device)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in (
-            "bits",
-            "groups",
-            "setting",
-        ):  # models of before there was one have none of them
-            values = state_dict.setdefault(prefix + name, getattr(self, name).new_empty(0))
-            setattr(self, name, torch.empty_like(values, device=self.setting.device))
+        for name in ("bits", "groups", "setting"):
+            if (values := state_dict.get(prefix + name)) is not None:
+                setattr(self, name, torch.empty_like(values, device=self.setting.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -166,8 +173,64 @@ class Calibrated(Classifier):
             >>> model.predict(x).classes("conformal").double()[torch.arange(300), y].mean().item() >= 0.9
             True
         """
-        if temperature:
-            x, y, by = self._warmed(x, y, by, batch_size)
+        with _unchanged_on_error(self):
+            if temperature:
+                x, y, by = self._fit_temperatures(x, y, by, batch_size)
+            prediction, labels = self._predict_for_calibration(x, y, batch_size, missing)
+            return self.calibrate_predictions(prediction, labels, coverage, by, score, random)
+
+    def calibrate_predictions(
+        self,
+        prediction: CredalSet,
+        labels: Any,
+        coverage: float = 0.95,
+        by: Any = None,
+        score: str = "lower",
+        random: bool = False,
+    ) -> Any:
+        """Calibrate the model as :meth:`calibrate` does, with its own predictions of the rows.
+
+        The predictions must be those of the model as it is now.
+        """
+        self.calibration.fit(prediction, labels, coverage, by, score, random)
+        self.calibration.fitted_on.parts = self.part_hashes()
+        return self
+
+    def part_hashes(self) -> dict[str, int]:
+        """Return a hash of each part that predictions depend on; empty if it cannot change."""
+        return {}
+
+    @property
+    def calibration_is_current(self) -> bool:
+        """Whether the model is calibrated and has not changed since."""
+        return self.calibration.is_fitted and not self._calibration_changes()
+
+    def current_conformal(self) -> Conformal | None:
+        """Return the calibration for predictions; it raises on use if it is not current."""
+        conformal = self.calibration.conformal
+        if conformal is None or not (names := self._calibration_changes()):
+            return conformal
+        return replace(
+            conformal,
+            stale=f"The calibration is not valid any more. Changed since it was fitted: "
+            f"{', '.join(names)}. Call model.calibrate(x, y) with held-out data, and predict again.",
+        )
+
+    def adopt_structure(self, saved: int) -> None:
+        """Accept a network that was rebuilt from the description of the network that was saved."""
+        now = self.part_hashes()["structure"]
+        parts = self.calibration, getattr(self, "distance_radius", None)
+        for part in parts:
+            if part is not None:
+                part.fitted_on.replace("structure", saved, now)
+
+    def _calibration_changes(self) -> list[str]:
+        fitted_on = self.calibration.fitted_on
+        return fitted_on.changes(self.part_hashes()) if fitted_on.parts else []
+
+    def _predict_for_calibration(
+        self, x: Any, y: Any, batch_size: int, missing: Missing
+    ) -> tuple[Any, Tensor]:
         labels: list[Tensor] = []
 
         def inputs() -> Iterator[tuple[Inputs]]:
@@ -177,12 +240,10 @@ class Calibrated(Classifier):
                 labels.append(torch.as_tensor(found))
                 yield (batch,)
 
-        prediction: Any = self.predict(inputs(), batch_size, missing)
-        self.calibration.fit(prediction, torch.cat(labels), coverage, by, score, random)
-        return self
+        return self.predict(inputs(), batch_size, missing), torch.cat(labels)
 
-    def _warmed(self, x: Any, y: Any, by: Any, batch_size: int) -> tuple[Any, Any, Any]:
-        """Fit temperatures by half of the rows; the others."""
+    def _fit_temperatures(self, x: Any, y: Any, by: Any, batch_size: int) -> tuple[Any, Any, Any]:
+        """Fit the temperatures on half of the rows, and return the other half."""
         if y is None or torch.as_tensor(y).is_floating_point():
             raise TypeError(
                 "temperature=True needs inputs and classes as tensors, calibrate(x, y, temperature=True)."
@@ -199,7 +260,29 @@ class Calibrated(Classifier):
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Any:
         prediction: Any = super()._predict_batch(batch, missing, first)
-        return prediction.with_conformal(self.calibration.conformal)
+        return prediction.with_conformal(self.current_conformal())
+
+
+@contextmanager
+def _unchanged_on_error(model: torch.nn.Module) -> Iterator[None]:
+    """Restore temperatures, calibrations and training modes if an error is raised."""
+    modes = [(part, part.training) for part in model.modules()]
+    parts = [part for part in model.modules() if isinstance(part, Calibration | Temperature)]
+    buffers = [dict(part._buffers) for part in parts]
+    marks = [(part, part.parts) for part in model.modules() if isinstance(part, FittedOn)]
+    switches = [(part, part.is_on) for part in parts if isinstance(part, Temperature)]
+    try:
+        yield
+    except BaseException:
+        for module, mode in modes:
+            module.training = mode
+        for part, values in zip(parts, buffers, strict=True):
+            part._buffers.update(values)
+        for mark, before in marks:
+            mark.parts = before
+        for temperature, is_on in switches:
+            temperature.is_on = is_on
+        raise
 
 
 def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:

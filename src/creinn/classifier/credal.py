@@ -35,18 +35,24 @@ class _Credal(Calibrated):
         """As :meth:`Classifier.predict_batches`, by a compiled form: see :meth:`clear_cache`.
 
         Raises:
-            RuntimeError: If a distance was asked for, but never fitted to the training data.
+            RuntimeError: If a distance is not fitted, or the network has changed since.
         """
         self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def check_fitted(self) -> None:
-        """Refuse, with a ``RuntimeError``, a distance that was asked for, but never fitted to the training data."""
+        """Raise a ``RuntimeError`` if a distance is not fitted, or the network changed since."""
         if not all(part.fitted for part in self.modules() if isinstance(part, DistanceRadius)):
             raise RuntimeError(
                 "The distance is not fitted to the training data yet: call model.fit_distance(x, y) first; of an "
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
+        for part in self.modules():
+            if isinstance(part, _Credal):
+                part.check_distance()
+
+    def check_distance(self) -> None:
+        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
 
     def clear_cache(self) -> None:
         """Drop the compiled form that :meth:`predict` caches for this model in eval mode.

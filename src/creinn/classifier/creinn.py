@@ -16,6 +16,7 @@ from creinn import nn as inn
 from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Labelled, common_classes
 from creinn.classifier.credal import _Credal
+from creinn.classifier.fitted_on import digest, part_hashes
 from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.head import Mode, credal_set
 from creinn.classifier.inputs import (
@@ -43,6 +44,7 @@ from creinn.classifier.network import (
 from creinn.classifier.outward_distance import radius_bound
 from creinn.classifier.places import find_places
 from creinn.classifier.radius import DistanceRadius, check_distance
+from creinn.classifier.state import structure
 from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
@@ -192,6 +194,39 @@ class CreINN(_Credal):
             "temperature": self.temperature.is_on,
         }
 
+    def part_hashes(self) -> dict[str, int]:
+        """Return a hash of each part of the model that its predictions depend on."""
+        radius = self.distance_radius
+        parts: dict[str, tuple[Any, ...]] = {
+            "mode": (self._fitting_mode,),
+            "structure": (structure(self.network), structure(self.norm)),
+            "weights": (self.network, self.norm),
+            "temperature": (self.temperature.is_on, self.temperature),
+            "feature layers": () if radius is None else (self.distance_at,),
+            "distance": () if radius is None else (radius,),
+        }
+        return part_hashes(parts)
+
+    @property
+    def distance_is_current(self) -> bool:
+        """Whether a distance is fitted and the network has not changed since."""
+        radius = self.distance_radius
+        return radius is not None and radius.has_data and not self._distance_changes(radius)
+
+    def check_distance(self) -> None:
+        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
+        radius = self.distance_radius
+        if radius is not None and radius.has_data and (names := self._distance_changes(radius)):
+            raise RuntimeError(
+                f"The distance is not valid any more. Changed since it was fitted: "
+                f"{', '.join(names)}. Call model.fit_distance(x, y) with the training data."
+            )
+
+    def _distance_changes(self, radius: DistanceRadius) -> list[str]:
+        """Return what changed; features of an ordinary network are the same in all modes."""
+        names = ["structure", "weights", "feature layers", *(["mode"] if self.is_interval else [])]
+        return radius.fitted_on.changes(self.part_hashes(), names) if radius.fitted_on.parts else []
+
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set per row.
 
@@ -211,6 +246,8 @@ class CreINN(_Credal):
                     stacklevel=4,
                 )
             return credal_set(self._logits(x), self.mode, training=self.training)
+        if not torch.compiler.is_compiling():
+            self.check_distance()
         outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
 
@@ -227,6 +264,7 @@ class CreINN(_Credal):
         with outwards():
             if self.distance_radius is None or not self.distance_radius.has_data:
                 return credal_set(self._logits(fresh), self.mode)
+            self.check_distance()
             places = self.distance_at or ()
             outputs, logits = observe(self.network, fresh, places, self.head)
             radius = radius_bound(
@@ -316,6 +354,7 @@ class CreINN(_Credal):
         )
         head = partial(credal_set, mode=self._fitting_mode)
         fit_radius(self.distance_radius, train, new, scale, head, agreement)
+        self.distance_radius.fitted_on.parts = self.part_hashes()
 
     @torch.no_grad()
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
@@ -435,6 +474,17 @@ class Ensemble(_Credal):
         self.members = torch.nn.ModuleList(members)
         self.combine = combine
         self._take_mode_of_members()
+
+    def part_hashes(self) -> dict[str, int]:
+        """Return a hash of each part of all members."""
+        members = [member.part_hashes() for member in self.members]  # type: ignore[operator]
+        parts = {name: digest([member[name] for member in members]) for name in members[0]}
+        return {**parts, "combine": digest(self.combine)}
+
+    @property
+    def distance_is_current(self) -> bool:
+        """Whether the distances of all members are fitted and current."""
+        return all(member.distance_is_current for member in self.members)
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict the combined credal set per row."""

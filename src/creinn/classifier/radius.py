@@ -31,6 +31,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from creinn.classifier.distance import Distance
+from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.moments import ClassSums, Products
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
@@ -133,6 +134,7 @@ class DistanceRadius(torch.nn.Module):
         self.register_buffer("sums", torch.zeros(3, 2))
         self.register_buffer("scale", torch.zeros(()))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.fitted_on = FittedOn()
 
     @property
     def has_data(self) -> bool:

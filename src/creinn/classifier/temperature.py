@@ -60,7 +60,7 @@ class Temperature(torch.nn.Module):
 
     def forget(self) -> None:
         """Be 1 again: the weights are about to change."""
-        self.value.fill_(1)
+        self.value = torch.ones_like(self.value)
 
     def fit(
         self,
@@ -73,13 +73,8 @@ class Temperature(torch.nn.Module):
             sample.add(batch)
         if (rows := sample.rows()) is not None:
             logits, labels = rows
-            self.value.fill_(fit_temperature(logits, labels, probabilities))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        state_dict.setdefault(
-            f"{prefix}value", torch.ones_like(self.value)
-        )  # models of before there was one
-        super()._load_from_state_dict(state_dict, prefix, *args)
+            found = fit_temperature(logits, labels, probabilities)
+            self.value = torch.full_like(self.value, found)
 
 
 @torch.no_grad()

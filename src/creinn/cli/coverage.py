@@ -41,7 +41,7 @@ def set_apart(data: Rows, coverage: float, seed: int) -> tuple[Rows, Rows]:
 def calibrate(model: Any, rows: Rows, coverage: float) -> None:
     """Calibrate by rows that were set apart, and say what sets of classes they get."""
     prediction = rows.predict(model).to("cpu")
-    model.calibration.fit(prediction, rows.labels, coverage)
+    model.calibrate_predictions(prediction, rows.labels, coverage)
     sets = prediction.with_conformal(model.calibration.conformal).classes("conformal")
     size = float(sets.sum(1).double().mean())
     rows_said = counted(len(sets), "row")

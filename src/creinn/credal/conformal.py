@@ -193,6 +193,7 @@ class Conformal:
         random: Whether to draw, so that coverage is not more than asked for: in ``"aps"`` and ``"raps"`` the part of
             the last class, otherwise which of the classes stay whose score is the quantile.
         usual: Sum of the lower probabilities of new rows that is usual, for ``"lower"``.
+        stale: Message of the error that is raised on use, if the model has changed since.
     """
 
     scores: Tensor
@@ -202,6 +203,13 @@ class Conformal:
     coverage: float = 0.95
     random: bool = False
     usual: float = 0.0
+    stale: str = ""
+
+    def equals(self, other: "Conformal") -> bool:
+        """Whether both calibrations have the same scores and settings."""
+        tensors = (self.scores, other.scores), (self.groups, other.groups)
+        settings = [(c.score, c.by, c.coverage, c.random, c.usual, c.stale) for c in (self, other)]
+        return settings[0] == settings[1] and all(a is b or torch.equal(a, b) for a, b in tensors)
 
     def quantiles(self, coverage: float | None = None, count: int = 1) -> tuple[Tensor, Tensor]:
         """Quantiles ``(count,)`` of groups, infinite where rows are too few; and the share of ties to keep."""

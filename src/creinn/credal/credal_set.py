@@ -128,14 +128,26 @@ class CredalSet(Uncertain):
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """One batch from several, along the first axis."""
+        """Join batches along the first axis.
+
+        The result carries the calibration of the sets; it carries none if a set has none.
+
+        Raises:
+            ValueError: If shapes do not match, or the sets were calibrated differently.
+        """
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         if sets[0].lower.ndim < 2:
             raise ValueError(
                 "concatenate needs batches, found single sets. Add a batch axis: s[None]."
             )
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
-        conformal = sets[0]._conformal if all(s._conformal is not None for s in sets) else None
+        found = [s._conformal for s in sets if s._conformal is not None]
+        if any(not found[0].equals(other) for other in found):
+            raise ValueError(
+                "The credal sets to concatenate have different calibrations. Use "
+                "s.with_conformal(None) to remove them."
+            )
+        conformal = found[0] if len(found) == len(sets) else None
         return cls._wrap(torch.cat(lower), torch.cat(upper), label, conformal)
 
     @property
@@ -263,6 +275,8 @@ class CredalSet(Uncertain):
                 "These sets carry no calibration: call model.calibrate(x, y) with rows that the model has not seen, "
                 "then model.predict. Averages and envelopes of sets lose it."
             )
+        if self._conformal.stale:
+            raise RuntimeError(self._conformal.stale)
         return self._conformal
 
     def with_conformal(self, conformal: Conformal | None) -> "CredalSet":

@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble, _Credal
+from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import first_rows
 from creinn.classifier.network import HEAD, TOKENS, find_head
 from creinn.classifier.recording import LOCK, recording
@@ -113,9 +114,17 @@ class Compiled(_Credal):
         self, model: CreINN | Ensemble, native: bool = True, must_fold: bool = False
     ) -> None:
         super().__init__()
+        for member in model.modules():
+            if isinstance(member, CreINN):
+                member.check_distance()
         with LOCK:
             self.model = self._folded_copy(model, native, must_fold)
         self.calibration = self.model.calibration
+        if not model.calibration_is_current:
+            self.calibration.forget()
+        for part in self.model.modules():
+            if isinstance(part, FittedOn):
+                part.parts = {}  # the weights of the copy do not change
         for member in self.model.modules():
             if isinstance(member, CreINN):
                 member.gives_logits = True  # what is folded cannot be looked at as a network

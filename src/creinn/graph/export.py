@@ -79,7 +79,7 @@ def export(
         TypeError: If the model is of another kind, or its inputs do not suit the network.
         ValueError: If the path has another ending, the size of inputs must be told by an example, the mode is
             ``"rigorous"``, or torch cannot export an operation of the network, which the message names.
-        RuntimeError: If a distance is not fitted yet.
+        RuntimeError: If a distance is not fitted yet, or the model has changed since it was fitted or calibrated.
         ImportError: If ONNX is asked for and not installed.
 
     Example:
@@ -163,7 +163,9 @@ class _Graph(torch.nn.Module):
 
 def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
     """The calibration that the graph can hold."""
-    conformal = model.calibration.conformal
+    conformal = model.current_conformal()
+    if conformal is not None and conformal.stale:
+        raise RuntimeError(conformal.stale)
     if conformal is None or not (conformal.random or conformal.by == "groups"):
         return conformal
     reason = "it draws" if conformal.random else "it is by groups, and the graph is told of none"

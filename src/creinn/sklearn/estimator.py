@@ -259,7 +259,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
                     f"The label {labels[~known].tolist()[0]!r} was not met in the fit."
                 )
             labels = np.searchsorted(self.classes_, labels)
-        self.model_.calibration.fit(self.credal_set(X), labels, coverage, by, score, random)
+        self.model_.calibrate_predictions(self.credal_set(X), labels, coverage, by, score, random)
         return self
 
     def uncertainty(self, X: Any) -> dict[str, Array]:

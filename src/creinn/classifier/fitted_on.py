@@ -1,0 +1,106 @@
+"""Hashes of a model that a calibration or a distance is valid for.
+
+Unlike the fingerprints of ``state.py``, hashes of contents can be saved, and compared between
+processes, devices and copies.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.classifier.state import has_versions, versions
+
+PARTS = (
+    "mode", "combine", "structure", "weights", "feature layers", "distance", "temperature",
+)  # fmt: skip
+"""The parts of a model that its predictions depend on, in the order in which they are saved."""
+
+_LARGEST_CACHE = 500
+_CACHE: dict[Any, int] = {}  # from version counters to hashes
+
+
+def part_hashes(parts: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
+    """Hash the parts of a model; contents are hashed only where version counters changed.
+
+    Args:
+        parts: For each name, the modules and other values that belong to the part.
+    """
+    return {name: _cached_digest(values) for name, values in parts.items()}
+
+
+def _cached_digest(values: tuple[Any, ...]) -> int:
+    modules = [value for value in values if isinstance(value, torch.nn.Module)]
+    if not all(map(has_versions, modules)):
+        return digest(*values)
+    key = tuple(
+        versions(value) if isinstance(value, torch.nn.Module) else value for value in values
+    )
+    if (code := _CACHE.get(key)) is None:
+        if len(_CACHE) >= _LARGEST_CACHE:
+            _CACHE.clear()
+        code = _CACHE[key] = digest(*values)
+    return code
+
+
+def digest(*values: Any) -> int:
+    """Hash modules by their state and other values by their text, as a signed 64-bit integer.
+
+    Numbers are rounded to float32, so that the result is the same in float32 and in float64.
+
+    Example:
+        >>> layer = torch.nn.Linear(2, 2)
+        >>> digest(layer) == digest(layer.double())
+        True
+    """
+    found = hashlib.blake2b(digest_size=8)
+    for value in values:
+        if not isinstance(value, torch.nn.Module):
+            found.update(_text(value).encode() + b"\0")
+            continue
+        for name, tensor in sorted(value.state_dict().items()):
+            if isinstance(tensor, Tensor) and not name.endswith(FittedOn.STATE):
+                number = tensor.detach().cpu()
+                number = number.float() + 0.0 if number.is_floating_point() else number  # no -0
+                found.update(f"{name} {tuple(number.shape)}\0".encode())
+                found.update(number.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return int.from_bytes(found.digest(), "little", signed=True)
+
+
+class FittedOn(torch.nn.Module):
+    """The fingerprint of the model that something was fitted on; empty if it is not known.
+
+    It is part of the ``state_dict``, but it stays on the CPU.
+    """
+
+    STATE = "fitted_on._extra_state"  # how the key in a state_dict ends
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: dict[str, int] = {}
+
+    def changes(self, now: Mapping[str, int], names: Collection[str] = PARTS) -> list[str]:
+        """Return the names of the parts that have changed."""
+        return [name for name in self.parts if name in names and self.parts[name] != now.get(name)]
+
+    def replace(self, name: str, old: int, new: int) -> None:
+        """Replace the hash of one part if it is the old one."""
+        if self.parts.get(name) == old:
+            self.parts[name] = new
+
+    def get_extra_state(self) -> Tensor:
+        """Return rows of two integers: the position in :data:`PARTS`, and the hash."""
+        rows = [(PARTS.index(name), code) for name, code in self.parts.items()]
+        return torch.tensor(rows, dtype=torch.long, device="cpu").reshape(-1, 2)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the fingerprint from a ``state_dict``."""
+        self.parts = {PARTS[position]: code for position, code in state.tolist()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({','.join(map(_text, value))})"
+    return value.__qualname__ if isinstance(value, type) else repr(value)
