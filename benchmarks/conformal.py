@@ -115,7 +115,7 @@ class Split(NamedTuple):
 
 def quantile(scores: Tensor, level: float) -> float:
     """That of one group."""
-    return float(Conformal(scores, torch.zeros(len(scores), dtype=torch.long)).quantiles(level)[0])
+    return float(Conformal(scores, torch.zeros(len(scores), dtype=torch.long)).quantiles(level))
 
 
 def coverage_rows(splits: Sequence[Split], score: str) -> list[dict[str, Any]]:

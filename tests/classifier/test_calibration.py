@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from creinn import CreINN, Ensemble, TrainConfig, fit, load, models
 from creinn import compile as compiled
+from creinn import nn as inn
 from creinn.credal.conformal import SCORES, conformal_rank
 from distance_cases import blobs, ordinary
 
@@ -166,14 +167,6 @@ def test_saved_loaded_cast_and_compiled(model, by, tmp_path):
     )
 
 
-def test_weights_of_before_there_was_one_are_loaded(model):
-    x, y = blobs(200, seed=5)
-    state = {name: value for name, value in model.state_dict().items() if "calibration" not in name}
-    model.calibrate(x, y)
-    model.load_state_dict(state)
-    assert model.calibration.conformal is None
-
-
 def test_ensembles_and_interval_networks():
     x, y = blobs(200, seed=5)
     torch.manual_seed(0)
@@ -217,3 +210,36 @@ def test_predictions_are_as_before(model):
     assert (
         far > 2.9 > model.predict(x).classes("conformal").double().sum(1).mean()
     )  # no guarantee there, but they grow
+
+
+@pytest.mark.parametrize("score", ["lower", "dominance", "lac"])
+def test_equal_rows_have_equal_sets_in_batches_of_any_size(score):
+    """One-hot rows of four categories: all scores are ties, which batches round differently."""
+    found = {}
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        truth = torch.rand(4, 3, generator=generator) ** 2
+        truth /= truth.sum(1, keepdim=True)
+        torch.manual_seed(seed)
+        model = CreINN(models.mlp(4, 3, hidden=(64, 64), layers=inn)).eval()
+        category = torch.randint(4, (256,), generator=generator)
+        y = torch.multinomial(truth[category], 1, generator=generator).squeeze(1)
+        x = torch.eye(4)[category]
+        for dtype in (torch.float32, torch.float64):
+            model.to(dtype).calibrate(x, y, coverage=0.9, score=score)
+            for predicted in (torch.float32, torch.float64):
+                model.to(predicted)
+                assert model.calibration_is_current
+                sets = {}
+                for size in (1, 7, 256):
+                    rows = torch.arange(256) % 4
+                    many = model.predict(torch.eye(4)[rows], batch_size=size).classes("conformal")
+                    sets[size] = many[:4]
+                    assert torch.equal(many, many[:4][rows])
+                    covered = (truth * sets[size]).sum(1).mean().item()
+                    found.setdefault((dtype, predicted, size), []).append(covered)
+                assert torch.equal(sets[1], sets[256])
+                assert torch.equal(sets[7], sets[256])
+                model.to(dtype)
+    for coverages in found.values():
+        assert sum(coverages) / 20 >= 0.9

@@ -101,9 +101,9 @@ def test_quantile_by_hand():
     # of nine scores the eighth smallest, ceil(10 * 0.8)
     scores = tensor([0.9, 0.1, 0.5, 0.3, 0.7, 0.2, 0.8, 0.4, 0.6], dtype=torch.float64)
     conformal = Conformal(scores, torch.zeros(9, dtype=torch.long), "lac", None, 0.8)
-    assert conformal.quantiles()[0].tolist() == [0.8]
-    assert conformal.quantiles(0.5)[0].tolist() == [0.5]
-    assert conformal.quantiles(0.95)[0].tolist() == [math.inf]  # too few rows: all classes
+    assert conformal.quantiles().tolist() == [0.8]
+    assert conformal.quantiles(0.5).tolist() == [0.5]
+    assert conformal.quantiles(0.95).tolist() == [math.inf]  # too few rows: all classes
     p = tensor([[0.7, 0.2, 0.1]], dtype=torch.float64)
     s = CredalSet(p, p).with_conformal(conformal)
     assert s.classes("conformal").tolist() == [[True, True, False]]  # 1 - 0.2 is the quantile
@@ -163,10 +163,10 @@ def test_exchangeable_data_are_covered_as_asked(score, coverage, random):
     # the number covered is beta-binomial, of mean k / (n + 1) without ties
     k = conformal_rank(n, coverage)
     mean, spread = (
-        k / (n + 1),
+        coverage if random else k / (n + 1),
         math.sqrt(k * (n + 1 - k) / (n + 1) ** 2 / (n + 2) * (1 + (n + 1) / m) / trials),
     )
-    assert abs(np.mean(found) - mean) < 4 * spread + (1 / (n + 1) if random else 0)
+    assert abs(np.mean(found) - mean) < 4 * spread
 
 
 def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
@@ -189,6 +189,39 @@ def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
         )
     assert kept[False] == pytest.approx(0.95, abs=0.015)
     assert kept[True] == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("by", [None, "class", "groups"])
+@pytest.mark.parametrize(
+    "scores",
+    [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.2, 0.2, 0.2, 0.3, 0.3, 0.3], [0.5] * 6],
+    ids=["no ties", "ties", "all equal"],
+)
+@pytest.mark.parametrize("coverage", [0.5, 0.6, 0.7, 0.8])
+def test_random_sets_have_exactly_the_coverage(scores, coverage, by):
+    """Each of n + 1 exchangeable rows is the new one in turn; (n + 1) * coverage is no integer."""
+    torch.manual_seed(0)
+    every, draws, kept = tensor(scores, dtype=torch.float64), 20_000, []
+    for new in range(6):
+        others = torch.cat((every[:new], every[new + 1 :]))
+        p = torch.stack((1 - every[new], every[new])).expand(draws, 2)
+        conformal = Conformal(others, torch.zeros(5).long(), "lac", by, coverage, True)
+        groups = torch.zeros(draws).long() if by == "groups" else None
+        sets = CredalSet(p, p).with_conformal(conformal).classes("conformal", groups=groups)
+        kept.append(sets[:, 0].double().mean().item())
+    assert np.mean(kept) == pytest.approx(coverage, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rounding", "expected"),
+    [(torch.float32, 0.0, True), (torch.float64, 1e-5, True), (torch.float64, 0.0, False)],
+)
+def test_scores_that_differ_by_rounding_are_ties(dtype, rounding, expected):
+    p = tensor([[0.75, 0.25]], dtype=dtype)
+    scores = torch.full((9,), 0.25 - 1e-6).double()
+    conformal = Conformal(scores, torch.zeros(9).long(), "lac", None, 0.9, rounding=rounding)
+    s = CredalSet(p, p).with_conformal(conformal)
+    assert s.classes("conformal").tolist() == [[expected, False]]
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
@@ -220,8 +253,8 @@ def test_widened_by_hand():
         torch.full((9,), 0.15).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9
     )
     wide = s.with_conformal(conformal).widened()
-    np.testing.assert_allclose(wide.lower, [[0.35, 0.05, 0.0]], atol=1e-6)
-    np.testing.assert_allclose(wide.upper, [[0.75, 0.55, 0.35]], atol=1e-6)
+    np.testing.assert_allclose(wide.lower, [[0.35, 0.05, 0.0]], atol=2e-5)
+    np.testing.assert_allclose(wide.upper, [[0.75, 0.55, 0.35]], atol=2e-5)
     inside = Conformal(
         torch.full((9,), -0.05).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9
     )
@@ -243,6 +276,14 @@ def test_sets_carry_the_calibration_where_it_still_means_something():
         assert same.conformal is conformal
     assert CredalSet.average([s, s]).conformal is None
     assert CredalSet.concatenate([s, random_sets(6, 3)]).conformal is None
+    equal = Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long))
+    assert CredalSet.concatenate([s, s.with_conformal(equal)]).conformal is conformal
+    for other in (
+        Conformal(torch.ones(99).double(), torch.zeros(99, dtype=torch.long)),
+        Conformal(conformal.scores, conformal.groups, coverage=0.9),
+    ):
+        with pytest.raises(ValueError, match="calibrations"):
+            CredalSet.concatenate([s, random_sets(6, 3), s.with_conformal(other)])
     with pytest.raises(ValueError, match="calibrate"):
         random_sets(6, 3).classes("conformal")
     with pytest.raises(ValueError, match="'maximality'"):

@@ -26,6 +26,7 @@ from creinn.credal.conformal import (
     conformal_rank,
     distribution_score,
     rows_needed,
+    score_tolerance,
     usual_mass,
 )
 from creinn.credal.credal_set import CredalSet
@@ -42,7 +43,7 @@ class Calibration(torch.nn.Module):
 
     bits: Tensor  # (n,): scores in float64, taken as int64
     groups: Tensor  # (n,)
-    setting: Tensor  # (5,): coverage, number of the score, of what it is by, whether to draw, the usual mass as bits
+    setting: Tensor  # (6,): coverage, score, by, random, usual mass as bits, rounding as bits
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,10 +61,11 @@ class Calibration(torch.nn.Module):
         """For the sets that the model predicts; ``None`` if it is not calibrated."""
         if not self.is_fitted:
             return None
-        coverage, score, by, random, usual = self.setting.tolist()
+        coverage, score, by, random, usual, rounding = self.setting.tolist()
         scores = self.bits.cpu().view(torch.float64)
-        fixed = _SCORES[score], _BY[by], coverage / _UNIT, bool(random), _from_bits(usual)
-        return Conformal(scores, self.groups.cpu(), *fixed)
+        fixed = _SCORES[score], _BY[by], coverage / _UNIT, bool(random)
+        numbers = _from_bits(usual), _from_bits(rounding)
+        return Conformal(scores, self.groups.cpu(), *fixed, *numbers)
 
     def forget(self) -> None:
         """Be empty again: predictions are about to change."""
@@ -108,7 +110,8 @@ class Calibration(torch.nn.Module):
         device = self.setting.device
         self.bits = found.cpu().double().view(torch.long).to(device)
         self.groups = groups.to(device)
-        setting = round(coverage * _UNIT), _SCORES.index(score), kind, int(random), _to_bits(usual)
+        numbers = _to_bits(usual), _to_bits(score_tolerance(prediction.lower.dtype))
+        setting = round(coverage * _UNIT), _SCORES.index(score), kind, int(random), *numbers
         self.setting = torch.tensor(setting, device=device)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -153,7 +156,9 @@ class Calibrated(Classifier):
                 classes, and a warning.
             score: ``"lower"`` or ``"dominance"``, of the intervals; ``"lac"``, ``"aps"`` or ``"raps"``, of the
                 intersection probability.
-            random: Whether chance decides on ties, so that coverage is not more than asked for.
+            random: Whether to randomise the sets, so that the coverage is exactly ``coverage`` instead of at least
+                that. It can still be higher with ``score="lower"`` and in groups of too few rows; see
+                :class:`creinn.credal.conformal.Conformal`.
             temperature: Whether to find that anew, by one half of the rows, of tensors; the other half calibrates.
             batch_size: Rows that are predicted at once, unless they come in batches.
             missing: As in :meth:`predict`.

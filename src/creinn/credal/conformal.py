@@ -180,19 +180,40 @@ def rows_needed(coverage: float) -> int:
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
+def score_tolerance(dtype: torch.dtype) -> float:
+    """Difference between scores of equal rows that rounding may cause: 1.5e-5 in float32.
+
+    The scores of a row depend on the size of its batch, the dtype and the device. Twice the error
+    of a score covers both sides of a comparison.
+    """
+    return 128 * torch.finfo(dtype).eps
+
+
 @dataclass(frozen=True, eq=False)
 class Conformal:
-    """What credal sets of a calibrated model carry: scores of the calibration rows, on the CPU and in float64.
+    r"""Calibration that the credal sets of a calibrated model carry.
+
+    Scores that differ by at most :meth:`tolerance` are ties. Without ``random``, a class that ties
+    with the quantile is kept, so rounding does not lower the coverage.
+
+    With ``random``, a class of score s is kept if its smoothed p-value exceeds 1 - coverage,
+
+    .. math:: \frac{\#\{i : s_i > s\} + u\,(1 + \#\{i : s_i = s\})}{n + 1} > 1 - c
+
+    with a uniform :math:`u` for each row. The p-value of the true class is uniform, so the
+    coverage is exactly c, also with ties (Vovk, Gammerman and Shafer, 2005). There are two
+    exceptions with a higher coverage: groups with fewer rows than :func:`rows_needed`, which get
+    all classes, and the score ``"lower"``, see :func:`usual_mass`.
 
     Args:
-        scores: Of the true classes, ``(n,)``.
-        groups: Number of the group of each row ``(n,)``: its class, or what the user says; 0 if there are none.
-        score: Of :data:`SCORES`, or :data:`DISTRIBUTION`.
-        by: Whether each class, or each group of rows, has a quantile of its own.
-        coverage: That was asked for.
-        random: Whether to draw, so that coverage is not more than asked for: in ``"aps"`` and ``"raps"`` the part of
-            the last class, otherwise which of the classes stay whose score is the quantile.
-        usual: Sum of the lower probabilities of new rows that is usual, for ``"lower"``.
+        scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
+        groups: Group of each row ``(n,)``: its class or the user's group; 0 without groups.
+        score: A name of :data:`SCORES`, or :data:`DISTRIBUTION`.
+        by: Whether each class, or each group of rows, has its own quantile.
+        coverage: The default coverage.
+        random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
+        usual: The t of :func:`lower_score` for new rows.
+        rounding: The tolerance of the calibration scores.
         stale: Message of the error that is raised on use, if the model has changed since.
     """
 
@@ -203,20 +224,27 @@ class Conformal:
     coverage: float = 0.95
     random: bool = False
     usual: float = 0.0
+    rounding: float = 0.0
     stale: str = ""
 
     def equals(self, other: "Conformal") -> bool:
         """Whether both calibrations have the same scores and settings."""
+        one, two = (
+            {name: value for name, value in vars(c).items() if not isinstance(value, Tensor)}
+            for c in (self, other)
+        )
         tensors = (self.scores, other.scores), (self.groups, other.groups)
-        settings = [(c.score, c.by, c.coverage, c.random, c.usual, c.stale) for c in (self, other)]
-        return settings[0] == settings[1] and all(a is b or torch.equal(a, b) for a, b in tensors)
+        return one == two and all(a is b or torch.equal(a, b) for a, b in tensors)
 
-    def quantiles(self, coverage: float | None = None, count: int = 1) -> tuple[Tensor, Tensor]:
-        """Quantiles ``(count,)`` of groups, infinite where rows are too few; and the share of ties to keep."""
+    def tolerance(self, dtype: torch.dtype) -> float:
+        """Difference up to which scores of this dtype and calibration scores are ties."""
+        return max(self.rounding, score_tolerance(dtype))
+
+    def quantiles(self, coverage: float | None = None, count: int = 1) -> Float[Tensor, " count"]:
+        """Return the quantile of each group; infinite if the group has too few rows."""
         coverage = self.coverage if coverage is None else check_coverage(coverage)
         found = [_quantile(self.scores[self.groups == group], coverage) for group in range(count)]
-        quantiles, shares = torch.tensor(found, dtype=torch.float64).unbind(1)
-        return quantiles, shares if self.random else torch.ones_like(shares)
+        return torch.tensor(found, dtype=torch.float64)
 
     def classes(
         self,
@@ -226,61 +254,65 @@ class Conformal:
         coverage: float | None,
         groups: Any,
     ) -> Bool[Tensor, "*batch classes"]:
-        """Classes whose score is at most the quantile.
+        """Return the classes whose score is at most the quantile.
 
         Raises:
-            ValueError: If the calibration was by distributions, or by groups and those of the rows are not given.
+            ValueError: If the labels were distributions, or ``groups`` are required.
         """
         if self.score == DISTRIBUTION:
             raise ValueError(
                 "The calibration was by distributions, not by classes: ask for s.widened() instead."
             )
-        part = (
-            torch.rand(lower.shape[:-1], device=lower.device).unsqueeze(-1)
-            if self._draws_part
-            else 1.0
-        )
-        scores = SCORES[self.score](lower, upper, probabilities, part, self.usual)
-        quantile, share = (
-            found.to(scores) for found in self._of_rows(coverage, groups, lower.shape)
-        )
-        ties = scores == quantile
-        if self.random:
-            ties &= torch.rand(scores.shape, device=scores.device) < share
-        return (scores < quantile) | ties
+        draws = torch.rand(2, *lower.shape[:-1], 1, device=lower.device) if self.random else None
+        part = 1.0 if draws is None else draws[0]
+        scores = SCORES[self.score](lower, upper, probabilities, part, self.usual).double()
+        index = self._groups_of(groups, lower.shape).to(scores.device)
+        margin = self.tolerance(lower.dtype)
+        if draws is not None:
+            return self._smoothed(scores, index.expand_as(scores), draws[1], coverage, margin)
+        quantiles = self.quantiles(coverage, int(index.max()) + 1).to(scores.device)
+        return scores <= quantiles[index] + margin
 
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
     ) -> tuple[PerClass, PerClass]:
-        """Reachable bounds, each moved outwards by the quantile.
+        """Return reachable bounds, each moved outwards by the quantile.
 
         Raises:
-            ValueError: If the calibration was by classes; or as :meth:`classes` does.
+            ValueError: If the labels were classes, or ``groups`` are required.
         """
         if self.score != DISTRIBUTION:
             raise ValueError(
                 "The calibration was by classes, not by distributions: ask for s.classes('conformal')."
             )
-        return widen(lower, upper, self._of_rows(coverage, groups, lower.shape)[0])
+        index = self._groups_of(groups, lower.shape)
+        quantiles = self.quantiles(coverage, int(index.max()) + 1)[index]
+        return widen(lower, upper, quantiles + self.tolerance(lower.dtype))
 
-    @property
-    def _draws_part(self) -> bool:
-        return self.random and self.score in ("aps", "raps")
+    def _smoothed(
+        self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float | None, margin: float
+    ) -> Tensor:
+        coverage = self.coverage if coverage is None else check_coverage(coverage)
+        draw, kept = draw.expand_as(scores), torch.ones_like(scores, dtype=torch.bool)
+        for group in index.unique().tolist():
+            own = self.scores[self.groups == group].sort().values.to(scores.device)
+            if conformal_rank(rows := len(own), coverage) > rows:
+                continue
+            here = index == group
+            above = rows - torch.searchsorted(own, scores[here] + margin, right=True)
+            equal = rows - torch.searchsorted(own, scores[here] - margin) - above
+            kept[here] = above + draw[here] * (equal + 1) > (1 - coverage) * (rows + 1)
+        return kept
 
-    def _of_rows(
-        self, coverage: float | None, groups: Any, shape: torch.Size
-    ) -> tuple[Tensor, Tensor]:
-        """Quantiles and shares of ties, to be compared with scores of this shape."""
+    def _groups_of(self, groups: Any, shape: torch.Size) -> Tensor:
+        """Return the group of each score, broadcastable to scores of this shape."""
         if self.by != "groups":
-            return self.quantiles(coverage, shape[-1] if self.by == "class" else 1)
+            return torch.arange(shape[-1] if self.by == "class" else 1)
         if groups is None:
             raise ValueError(
                 "The calibration was by groups: say that of each row, s.classes('conformal', groups=...)."
             )
-        groups = check_groups(groups, shape[:-1])
-        found = self.quantiles(coverage, max(int(groups.max()), int(self.groups.max())) + 1)
-        quantile, share = (part[groups].unsqueeze(-1) for part in found)
-        return quantile, share
+        return check_groups(groups, shape[:-1]).unsqueeze(-1)
 
 
 def widen(lower: PerClass, upper: PerClass, margin: Tensor) -> tuple[PerClass, PerClass]:
@@ -312,11 +344,6 @@ def check_groups(groups: Any, shape: torch.Size) -> Tensor:
     return groups.long()
 
 
-def _quantile(scores: Float[Tensor, " rows"], coverage: float) -> tuple[float, float]:
-    """Quantile, and the share of classes with just that score that smoothed p-values keep."""
-    rows, rank = len(scores), conformal_rank(len(scores), coverage)
-    if rank > rows:
-        return math.inf, 1.0
-    value = scores.kthvalue(max(rank, 1)).values
-    above, equal = int((scores > value).sum()), int((scores == value).sum())
-    return float(value), min(1.0, 1 - ((1 - coverage) * (rows + 1) - above) / (equal + 1))
+def _quantile(scores: Float[Tensor, " rows"], coverage: float) -> float:
+    rank = conformal_rank(len(scores), coverage)
+    return math.inf if rank > len(scores) else float(scores.kthvalue(max(rank, 1)).values)

@@ -211,7 +211,8 @@ def _program(
     names, inputs, join = _flatten(example)
     quantiles = None
     if conformal is not None:
-        quantiles = conformal.quantiles(count=classes if conformal.by else 1)[0].to(_dtype(model))
+        quantiles = conformal.quantiles(count=classes if conformal.by else 1)
+        quantiles = (quantiles + conformal.tolerance(_dtype(model))).to(_dtype(model))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
     with _quiet(), _named_errors(form):
