@@ -26,7 +26,6 @@ from creinn.credal.conformal import (
     conformal_rank,
     distribution_score,
     rows_needed,
-    score_tolerance,
     usual_mass,
 )
 from creinn.credal.credal_set import CredalSet
@@ -110,7 +109,7 @@ class Calibration(torch.nn.Module):
         device = self.setting.device
         self.bits = found.cpu().double().view(torch.long).to(device)
         self.groups = groups.to(device)
-        numbers = _to_bits(usual), _to_bits(score_tolerance(prediction.lower.dtype))
+        numbers = _to_bits(usual), _to_bits(torch.finfo(prediction.lower.dtype).eps)
         setting = round(coverage * _UNIT), _SCORES.index(score), kind, int(random), *numbers
         self.setting = torch.tensor(setting, device=device)
 

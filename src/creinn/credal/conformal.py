@@ -180,21 +180,13 @@ def rows_needed(coverage: float) -> int:
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
-def score_tolerance(dtype: torch.dtype) -> float:
-    """Difference between scores of equal rows that rounding may cause: 1.5e-5 in float32.
-
-    The scores of a row depend on the size of its batch, the dtype and the device. Twice the error
-    of a score covers both sides of a comparison.
-    """
-    return 128 * torch.finfo(dtype).eps
-
-
 @dataclass(frozen=True, eq=False)
 class Conformal:
     r"""Calibration that the credal sets of a calibrated model carry.
 
-    Scores that differ by at most :meth:`tolerance` are ties. Without ``random``, a class that ties
-    with the quantile is kept, so rounding does not lower the coverage.
+    Scores that differ by at most :meth:`tolerance` are ties, because the scores of a row depend on
+    the size of its batch and on the dtype. Without ``random``, a class that ties with the quantile
+    is kept, so rounding does not lower the coverage.
 
     With ``random``, a class of score s is kept if its smoothed p-value exceeds 1 - coverage,
 
@@ -213,7 +205,7 @@ class Conformal:
         coverage: The default coverage.
         random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
         usual: The t of :func:`lower_score` for new rows.
-        rounding: The tolerance of the calibration scores.
+        rounding: Machine epsilon of the dtype of the calibration scores.
         stale: Message of the error that is raised on use, if the model has changed since.
     """
 
@@ -236,9 +228,18 @@ class Conformal:
         tensors = (self.scores, other.scores), (self.groups, other.groups)
         return one == two and all(a is b or torch.equal(a, b) for a, b in tensors)
 
-    def tolerance(self, dtype: torch.dtype) -> float:
-        """Difference up to which scores of this dtype and calibration scores are ties."""
-        return max(self.rounding, score_tolerance(dtype))
+    def tolerance(self, values: Tensor, dtype: torch.dtype) -> Tensor:
+        r"""Return the difference up to which scores near ``values`` are ties.
+
+        An error of logits changes a sum s of probabilities by at most twice that error times
+        :math:`s (1 - s)`. The tolerance is therefore small near 0 and 1, and 1.6e-5 at 1/2 in
+        float32. It is 1.6e-5 everywhere for scores that are no such sums.
+        """
+        epsilon = max(self.rounding, torch.finfo(dtype).eps)
+        share = values.clamp(0, 1)
+        is_sum = self.score in ("lower", "lac", "aps")
+        slope = 4 * share * (1 - share) if is_sum else torch.ones_like(share)
+        return epsilon * (4 + 128 * slope)
 
     def quantiles(self, coverage: float | None = None, count: int = 1) -> Float[Tensor, " count"]:
         """Return the quantile of each group; infinite if the group has too few rows."""
@@ -267,11 +268,11 @@ class Conformal:
         part = 1.0 if draws is None else draws[0]
         scores = SCORES[self.score](lower, upper, probabilities, part, self.usual).double()
         index = self._groups_of(groups, lower.shape).to(scores.device)
-        margin = self.tolerance(lower.dtype)
         if draws is not None:
+            margin = self.tolerance(scores, lower.dtype)
             return self._smoothed(scores, index.expand_as(scores), draws[1], coverage, margin)
         quantiles = self.quantiles(coverage, int(index.max()) + 1).to(scores.device)
-        return scores <= quantiles[index] + margin
+        return scores <= (quantiles + self.tolerance(quantiles, lower.dtype))[index]
 
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
@@ -287,10 +288,10 @@ class Conformal:
             )
         index = self._groups_of(groups, lower.shape)
         quantiles = self.quantiles(coverage, int(index.max()) + 1)[index]
-        return widen(lower, upper, quantiles + self.tolerance(lower.dtype))
+        return widen(lower, upper, quantiles + self.tolerance(quantiles, lower.dtype))
 
     def _smoothed(
-        self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float | None, margin: float
+        self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float | None, margin: Tensor
     ) -> Tensor:
         coverage = self.coverage if coverage is None else check_coverage(coverage)
         draw, kept = draw.expand_as(scores), torch.ones_like(scores, dtype=torch.bool)
@@ -299,8 +300,8 @@ class Conformal:
             if conformal_rank(rows := len(own), coverage) > rows:
                 continue
             here = index == group
-            above = rows - torch.searchsorted(own, scores[here] + margin, right=True)
-            equal = rows - torch.searchsorted(own, scores[here] - margin) - above
+            above = rows - torch.searchsorted(own, (scores + margin)[here], right=True)
+            equal = rows - torch.searchsorted(own, (scores - margin)[here]) - above
             kept[here] = above + draw[here] * (equal + 1) > (1 - coverage) * (rows + 1)
         return kept
 

@@ -212,7 +212,7 @@ def _program(
     quantiles = None
     if conformal is not None:
         quantiles = conformal.quantiles(count=classes if conformal.by else 1)
-        quantiles = (quantiles + conformal.tolerance(_dtype(model))).to(_dtype(model))
+        quantiles = (quantiles + conformal.tolerance(quantiles, _dtype(model))).to(_dtype(model))
     rows = Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
     with _quiet(), _named_errors(form):
