@@ -477,7 +477,7 @@ class Ensemble(_Credal):
 
     def part_hashes(self) -> dict[str, int]:
         """Return a hash of each part of all members."""
-        members = [member.part_hashes() for member in self.members]  # type: ignore[operator]
+        members = [member.part_hashes() for member in self.members]
         parts = {name: digest([member[name] for member in members]) for name in members[0]}
         return {**parts, "combine": digest(self.combine)}
 
