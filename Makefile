@@ -49,8 +49,9 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 benchmark: $(STAMP)
-	$(BIN)/python benchmarks/entropy.py
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.entropy
+	$(BIN)/python -m benchmarks.native
+	$(BIN)/python -m benchmarks.predict
 
 # The site, with every example run; opens from disk. Warnings are errors, and so are links that lead nowhere.
 docs: $(DOCS)

@@ -26,11 +26,11 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from benchmarks.timing import interleaved
 from creinn import CreINN, models
 from creinn import nn as inn
 from creinn.credal.entropy import lower_entropy, upper_entropy
 from creinn.credal.probability import intersection_probability, interval_softmax, reachable
-from creinn.evaluation.timing import interleaved
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import Cell, text_table

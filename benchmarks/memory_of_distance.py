@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from creinn import CreINN, models
-from creinn.experiments.store import write_json
 from creinn.report.provenance import provenance
+from experiments.store import write_json
 
 FEATURES, CLASSES, HIDDEN, BLOCK = 64, 10, (128, 128), 1000
 

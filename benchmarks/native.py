@@ -24,20 +24,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.speed.architectures import FULL, SMALL, Architecture
-from benchmarks.speed.cells import cell_parser, command_line, plain
-from benchmarks.speed.contenders import FOLDED, Contenders
-from benchmarks.speed.memory import held_bytes, peak_bytes
 
+from benchmarks.architectures import FULL, SMALL, Architecture
+from benchmarks.cells import cell_parser, command_line, plain
+from benchmarks.contenders import FOLDED, Contenders
+from benchmarks.memory import held_bytes, peak_bytes
+from benchmarks.timing import interleaved, ratios
 from creinn import compile, native
-from creinn.evaluation.timing import interleaved, ratios
 from creinn.files import write_bytes
 from creinn.graph.native import NativeFull
+from creinn.malloc import keep_freed_memory
 from creinn.native import nonnegative
 from creinn.native.library import LEVELS
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table
-from creinn.malloc import keep_freed_memory
 
 SIZES = {"imagenet": 224, "cifar": 32}
 CELLS = tuple(
@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         __doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json")
     )
     parser.add_argument(
-        "--level", choices=LEVELS, help="instructions of the library; by default the highest of the processor"
+        "--level",
+        choices=LEVELS,
+        help="instructions of the library; by default the highest of the processor",
     )
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.speed.architectures import FULL, SMALL, Architecture
-from benchmarks.speed.cells import cell_parser, command_line, plain
-from benchmarks.speed.contenders import Contenders
 
+from benchmarks.architectures import FULL, SMALL, Architecture
+from benchmarks.cells import cell_parser, command_line, plain
+from benchmarks.contenders import Contenders
+from benchmarks.timing import interleaved, ratios, seconds_of
 from creinn.classifier import compile_cache
-from creinn.evaluation.timing import interleaved, ratios, seconds_of
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table

@@ -26,12 +26,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the oracle
 
-from benchmarks.speed.architectures import FULL
-
 import creinn
+from benchmarks.architectures import FULL
+from benchmarks.timing import interleaved, ratios
 from creinn import CreINN, models
 from creinn import nn as inn
-from creinn.evaluation.timing import interleaved, ratios
 from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from creinn.report.tables import text_table

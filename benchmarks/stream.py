@@ -24,8 +24,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from creinn.experiments.store import write_json
 from creinn.report.provenance import provenance
+from experiments.store import write_json
 
 NUMBERS = [f"x{i}" for i in range(10)]
 CATEGORIES = ["colour", "shop"]

@@ -30,7 +30,6 @@ PACKAGES = (
     "training",
     "data",
     "evaluation",
-    "experiments",
     "report",
     "sklearn",
 )

@@ -110,8 +110,7 @@ def check_command(words: list[str]) -> None:
         or (words[0] == "srun" and "torchrun" in words)
     ):
         arguments = words[words.index("creinn") + 1 :]
-        command = " ".join(arguments[: 2 if arguments[0] == "experiment" else 1])
-        parse_options(COMMANDS[command][0], "creinn", arguments[len(command.split()) :])
+        parse_options(COMMANDS[arguments[0]][0], "creinn", arguments[1:])
     elif words[0] == "python":
         script = words[2].replace(".", "/") if words[1] == "-m" else words[1]
         assert any(
@@ -148,7 +147,7 @@ def test_commands_in_the_text_parse():
         for text in re.findall(r"`(creinn [a-z][^`|]*?)`", re.sub(PIECE, "", page.read_text())):
             if "--" in text and "..." not in text and "…" not in text:
                 words = shlex.split(text)
-                kind = COMMANDS[" ".join(words[1 : 3 if words[1] == "experiment" else 2])][0]
+                kind = COMMANDS[words[1]][0]
                 known = {
                     f"--{name.rstrip('_').replace('_', '-')}" for name in kind.__dataclass_fields__
                 } | {"--config"}

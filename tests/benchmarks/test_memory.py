@@ -1,7 +1,8 @@
 """Counted memory: what lives at once, what a step keeps, nothing twice."""
 
 import torch
-from benchmarks.speed.memory import held_bytes, peak_bytes, saved_bytes
+
+from benchmarks.memory import held_bytes, peak_bytes, saved_bytes
 
 KILO = 4 * 250  # bytes of 250 numbers
 

@@ -28,15 +28,7 @@ def command(monkeypatch):
     """Puts a function in the place of a command."""
 
     def install(run):
-        actions = (
-            {"thing": run}
-            if callable(run)
-            else {f"thing {name}": action for name, action in run.items()}
-        )
-        monkeypatch.setattr(
-            cli, "COMMANDS", {name: (Options, action) for name, action in actions.items()}
-        )
-        monkeypatch.setattr(cli, "GROUPS", {} if callable(run) else {"thing": "Does things."})
+        monkeypatch.setattr(cli, "COMMANDS", {"thing": (Options, run)})
 
     return install
 
@@ -92,29 +84,6 @@ def test_our_own_mistakes_are_not_hidden(command):
         cli.main(["thing"])
 
 
-def test_actions(command, capsys):
-    def first(options: Options) -> int:
-        return 0
-
-    def second(options: Options) -> int:
-        return options.times
-
-    command({"first": first, "second": second})
-    assert cli.main(["thing", "second", "--times", "7"]) == 7
-    assert cli.main(["thing", "--help"]) == 0
-    assert "  second  Do it.\n" in capsys.readouterr().out
-    assert cli.main(["thing"]) == 2
-    assert (
-        "creinn: 'thing' is no command; there are thing first, thing second."
-        in capsys.readouterr().err
-    )
-    assert cli.main(["thing", "third"]) == 2
-    assert (
-        "'thing third' is no command; there are thing first, thing second."
-        in capsys.readouterr().err
-    )
-
-
 def test_usage_errors_have_code_two(command, capsys):
     def run(options: Options) -> int:
         return 0
@@ -133,7 +102,7 @@ def test_usage_errors_have_code_two(command, capsys):
 def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
     assert cli.main(["train", "x.csv", "--out", "m", "--method", "magic"]) == 2
     assert "--method: expected one of 'creinn-d', 'creinn', 'snn'," in capsys.readouterr().err
-    assert cli.main(["benchmark", "--network", "vgg"]) == 2
+    assert cli.main(["train", "--network", "vgg"]) == 2
     assert "--network: expected one of 'resnet8', 'resnet14'," in capsys.readouterr().err
     assert {*get_args(options.Network)} == {*models.BUILDERS} - {"mlp"}
     assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *BASELINES}
@@ -143,7 +112,7 @@ def test_help_lists_the_commands_that_are_there(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  (\w+) ", text, re.MULTILINE) == [
-        *("demo", "train", "predict", "evaluate", "export", "experiment", "benchmark"),
+        *("demo", "train", "predict", "evaluate", "export"),
     ]
     assert cli.main(["train", "--help"]) == 0
     assert "--validation-fraction" in capsys.readouterr().out
@@ -165,9 +134,9 @@ def test_warnings_are_notes(command, capsys):
     assert "DeprecationWarning: old" in printed
 
 
-@pytest.mark.parametrize("name", [*cli.COMMANDS, *cli.GROUPS])
+@pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_has_help(name, capsys):
-    assert cli.main([*name.split(), "--help"]) == 0
+    assert cli.main([name, "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"usage: creinn {name}")
 
 
@@ -178,7 +147,7 @@ def test_every_command_is_a_function_of_its_options_and_all_of_them_have_help(na
     assert {entry.name.rstrip("_") for entry in fields(kind)} == set(cli._helps(name))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["experiment", "list"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
 def test_help_and_lists_do_not_load_torch(arguments):
     code = f"import sys; from creinn.cli.main import main; main({arguments}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from creinn.experiments import EXPERIMENTS, Network, Training
+from experiments.catalogue import EXPERIMENTS
+from experiments.definition import Network, Training
 
 
 def write_idx(path, array):
@@ -56,7 +57,7 @@ def tiny():
 @pytest.fixture(scope="session")
 def finished(tiny, tiny_data, tmp_path_factory):
     """A folder of results in which the tiny experiment is complete, and what the run did."""
-    from creinn.experiments.run import run_experiment
+    from experiments.run import RunConfig, run_experiment
 
     out = tmp_path_factory.mktemp("finished")
-    return out, run_experiment(tiny, tiny_data, out, complete=False, progress=False)
+    return out, run_experiment(tiny, tiny_data, out, RunConfig(complete=False, progress=False))

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from creinn.classifier.methods import base_method, find_method, is_ensemble, label
-from creinn.experiments import EXPERIMENTS, experiment, few_steps, tailor
-from creinn.experiments.plan import make_plan
+from experiments.catalogue import EXPERIMENTS, experiment
+from experiments.definition import smoke_test, with_overrides
+from experiments.plan import make_plan
 
 PAPER = [
     "cifar10-svhn",
@@ -26,7 +27,6 @@ OTHERS = [
     "cifar10-svhn-resnet50",
     "near-fashion-mnist",
     "near-cifar10",
-    "demo",
 ]
 
 
@@ -34,7 +34,7 @@ def test_every_experiment_of_the_paper_has_a_small_twin():
     assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), *STUDIES, *OTHERS}
     for name in PAPER:
         full, small = EXPERIMENTS[name], EXPERIMENTS[f"{name}-small"]
-        assert small.arms == full.arms
+        assert small.conditions == full.conditions
         assert small.methods == full.methods
         assert [images.name for images in small.ood] == [images.name for images in full.ood]
 
@@ -65,7 +65,7 @@ def test_settings_of_the_paper():
 
 
 def test_shifts_of_the_paper():
-    noise, bright = EXPERIMENTS["interval-cifar10"].arms
+    noise, bright = EXPERIMENTS["interval-cifar10"].conditions
     assert (str(noise.train), str(bright.train)) == ("noise [0, 0.08]", "brightness [0, 0.05]")
     assert [(s.low, s.high) for s in noise.tests] == [
         (0, 0.08),
@@ -79,7 +79,7 @@ def test_shifts_of_the_paper():
         (0.15, 0.2),
         (0.2, 0.3),
     ]
-    (points,) = EXPERIMENTS["points-to-intervals-cifar10"].arms
+    (points,) = EXPERIMENTS["points-to-intervals-cifar10"].conditions
     assert points.train is None
     assert [s.high for s in points.tests if s.kind == "noise"] == [0.08, 0.12, 0.16, 0.18, 0.2]
     assert [s.high for s in points.tests if s.kind == "brightness"] == [0.05, 0.1, 0.15, 0.2, 0.3]
@@ -172,7 +172,7 @@ def test_unknown_experiment_is_named():
 
 
 def test_definitions_and_options_load_without_torch():
-    code = "import creinn.cli.experiment, sys; sys.exit('torch' in sys.modules)"
+    code = "import experiments.command, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -195,7 +195,7 @@ def test_a_study_shares_the_trainings_of_the_small_experiment(name):
     )
     data = [("train", "1"), ("test", "2"), ("ood", "3")]
     few, many = (
-        {piece.key for piece in make_plan(experiment, data)} for experiment in (small, study)
+        {task.key for task in make_plan(experiment, data)} for experiment in (small, study)
     )
     assert few < many
 
@@ -204,8 +204,8 @@ CIFAR = EXPERIMENTS["cifar10-svhn-small"]
 
 
 def test_only_what_is_given_changes():
-    assert tailor(CIFAR) == CIFAR
-    changed = tailor(
+    assert with_overrides(CIFAR) == CIFAR
+    changed = with_overrides(
         CIFAR, methods=["snn"], seeds=3, epochs=6, batch_size=32, width=4, train_images=60
     )
     assert (changed.methods, changed.seeds, changed.runs("snn")) == (("snn",), 3, 3)
@@ -218,8 +218,10 @@ def test_only_what_is_given_changes():
 
 
 def test_options_of_one_method_replace_its_own():
-    before = tailor(CIFAR, options={"snn": {"logit_norm": True}, "creinn": {"mode": "sound"}})
-    assert tailor(before, options={"creinn": {}}).options == {
+    before = with_overrides(
+        CIFAR, options={"snn": {"logit_norm": True}, "creinn": {"mode": "sound"}}
+    )
+    assert with_overrides(before, options={"creinn": {}}).options == {
         **CIFAR.options,
         "snn": {"logit_norm": True},
         "creinn": {},
@@ -227,17 +229,17 @@ def test_options_of_one_method_replace_its_own():
 
 
 def test_milestones_stay_apart_from_zero_and_from_each_other():
-    assert tailor(CIFAR, epochs=1).training.milestones == (1,)
+    assert with_overrides(CIFAR, epochs=1).training.milestones == (1,)
 
 
 def test_test_sets_shrink_in_proportion():
-    changed = tailor(CIFAR, test_images=1000)
+    changed = with_overrides(CIFAR, test_images=1000)
     assert (changed.test.count, changed.ood[0].count) == (1000, 2603)
-    assert tailor(EXPERIMENTS["cifar10-svhn"], test_images=50).ood[0].count == 50
+    assert with_overrides(EXPERIMENTS["cifar10-svhn"], test_images=50).ood[0].count == 50
 
 
 def test_other_ood_sets_get_the_shape_of_the_test_images():
-    changed = tailor(EXPERIMENTS["fashion-mnist-small"], ood=["mnist", "cifar10"])
+    changed = with_overrides(EXPERIMENTS["fashion-mnist-small"], ood=["mnist", "cifar10"])
     assert [(i.name, i.size, i.channels, i.count) for i in changed.ood] == [
         ("mnist", 28, 1, 2000),
         ("cifar10", 28, 1, 2000),
@@ -246,7 +248,7 @@ def test_other_ood_sets_get_the_shape_of_the_test_images():
 
 def test_few_steps_keep_network_batch_and_methods():
     full = EXPERIMENTS["cifar10-svhn"]
-    cut = few_steps(full, 2)
+    cut = smoke_test(full, 2)
     assert (cut.network, cut.training.batch_size, cut.methods) == (full.network, 128, full.methods)
     assert (cut.training.epochs, cut.seeds, cut.images.count) == (1, 1, 307)  # 307 * 5/6 = 2 * 128
     assert (cut.test.count, cut.ood[0].count) == (64, 64)
@@ -254,11 +256,11 @@ def test_few_steps_keep_network_batch_and_methods():
 
 def test_numbers_out_of_range_are_named():
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
-        tailor(CIFAR, epochs=0)
+        with_overrides(CIFAR, epochs=0)
     with pytest.raises(
         ValueError,
         match=r"Options are for single methods, snn, .*; 'deep-ensemble' is none of them",
     ):
-        tailor(CIFAR, options={"deep-ensemble": {}})
+        with_overrides(CIFAR, options={"deep-ensemble": {}})
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
-        few_steps(CIFAR, 0)
+        smoke_test(CIFAR, 0)

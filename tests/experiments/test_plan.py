@@ -1,13 +1,14 @@
-"""Plans: which pieces there are, and which of them a changed setting makes anew."""
+"""Plans: which tasks there are, and which of them a changed setting makes anew."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from creinn.experiments import EXPERIMENTS, Images
-from creinn.experiments.plan import VERSIONS, Piece, draw_members, make_plan
-from creinn.experiments.store import read_packed
+from experiments.catalogue import EXPERIMENTS
+from experiments.definition import Images
+from experiments.plan import VERSIONS, Task, draw_members, make_plan
+from experiments.store import read_packed
 
 DATA = [("cifar10", "a"), ("cifar10", "b"), ("svhn", "c")]
 FOUR = ("snn", "deep-ensemble", "creinn", "creinn-ensemble")
@@ -15,23 +16,23 @@ CIFAR = replace(EXPERIMENTS["cifar10-svhn-small"], methods=FOUR)
 
 
 def keys(plan, kind):
-    return {piece.key for piece in of_kind(plan, kind)}
+    return {task.key for task in of_kind(plan, kind)}
 
 
 def of_kind(plan, kind):
-    return [piece for piece in plan if piece.kind == kind]
+    return [task for task in plan if task.kind == kind]
 
 
 def test_counts():
     plan = make_plan(CIFAR, DATA)
-    kinds = [piece.kind for piece in plan]
+    kinds = [task.kind for task in plan]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "train": 15,
         "evaluate": 15,
         "ensemble": 2,
     }
-    assert [len(piece.needs) for piece in of_kind(plan, "ensemble")] == [10, 5]
-    assert len({piece.key for piece in plan}) == len(plan)
+    assert [len(task.needs) for task in of_kind(plan, "ensemble")] == [10, 5]
+    assert len({task.key for task in plan}) == len(plan)
 
 
 def test_runs_of_the_paper_and_its_ensembles():
@@ -103,7 +104,7 @@ def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
     intervals = make_plan(EXPERIMENTS["interval-cifar10-small"], DATA[:2])
     assert len(keys(intervals, "train")) == 10
     assert not keys(intervals, "train") & keys(points, "train")
-    assert {piece.arm.name for piece in intervals} == {"noise", "brightness"}
+    assert {task.condition.name for task in intervals} == {"noise", "brightness"}
 
 
 def test_members_of_an_ensemble_that_is_not_asked_for_singly_are_run():
@@ -113,9 +114,9 @@ def test_members_of_an_ensemble_that_is_not_asked_for_singly_are_run():
 
 
 def test_versions_are_part_of_the_key(monkeypatch):
-    before = [Piece(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
+    before = [Task(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
     monkeypatch.setitem(VERSIONS, "train", VERSIONS["train"] + 1)
-    after = [Piece(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
+    after = [Task(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True]
 
 
@@ -146,4 +147,4 @@ def test_recorded_experiments_are_found_by_their_keys(name):
         for kind in ("train", "evaluate")
     )
     data = [training["data"], evaluation["test"], *evaluation["ood"]]
-    assert {piece.name for piece in make_plan(EXPERIMENTS[name], data)} == set(found)
+    assert {task.name for task in make_plan(EXPERIMENTS[name], data)} == set(found)

@@ -12,8 +12,9 @@ from creinn.baselines import SNN, Predictive
 from creinn.classifier.base import Classifier, evaluating
 from creinn.data import Dataset
 from creinn.evaluation import accuracy_rejection, auarc
-from creinn.experiments import Shift
-from creinn.experiments.predictions import (
+from creinn.interval import Interval
+from experiments.definition import Shift
+from experiments.predictions import (
     GRID,
     batch_norms,
     batch_statistics,
@@ -23,7 +24,6 @@ from creinn.experiments.predictions import (
     measure_test,
     predict_by_batch,
 )
-from creinn.interval import Interval
 
 
 @pytest.fixture

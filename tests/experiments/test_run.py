@@ -1,4 +1,4 @@
-"""Runs: every piece recorded, nothing done twice, failures and interruptions survived."""
+"""Runs: every task recorded, nothing done twice, failures and interruptions survived."""
 
 import contextlib
 import json
@@ -16,23 +16,26 @@ import torch
 
 from creinn.classifier.base import Classifier
 from creinn.classifier.creinn import Ensemble
-from creinn.cli.main import main
-from creinn.experiments import EXPERIMENTS, Timing, pieces
-from creinn.experiments.inputs import network_inputs, prepare_all
-from creinn.experiments.pieces import Workshop
-from creinn.experiments.plan import RADII_EPOCHS, make_plan
-from creinn.experiments.run import run_experiment
-from creinn.experiments.store import Store, packed_files, read_packed, write_packed
 from creinn.files import read_tensors
 from creinn.training import History
+from experiments import tasks
+from experiments.catalogue import EXPERIMENTS
+from experiments.command import main
+from experiments.definition import Timing
+from experiments.plan import RADII_EPOCHS, make_plan
+from experiments.preparation import network_inputs, prepare_all
+from experiments.run import RunConfig, run_experiment
+from experiments.store import Store, packed_files, read_packed, write_packed
+from experiments.tasks import RunContext
 
-INTERVAL_ARMS, POINT_ARMS = (
-    EXPERIMENTS[f"{kind}-cifar10"].arms for kind in ("interval", "points-to-intervals")
+INTERVAL_CONDITIONS, POINT_CONDITIONS = (
+    EXPERIMENTS[f"{kind}-cifar10"].conditions for kind in ("interval", "points-to-intervals")
 )
 
 
 def run(experiment, data, out, **options):
-    return run_experiment(experiment, data, out, complete=False, progress=False, **options)
+    config = RunConfig(complete=False, progress=False, **options)
+    return run_experiment(experiment, data, out, config)
 
 
 def records(out, start=""):
@@ -45,7 +48,7 @@ def records(out, start=""):
 
 
 def kinds(names):
-    """Names of pieces without their keys."""
+    """Names of tasks without their keys."""
     return sorted(name.rsplit("-", 1)[0] for name in names)
 
 
@@ -53,7 +56,7 @@ SINGLES = ["creinn-0", "creinn-1", "snn-0", "snn-1"]
 ENSEMBLES = ["ensemble-creinn-ensemble-0", "ensemble-deep-ensemble-0"]
 
 
-def test_every_piece_is_recorded_with_what_it_rests_on(finished):
+def test_every_task_is_recorded_with_what_it_rests_on(finished):
     out, outcome = finished
     assert (outcome.total, outcome.failed) == (10, {})
     expected = sorted(
@@ -143,11 +146,11 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
     out, _ = finished
     sources = prepare_all(tiny, tiny_data, tmp_path, complete=False)
     plan = make_plan(tiny, sources.identities)
-    shop, test = Workshop(tiny, sources, Store(out), ""), sources.test.read()
+    context, test = RunContext(tiny, sources, Store(out), ""), sources.test.read()
     found = [
-        shop.trained(piece.needs[0])
-        for piece in plan
-        if piece.kind == "evaluate" and piece.method == "creinn"
+        context.trained(task.needs[0])
+        for task in plan
+        if task.kind == "evaluate" and task.method == "creinn"
     ]
     x = network_inputs(test, None, found[0][1])
     prediction = Ensemble([model for model, _ in found]).predict(x)
@@ -163,15 +166,15 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
         )
 
 
-def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, monkeypatch):
-    train = pieces.train
+def test_a_task_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, monkeypatch):
+    train = tasks.train
 
-    def failing(shop, piece):
-        if piece.method == "creinn" and piece.number == 0:
+    def failing(context, task):
+        if task.method == "creinn" and task.number == 0:
             raise FloatingPointError("the loss is NaN")
-        train(shop, piece)
+        train(context, task)
 
-    monkeypatch.setattr(pieces, "train", failing)
+    monkeypatch.setattr(tasks, "train", failing)
     quick = replace(tiny, training=replace(tiny.training, epochs=1))
     outcome = run(quick, tiny_data, tmp_path)
     assert {name.rsplit("-", 1)[0]: reason for name, reason in outcome.failed.items()} == {
@@ -180,7 +183,7 @@ def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, 
     assert "ensemble-creinn-ensemble-0" not in kinds(outcome.done)
     assert "ensemble-deep-ensemble-0" in kinds(outcome.done)
     assert "failing" in next(tmp_path.glob("work/failures/*")).read_text()
-    monkeypatch.setattr(pieces, "train", train)
+    monkeypatch.setattr(tasks, "train", train)
     assert kinds(run(quick, tiny_data, tmp_path).done) == [
         "ensemble-creinn-ensemble-0",
         "evaluate-creinn-0",
@@ -188,21 +191,25 @@ def test_a_piece_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, 
     ]
 
 
-def test_interval_arms_and_points_to_intervals(tiny, tiny_data, tmp_path):
+def test_interval_conditions_and_points_to_intervals(tiny, tiny_data, tmp_path):
     quick = replace(
         tiny, seeds=1, ood=(), methods=("creinn",), training=replace(tiny.training, epochs=1)
     )
-    outcome = run(replace(quick, name="interval", arms=INTERVAL_ARMS), tiny_data, tmp_path)
+    outcome = run(
+        replace(quick, name="interval", conditions=INTERVAL_CONDITIONS), tiny_data, tmp_path
+    )
     assert (outcome.failed, len(outcome.done)) == ({}, 4)
     shifts = {
         tuple(r["metrics"]["running"]["sets"]) for r in records(tmp_path, "evaluate").values()
     }
-    assert shifts == {tuple(map(str, arm.tests)) for arm in INTERVAL_ARMS}
+    assert shifts == {tuple(map(str, condition.tests)) for condition in INTERVAL_CONDITIONS}
     for record in records(tmp_path, "evaluate").values():
         sets = record["metrics"]["running"]["sets"]
         assert next(iter(sets.values()))["increase"]["total"] == {"mean": 1.0, "excluded": 0}
     assert len(run(quick, tiny_data, tmp_path).done) == 2
-    shared = run(replace(quick, name="points-to-intervals", arms=POINT_ARMS), tiny_data, tmp_path)
+    shared = run(
+        replace(quick, name="points-to-intervals", conditions=POINT_CONDITIONS), tiny_data, tmp_path
+    )
     assert kinds(shared.done) == [
         "evaluate-creinn-0"
     ]  # the network trained on points is used again
@@ -210,7 +217,7 @@ def test_interval_arms_and_points_to_intervals(tiny, tiny_data, tmp_path):
 
 def test_two_classes(tiny, tiny_data, tmp_path, monkeypatch):
     """One logit; the labels are made binary on their way."""
-    from creinn.experiments.inputs import Prepared
+    from experiments.preparation import Prepared
 
     read = Prepared.read
 
@@ -246,7 +253,11 @@ def test_baselines_by_name(method, tiny, tiny_data, tmp_path):
 
 def test_inference_times(tiny, tiny_data, tmp_path):
     timed = replace(
-        tiny, methods=("snn", "creinn"), arms=(), ood=(), timing=Timing(batches=(1, 4), rounds=2)
+        tiny,
+        methods=("snn", "creinn"),
+        conditions=(),
+        ood=(),
+        timing=Timing(batches=(1, 4), rounds=2),
     )
     outcome = run(timed, tiny_data, tmp_path)
     assert kinds(outcome.done) == ["time-all-0"]
@@ -260,7 +271,7 @@ def test_inference_times(tiny, tiny_data, tmp_path):
 
 
 def test_an_interruption_ends_the_run(tiny, tiny_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "fit", lambda *arguments: History((), interrupted=True))
+    monkeypatch.setattr(tasks, "fit", lambda *arguments: History((), interrupted=True))
     with pytest.raises(KeyboardInterrupt):
         run(tiny, tiny_data, tmp_path)
     assert records(tmp_path) == {}
@@ -274,7 +285,7 @@ def test_training_images_are_augmented_as_defined(
 ):
     asked = []
     monkeypatch.setattr(
-        pieces, "fit", lambda *given: asked.append(given[-1]) or History((), interrupted=True)
+        tasks, "fit", lambda *given: asked.append(given[-1]) or History((), interrupted=True)
     )
     with pytest.raises(KeyboardInterrupt):
         run(replace(tiny, training=replace(tiny.training, augment=augment)), tiny_data, tmp_path)
@@ -293,27 +304,9 @@ def test_jobs_must_be_positive(tiny, tiny_data, tmp_path):
         run(tiny, tiny_data, tmp_path, jobs=0)
 
 
-KILLED = [
-    "experiment",
-    "run",
-    "fashion-mnist-small",
-    "--methods",
-    "creinn,creinn-ensemble",
-    "--seeds",
-    "2",
-]
-KILLED += [
-    "--epochs",
-    "30",
-    "--width",
-    "2",
-    "--batch-size",
-    "16",
-    "--train-images",
-    "60",
-    "--test-images",
-    "40",
-]
+KILLED = ["run", "fashion-mnist-small", "--methods", "creinn,creinn-ensemble", "--seeds", "2"]
+KILLED += ["--epochs", "8", "--width", "2", "--batch-size", "16", "--train-images", "60"]
+KILLED += ["--test-images", "40", "--no-complete", "--no-progress"]
 
 
 @pytest.mark.skipif(
@@ -321,16 +314,8 @@ KILLED += [
 )
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
     """A real process with two workers is killed in the middle of training; another run finishes its work."""
-    arguments = [
-        *KILLED,
-        "--data",
-        str(tiny_data),
-        "--out",
-        str(tmp_path),
-        "--no-complete",
-        "--no-progress",
-    ]
-    process = subprocess.Popen([sys.executable, "-m", "creinn", *arguments, "--jobs", "2"])
+    arguments = [*KILLED, "--data", str(tiny_data), "--out", str(tmp_path)]
+    process = subprocess.Popen([sys.executable, "-m", "experiments", *arguments, "--jobs", "2"])
     try:
         deadline = time.monotonic() + 240
         every = "work/training/*/history.jsonl"
@@ -351,19 +336,19 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
     assert records(tmp_path) == {}
     first = {path.parent.name: json.loads(path.read_text().splitlines()[0]) for path in histories}
     assert main(arguments) == 0
-    assert "5 pieces, 5 of them done now" in capsys.readouterr().out
+    assert "5 tasks, 5 completed" in capsys.readouterr().out
     for name, row in first.items():
         record = records(tmp_path)[name]
         assert record["history"][0]["seconds"] == pytest.approx(
             row["seconds"], rel=1e-6
         )  # not trained again
-        assert len(record["history"]) == 30
+        assert len(record["history"]) == 8
 
 
 def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_data, tmp_path):
     """The start is trained first, although it is no row of the table itself, and its weights are the centres."""
     experiment = replace(tiny, methods=("creinn-radii",), seeds=1)
-    outcome = run_experiment(experiment, tiny_data, tmp_path, complete=False, progress=False)
+    outcome = run(experiment, tiny_data, tmp_path)
     assert not outcome.failed
     assert [name.rsplit("-", 2)[0] for name in outcome.done] == [
         "train-snn-norm",
@@ -389,7 +374,7 @@ def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_da
 def test_a_distance_comes_on_top_of_a_trained_network(tiny, tiny_data, tmp_path):
     """The same weights, the same classes as the network it starts from, and wider sets."""
     experiment = replace(tiny, methods=("snn-norm", "creinn-d"), seeds=1)
-    outcome = run_experiment(experiment, tiny_data, tmp_path, complete=False, progress=False)
+    outcome = run(experiment, tiny_data, tmp_path)
     assert not outcome.failed
     found = {name.rsplit("-", 2)[0]: record for name, record in records(tmp_path).items()}
     start, with_distance = found["train-snn-norm"], found["train-creinn-d"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from filelock import Timeout
 
-from creinn.experiments.plan import Piece
-from creinn.experiments.store import (
+from experiments.plan import Task
+from experiments.store import (
     Store,
     read_arrays,
     read_json,
@@ -18,7 +18,7 @@ from creinn.experiments.store import (
     write_json,
 )
 
-PIECE = Piece("train", "snn", 0, {"a": 1})
+PIECE = Task("train", "snn", 0, {"a": 1})
 
 
 def test_records_come_back(tmp_path):
@@ -53,7 +53,7 @@ def test_damaged_records_are_named(tmp_path):
 
 def test_records_are_packed_in_one_file(tmp_path):
     store, about = Store(tmp_path), {"experiment": {"name": "tiny"}, "pieces": []}
-    other = Piece("train", "snn", 1, {"a": 1})
+    other = Task("train", "snn", 1, {"a": 1})
     write_json(store.path("records", PIECE), {"a": 1})
     store.pack(about, (PIECE, other))
     path = tmp_path / "tiny.jsonl.gz"
@@ -108,5 +108,5 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path):
 
 
 def test_settings_survive_json():
-    again = Piece("train", "snn", 0, json.loads(json.dumps(dict(PIECE.settings))))
+    again = Task("train", "snn", 0, json.loads(json.dumps(dict(PIECE.settings))))
     assert again.key == PIECE.key

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from benchmarks.speed.memory import saved_bytes
 
+from benchmarks.memory import saved_bytes
 from creinn import CreINN, models
 from creinn import nn as inn
 from creinn.baselines import SNN

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from benchmarks.speed.memory import saved_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from benchmarks.memory import saved_bytes
 from creinn.interval import Interval
 from creinn.nn._operations import Convolution, Matrix, moments_of
 from creinn.nn._product import (

@@ -18,7 +18,6 @@ import reference
 from cases import RELATIVE, LayerCase
 from creinn import CreINN, cross_entropy, diagnose, load, models
 from creinn import nn as inn
-from creinn.experiments.pieces import describe_radii
 from creinn.graph.convert import convert
 from creinn.graph.describe import build, describe
 from creinn.interval import Interval
@@ -27,6 +26,7 @@ from creinn.nn import relative
 from creinn.nn._product import widened
 from creinn.nn.affine import project_, scale_radii_
 from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters, valid_relative_radius
+from experiments.tasks import describe_radii
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Using padding='same' with even kernel"

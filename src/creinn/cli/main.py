@@ -21,7 +21,7 @@ from creinn.malloc import keep_freed_memory
 
 
 def _demo(found: options.DemoOptions) -> int:
-    from creinn.cli.experiment import demo
+    from creinn.cli.demo import demo
 
     return demo(found)
 
@@ -50,51 +50,18 @@ def _export(found: options.ExportOptions) -> int:
     return export_model(found)
 
 
-def _list_experiments(found: options.ListOptions) -> int:
-    from creinn.cli.experiment import list_experiments
-
-    return list_experiments(found)
-
-
-def _run(found: options.RunOptions) -> int:
-    from creinn.cli.experiment import run
-
-    return run(found)
-
-
-def _report(found: options.ReportOptions) -> int:
-    from creinn.cli.experiment import report
-
-    return report(found)
-
-
-def _benchmark(found: options.BenchmarkOptions) -> int:
-    from creinn.cli.benchmark import benchmark
-
-    return benchmark(found)
-
-
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "demo": (options.DemoOptions, _demo),
     "train": (options.TrainOptions, _train),
     "predict": (options.PredictOptions, _predict),
     "evaluate": (options.EvaluateOptions, _evaluate),
     "export": (options.ExportOptions, _export),
-    "experiment list": (options.ListOptions, _list_experiments),
-    "experiment run": (options.RunOptions, _run),
-    "experiment report": (options.ReportOptions, _report),
-    "benchmark": (options.BenchmarkOptions, _benchmark),
 }
 """The options of each command and its function, in the order of the help.
 
 The function returns the exit code, or raises an error that :func:`main` prints. It imports the
 module of the command, because most of these modules load torch.
 """
-
-GROUPS = {
-    "experiment": "The paper's experiments: list them, run them (resumable), report them beside the published numbers."
-}
-"""First words of several commands, and what these do."""
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 HELP = Path(__file__).with_name("help.yaml")
@@ -107,17 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     program = "creinn"
     try:
-        group, *rest = arguments if arguments and arguments[0] in GROUPS else ("", *arguments)
-        command = " ".join(arguments[: 2 if group else 1])
-        if not arguments or rest[:1] in (["-h"], ["--help"]):
-            print(_overview(group))
+        command = arguments[0] if arguments else ""
+        if command in ("", "-h", "--help"):
+            print(_overview())
             return OK if arguments else USAGE
-        if arguments[0] == "--version":
+        if command == "--version":
             print(f"creinn {version('creinn')}")
             return OK
         if command not in COMMANDS:
-            known = ", ".join(f"{group} {name}".strip() for name in _names(group))
-            raise UsageError(f"{command!r} is no command; there are {known}.")
+            raise UsageError(f"{command!r} is no command; there are {', '.join(COMMANDS)}.")
         program = f"creinn {command}"
         kind, run = COMMANDS[command]
         keep_freed_memory()
@@ -125,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "WORLD_SIZE" in os.environ
         ):  # torch, not loaded yet, would warn once per rank of what training asks of it
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        found: Any = parse_options(kind, program, rest[1:], _helps(command))
+        found: Any = parse_options(kind, program, arguments[1:], _helps(command))
         with warnings.catch_warnings():
             warnings.showwarning = _say  # type: ignore[assignment]
             return run(found)
@@ -147,24 +112,11 @@ def _helps(command: str) -> dict[str, str]:
     return yaml.safe_load(HELP.read_text(encoding="utf-8")).get(command, {})
 
 
-def _names(group: str) -> dict[str, str]:
-    """Names of commands, without the name of their group, and a line on each."""
-    lines: dict[str, str] = {}
-    for command, (kind, _) in COMMANDS.items():
-        first, _, second = command.partition(" ")
-        if group in ("", first):
-            lines[second if group else first] = (
-                summary(kind) if group or not second else GROUPS[first]
-            )
-    return lines
-
-
-def _overview(group: str) -> str:
-    lines, program = _names(group), f"creinn {group}".strip()
-    width = max(map(len, lines))
-    listed = "\n".join(f"  {name:<{width}}  {text}" for name, text in lines.items())
-    hint = f"{program} COMMAND --help says more. --debug shows where an error arose."
-    return f"usage: {program} COMMAND ...\n\n{listed}\n\n{hint}"
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:<{width}}  {summary(kind)}" for name, (kind, _) in COMMANDS.items())
+    hint = "creinn COMMAND --help says more. --debug shows where an error arose."
+    return "usage: creinn COMMAND ...\n\n" + "\n".join(lines) + f"\n\n{hint}"
 
 
 def _say(

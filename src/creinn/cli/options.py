@@ -6,7 +6,7 @@ Their help texts are in ``help.yaml``. No torch here, so that ``--help`` is quic
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from creinn.cli.parsing import POSITIONAL
 
@@ -169,53 +169,3 @@ class DemoOptions:
     seed: int = 0
     jobs: int = 2
     progress: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListOptions:
-    """List the experiments with their size."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Run an experiment: what is not yet recorded in the folder of results. Run it again to go on after a stop."""
-
-    name: str = field(metadata=POSITIONAL)
-    data: Path
-    out: Path
-    jobs: int = 1
-    backend: Literal["loky", "dask", "ray"] = "loky"
-    address: str | None = None
-    threads: int | None = None
-    device: str = "cpu"
-    methods: tuple[str, ...] = ()
-    ood: tuple[str, ...] = ()
-    seeds: int | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    width: int | None = None
-    train_images: int | None = None
-    test_images: int | None = None
-    options: dict[str, dict[str, Any]] | None = None
-    steps: int | None = None
-    complete: bool = True
-    progress: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """Write report.md and report.html: tables and figures of the paper, ours beside the published ones."""
-
-    directory: Path = field(metadata=POSITIONAL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions:
-    """Time predictions of the forms of CreINN beside those of the ordinary network, in turns in one process."""
-
-    network: Network = "resnet18"
-    size: int = 32
-    batches: tuple[int, ...] = (1, 32)
-    seconds: float = 5.0
-    threads: int | None = None
-    device: str = "cpu"

@@ -57,7 +57,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ordinary": {
         "epochs": 200,
         "dropout": 0.1,
-    },  # chosen on generated tables, see benchmarks/tables.py
+    },  # chosen on generated tables, see experiments/study/tabular.py
     "interval": {"epochs": 100, "dropout": 0.0},  # as in the paper
 }
 

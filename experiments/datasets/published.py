@@ -1,0 +1,136 @@
+"""Data sets known by name: a name and a folder in, a checked :class:`~creinn.data.dataset.Dataset` out.
+
+``catalogue.json`` says of each its classes, the folders to look in, and of each part the files it may be in (a final
+``[.gz]`` may be missing), their reader in ``formats``, and its editions: images of each class and, where pixels do not
+depend on a decoder, SHA-256 of pixels and labels.
+"""
+
+import hashlib
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from creinn.data.dataset import Dataset, resize, to_grey, to_rgb
+from creinn.data.images import open_tree, read_classes
+from experiments.datasets import formats
+
+_KNOWN: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+NAMES = tuple(_KNOWN)
+
+
+def load(
+    name: str,
+    directory: str | Path,
+    split: str = "train",
+    *,
+    size: int | None = None,
+    channels: int | None = None,
+    complete: bool = True,
+) -> Dataset:
+    """Find a known data set below a folder, read it and check that it is whole.
+
+    Args:
+        name: ``"cifar10"``, ``"svhn"``, ``"chest-xray"``, ``"mnist"`` or ``"fashion-mnist"``.
+        directory: Folder to look in.
+        split: ``"train"`` or ``"test"``; ``"val"`` too for chest X-rays.
+        size: Side in pixels to which images are stretched; by default 224 for chest X-rays, as they are for others.
+        channels: 1 for grey, 3 for RGB; by default 1 for chest X-rays, as they are for others.
+        complete: Whether to insist on the published number of images of each class and on the checksum.
+
+    Raises:
+        FileNotFoundError: If nothing is found; the message lists what was looked for.
+        ValueError: If there is no such data set or split, a file is damaged, or the copy is not whole.
+    """
+    directory = Path(directory)
+    if name not in NAMES:
+        raise ValueError(f"There is no data set {name!r}. Known are {', '.join(NAMES)}.")
+    parts = _KNOWN[name]["parts"]
+    if split not in parts:
+        advice = "A validation set can be divided off with creinn.data.split."
+        raise ValueError(f"{name} has the parts {', '.join(parts)}, not {split!r}. {advice}")
+    if channels not in (None, 1, 3):
+        raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory} is not a folder, so {name} cannot be in it.")
+    looked_for = [f"Found no {name} ({split}) in {directory}. Looked there for one of:"]
+    for layout in _layouts(name, split):
+        files, found = layout["files"], _find(layout["files"], directory)
+        missing = [file for file in files if file not in found]
+        if not missing or (
+            found and layout["reader"] == "read_batches" and not complete
+        ):  # one makes sense alone
+            paths = list(found.values())
+            if name == "chest-xray":
+                arrays = _read_chest(paths, split, size or 224, channels or 1)
+            else:
+                arrays = getattr(formats, layout["reader"])(*paths, **layout.get("options", {}))
+            images, labels = map(torch.from_numpy, arrays)
+            data = Dataset(name, images, labels, tuple(_KNOWN[name]["classes"]), split)
+            if complete:
+                _check_whole(data, paths[0])
+            if channels is not None:
+                data = to_grey(data) if channels == 1 else to_rgb(data)
+            return data if size is None else resize(data, size)
+        looked_for.append(
+            "  " + ", ".join(files) + (f"  (missing: {', '.join(missing)})" if found else "")
+        )
+    raise FileNotFoundError("\n".join(looked_for))
+
+
+def available(directory: str | Path) -> dict[str, tuple[str, ...]]:
+    """Known data sets below a folder, and which parts of each; judged by file names alone."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in NAMES:
+        for split in _KNOWN[name]["parts"]:
+            places = (layout["files"] for layout in _layouts(name, split))
+            if any(len(_find(files, Path(directory))) == len(files) for files in places):
+                found[name] = (*found.get(name, ()), split)
+    return found
+
+
+def _check_whole(data: Dataset, path: Path) -> None:
+    title, advice = f"{data.name} ({data.split})", "Pass complete=False to read it all the same."
+    published = _KNOWN[data.name]["parts"][data.split]["editions"]
+    editions = {tuple(edition["counts"]): edition.get("sha256") for edition in published}
+    if data.counts not in editions:
+        counts = f"Images of each class are {data.counts}, published are {' or '.join(map(str, editions))}"
+        raise ValueError(f"{path}: not a whole copy of {title}. {counts}. {advice}")
+    digest = hashlib.sha256(np.ascontiguousarray(data.inputs).data)
+    digest.update(data.labels.to(torch.uint8).numpy().data)
+    if editions[data.counts] not in (None, digest.hexdigest()):
+        found = f"pixels or labels of {title} differ from the published ones, by their checksum"
+        raise ValueError(f"{path}: {found}. The copy is damaged or changed. {advice}")
+
+
+def _layouts(name: str, split: str) -> list[dict[str, Any]]:
+    """Ways in which the part may lie below a folder, the likeliest first; ``archive.zip`` says little, and is last."""
+    ways = product(_KNOWN[name]["places"], _KNOWN[name]["parts"][split]["layouts"])
+    found = [
+        {**layout, "files": [place + file for file in layout["files"]]} for place, layout in ways
+    ]
+    return sorted(found, key=lambda layout: layout["files"][0].endswith("archive.zip"))
+
+
+def _find(files: list[str], directory: Path) -> dict[str, Path]:
+    """The files that are there."""
+    found = {}
+    for file in files:
+        for ending in (".gz", ""):  # if both are there, the plain one
+            path = directory / file.replace("[.gz]", ending)
+            if path.exists():
+                found[file] = path
+    return found
+
+
+def _read_chest(paths: list[Path], split: str, size: int, channels: int) -> formats.Arrays:
+    """Read two class folders that lie side by side, or an archive with such somewhere in it."""
+    classes = _KNOWN["chest-xray"]["classes"]
+    with open_tree(paths[0] if len(paths) == 1 else paths[0].parent) as tree:
+        if len(paths) == 1:  # an archive, which may hold the whole tree twice, once deeper
+            tree = tree.below(split, classes)
+        pixels, labels, _ = read_classes(tree, size, channels, classes)
+    return pixels, labels.numpy()

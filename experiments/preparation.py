@@ -1,0 +1,166 @@
+"""Images as networks get them: read, drawn, kept by a digest, divided, shifted to intervals, normalised, augmented."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from creinn import data
+from creinn.classifier.base import Inputs
+from creinn.data import Dataset
+from creinn.interval import Interval
+from experiments import datasets
+from experiments.definition import Experiment, Images, Shift, Training
+from experiments.plan import Identity
+from experiments.store import read_arrays, write_arrays
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One set of images on disk."""
+
+    name: str
+    digest: str
+    path: Path
+    shape: tuple[int, ...]
+
+    def read(self) -> Dataset:
+        """The images."""
+        arrays = read_arrays(self.path)
+        images, labels = (torch.from_numpy(arrays[name]) for name in ("images", "labels"))
+        return Dataset(self.name, images, labels, tuple(arrays["classes"].tolist()))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All images of an experiment."""
+
+    train: Prepared
+    test: Prepared
+    ood: tuple[Prepared, ...]
+
+    @property
+    def identities(self) -> list[Identity]:
+        """What goes into the keys of tasks."""
+        return [(source.name, source.digest) for source in (self.train, self.test, *self.ood)]
+
+
+def prepare_all(
+    experiment: Experiment, directory: Path, folder: Path, complete: bool = True
+) -> Sources:
+    """Find all images of an experiment, in whole data sets if ``complete``, and store copies in ``folder``.
+
+    Raises:
+        FileNotFoundError: If a data set is not there; the message says what was looked for.
+        ValueError: If a data set is damaged, too small, or does not fit the network.
+    """
+    training = (
+        experiment.images if experiment.conditions else experiment.test
+    )  # where nothing is trained, no images for it
+    train, test, *ood = (
+        prepare(images, directory, folder, complete)
+        for images in (training, experiment.test, *experiment.ood)
+    )
+    for source in (test, *ood):
+        if source.shape[1:] != train.shape[1:]:
+            trained_on = f"those of {train.name}, on which networks are trained, {train.shape[1:]}"
+            raise ValueError(
+                f"Images of {source.name} have shape {source.shape[1:]}, but {trained_on}."
+            )
+    return Sources(train, test, tuple(ood))
+
+
+def prepare(images: Images, directory: Path, folder: Path, complete: bool = True) -> Prepared:
+    """Read one set of images, draw from it, and store what was drawn."""
+    shape = {"size": images.size, "channels": images.channels}
+    found = datasets.load(images.name, directory, images.split, complete=complete, **shape)
+    if images.classes is not None:
+        found = _only(found, images.classes)
+    if images.count is not None:
+        found = data.subset(found, images.count, images.seed)
+    if images.shuffled:
+        found = found.take(
+            torch.from_numpy(np.random.default_rng(images.seed).permutation(len(found)))
+        )
+    pixels, labels = np.asarray(found.inputs), found.labels.numpy()
+    content = hashlib.sha256(repr(pixels.shape).encode())
+    content.update(np.ascontiguousarray(pixels).data)
+    content.update(labels.astype("<i8").data)
+    digest = content.hexdigest()[:16]
+    path = folder / f"{images.name}-{images.split}-{digest}.npz"
+    if not path.is_file():
+        write_arrays(path, {"images": pixels, "labels": labels, "classes": np.array(found.classes)})
+    return Prepared(images.name, digest, path, tuple(pixels.shape))
+
+
+def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
+    """The images of some classes, which are numbered anew."""
+    chosen = torch.tensor(sorted(classes))
+    kept = found.take(torch.isin(found.labels, chosen).nonzero().squeeze(1))
+    names = tuple(found.classes[number] for number in chosen.tolist())
+    return replace(kept, labels=torch.searchsorted(chosen, kept.labels), classes=names)
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and standard deviation per channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, x: Inputs) -> Inputs:
+        """Normalise images in [0, 1], both bounds alike."""
+        return data.normalize(x, self.mean, self.std)
+
+
+@dataclass(frozen=True)
+class CropFlip:
+    """Random crop and flip of normalised images, both bounds alike; the border is black."""
+
+    normalise: Normalisation
+    flip: bool
+
+    def __call__(self, x: Inputs, generator: torch.Generator) -> Inputs:
+        """Augment a batch."""
+        black: Any = self.normalise(
+            torch.zeros(1, x.shape[1], 1, 1, dtype=x.dtype, device=x.device)
+        )
+        augment: Callable[[Any, torch.Generator], Any] = data.RandomCropFlip(flip=self.flip)
+        return augment(x - black, generator) + black
+
+
+def divide(images: Dataset, training: Training) -> tuple[Dataset, ...]:
+    """Training and validation part."""
+    return data.split(images, 1 - training.validation, training.split_seed)
+
+
+def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:
+    """The one of the experiment, or that of the training images."""
+    if experiment.mean is not None and experiment.std is not None:
+        return Normalisation(experiment.mean, experiment.std)
+    pixels = np.asarray(train.inputs)
+    counts = np.stack(
+        [np.bincount(pixels[:, c].reshape(-1), minlength=256) for c in range(pixels.shape[1])]
+    )
+    levels = np.arange(256) / 255
+    mean = counts @ levels / counts.sum(1)
+    std = np.sqrt(counts @ levels**2 / counts.sum(1) - mean**2).clip(1e-6)
+    return Normalisation(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisation) -> Inputs:
+    """Normalised images: a tensor of points, or an interval if there is a shift."""
+    x = images.scaled()
+    return normalise(x if shift is None else shifted(x, shift))
+
+
+def shifted(x: Tensor, shift: Shift) -> Interval:
+    """Images in [0, 1] as intervals."""
+    return {"noise": data.noise, "brightness": data.brightness}[shift.kind](
+        x, shift.low, shift.high
+    )

@@ -1,0 +1,153 @@
+"""A network with ImageNet's weights becomes credal: CIFAR-10 and X-rays on its features, against far and near sets.
+
+EfficientNet-Lite0 runs once over every image (128 px); features at the places that `creinn` finds are kept on disk.
+Then a linear head is fitted to 45,000 training images, 5,000 are held out, and every method sees the same features.
+"Near" are two classes that were left out of training, five times. X-rays have two classes; a sixth of them is held out,
+five times anew. CreINN-D has its defaults; plain scores stand beside.
+
+    pip install "creinn[pretrained]"
+    python -m experiments.study.pretrained --data DIR [--work DIR] [--to results/study/pretrained.json]
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creinn.classifier.network import HEAD
+from creinn.report.provenance import provenance
+from experiments.store import write_json
+from experiments.study import features
+from experiments.study.features import Kept, Sets, Source
+
+SIZE = 128
+SETS = {
+    "train": Source("cifar10", "train"),
+    "test": Source("cifar10", "test"),
+    "SVHN": Source("svhn", "test", 8000),
+    "MNIST": Source("mnist", "test"),
+    "Fashion-MNIST": Source("fashion-mnist", "test"),
+    "X-ray": Source("chest-xray", "test"),
+    "X-ray train": Source("chest-xray", "train"),
+}
+FAR = ("SVHN", "MNIST", "Fashion-MNIST", "X-ray")
+FAR_FROM_LUNGS = {"CIFAR-10": "test", **{name: name for name in FAR[:3]}}
+SPLITS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+HELD_OUT = 5000
+DIVISIONS = 5  # of the X-rays
+DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)  # of the head, tried on held-out images
+
+
+def best_head(
+    x: Sets, y: Sets, classes: int, width: int, decay: float | None
+) -> tuple[float, Tensor, Tensor]:
+    """Decay, weight and bias of the head of least log loss on held-out images."""
+    found = []
+    for one in (decay,) if decay is not None else DECAYS:
+        head = features.linear_head(x["train"][:, -width:], y["train"], classes, one)
+        loss = float(F.cross_entropy(F.linear(x["held-out"][:, -width:], *head), y["held-out"]))
+        found.append((loss, one, *head))
+    return min(found, key=lambda entry: entry[0])[1:]
+
+
+def measured(x: Sets, y: Sets, work: Path, decay: float | None) -> dict[str, Any]:
+    """Fit a head and the distance, and measure every method and score."""
+    widths = features.read_widths(work)
+    decay, weight, bias = best_head(x, y, int(y["train"].max()) + 1, widths[HEAD], decay)
+    kept = Kept(widths, weight, bias)
+    predictions, scale = features.predict(kept, x, y)
+    sizes = {
+        name: float(one.classes("dominance").sum(-1).double().mean())
+        for name, one in predictions["CreINN-D"].items()
+    }
+    return {
+        "decay": decay,
+        "scale": scale,
+        "mean_set": sizes,
+        **features.numbers(predictions, features.plain_scores(kept, x, y["train"]), y["test"]),
+        "conformal": features.conformal_sets(predictions, y["test"]),
+    }
+
+
+def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tuple[Sets, Sets]:
+    """Rows and classes of CIFAR-10 without some classes, which are the near ones; and rows of far sets."""
+    (train, labels), (test, truth) = (
+        features.read_features(work, name) for name in ("train", "test")
+    )
+    keep = [k for k in range(10) if k not in left_out]
+    place = np.full(10, -1)
+    place[keep] = range(len(keep))
+    apart = np.zeros(len(labels), bool)
+    apart[features.shuffled(len(apart))[:HELD_OUT]] = True
+    known, known_test = np.isin(labels, keep), np.isin(truth, keep)
+    x = {"train": train[known & ~apart], "held-out": train[known & apart], "test": test[known_test]}
+    x |= {name: features.read_features(work, name)[0] for name in far}
+    x |= {"near": test[~known_test]} if left_out else {}
+    y = {
+        "train": labels[known & ~apart],
+        "held-out": labels[known & apart],
+        "test": truth[known_test],
+    }
+    return x, {name: torch.from_numpy(place[of]) for name, of in y.items()}
+
+
+def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[str, Any]:
+    """CIFAR-10 without some classes."""
+    return {"left_out": list(left_out), **measured(*divided(left_out, work), work, decay)}
+
+
+def lungs(number: int, work: Path) -> dict[str, Any]:
+    """X-rays of healthy lungs and of pneumonia; other rows are held out for each number."""
+    (train, labels), (test, truth) = (
+        features.read_features(work, name) for name in ("X-ray train", "X-ray")
+    )
+    order = np.random.RandomState(number).permutation(len(labels))
+    apart, rest = order[: len(order) // 6], order[len(order) // 6 :]
+    x = {"train": train[rest], "held-out": train[apart], "test": test}
+    x |= {name: features.read_features(work, kept)[0] for name, kept in FAR_FROM_LUNGS.items()}
+    y = {
+        name: torch.from_numpy(of)
+        for name, of in (("train", labels[rest]), ("held-out", labels[apart]))
+    }
+    return measured(x, {**y, "test": torch.from_numpy(truth)}, work, None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument(
+        "--work", type=Path, default=Path("results/study/work"), help="where features are kept"
+    )
+    parser.add_argument("--to", type=Path, default=Path("results/study/pretrained.json"))
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    net = features.network()
+    for name, source in SETS.items():
+        features.extract(net, name, source, options.data, options.work, SIZE)
+    whole = one_split((), options.work, None)
+    splits = [one_split(split, options.work, whole["decay"]) for split in SPLITS]
+    divisions = [lungs(number, options.work) for number in range(DIVISIONS)]
+    record = {"places": features.read_widths(options.work), "ten_classes": whole}
+    for name, runs in (("", splits), ("lungs_", divisions)):
+        record |= {f"{name}splits": runs, f"{name}mean": features.averaged(runs)}
+        record |= {f"{name}quality": features.averaged_quality(runs)}
+    write_json(
+        options.to, {**provenance("python -m experiments.study.pretrained --data DIR"), **record}
+    )
+    for name in ("mean", "lungs_mean"):
+        for score, columns in record[name].items():
+            print(
+                f"{score:24s}",
+                *(f"{column} {found['mean']:.3f}" for column, found in columns.items()),
+            )
+
+
+if __name__ == "__main__":
+    main()

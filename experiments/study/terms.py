@@ -1,0 +1,211 @@
+"""What else the distance of a CreINN-D could be: other ways to join its terms, and other scales.
+
+A network that is frozen (five splits of `pretrained`, whose features are used) and three small ones that learn
+ eight classes of CIFAR-10. Each way gives one number per row; counted is the AUROC of classes that were left out
+(near) and of Fashion-MNIST (far). A scale is judged by the AUROC of total uncertainty on both, and by what it costs on
+test images. No other foreign set is looked at: these are what the distance was chosen by.
+
+    python -m experiments.study.pretrained --data DIR; python -m experiments.study.terms --data DIR [--work DIR]
+                                                       [--to results/study/terms.json]
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from creinn import CreINN
+from creinn.classifier.network import HEAD, observe, pooled
+from creinn.classifier.radius import FAR_WEIGHT, NEAR_PLACES, _median_and_spread
+from creinn.evaluation import auarc, ood_detection, summary
+from creinn.report.provenance import provenance
+from experiments.catalogue import EXPERIMENTS
+from experiments.definition import Images, with_overrides
+from experiments.plan import make_plan
+from experiments.preparation import divide, network_inputs, prepare_all
+from experiments.run import run_experiment
+from experiments.store import Store, write_json
+from experiments.study import features
+from experiments.study.features import Kept, Sets
+from experiments.study.pretrained import SPLITS, best_head, divided
+from experiments.tasks import RunContext
+
+FAR = "Fashion-MNIST"
+DECAY = 3e-3  # of the head: the one that `experiments.study.pretrained` finds
+SCALES = (0.0, 0.003, 0.01, 0.03, 0.1)
+NETWORKS = 3  # small ones
+QUANTILES = (
+    0.02,
+    0.16,
+    0.5,
+    0.75,
+    0.9,
+    0.95,
+)  # of held-out rows; beyond the last one tails are exponential
+
+
+def frozen(work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
+    """Models on kept features, one for each split; rows of all sets, and the classes of the test rows."""
+    widths = features.read_widths(work)
+    for split in SPLITS:
+        x, y = divided(split, work, (FAR,))
+        _, weight, bias = best_head(x, y, 10 - len(split), widths[HEAD], DECAY)
+        yield features.with_distance(Kept(widths, weight, bias), x, y), x, y["test"]
+
+
+def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
+    """The same of networks that are trained here, unless they are there already."""
+    experiment = with_overrides(
+        EXPERIMENTS["near-cifar10"], methods=("snn-norm", "creinn-d"), seeds=NETWORKS
+    )
+    foreign = *experiment.ood, Images(name="fashion-mnist", size=32, channels=3, count=2000)
+    experiment = replace(experiment, ood=foreign)
+    run_experiment(experiment, data, work)
+    store = Store(work.absolute())
+    sources = prepare_all(experiment, data, store.out / "work" / "data")
+    context = RunContext(
+        experiment, sources, store, "python -m experiments.study.terms", "cpu", 1, False
+    )
+    _, held_out = divide(sources.train.read(), experiment.training)
+    images = {"held-out": held_out, "test": sources.test.read()}
+    images |= dict(zip(("near", FAR), (source.read() for source in sources.ood), strict=True))
+    for task in make_plan(experiment, sources.identities):
+        if task.kind == "train" and task.method == "creinn-d":
+            model, normalise = context.trained(task)
+            x = {name: network_inputs(of, None, normalise) for name, of in images.items()}
+            model.eval().predict(x["test"][:2])  # finds its places
+            yield model, x, torch.as_tensor(images["test"].labels)
+
+
+@torch.no_grad()
+def terms_of(model: Any, rows: Tensor) -> Tensor:
+    """All terms of the distance, in units of their spread."""
+    outputs = [observe(model.network, part, model.distance_at)[0] for part in rows.split(1000)]
+    places = [torch.cat([pooled(output) for output in of]) for of in zip(*outputs, strict=True)]
+    radius = model.distance_radius
+    return (radius._terms(places) - radius.usual) / radius.spreads
+
+
+def ways_of(z: Sets) -> dict[str, Sets]:
+    """One number per row of each set, by each way to join its terms."""
+    count = 2 * NEAR_PLACES
+
+    def in_units(values: Sets) -> Sets:
+        median, spread = _median_and_spread(values["held-out"])
+        return {name: (of - median) / spread for name, of in values.items()}
+
+    def rarity(values: Sets) -> Sets:
+        """Minus the logarithm of the share of held-out rows that lie higher."""
+        ordered = values["held-out"].double().sort().values
+        knots = torch.stack([ordered[round(q * (len(ordered) - 1))] for q in QUANTILES])
+        slope = 1 / (ordered[ordered > knots[-1]] - knots[-1]).mean()
+        shares = [-np.log(1 - q) for q in QUANTILES]
+        return {
+            name: torch.as_tensor(np.interp(of.double(), knots, shares))
+            + slope * (of.double() - knots[-1]).relu()
+            for name, of in values.items()
+        }
+
+    def joined(one: Sets, other: Sets, how: Any) -> Sets:
+        return {name: how(one[name], other[name]) for name in one}
+
+    near = in_units({name: of[:, -count:].sum(1) for name, of in z.items()})
+    far = in_units({name: of[:, :-count].relu().sum(1) for name, of in z.items()})
+    ways = {"as it is": joined(near, far, lambda n, f: n + FAR_WEIGHT * f), "near term alone": near}
+    ways["far term alone"] = far
+    for start in (1, 2, 3):
+        late = {name: (of[:, :-count] - start).relu().sum(1) for name, of in z.items()}
+        ways[f"far terms from {start} spreads on"] = joined(near, late, lambda n, f: n + 0.3 * f)
+    for power in (2, 4):
+        ways[f"norm {power} of both"] = joined(
+            near,
+            far,
+            lambda n, f, p=power: (n.relu() ** p + (FAR_WEIGHT * f).relu() ** p) ** (1 / p),
+        )
+    ways["soft maximum of both"] = joined(
+        near, far, lambda n, f: torch.logaddexp(n, FAR_WEIGHT * f)
+    )
+    columns = [
+        rarity({name: of[:, i] for name, of in z.items()}) for i in range(z["test"].shape[1])
+    ]
+    rare = {name: torch.stack([column[name] for column in columns], 1) for name in z}
+    near = rarity({name: of[:, -count:].sum(1) for name, of in rare.items()})
+    far = rarity({name: of[:, :-count].sum(1) for name, of in rare.items()})
+    ways["sums of log p-values"] = joined(near, far, lambda n, f: n + FAR_WEIGHT * f)
+    return ways
+
+
+def areas(scores: Sets) -> dict[str, float]:
+    """AUROC of either foreign set."""
+    return {
+        name: float(ood_detection(scores["test"], scores[name]).auroc) for name in ("near", FAR)
+    }
+
+
+def by_scale(model: Any, x: Sets, labels: Tensor) -> Iterator[tuple[str, dict[str, float]]]:
+    """What each scale does to the ranks of total uncertainty, and what it costs on test images."""
+    model.keeps_compiled = False
+    chosen = float(model.distance_radius.scale)
+    for scale in SCALES:
+        model.distance_radius.scale.fill_(scale)
+        found = {name: model.predict(x[name]) for name in ("test", "near", FAR)}
+        test = found["test"]
+        yield (
+            f"{scale:g}",
+            {
+                **{
+                    f"TU, {name}": area
+                    for name, area in areas({name: of.total for name, of in found.items()}).items()
+                },
+                "AUARC (TU)": float(auarc(test.total, (test.label == labels).numpy())),
+                "log loss": summary.quality(test, labels)["log_loss"],
+                "classes in a set": float(test.classes("dominance").sum(-1).double().mean()),
+                "chosen": chosen,
+            },
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument(
+        "--work", type=Path, default=Path("results/study/work"), help="where features are kept"
+    )
+    parser.add_argument("--to", type=Path, default=Path("results/study/terms.json"))
+    options = parser.parse_args()
+    record: dict[str, Any] = {}
+    for kind, models in (
+        ("frozen", frozen(options.work)),
+        ("small", small(options.data, options.work / "small")),
+    ):
+        runs: dict[str, dict[str, dict[str, list[float]]]] = {"ways": {}, "scales": {}}
+        for model, x, labels in models:
+            asked = {name: terms_of(model, x[name]) for name in ("held-out", "test", "near", FAR)}
+            rows = {"ways": [(way, areas(of)) for way, of in ways_of(asked).items()]}
+            rows["scales"] = list(by_scale(model, x, labels))
+            for part, found in rows.items():
+                for name, columns in found:
+                    for column, value in columns.items():
+                        runs[part].setdefault(name, {}).setdefault(column, []).append(value)
+        record[kind] = {
+            p: {name: features.spreads(columns) for name, columns in of.items()}
+            for p, of in runs.items()
+        }
+        for name, columns in (*record[kind]["ways"].items(), *record[kind]["scales"].items()):
+            print(
+                f"{kind:7s} {name:28s}",
+                *(f"{c} {of['mean']:.4f}" for c, of in columns.items()),
+                flush=True,
+            )
+    write_json(options.to, {**provenance("python -m experiments.study.terms --data DIR"), **record})
+
+
+if __name__ == "__main__":
+    main()

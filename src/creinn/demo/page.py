@@ -1,0 +1,154 @@
+"""Page with the results of the demo."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from markupsafe import Markup
+from torch import Tensor
+
+from creinn.demo.training import (
+    FAR,
+    GROUPS,
+    KNOWN,
+    NAMES,
+    NEAR,
+    RULE,
+    TEST,
+    DemoResult,
+    measures_of,
+)
+from creinn.report.explorer import Samples, choose_samples, explore, sample_limit
+from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
+from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
+from creinn.report.provenance import provenance_rows
+from creinn.report.simplex import coarsen, simplex
+from creinn.report.tables import html_table
+from creinn.report.theme import color, texts
+
+_SHOWN = 4  # images in a row of the gallery
+
+
+def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
+    """Write the page; ``origin`` is the result of :func:`creinn.report.provenance.provenance`."""
+    text = texts("demo.txt", sizes=result.sizes, rule=RULE, **result.settings)
+    origin = {
+        **origin,
+        "settings": ", ".join(f"{name} {value}" for name, value in result.settings.items()),
+        "time": f"{result.seconds:.0f} s for training, prediction and evaluation",
+    }
+    detection: list[Part] = []
+    for measure in ("epistemic", "total"):
+        title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
+        scores = {
+            model: {group: getattr(groups[group], measure) for group in GROUPS}
+            for model, groups in result.predictions.items()
+            if measure in measures_of(model)
+        }
+        detection += [
+            title,
+            score_histograms(scores, f"{measure} uncertainty (bits)"),
+            text[measure],
+        ]
+    colors = {model: color(NAMES.index(model)) for model in result.histories}
+    training = [training_curves(result.histories, colors=colors), text["training"]]
+    radii = [heat_map(result.radii, "feature", "class", "radius"), text["radii"]]
+    sections = [
+        Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
+        Section(
+            "Accuracy when uncertain images are rejected",
+            [rejection_curves(result.curves()), text["rejection"]],
+        ),
+        Section("Images unlike those of the training", detection),
+        Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
+        Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
+        Section("Explore predictions", [text["explorer"], _explorer(result)]),
+        Section("Training and learned radii", training + radii),
+        Section("How this was made", [html_table(provenance_rows(origin)), text["origin"]]),
+    ]
+    return write_page(path, "CreINN on handwritten digits", sections, text["lead"])
+
+
+def _triangles(result: DemoResult) -> Side:
+    chosen = [
+        ("Test digit with median EU", TEST, 0.5),
+        ("Test digit with the greatest EU", TEST, 1),
+        ("Held-out digit with median EU", NEAR, 0.5),
+        ("Photograph with median EU", FAR, 0.5),
+    ]
+    drawn = []
+    for title, group, share in chosen:
+        predictions = result.predictions["CreINN-D"][group]
+        index = predictions.epistemic.argsort(stable=True)[
+            min(int(share * len(predictions)), len(predictions) - 1)
+        ]
+        found = predictions[index].to(torch.float64)
+        first, second = found.intersection.argsort(descending=True, stable=True)[:2].tolist()
+        names = [f"digit {first}", f"digit {second}", "any other"]
+        picture = _images(result, "CreINN-D", group, [index], title)
+        drawn.append(
+            Side([picture, simplex(coarsen(found, first, second), names, height=360)], width=460)
+        )
+    return Side(drawn, width=460)
+
+
+def _gallery(result: DemoResult) -> list[Markup]:
+    model, rows = "CreINN-D ensemble", []
+    names = result.data[TEST].classes
+    for group, found in result.predictions[model].items():
+        for what, chosen in zip(("most", "least"), extremes(found.total, _SHOWN), strict=True):
+            bars = [
+                interval_bars(found.lower[i], found.upper[i], found.intersection[i], names)
+                for i in chosen
+            ]
+            rows.append(
+                _images(result, model, group, chosen, f"{group.capitalize()}, {what} certain", bars)
+            )
+    return rows
+
+
+def _explorer(result: DemoResult) -> Markup:
+    samples = []
+    for group, found in result.predictions["CreINN-D ensemble"].items():
+        data, chosen = (
+            result.data[group],
+            torch.from_numpy(choose_samples(found.total, sample_limit(KNOWN, len(GROUPS)))),
+        )
+        labels = data.labels[chosen] if group == TEST else None
+        names = [f"image {number + 1}" for number in chosen.tolist()]
+        samples.append(
+            Samples(
+                group, found[chosen], names, len(data), labels, group != TEST, data.inputs[chosen]
+            )
+        )
+    return explore(samples, result.data[TEST].classes, rule=RULE)
+
+
+def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the indices of the ``count`` lowest and highest scores, the most extreme first.
+
+    If there are fewer scores, each part has half of them.
+
+    Example:
+        >>> [indices.tolist() for indices in extremes(torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]), 2)]
+        [[3, 0], [4, 2]]
+    """
+    order = score.argsort(stable=True)
+    count = min(count, len(order) // 2)
+    return order[:count], order.flip(0)[:count]
+
+
+def _images(
+    result: DemoResult, model: str, group: str, chosen: Any, title: str, bars: Sequence[str] = ()
+) -> Markup:
+    """Return a heading, and images with the predictions of a model."""
+    found, data, captions = result.predictions[model][group], result.data[group], []
+    for i in chosen:
+        truth = f"a {data.labels[i]}, " if group == TEST else ""
+        kept = " ".join(str(k) for k in found.classes(RULE)[i].nonzero().flatten().tolist())
+        bits = f"TU {found.total[i]:.2f}, AU {found.aleatoric[i]:.2f}, EU {found.epistemic[i]:.2f} bits"
+        captions.append(
+            Markup(f"{truth}predicted <b>{found.label[i]}</b><br>not ruled out: {kept}<br>{bits}")
+        )
+    return Markup(f"<h3>{title}</h3>{image_grid([data.inputs[i] for i in chosen], captions, bars)}")

@@ -1,0 +1,49 @@
+"""The timing harness on a clock of its own: warm-up, turns, rounds, errors."""
+
+import pytest
+
+from benchmarks import timing
+from benchmarks.timing import Timing, interleaved
+from clock import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(timing, "_now", clock)
+    return clock
+
+
+def test_least_and_median_leave_the_warm_up_out(clock):
+    found = interleaved(
+        {"a": clock.call("a", 9, 5, 1, 4), "b": clock.call("b", 0.5, 0.75, 2, 3, 7)}, 3
+    )
+    # a: 9 is the warm-up; b: 0.5 and 0.75 are, for the first took less than a second
+    assert found == {"a": Timing(1, 4, 2, 3), "b": Timing(2, 3, 1.5, 3)}
+
+
+def test_calls_take_turns(clock):
+    interleaved({name: clock.call(name, 0.1) for name in "abc"}, 5)
+    rounds = clock.called[6:]
+    assert len(rounds) == 15
+    turns = [tuple(rounds[i : i + 3]) for i in range(0, 15, 3)]
+    assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
+    assert len(set(turns)) > 1  # in another order
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1, 3), (11, 6), (1000, 20)])
+def test_time_ends_a_cell_but_not_before_three_rounds(clock, seconds, rounds):
+    assert interleaved({"a": clock.call("a", 2)}, 20, seconds=seconds)["a"].rounds == rounds
+
+
+def test_a_call_that_fails_is_named(clock):
+    def broken():
+        raise RuntimeError("no\n memory")
+
+    with pytest.raises(ValueError, match=r"^b: failed, RuntimeError: no memory$"):
+        interleaved({"a": clock.call("a", 2), "b": broken}, 3)
+
+
+def test_nothing_to_time():
+    with pytest.raises(ValueError, match="functions"):
+        interleaved({}, 3)

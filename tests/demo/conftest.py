@@ -1,0 +1,11 @@
+"""A small run of the demo."""
+
+import pytest
+
+from creinn.demo.training import DemoConfig, run_demo
+
+
+@pytest.fixture(scope="session")
+def demo_result():
+    """Networks of width 2 after two epochs."""
+    return run_demo(DemoConfig(members=1, epochs=2, width=2, jobs=1, progress=False))

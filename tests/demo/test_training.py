@@ -1,0 +1,123 @@
+"""The demo: its data, its models, and the numbers that follow from the predictions."""
+
+import numpy as np
+import pytest
+import torch
+
+from creinn.credal.credal_set import CredalSet
+from creinn.demo import training
+from creinn.demo.training import FAR, GROUPS, NAMES, TEST, DemoConfig
+from creinn.evaluation import auarc, ood_detection
+
+pytest.importorskip("PIL")
+
+
+def test_data_are_disjoint_and_complete():
+    train, groups = training.read_data(seed=0)
+    test, near, far = groups.values()
+    assert set(train.labels.tolist()) == set(test.labels.tolist()) == set(range(8))
+    assert len(train) + len(test) + len(near) == 1797
+    assert len(far) == len(near) == 354  # 174 eights and 180 nines
+    rows = torch.cat([train.inputs, test.inputs, near.inputs]).flatten(1)
+    assert len(rows.unique(dim=0)) == 1797
+    assert (rows.min(), rows.max()) == (0, 255)
+    assert {data.inputs.shape[1:] for data in (train, test, near, far)} == {(1, 8, 8)}
+
+
+def test_patches_are_parts_of_the_photographs():
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    greys = [
+        np.asarray(Image.fromarray(photo).convert("L")) for photo in load_sample_images().images
+    ]
+    parts = {
+        grey[y : y + 8, x : x + 8].tobytes()
+        for grey in greys
+        for y in range(0, grey.shape[0] - 7, 8)
+        for x in range(0, grey.shape[1] - 7, 8)
+    }
+    patches = training.photograph_patches().inputs[::85]
+    assert all(patch[0].numpy().tobytes() in parts for patch in patches)
+
+
+@pytest.mark.parametrize("name", ["members", "epochs", "jobs"])
+def test_settings_out_of_range_are_refused(name):
+    with pytest.raises(ValueError, match=name):
+        DemoConfig(**{name: 0})
+
+
+def test_all_models_are_measured(demo_result):
+    assert list(demo_result.runs) == list(NAMES)
+    assert [len(runs) for runs in demo_result.runs.values()] == [2, 1, 1, 1, 1, 1]
+    parameters = demo_result.parameters
+    assert parameters["Deep Ensemble"] == 2 * parameters["SNN"]
+    assert parameters["CreINN-D"] == parameters["SNN"] + 2 * 8  # batch norm on the logits
+    assert {model: len(rows) for model, rows in demo_result.histories.items()} == {
+        "SNN": 2,
+        "CreINN": 2,
+        "CreINN-D": 2,
+    }
+    assert demo_result.radii.shape[0] == 8
+
+
+def test_table_shows_mean_and_spread_of_single_networks(demo_result):
+    table = {row["measure"]: row for row in demo_result.table()}
+    accuracies = [run["accuracy"] for run in demo_result.runs["SNN"]]
+    assert table["accuracy"]["SNN"].mean == pytest.approx(np.mean(accuracies))
+    assert table["accuracy"]["SNN"].std == pytest.approx(np.std(accuracies, ddof=1))
+    assert table["accuracy"]["Deep Ensemble"].std is None
+    assert table["AUARC, EU"]["SNN"] is None
+    assert table["coverage of the set"]["Deep Ensemble"] is None
+
+
+def test_numbers_follow_from_the_predictions(demo_result):
+    labels = demo_result.data[TEST].labels
+    for model in ("CreINN", "CreINN ensemble", "CreINN-D", "CreINN-D ensemble"):
+        found, numbers = demo_result.predictions[model], demo_result.runs[model][0]
+        correct = found[TEST].label == labels
+        assert numbers["accuracy"] == pytest.approx(correct.double().mean().item(), abs=1e-6)
+        area = auarc(found[TEST].epistemic, correct)
+        assert numbers["AUARC, EU"] == pytest.approx(area, abs=1e-6)
+        far = ood_detection(found[TEST].total, found[FAR].total)
+        assert numbers["AUROC photographs, TU"] == pytest.approx(far.auroc, abs=1e-6)
+
+
+def test_set_size_and_coverage_by_hand():
+    # the first set rules out class 2, the second nothing, the third all but class 2
+    lower = torch.tensor([[0.4, 0.3, 0.0], [0.1, 0.1, 0.1], [0.0, 0.0, 0.8]])
+    upper = torch.tensor([[0.6, 0.5, 0.1], [0.7, 0.7, 0.7], [0.1, 0.1, 1.0]])
+    found, labels = CredalSet(lower, upper), torch.tensor([1, 2, 0])
+    numbers = training.numbers_of("CreINN", dict.fromkeys(GROUPS, found), labels)
+    assert numbers["classes in the set, test digits"] == pytest.approx((2 + 3 + 1) / 3)
+    assert numbers["coverage of the set"] == pytest.approx(2 / 3)
+    assert numbers["AUROC photographs, EU"] == pytest.approx(0.5)
+
+
+def test_ensembles_average_their_members(demo_result):
+    samples = demo_result.predictions["Deep Ensemble"][TEST].samples
+    assert len(samples) == 2
+    single = demo_result.predictions["SNN"][TEST].probabilities
+    torch.testing.assert_close(samples[0], single)
+
+
+def test_one_network_has_no_epistemic_curve(demo_result):
+    curves = {model: list(found) for model, found in demo_result.curves().items()}
+    assert curves.pop("SNN") == ["aleatoric (AU)", "total (TU)"]
+    assert set(map(len, curves.values())) == {3}
+
+
+def test_threads_and_generator_are_left_as_they_were(monkeypatch):
+    def stop(*_):
+        raise FloatingPointError("the loss is NaN")
+
+    monkeypatch.setattr(training, "fit", stop)
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    try:
+        torch.set_num_threads(3)
+        with pytest.raises(FloatingPointError, match="NaN"):
+            training.run_demo(DemoConfig(members=1, epochs=1, jobs=1, progress=False))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(torch.get_rng_state(), state)
