@@ -11,9 +11,10 @@ import torch
 import creinn
 from creinn import CreINN, Interval, relative
 from creinn import nn as inn
+from creinn.graph.outward import exact_box
+from creinn.graph.rigorous import RigorousModel
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.rounding import outwards
 from reference_exact import BITS, MEMBERS, Residual, draw_inputs, draw_member, misses, run, softmax
 
 ACTIVATIONS: dict[str, Callable[[], torch.nn.Module]] = {
@@ -84,10 +85,10 @@ KINDS = ("usual", "points", "cancelling", "tiny", "denormal", "huge", "mixed")
 
 @torch.no_grad()
 def model_of(name: str, kind: str, seed: int, dtype: torch.dtype = torch.float32) -> CreINN:
-    """A rigorous model whose weights are of one of the :data:`KINDS`."""
+    """A sound model whose weights are of one of the :data:`KINDS`."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    model = CreINN(NETWORKS[name](), mode="rigorous").to(dtype).eval()
+    model = CreINN(NETWORKS[name](), mode="sound").to(dtype).eval()
     for layer in model.modules():
         if isinstance(layer, IntervalParameters):
             layer.weight.copy_(_scaled(layer.weight, kind, rng))
@@ -141,8 +142,8 @@ def inputs_of(
 
 def every_kind(
     name: str, make: Callable[..., CreINN], rows: int, wide: int
-) -> Iterator[tuple[Any, ...]]:
-    """Weights of all :data:`KINDS`, points and intervals: what it is, seed, model, inputs, and forms of the model.
+) -> Iterator[tuple[Any, int, CreINN, Any]]:
+    """Yield a case, a seed, a model and inputs, for all :data:`KINDS`, points and intervals.
 
     Every so many kinds, ``wide``, are in float64.
     """
@@ -150,14 +151,15 @@ def every_kind(
         dtype = torch.float64 if (seed + len(name)) % wide == 0 else torch.float32
         model = make(name, kind, seed, dtype)
         for width in (0.0, 1e-4):
-            forms = forms_of(model) if width == 0 else (model,)
-            yield (
-                (kind, dtype, width),
-                seed,
-                model,
-                inputs_of(name, kind, rows, seed, dtype, width),
-                forms,
-            )
+            x = inputs_of(name, kind, rows, seed, dtype, width)
+            yield (kind, dtype, width), seed, model, x
+
+
+def rigorous(model: Any) -> RigorousModel:
+    """Compile with outward rounding."""
+    found = creinn.compile(model, rigorous=True)
+    assert isinstance(found, RigorousModel)
+    return found
 
 
 class Count(NamedTuple):
@@ -174,12 +176,10 @@ class Count(NamedTuple):
 def count_misses(
     model: CreINN, x: Any, seed: int, forms: Sequence[Any], members: Sequence[str] = MEMBERS
 ) -> Count:
-    """Compare the sets that ``forms`` of the model give, and its logits, with what members give."""
+    """Compare the sets that ``forms`` of the model give, and its logits, with those of members."""
     rng, network = np.random.default_rng(seed), torch.nn.Sequential(model.network, model.norm)
-    with torch.no_grad(), outwards(model.mode == "rigorous"):
-        logits = model._logits(model._inputs(x))
-        logits = Interval._of_parts(logits.lower, logits.upper)
     with torch.no_grad():
+        logits = rigorous(model)._networks[0].logits(exact_box(x))[1]
         sets = [form(x) for form in forms]
     finite = (logits.upper - logits.lower < float("inf")).all(1)
     kept = finite.numpy()
@@ -198,13 +198,3 @@ def count_misses(
             ]
     widths = [s.width.amax(1) for s in sets]
     return Count(*count, logits_missed, missed, [int((w == 1).sum()) for w in widths], widths)
-
-
-def forms_of(model: CreINN) -> tuple[Any, Any, Any]:
-    """The model itself, and compiled: by torch's products alone, and by the native one wherever it can be."""
-    return model, creinn.compile(model, native=False), natively(model)
-
-
-def natively(model: CreINN) -> Any:
-    """Compiled, and the library of :mod:`creinn.native` chosen wherever it can be."""
-    return creinn.compile(model)

@@ -1,4 +1,4 @@
-"""Rigorous models with a distance, and their sets against members in ball arithmetic; for tests and the benchmark."""
+"""Models with a distance, and their rigorous sets against members in ball arithmetic; for tests and the benchmark."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ PLACES = {
 
 
 def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.float32) -> CreINN:
-    """A rigorous model with a distance: of its own data, or of usual ones where these are too large to be squared."""
+    """A sound model with a distance: of its own data, or of usual ones where these are too large to be squared."""
     model, usual = model_of(name, kind, seed, dtype), model_of(name, "usual", seed, dtype)
     for one, its_kind in ((model, kind), (usual, "usual")):
         one.distance_at = PLACES[name]

@@ -2,7 +2,7 @@ r"""Intervals of tensors: one closed interval :math:`[\underline a, \overline a]
 
 In: two tensors of bounds, a point, or centre and radius. Out: :class:`Interval`, the type that every layer of
 :mod:`creinn.nn` takes and gives (Section "Interval neural networks" of Wang et al.; (forward_inn)). Bounds are
-inclusive in exact arithmetic; they are rounded outwards inside of :func:`creinn.rounding.outwards` alone.
+inclusive in exact arithmetic; they are not rounded outwards.
 """
 
 import inspect
@@ -15,30 +15,17 @@ from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from creinn.numerics import as_floating, check_bounds, check_radius, valid_radius
-from creinn.rounding import is_outwards, rounded, to_bounds, to_moments
 from creinn.traceable import traceable
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
 """What each function of torch does with intervals; :mod:`creinn.nn.functional` fills it."""
 
 
-def _like_tensors(
-    function: Callable[..., Tensor], rounds: bool = False
-) -> Callable[..., "Interval"]:
-    """A method that tensors have too: ``function`` on both bounds. One that ``rounds`` is linear and monotone."""
+def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
+    """A method that tensors have too: ``function`` on both bounds."""
 
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
-        result = self.each(lambda t: function(t, *args, **kwargs))
-        if not (rounds and is_outwards()):
-            return result
-        sizes = (
-            function(self.lower.abs(), *args, **kwargs),
-            function(self.upper.abs(), *args, **kwargs),
-        )
-        count, nonnegative = self.shape.numel() // max(result.shape.numel(), 1), result.nonnegative
-        return Interval._of_parts(
-            *rounded(result.lower, result.upper, nonnegative, sizes, count), nonnegative
-        )
+        return self.each(lambda t: function(t, *args, **kwargs))
 
     method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     method.__doc__ = "As the method of ``torch.Tensor``, on both bounds."
@@ -153,7 +140,8 @@ class Interval:
         if self._bounds is None:
             parts = self._parts
             if parts is None:
-                parts = to_bounds(*self._moments_unbound(), self.nonnegative)
+                center, radius = self._moments_unbound()
+                parts = center - radius, center + radius
             self._bounds = torch.stack(parts, stack_axis(parts[0].ndim))
         return self._bounds
 
@@ -162,9 +150,8 @@ class Interval:
         """Centre and radius in one tensor, stacked as :attr:`bounds` are."""
         if self._moments is None:
             lower, upper = self.lower, self.upper
-            self._moments = torch.stack(
-                to_moments(lower, upper, self.nonnegative), stack_axis(lower.ndim)
-            )
+            moments = (lower + upper) / 2, (upper - lower) / 2
+            self._moments = torch.stack(moments, stack_axis(lower.ndim))
         return self._moments
 
     @property
@@ -207,20 +194,12 @@ class Interval:
         """Midpoints ``(lower + upper) / 2``."""
         if self.is_point:
             return self.lower
-        return (
-            self._moments_unbound()[0]
-            if self.has_moments or is_outwards()
-            else (self.lower + self.upper) / 2
-        )
+        return self._moments_unbound()[0] if self.has_moments else (self.lower + self.upper) / 2
 
     @property
     def radius(self) -> Tensor:
         """Half widths ``(upper - lower) / 2``."""
-        return (
-            self._moments_unbound()[1]
-            if self.has_moments or is_outwards()
-            else (self.upper - self.lower) / 2
-        )
+        return self._moments_unbound()[1] if self.has_moments else (self.upper - self.lower) / 2
 
     @property
     def width(self) -> Tensor:
@@ -311,11 +290,9 @@ class Interval:
     permute = _like_tensors(lambda t, *dims: t.permute(*dims))
     transpose = _like_tensors(lambda t, dim0, dim1: t.transpose(dim0, dim1))
     contiguous = _like_tensors(lambda t: t.contiguous())
-    sum = _like_tensors(lambda t, dim=None, keepdim=False: t.sum(dim, keepdim=keepdim), rounds=True)
-    mean = _like_tensors(
-        lambda t, dim=None, keepdim=False: t.mean(dim, keepdim=keepdim), rounds=True
-    )
-    to = _like_tensors(lambda t, *args, **kwargs: t.to(*args, **kwargs), rounds=True)
+    sum = _like_tensors(lambda t, dim=None, keepdim=False: t.sum(dim, keepdim=keepdim))
+    mean = _like_tensors(lambda t, dim=None, keepdim=False: t.mean(dim, keepdim=keepdim))
+    to = _like_tensors(lambda t, *args, **kwargs: t.to(*args, **kwargs))
     detach = _like_tensors(lambda t: t.detach())
     clone = _like_tensors(lambda t: t.clone())
     pin_memory = _like_tensors(
@@ -339,10 +316,6 @@ class Interval:
             return NotImplemented
         other = _operand(other, self)
         nonnegative = self.nonnegative and other.nonnegative
-        if is_outwards():
-            sizes = self.lower.abs() + other.lower.abs(), self.upper.abs() + other.upper.abs()
-            bounds = rounded(self.lower + other.lower, self.upper + other.upper, nonnegative, sizes)
-            return Interval._of_parts(*bounds, nonnegative)
         if self.is_point and other.is_point:
             return Interval._of_point(self.lower + other.lower, nonnegative)
         if self.shape == other.shape and not (self.is_point or other.is_point):
@@ -362,16 +335,14 @@ class Interval:
             return NotImplemented
         other = _operand(other, self)
         nonnegative = self.nonnegative and other.nonnegative
-        if self.is_point and other.is_point and not is_outwards():
+        if self.is_point and other.is_point:
             return Interval._of_point(self.lower * other.lower, nonnegative)
         if other.is_point:
             return _ordered(self.lower * other.lower, self.upper * other.lower, nonnegative)
         products = torch.stack(
             [a * b for a in (self.lower, self.upper) for b in (other.lower, other.upper)]
         )
-        return Interval._of_parts(
-            *rounded(products.amin(0), products.amax(0), nonnegative), nonnegative
-        )
+        return Interval._of_parts(products.amin(0), products.amax(0), nonnegative)
 
     def __truediv__(self, other: Any) -> "Interval":
         if not isinstance(other, Tensor | int | float):
@@ -421,9 +392,7 @@ def stack_axis(ndim: int) -> int:
 
 
 def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:
-    return Interval._of_parts(
-        *rounded(torch.minimum(a, b), torch.maximum(a, b), nonnegative), nonnegative
-    )
+    return Interval._of_parts(torch.minimum(a, b), torch.maximum(a, b), nonnegative)
 
 
 def _operand(value: Any, like: Interval) -> Interval:

@@ -41,7 +41,6 @@ from creinn.classifier.network import (
     pooled,
     run,
 )
-from creinn.classifier.outward_distance import radius_bound
 from creinn.classifier.places import find_places
 from creinn.classifier.radius import DistanceRadius, check_distance
 from creinn.classifier.state import structure
@@ -52,16 +51,9 @@ from creinn.distributed import single_process
 from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters, project_
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.rounding import apart, check_arithmetic, outwards
 
 Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
-
-_NO_INTERVALS = (
-    "Mode 'rigorous' needs intervals: what an ordinary network computes has no bounds that hold in floating point. "
-    "Make an interval twin of it with creinn.convert(network, 1e-30, 'rigorous'), which encloses it, and fit the "
-    "distance to that."
-)
 
 
 class CreINN(_Credal):
@@ -75,9 +67,8 @@ class CreINN(_Credal):
         mode: ``"paper"``: Interval Batch Normalization and softmax of the paper, heuristics for containment;
             ``"scaled"``: norms keep the order of radii; ``"sound"``: norms and softmax keep containment. In eval mode
             the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
-            be small, see ``nn.scale_radii_``; ``"rigorous"``: the same in floating point, whatever the order of sums,
-            see :mod:`creinn.rounding`; of interval networks alone, and without gradients, for training is in
-            ``"sound"``. ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
+            be small, see ``nn.scale_radii_``. ``creinn.compile(model, rigorous=True)`` also rounds outwards.
+            ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
         logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
         logit_norm: Whether to put batch norm on the logits; by default on those of an interval network, as its authors
             do. Few steps of training leave probabilities timid behind it.
@@ -95,8 +86,8 @@ class CreINN(_Credal):
             ordinary network. Without held-out data it is 1.
 
     Raises:
-        ValueError: If an option is unknown, the network has no interval layer and there is no distance either or the
-            mode is ``"rigorous"``, or it has no module of ``distance_at`` or ``head``.
+        ValueError: If an option is unknown, the network has no interval layer and there is no distance
+            either, or it has no module of ``distance_at`` or ``head``.
         TypeError: If ``distance`` is neither a truth value nor a number.
 
     Example:
@@ -165,16 +156,10 @@ class CreINN(_Credal):
     @mode.setter
     def mode(self, mode: Mode) -> None:
         _check_choice("mode", mode, Mode)
-        if mode == "rigorous" and not self.is_interval:
-            raise ValueError(_NO_INTERVALS)
         for layer in self.modules():
             if isinstance(layer, IntervalBatchNorm):
-                layer.set_mode("sound" if mode == "rigorous" else mode)
+                layer.set_mode(mode)
         self._mode = mode
-
-    @property
-    def _fitting_mode(self) -> Mode:
-        return "sound" if self.mode == "rigorous" else self.mode
 
     def options(self) -> dict[str, Any]:
         """The constructor's arguments after the network, by name."""
@@ -232,11 +217,8 @@ class CreINN(_Credal):
 
         Raises:
             TypeError: If an ordinary network gets an interval, or an interval network neither that nor a tensor.
-            ValueError: If a rigorous model is in training, or its dtype or device has no known arithmetic.
         """
         x = self._inputs(x)
-        if self.mode == "rigorous":
-            return self._rigorous(x)
         radius = self.distance_radius
         if radius is None or self.training or not radius.has_data:
             if radius is not None and radius.has_data and not self._has_warned:
@@ -250,27 +232,6 @@ class CreINN(_Credal):
             self.check_distance()
         outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
-
-    @torch.no_grad()
-    def _rigorous(self, x: Interval) -> CredalSet:
-        if self.training:
-            raise ValueError(
-                "Mode 'rigorous' is for prediction: train in mode 'sound', or call model.eval() first."
-            )
-        check_arithmetic(x.lower)
-        fresh = (
-            x if x.is_point else Interval._of_parts(x.lower, x.upper, x.nonnegative)
-        )  # no centre from elsewhere
-        with outwards():
-            if self.distance_radius is None or not self.distance_radius.has_data:
-                return credal_set(self._logits(fresh), self.mode)
-            self.check_distance()
-            places = self.distance_at or ()
-            outputs, logits = observe(self.network, fresh, places, self.head)
-            radius = radius_bound(
-                self.distance_radius, outputs, [place.endswith(TOKENS) for place in places]
-            )
-            return credal_set(self._normalised(logits), self.mode, radius)
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of the intersection probability (Section "Training procedure"), or of both bounds."""
@@ -352,7 +313,7 @@ class CreINN(_Credal):
             if self.distance is None or isinstance(self.distance, bool)
             else float(self.distance)
         )
-        head = partial(credal_set, mode=self._fitting_mode)
+        head = partial(credal_set, mode=self.mode)
         fit_radius(self.distance_radius, train, new, scale, head, agreement)
         self.distance_radius.fitted_on.parts = self.part_hashes()
 
@@ -379,9 +340,7 @@ class CreINN(_Credal):
                     ),
                 )
 
-        self.temperature.fit(
-            found(), lambda logits: credal_set(logits, self._fitting_mode).intersection
-        )
+        self.temperature.fit(found(), lambda logits: credal_set(logits, self.mode).intersection)
         return held_out
 
     def _add_distance(self) -> None:
@@ -423,7 +382,7 @@ class CreINN(_Credal):
 
     def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
         """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
-        found, of_box = [], self._fitting_mode == "sound"
+        found, of_box = [], self.mode == "sound"
         for place, output in zip(self.distance_at or (), outputs, strict=True):
             box = as_interval(output)
             found.append(as_interval(pooled(box if of_box else box.center, place.endswith(TOKENS))))
@@ -461,8 +420,7 @@ class Ensemble(_Credal):
     Args:
         members: CreINNs with the same number of classes.
         combine: ``"average"``, the mean of the members' reachable bounds (ensemble of CreINN); or ``"envelope"``, the
-            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty. If all
-            members are in mode ``"rigorous"``, so is the result.
+            smallest intervals that contain every member's set: disagreement counts as epistemic uncertainty.
 
     If all members are in eval mode, so is the ensemble.
     """
@@ -489,16 +447,7 @@ class Ensemble(_Credal):
     def forward(self, x: Inputs) -> CredalSet:
         """Predict the combined credal set per row."""
         sets = [member(x) for member in self.members]
-        if self.combine == "envelope":
-            return CredalSet.envelope(sets)
-        if any(getattr(member, "mode", None) != "rigorous" for member in self.members):
-            return CredalSet.average(sets)
-        lower, upper = (
-            torch.stack([s.lower for s in sets]).mean(0),
-            torch.stack([s.upper for s in sets]).mean(0),
-        )
-        lower, upper = apart(lower, upper, True, count=len(sets))
-        return CredalSet._wrap(lower, upper.clamp_max(1))
+        return CredalSet.envelope(sets) if self.combine == "envelope" else CredalSet.average(sets)
 
 
 def _check_choice(name: str, value: Any, choices: Any) -> None:

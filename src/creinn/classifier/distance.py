@@ -20,7 +20,7 @@ in coordinates where :math:`\Sigma` is the identity, :math:`B` has a few directi
 An interval of features gets upper bounds of both over the box.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -98,16 +98,15 @@ class Distance(torch.nn.Module):
     def _relative(self, u: Tensor, mean: Tensor) -> Tensor:
         return (u - mean).square() - self.shares * u.square()
 
-    def whiten(self, centred: Any, product: Callable[[Any, Tensor], Any] = torch.matmul) -> Any:
+    def whiten(self, centred: Tensor) -> Tensor:
         """Features less the origin ``(N, D)`` to coordinates ``(N, W)`` in which the covariance is the identity.
 
         ``W = R`` for ``R = D``; otherwise ``R + D``: the part outside the directions keeps its ``D`` coordinates.
-        With a ``product`` that takes intervals, also of these.
         """
-        along = product(centred, self.directions)
+        along = centred @ self.directions
         if self.directions.shape[0] == self.directions.shape[1]:
             return along / self.deviations
-        across = centred - product(along, self.directions.mT)
+        across = centred - along @ self.directions.mT
         return torch.cat((along / self.deviations, across / self.rest), 1)
 
     def _spread(self, radius: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.moments import ClassSums, Products
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
-from creinn.rounding import is_outwards
 
 Features: TypeAlias = Sequence[Interval | Tensor]  # (N, D) at each place of the network
 Statistics: TypeAlias = list[tuple[ClassSums, Products]]  # of each place
@@ -96,11 +95,8 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
     """Logits ``(N, K)`` with the radius of its row added to each.
 
     At most the range of the row's logits (one stands against 0), :data:`VACUOUS`, and what rounding may take away: more
-    could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart. Rounded outwards
-    there is no such limit: an infinite radius leaves infinite logits, which the head gives the vacuous set.
+    could not be seen in the probabilities, and lower ones that are not yet 0 still tell classes apart.
     """
-    if is_outwards():
-        return logits + Interval._of_parts(-radius, radius).unsqueeze(1).to(logits.dtype)
     lower, upper = logits.lower, logits.upper
     highest, lowest = upper.detach().amax(1), lower.detach().amin(1)
     if logits.shape[1] == 1:
@@ -174,7 +170,7 @@ class DistanceRadius(torch.nn.Module):
         return torch.where(both < LARGEST, excess, torch.finfo(excess.dtype).max)  # NaN too
 
     def combined(self, terms: Any) -> Any:
-        """Terms ``(N, T)``, a tensor or an interval, to :math:`z(n + 0.7 f)`, which none of them lowers."""
+        """Terms ``(N, T)`` to :math:`z(n + 0.7 f)`, which none of them lowers."""
         median, spread = self.sums[2]
         return (self._both(*self._near_and_far(terms)) - median) / spread
 

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from creinn.classifier.sample import Sample
 from creinn.interval import Interval, as_interval
-from creinn.rounding import is_outwards
 
 DEVIATION = 0.5  # of ln T, beforehand
 LARGEST = 100.0  # and 1 / LARGEST is the smallest T
@@ -51,8 +50,6 @@ class Temperature(torch.nn.Module):
         """Logits, tensors or intervals, over the temperature."""
         if self.training or not self.is_on:
             return logits
-        if is_outwards():
-            return logits / self.value
         return logits.each(self._scaled) if isinstance(logits, Interval) else self._scaled(logits)
 
     def _scaled(self, logits: Tensor) -> Tensor:

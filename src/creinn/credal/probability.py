@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn import rounding
 from creinn.numerics import at_least_single, first_index, logsumexp_others
 
 PerClass = Float[Tensor, "*batch classes"]
@@ -36,9 +35,8 @@ def interval_softmax(
 
     The mode ``"sound"`` is the exact range of the softmax over the box: :math:`m_j` is replaced by
     :math:`\overline a_j` in :math:`\underline q_k`, and by :math:`\underline a_j` in
-    :math:`\overline q_k`. The mode ``"rigorous"`` is the same range, rounded outwards. In all
-    modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up to rounding. The logits are
-    not checked.
+    :math:`\overline q_k`. In both modes, :math:`\sum \underline q \le 1 \le \sum \overline q` up
+    to rounding. The logits are not checked.
 
     Raises:
         ValueError: If there are fewer than two classes, or if the mode is unknown.
@@ -56,50 +54,30 @@ def interval_softmax(
         others_of_lower = others_of_upper = logsumexp_others(lower + (upper - lower) / 2)
     elif mode == "sound":
         others_of_lower, others_of_upper = logsumexp_others(upper), logsumexp_others(lower)
-    elif mode == "rigorous":
-        return _rigorous_softmax(lower, upper)
     else:
-        raise ValueError(f"mode must be 'paper', 'sound' or 'rigorous', found {mode!r}.")
+        raise ValueError(f"mode must be 'paper' or 'sound', found {mode!r}.")
     (pivot, rest), (upper_pivot, upper_rest) = others_of_lower, others_of_upper
     return interval_sigmoid(lower - pivot - rest, upper - upper_pivot - upper_rest)
 
 
-def _rigorous_softmax(lower: PerClass, upper: PerClass) -> tuple[PerClass, PerClass]:
-    r"""The sound bounds, in float64, with the error of their arguments :math:`z_k = a_k - p_k - \ln S_k`.
-
-    Each of the :math:`K` terms :math:`e^d` of :math:`S_k \ge 1` counts if :math:`|d| < 746`, and errs by less than
-    :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, then by the rounding of two sums that are at most :math:`K`.
-    So :math:`\ln S_k` errs by less than :math:`2^{-40} K + 2^{-50} K^2`. The differences err by :math:`2^{-50} |z_k|`,
-    less than :math:`2^{-39}` for :math:`|z_k| < 2048`; beyond, the sigmoid is 0 or 1 up to :math:`e^{-2047}`.
-    """
-    low, high, count = lower.double(), upper.double(), lower.shape[-1]
-    error = 2.0**-39 + 2.0**-40 * count + 2.0**-50 * count**2
-    (pivot, rest), (upper_pivot, upper_rest) = logsumexp_others(high), logsumexp_others(low)
-    ends = (low - pivot).sub_(rest + error), (high - upper_pivot).sub_(upper_rest - error)
-    return rounding.sigmoid(*ends, lower.dtype)
-
-
-def interval_sigmoid(lower: PerRow, upper: PerRow, mode: str = "sound") -> tuple[PerRow, PerRow]:
+def interval_sigmoid(lower: PerRow, upper: PerRow) -> tuple[PerRow, PerRow]:
     r"""Map one interval logit to the probability interval of class 1.
 
     .. math:: \underline q = \sigma(\underline a), \quad \overline q = \sigma(\overline a)
 
     Erratum: Eq. (binaryActivation) of the paper is :math:`1 / (1 + \exp(a))`. This has the wrong
     sign, which swaps the bounds.
-    In mode ``"rigorous"`` they are rounded outwards.
 
     Example:
         >>> interval_sigmoid(torch.tensor(-1.0), torch.tensor(1.0))
         (tensor(0.2689), tensor(0.7311))
     """
-    if mode == "rigorous":
-        return rounding.sigmoid(lower.double(), upper.double(), lower.dtype)
     q_lower, q_upper = lower.sigmoid(), upper.sigmoid()
     return q_lower, torch.where(q_upper < q_lower, q_lower, q_upper)
 
 
 def one_logit_softmax(
-    lower: PerRow, upper: PerRow, mode: str = "sound"
+    lower: PerRow, upper: PerRow
 ) -> tuple[Float[Tensor, "*batch 2"], Float[Tensor, "*batch 2"]]:
     r"""Return the probability intervals of both classes for one interval logit.
 
@@ -112,8 +90,8 @@ def one_logit_softmax(
         (tensor([2.0612e-09, 2.6894e-01]), tensor([0.7311, 1.0000]))
     """
     class_one, class_zero = (
-        interval_sigmoid(lower, upper, mode),
-        interval_sigmoid(-upper, -lower, mode),
+        interval_sigmoid(lower, upper),
+        interval_sigmoid(-upper, -lower),
     )
     return torch.stack([class_zero[0], class_one[0]], -1), torch.stack(
         [class_zero[1], class_one[1]], -1

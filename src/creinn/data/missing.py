@@ -126,8 +126,7 @@ def predict(model: Any, x: Inputs, missing: Missing, batch_size: int = 256) -> P
         return model.predict(missing.fill(x), batch_size)
     members = getattr(model, "members", [model])
     is_sound = all(
-        getattr(member, "is_interval", False) and member.mode in ("sound", "rigorous")
-        for member in members
+        getattr(member, "is_interval", False) and member.mode == "sound" for member in members
     )
     has_distance = all(getattr(member, "distance_radius", None) is not None for member in members)
     complete, gapped = (x[rows] for rows in (~has_gaps, has_gaps))

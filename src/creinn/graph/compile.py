@@ -22,8 +22,8 @@ from creinn.credal.credal_set import CredalSet
 from creinn.graph.checks import GraphError
 from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, fold
 from creinn.graph.native import NativeFull, join_sums
+from creinn.graph.rigorous import RigorousModel
 from creinn.interval import Interval
-from creinn.rounding import outwards
 
 
 def compile(
@@ -32,7 +32,8 @@ def compile(
     memory_format: torch.memory_format | Literal["auto"] = "auto",
     torch_compile: bool = False,
     native: bool = True,
-) -> "Compiled":
+    rigorous: bool = False,
+) -> "Compiled | RigorousModel":
     """The inference form of a trained model; the model itself stays as it is, and trainable.
 
     Bounds agree with the model's in eval mode up to rounding. Gradients do not pass. The result can be moved and cast,
@@ -47,11 +48,13 @@ def compile(
         torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler.
         native: Whether the library of :mod:`creinn.native` computes convolutions with more than one output pixel, where
             it is available; never with ``torch_compile``.
+        rigorous: Whether to round outwards, so that the credal sets hold in floating point; see
+            :mod:`creinn.graph.rigorous`. It needs mode ``"sound"`` and a CPU, and is slower.
 
     Raises:
         TypeError: If the model is of another kind.
         ValueError: If the memory format is another one, an interval network cannot be traced (``GraphError``), or
-            ``torch_compile`` is asked for in mode ``"rigorous"``.
+            ``rigorous`` does not suit the model or ``torch_compile``.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -67,12 +70,10 @@ def compile(
         raise ValueError(
             f"Unknown memory format {memory_format!r}; choose torch.contiguous_format, torch.channels_last or 'auto'."
         )
-    if torch_compile and any(
-        part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)
-    ):
-        raise ValueError(
-            "torch.compile may compute in another way than the bounds of mode 'rigorous' are proved for."
-        )
+    if rigorous and torch_compile:
+        raise ValueError("Rigorous bounds are not proved for torch.compile; leave one of both out.")
+    if rigorous:
+        return RigorousModel(model)
     compiled = Compiled(model, native and not torch_compile)
     if example is not None:
         compiled.prepare(example)
@@ -200,8 +201,7 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
         for place in places
     ]
     try:
-        with outwards(member.mode == "rigorous"):
-            folded = fold(torch.nn.Sequential(*parts), at, NativeFull if native else FoldedFull)
+        folded = fold(torch.nn.Sequential(*parts), at, NativeFull if native else FoldedFull)
     except GraphError:
         if member.is_interval:
             raise

@@ -7,7 +7,7 @@ grow by :math:`10^{14}`. So a layer starts the narrower, the more grows behind i
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, fx
@@ -17,12 +17,9 @@ from creinn.classifier.creinn import CreINN
 from creinn.graph.checks import GraphError, check_module
 from creinn.graph.trace import Traced, graph_module, trace
 from creinn.nn.affine import IntervalParameters
-from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.batchnorm import Mode as NormMode
+from creinn.nn.batchnorm import IntervalBatchNorm, Mode
 from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
 from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters
-
-Mode = Literal["paper", "scaled", "sound", "rigorous"]
 
 
 class ConversionError(ValueError):
@@ -46,7 +43,7 @@ def convert(
             :data:`creinn.nn.functional.FUNCTIONS`, by whatever name torch gives them; one input, logits out.
         radius: Initial radius of the weights relative to their mean magnitude; with relative radii, to each magnitude.
         mode: Mode of the batch norms, as for :class:`creinn.CreINN`; ``"sound"`` encloses the source, at the price of
-            radii that vanish with depth; ``"rigorous"`` gives the same network.
+            radii that vanish with depth.
         layers: Family of the twin's layers, by name or itself: ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
             (:mod:`creinn.nn.relative`).
 
@@ -76,8 +73,7 @@ def convert(
             f"radius must be at most {MAX_RELATIVE_RADIUS} with relative radii, got {radius}."
         )
     if mode not in get_args(Mode):
-        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled', 'sound' or 'rigorous'.")
-    norms: NormMode = "sound" if mode == "rigorous" else mode
+        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
     try:
         traced = (
             _single(module) if family_of(module) == "ordinary" else trace(module, ("ordinary",))
@@ -85,13 +81,13 @@ def convert(
     except GraphError as error:
         raise ConversionError(f"Cannot convert {error}") from error
     _check_parameters(traced)
-    twins = {layer: _twin(path, layer, family, norms) for path, layer in traced.layers.items()}
+    twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
         raise ConversionError(
             f"{type(module).__name__} has no layer with weights, to make intervals of."
         )
     interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
-    _start(interval, radius, norms)
+    _start(interval, radius, mode)
     if module in twins:
         return twins[module]
     network = graph_module(interval, type(module).__name__)
@@ -112,7 +108,6 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     mode = getattr(model, "mode", None)
-    mode = "sound" if mode == "rigorous" else mode  # in which it was trained
     if is_interval and form["mode"] != mode:
         raise ValueError(
             f"The model to start from was trained in mode {mode!r}: give --mode {mode}."
@@ -136,7 +131,7 @@ def _single(layer: torch.nn.Module) -> Traced:
     return Traced(graph, {"layer": layer})
 
 
-def _twin(path: str, layer: torch.nn.Module, family: str, mode: NormMode) -> torch.nn.Module:
+def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.nn.Module:
     try:
         interval = twin(layer, family)
         if isinstance(interval, IntervalBatchNorm):
@@ -160,7 +155,7 @@ def _check_parameters(traced: Traced) -> None:
 
 
 @torch.no_grad()
-def _start(traced: Traced, radius: float, mode: NormMode) -> None:
+def _start(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii, and the radius branches of the batch norms.
 
     A weight row starts with radius ``radius * mean|w_o| / g`` (a relative one with ``radius / g``), where ``g`` is the
@@ -217,7 +212,7 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
     return found
 
 
-def _growth_ahead(traced: Traced, mode: NormMode) -> dict[torch.nn.Module, float]:
+def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
     """For every layer, the growth to the next norm (in sound mode: to the network's output), summed over the paths."""
     found: dict[torch.nn.Module, float] = {}
     ahead: dict[fx.Node, float] = {}

@@ -77,8 +77,8 @@ def export(
 
     Raises:
         TypeError: If the model is of another kind, or its inputs do not suit the network.
-        ValueError: If the path has another ending, the size of inputs must be told by an example, the mode is
-            ``"rigorous"``, or torch cannot export an operation of the network, which the message names.
+        ValueError: If the path has another ending, the size of inputs must be told by an example, or torch cannot
+            export an operation of the network, which the message names.
         RuntimeError: If a distance is not fitted yet, or the model has changed since it was fitted or calibrated.
         ImportError: If ONNX is asked for and not installed.
 
@@ -100,10 +100,6 @@ def export(
         )
     if ending == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
         raise ImportError('Writing ONNX needs more packages: pip install "creinn[onnx]"')
-    if any(part.mode == "rigorous" for part in model.modules() if isinstance(part, CreINN)):
-        raise ValueError(
-            "Who runs a graph may compute in any way, so it is not rigorous: export with mode = 'sound'."
-        )
     model.check_fitted()
     example = example_of(model) if example is None else example
     if ending == "onnx" and _dtype(model) != torch.float32:

@@ -28,8 +28,6 @@ from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families
 from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
-from creinn.rounding import is_outwards, rows, spread, summed
-from creinn.rounding import relu_ as outward_relu_
 
 Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
 
@@ -79,7 +77,7 @@ def fold(
     traced = trace(network, known_families())
     graph = traced.graph
     wanted = [
-        _output_of(one, network, graph) if isinstance(one, str) else _input_of(one, traced)
+        output_node(one, network, graph) if isinstance(one, str) else input_node(one, traced)
         for one in at
     ]
     if wanted:
@@ -104,14 +102,15 @@ def fold(
     return FoldedNetwork(module).eval() if wanted else module
 
 
-def _input_of(head: torch.nn.Module, traced: Traced) -> fx.Node:
+def input_node(head: torch.nn.Module, traced: Traced) -> fx.Node:
+    """Return the node that gives the input of a layer."""
     for node in traced.graph.nodes:
         if traced.layer(node) is head:
             return node.all_input_nodes[0]
     raise GraphError(f"The head, {type(head).__name__}, is not a layer of the network.")
 
 
-def _output_of(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
+def output_node(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
     """The node that gives the output of a module: in the module's own graph the last one, which calls a layer."""
     module, index, count = network.get_submodule(path), 0, 1
     if family_of(module) is None:
@@ -252,8 +251,6 @@ class FoldedFull(FoldedLayer):
         self.groups: int = getattr(layer, "groups", 1)
         block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
         (center, radius), biases = normed(block.chunk(2), layer._biases(), maps)
-        if is_outwards():
-            center, radius, *biases = rows(center, radius, biases, layer.weight.dtype)  # type: ignore[assignment]
         self.block = _ordinary(
             layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2
         )
@@ -280,9 +277,7 @@ class FoldedFull(FoldedLayer):
             else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
         )
         operation = F.linear if isinstance(layer, torch.nn.Linear) else layer._conv_forward
-        return summed(operation, x, center, shifts[0]), summed(
-            operation, x.abs(), radius, shifts[1]
-        )
+        return operation(x, center, shifts[0]), operation(x.abs(), radius, shifts[1])
 
 
 class FoldedRelative(FoldedLayer):
@@ -294,9 +289,6 @@ class FoldedRelative(FoldedLayer):
         assert isinstance(layer, RelativeParameters)
         weight = widen(layer.weight)
         weights, biases = normed((weight, weight.abs()), layer._biases(), maps)
-        if is_outwards():
-            *weights, b, d = rows(weights[0], weights[1], biases, layer.weight.dtype)
-            biases = b, d
         self.center, self.radius = (
             _ordinary(layer, w, b) for w, b in zip(weights, biases, strict=True)
         )
@@ -304,7 +296,7 @@ class FoldedRelative(FoldedLayer):
         self.register_buffer("relative_radius", relative.view(-1, *(1,) * (self._ndim - 2)))
 
     def _product(self, x: Interval) -> Tensor:
-        center, radius = widened(x, self.relative_radius, self.center.layer.weight[0].numel())
+        center, radius = widened(x, self.relative_radius)
         return torch.cat((self.center(center), self.radius(radius)), 1).unflatten(1, (2, -1))
 
 
@@ -330,11 +322,10 @@ class Product(torch.nn.Module):
             else None
         )
         if window is None:
-            return summed(
-                layer._conv_forward if self._is_conv else F.linear, x, layer.weight, layer.bias
-            )
+            operation = layer._conv_forward if self._is_conv else F.linear
+            return operation(x, layer.weight, layer.bias)
         weight = layer.weight.flatten(1) if self._pointwise else self.cropped
-        y = summed(F.linear, x[(..., *window[1])].flatten(1), weight, layer.bias)
+        y = F.linear(x[(..., *window[1])].flatten(1), weight, layer.bias)
         return y.view(*y.shape, *(1,) * len(sizes))
 
     @property
@@ -362,14 +353,11 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
     """
     if magnitude:
         moments.select(1, 1).abs_()
-    apply_relu_ = outward_relu_ if is_outwards() else relu_
-    return Interval._of_moments(apply_relu_(moments) if relu else moments, nonnegative or relu)
+    return Interval._of_moments(relu_(moments) if relu else moments, nonnegative or relu)
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     """``input + other`` and maybe its ReLU; of two intervals of one shape, as they are at hand. Also on sizes."""
-    if is_outwards() and isinstance(input, Interval) and isinstance(other, Interval):
-        return _sum_outwards(input, other, relu)
     if (
         isinstance(input, Interval)
         and isinstance(other, Interval)
@@ -384,19 +372,6 @@ def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
             return finish(a + b, False, relu, input.nonnegative and other.nonnegative)
     total = functions.add(input, other)
     return functions.relu(total) if relu else total
-
-
-def _sum_outwards(a: Interval, b: Interval, relu: bool) -> Interval:
-    """As :func:`sum_moments`, rounded outwards."""
-    if a.is_point or b.is_point or a.shape != b.shape or a.ndim < 2:
-        total = a + b
-        return functions.relu(total) if relu else total
-    moments, nonnegative = a.moments + b.moments, a.nonnegative and b.nonnegative
-    center, radius = moments.unbind(1)
-    spread(center, radius, out=radius)
-    if nonnegative and not relu:
-        torch.maximum(center, radius, out=center)
-    return finish(moments, False, relu, nonnegative)
 
 
 def normed(

@@ -8,8 +8,7 @@ choice follows from shapes and the processor alone.
 
 In: a layer with full radii; a folded graph. Out: a layer that takes intervals ``>= 0`` by two products instead of four,
 and a graph whose sums and their ReLUs are part of such layers. Between these layers intervals are bounds, not centre
-and radius. Everything else goes on as in :class:`FoldedFull`. Folded
-inside of :func:`creinn.rounding.outwards`, weights are those whose sums are bounds in floating point.
+and radius. Everything else goes on as in :class:`FoldedFull`.
 """
 
 import copy
@@ -21,24 +20,20 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from creinn import native
-from creinn.graph.fold import FoldedFull, Maps, normed, sum_moments
+from creinn.graph.fold import FoldedFull, Maps, sum_moments
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
 from creinn.numerics import valid_radius, widen
-from creinn.rounding import is_outwards, row_bounds
 
 NARROW = 1e-3  # radii of so small a part of their weights lose digits as differences of bounds
 _LOCK = threading.RLock()
 
 
 class OnInputs(FoldedFull):
-    """Full radii on the inputs of a network, points as a rule: behind their ReLU bounds, as the library wants them.
-
-    Rounded outwards, the difference and the sum are paid for by the slack of :func:`creinn.rounding.rows`.
-    """
+    """Full radii on the inputs of a network, points as a rule: behind their ReLU bounds, as the library wants them."""
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        self._is_wide = native.available and (is_outwards() or not is_narrow(layer))
+        self._is_wide = native.available and not is_narrow(layer)
         super()._fold(layer, maps)
 
     def forward(self, x: Interval) -> Interval:
@@ -74,16 +69,12 @@ class NativeFull(FoldedFull):
     norm: Tensor
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
-        self.window, self.outward = window_of(layer), is_outwards()
+        self.window = window_of(layer)
         self.register_buffer("pairs", None)
         super()._fold(layer, maps)
-        if (
-            self.window is None
-            or not _is_ours(layer.weight)
-            or (is_narrow(layer) and not self.outward)
-        ):
+        if self.window is None or not _is_ours(layer.weight) or is_narrow(layer):
             return
-        lower, upper, norm = (_outward_rows if self.outward else _rows)(layer, maps)
+        lower, upper, norm = _rows(layer, maps)
         self.register_buffer("norm", norm.float())
         self.pairs = native.pack(lower.float(), upper.float(), self.groups)
         self._origin = (
@@ -112,7 +103,7 @@ class NativeFull(FoldedFull):
         shape = (*bounds.shape[:3], *missing, *bounds.shape[3:])
         others = None if residual is None else residual.bounds.reshape(self._shape(x))
         given = bounds.reshape(shape), self.pairs, self.norm, self.window, others
-        y = native.product(*given, self.magnitude, relu, outward=self.outward)
+        y = native.product(*given, self.magnitude, relu)
         return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
@@ -170,12 +161,7 @@ class NativeFull(FoldedFull):
             torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2)
         )
         layer.bias, layer.bias_radius, norm = None, None, self.norm.T
-        maps = None if self.outward else (2 * norm[::2], norm[1::2])
-        if self.outward:  # the norm is in these bounds; that their halves are rounded, rows pay for
-            below, above = norm[:2]
-            layer.bias, layer.bias_radius = (
-                torch.nn.Parameter(t) for t in ((below + above) / 2, (above - below) / 2)
-            )
+        maps = 2 * norm[::2], norm[1::2]
         super()._fold(layer, maps)
         first = x.lower if x.is_point else x.moments.flatten(1, 2)
         if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
@@ -199,14 +185,6 @@ def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor,
         center + radius,
         torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1),
     )
-
-
-def _outward_rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with the norm in the weights, and all rounded outwards."""
-    weights = widen(layer.weight), widen(valid_radius(layer.weight_radius))
-    (center, radius), biases = normed(weights, layer._biases(), maps)
-    lower, upper, *shifts = row_bounds(center, radius, biases, torch.float32)
-    return lower, upper, F.pad(torch.stack(shifts, 1), (0, 2))
 
 
 def is_narrow(layer: IntervalParameters) -> bool:

@@ -22,7 +22,7 @@ _SIZES = (
         "dilation_y",
         "dilation_x",
     ),
-    *("step", "magnitude", "relu", "outward"),
+    *("step", "magnitude", "relu"),
 )
 _ADDRESSES = ("inputs", "norm", "residual", "weights", "results")
 _ADVICE = "Install creinn again where a C++ compiler (g++) is; pip's --verbose shows what it says."

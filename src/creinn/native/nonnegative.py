@@ -114,7 +114,6 @@ def product(
     magnitude: bool = False,
     relu: bool = False,
     level: int | None = None,
-    outward: bool = False,
     threads: int | None = None,
 ) -> Float[Tensor, "images 2 outputs rows columns"]:
     """Both bounds of the results.
@@ -123,13 +122,12 @@ def product(
         bounds: Both bounds of the inputs, ``>= 0``.
         weights: Both bounds of the weights, from :func:`pack`.
         norm: For each output scale and shift of the sum of both bounds, then of their difference; they give centre and
-            radius. ``(0.5, 0, 0.5, 0)`` changes nothing. With ``outward`` what is added to either bound, and two zeros.
+            radius. ``(0.5, 0, 0.5, 0)`` changes nothing.
         window: Kernel, stride, padding, dilation, groups.
         residual: Bounds that are added.
         magnitude: Whether a radius below 0 is taken by its absolute value; else it is 0.
         relu: Whether what is below 0 becomes 0.
         level: Instructions, an index of ``LEVELS``; by default the highest that the processor has.
-        outward: Whether bounds hold in floating point; of weights and a norm from :func:`creinn.rounding.row_bounds`.
         threads: How many work; by default as many as torch's.
 
     Raises:
@@ -160,7 +158,6 @@ def product(
             _step(channels // groups * window.kernel[0] * window.kernel[1]),
             magnitude,
             relu,
-            outward,
         ),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )

@@ -20,7 +20,7 @@ static constexpr long OUTPUTS = 512;  // about the most outputs of one task: the
 struct Layer {
     long images, channels, height, width, outputs, groups, out_height, out_width;  // channels, outputs: of a group
     long kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x;
-    long step, magnitude, relu, outward;  // step: inputs that are multiplied at once
+    long step, magnitude, relu;  // step: inputs that are multiplied at once
     const float *inputs, *norm, *residual;  // norm: for each output four numbers, see `put`
     const long long* weights;  // for each step and output a word of signs, then for each input both bounds
     float* results;

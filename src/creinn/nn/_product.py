@@ -23,7 +23,6 @@ from torch import Tensor
 from creinn.interval import Interval
 from creinn.nn._operations import Biases, Factors, Operation, Tensors, moments_of
 from creinn.numerics import valid_radius
-from creinn.rounding import is_outwards, rows, spread, summed
 
 
 def interval_affine(
@@ -40,10 +39,6 @@ def interval_affine(
         >>> y.lower, y.upper   # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
         (tensor([[-4.]]), tensor([[3.]]))
     """
-    if is_outwards():
-        return _outwards(
-            operation, x, _at_least(center, x), _at_least(radius, x).clamp_min(0), biases
-        )
     if x.is_point:
         return Interval._of_moments(
             moments_of(operation, OfPoints(), biases, x.lower, center, radius)
@@ -67,15 +62,6 @@ def relative_affine(
     biases: Biases = (None, None),
 ) -> Interval:
     r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
-    if is_outwards():
-        weight = _at_least(weight, x)
-        weight, magnitudes, *biases = rows(weight, weight.abs(), biases, x.dtype)  # type: ignore[assignment]
-        center, radius = widened(x, relative, weight[0].numel())
-        moments = (
-            summed(operation, center, weight, biases[0]),
-            summed(operation, radius, magnitudes, biases[1]),
-        )
-        return Interval._of_moments(torch.stack(moments, 1))
     if x.nonnegative:
         return Interval._of_moments(
             moments_of(operation, OfRelative(), biases, x.moments, relative, weight)
@@ -83,38 +69,6 @@ def relative_affine(
     center, radius = widened(x, relative)
     moments = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
     return Interval._of_moments(torch.stack(moments, 1))
-
-
-def _outwards(
-    operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
-) -> Interval:
-    """As :func:`interval_affine`, with the rigour of :func:`creinn.rounding.rows`; radii are ``>= 0``."""
-    groups = operation.groups
-    if x.is_point:
-        w, v, b, d = rows(center, radius, biases, x.dtype)
-        moments = summed(operation, x.lower, w, b), summed(operation, x.lower.abs(), v, d)
-        return Interval._of_moments(torch.stack(moments, 1))
-    if x.nonnegative:
-        mid, rad = nonnegative_weight(center, radius, 1).chunk(2)
-        w, v, b, d = rows(mid, rad, biases, x.dtype)
-        weight, bias = by_group(w, v, groups), by_group(b, d, groups)
-        return Interval._of_moments(
-            on_blocks(lambda t: summed(operation, t, weight, bias), x.moments, groups)
-        )
-    one = _sign_split(operation, x, center - radius, center + radius, biases)
-    w, v, b, d = rows(center, radius, biases, x.dtype)
-    _, of_radius, _, more = rows(
-        torch.zeros_like(center), center.abs() + radius, (None, None), x.dtype
-    )
-    reach = summed(operation, x.center.abs(), v, d) + summed(operation, x.radius, of_radius, more)
-    return _intersection(
-        one, Interval._of_moments(torch.stack((summed(operation, x.center, w, b), reach), 1))
-    )
-
-
-def _at_least(weight: Tensor, x: Interval) -> Tensor:
-    """Weights in the precision of the inputs, or a higher one."""
-    return weight.detach().to(torch.promote_types(weight.dtype, x.dtype))
 
 
 def _intersection(one: Interval, two: Interval) -> Interval:
@@ -213,24 +167,16 @@ class OfNonnegative(Factors):
 # Relative radii: the factor 1 ± ρ moves from the weight to the input.
 
 
-def widened(x: Interval, relative: Tensor, terms: int = 0) -> tuple[Tensor, Tensor]:
+def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
     r"""Centre and radius of the exact product :math:`[1 - \rho, 1 + \rho] \cdot x`, for :math:`0 \le \rho \le 1`.
 
     With :math:`x = c \pm r` they are :math:`c + \rho \min(\max(c, -r), r)` and :math:`r + \rho \max(|c|, r)`; the
     radius is a sum of terms that are not negative, so that rounding errors of wide centres never turn into width.
-    Rounded outwards, the radius pays for a sum of so many ``terms`` of the centre too.
 
     Example:
         >>> widened(Interval(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 3.0])), torch.tensor(0.5))
         (tensor([2.5000, 1.5000]), tensor([2., 3.]))
     """
-    if is_outwards():
-        center, radius = _widened(x, relative)
-        return center, spread(center, radius, terms)
-    return _widened(x, relative)
-
-
-def _widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
     center = x.center
     if x.is_point:
         return center, relative * center.abs()
@@ -290,14 +236,8 @@ def _sign_split(
     lower = torch.cat((low_above, low_below, high_above, high_below), 1)
     upper = torch.cat((high_below, high_above, low_below, low_above), 1)
     mid, rad = (lower + upper) / 2, (upper - lower) / 2
-    if is_outwards():
-        sign = torch.ones_like(mid)
-        sign[:, mid.shape[1] // 2 :] = -1  # of the parts that are not above zero
-        mid, rad, *biases = rows(mid, rad, biases, x.dtype, sign)  # type: ignore[assignment]
     weight, bias = by_group(mid, rad, groups), block_bias(biases, groups)
-    return Interval._of_moments(
-        on_blocks(lambda t: summed(operation, t, weight, bias), parts, groups)
-    )
+    return Interval._of_moments(on_blocks(lambda t: operation(t, weight, bias), parts, groups))
 
 
 def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.interval import Interval, as_interval
-from creinn.rounding import image, is_outwards
 
 
 class _Activation(torch.nn.Module):
@@ -31,11 +30,6 @@ class _Monotone(_Activation):
         """Act on both bounds; NaN where one is infinite, for a value that has overflowed may be anything."""
         x = as_interval(x)
         nonnegative = x.nonnegative if self._nonnegative is None else self._nonnegative
-        if self._rounds and is_outwards():
-            lower, upper = image(super().forward, x.lower)[0], image(super().forward, x.upper)[1]
-            return Interval._of_parts(
-                lower.clamp_min(0) if nonnegative else lower, upper, nonnegative
-            )
         values = x.lower if x.is_point else x.bounds
         result = torch.add(super().forward(values), values, alpha=0)
         if x.is_point:
@@ -57,19 +51,9 @@ class _Valley(_Activation):
     def forward(self, x: Interval | Tensor) -> Interval:
         """True range over the interval."""
         x, function = as_interval(x), super().forward
-        if x.is_point and not is_outwards():
+        if x.is_point:
             return Interval._of_point(function(x.lower), x.nonnegative)
         bottom = torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper)
-        if is_outwards():
-            ends, (least, _) = (
-                [image(function, t, True) for t in (x.lower, x.upper)],
-                image(function, bottom, True),
-            )
-            lower = torch.minimum(least, torch.minimum(ends[0][0], ends[1][0]))
-            upper = torch.maximum(ends[0][1], ends[1][1])
-            return Interval._of_parts(
-                lower.clamp_min(0) if x.nonnegative else lower, upper, x.nonnegative
-            )
         at_lower, at_upper, least = function(x.lower), function(x.upper), function(bottom)
         # The computed function is flat at the bottom up to rounding: the ends may lie a hair below it.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
@@ -130,7 +114,7 @@ class ReLU(_Monotone, torch.nn.ReLU):
     def forward(self, x: Interval | Tensor) -> Interval:
         """Act on both bounds, by way of centre and radius if the interval has these."""
         x = as_interval(x)
-        if x.is_point or x.ndim < 2 or not x.has_moments or is_outwards():
+        if x.is_point or x.ndim < 2 or not x.has_moments:
             return super().forward(x)
         return Interval._of_moments(_ReLU.apply(x.moments), nonnegative=True)
 
@@ -183,14 +167,10 @@ class Softplus(_Monotone, torch.nn.Softplus):
         x, y = as_interval(x), super().forward(x)
         if y.is_point:
             return y
-        slack = 2.0**-20 * abs(self.threshold) + 2.0**-60 if is_outwards() else 0.0
-        across = (x.lower * self.beta <= self.threshold + slack) & (
-            x.upper * self.beta > self.threshold - slack
-        )
-        below = (self.threshold - slack) / self.beta
-        above = (
-            max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold))) + slack
-        ) / self.beta
+        across = (x.lower * self.beta <= self.threshold) & (x.upper * self.beta > self.threshold)
+        below = self.threshold / self.beta
+        above = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
+        above = above / self.beta
         return Interval._of_parts(
             torch.where(across, y.lower.clamp_max(below), y.lower),
             torch.where(across, y.upper.clamp_min(above), y.upper),

@@ -21,7 +21,6 @@ from torch.nn.functional import batch_norm
 
 from creinn.interval import Interval, as_interval
 from creinn.numerics import magnitude, widen
-from creinn.rounding import is_outwards, rows, spread
 
 Mode = Literal["paper", "scaled", "sound"]
 RADIUS_GAIN = 0.3  # scale of the radius that a norm in scaled mode starts with
@@ -74,8 +73,6 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         x = as_interval(x)
         by_batch = self.training or self.running_var is None
         self._check_shape(x, by_batch)
-        if is_outwards():
-            return self._outwards(x)
         as_one = not by_batch or (
             self.mode == "paper" and not (self.training and self.center_frozen)
         )
@@ -95,8 +92,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
         """Scale and shift ``(2, C)`` of centre and radius in eval mode; ``None`` if they depend on the batch.
 
-        In paper mode the radius is the absolute value of what its map gives. Rounded outwards, the radius's shift is
-        what that of the centre may err by: less than 32 roundings of its terms, and of a bias that is added to it.
+        In paper mode the radius is the absolute value of what its map gives.
 
         Example:
             >>> norm = BatchNorm1d(1, eps=0.0, mode="sound")
@@ -110,31 +106,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if mean is None or variance is None:
             return None
         scale, shift = _affine_map(mean, torch.rsqrt(variance + self.eps), weight, bias)
-        scale, shift = scale.view(2, -1), shift.view(2, -1)
-        if is_outwards():
-            sizes = (
-                (mean * scale.flatten()).abs()
-                if bias is None
-                else (mean * scale.flatten()).abs() + bias.abs()
-            )
-            shift = torch.stack((shift[0], 2.0**-47 * sizes[: self.num_features]))
-        return scale, shift
-
-    def _outwards(self, x: Interval) -> Interval:
-        """The sound map in eval mode, rounded outwards."""
-        if self.mode != "sound" or self.training:
-            found = f"mode {self.mode!r}" if self.mode != "sound" else "training"
-            raise ValueError(
-                f"Only a batch norm in sound mode, in eval mode, can be rigorous, but one is in {found}."
-            )
-        maps = self.eval_maps()
-        assert maps is not None
-        (scale, magnitude), (shift, error) = maps
-        w, v, b, d = rows(scale.unsqueeze(1), magnitude.unsqueeze(1), (shift, error), x.dtype)
-        center, radius = x.moments.unbind(1)
-        w, v, b, d = (_spread(t, center) for t in (w, v, b, d))
-        moments = torch.addcmul(b, center, w), torch.addcmul(d, spread(center, radius, 1), v)
-        return Interval._of_moments(torch.stack(moments, 1))
+        return scale.view(2, -1), shift.view(2, -1)
 
     def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
         """Scale, shift, mean and variance of one ordinary batch norm of centres and radii."""

@@ -1,7 +1,6 @@
 """Layers without weights: flatten, identity, padding, pooling, dropout. All are monotone in each of their inputs."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.interval import Interval, as_interval, stack_axis
-from creinn.rounding import is_outwards, spread
+from creinn.interval import Interval, as_interval
 
 
 class Flatten(torch.nn.Flatten):
@@ -57,35 +55,12 @@ class ReplicationPad2d(_LinearMap, torch.nn.ReplicationPad2d):
     """Interval version of ``torch.nn.ReplicationPad2d``."""
 
 
-class _Average(_LinearMap):
-    """Mixin for an average pooling layer; the radius pays for the rounding of both sums, if so asked."""
-
-    _dims: int
-
-    def forward(self, x: Interval | Tensor) -> Interval:
-        """Average both bounds, or centre and radius."""
-        x = as_interval(x)
-        if not is_outwards():
-            return super().forward(x)
-        sizes, axis = getattr(self, "kernel_size", x.shape[-self._dims :]), stack_axis(x.ndim)
-        count = math.prod(sizes) if isinstance(sizes, tuple) else sizes**self._dims
-        center, radius = x.moments.unbind(axis)
-        moments = torch.stack((center, spread(center, radius.clamp_min(0), count)), axis)
-        center, radius = super().forward(Interval._of_moments(moments)).moments.unbind(axis)
-        center = torch.maximum(center, radius) if x.nonnegative else center
-        return Interval._of_moments(torch.stack((center, radius), axis), x.nonnegative)
-
-
-class AvgPool1d(_Average, torch.nn.AvgPool1d):
+class AvgPool1d(_LinearMap, torch.nn.AvgPool1d):
     """Interval version of ``torch.nn.AvgPool1d``."""
 
-    _dims = 1
 
-
-class AvgPool2d(_Average, torch.nn.AvgPool2d):
+class AvgPool2d(_LinearMap, torch.nn.AvgPool2d):
     """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be positive."""
-
-    _dims = 2
 
     @functools.wraps(torch.nn.AvgPool2d.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,21 +69,17 @@ class AvgPool2d(_Average, torch.nn.AvgPool2d):
             raise ValueError(f"AvgPool2d needs divisor_override > 0, got {self.divisor_override}.")
 
 
-class AdaptiveAvgPool1d(_Average, torch.nn.AdaptiveAvgPool1d):
+class AdaptiveAvgPool1d(_LinearMap, torch.nn.AdaptiveAvgPool1d):
     """Interval version of ``torch.nn.AdaptiveAvgPool1d``."""
 
-    _dims = 1
 
-
-class AdaptiveAvgPool2d(_Average, torch.nn.AdaptiveAvgPool2d):
+class AdaptiveAvgPool2d(_LinearMap, torch.nn.AdaptiveAvgPool2d):
     """Interval version of ``torch.nn.AdaptiveAvgPool2d``.
 
     Example:
         >>> AdaptiveAvgPool2d(1)(Interval(torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2))).upper.item()
         1.0
     """
-
-    _dims = 2
 
 
 class _Maximum(torch.nn.Module):
@@ -209,10 +180,6 @@ class _Dropout(torch.nn.Module):
         x, spatial = as_interval(x), self._spatial
         if not self.training or self.p == 0:
             return x
-        if is_outwards():
-            raise ValueError(
-                f"{type(self).__name__} in training has no rigorous bounds; call eval() first."
-            )
         if spatial and x.ndim not in (spatial + 1, spatial + 2):
             expected = f"{spatial + 1} or {spatial + 2}"
             raise ValueError(

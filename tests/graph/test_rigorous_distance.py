@@ -1,4 +1,4 @@
-"""Mode "rigorous" with a distance: radii, and sets of members, against ball arithmetic."""
+"""Rigorous bounds with a distance: radii, and sets of members, against ball arithmetic."""
 
 import copy
 import math
@@ -12,17 +12,17 @@ import torch
 import creinn
 from creinn import CredalSet, CreINN, Ensemble, Interval
 from creinn import nn as inn
-from creinn.classifier.creinn import credal_set
 from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.network import pooled
-from creinn.classifier.outward_distance import pooled_box, radius_bound
 from creinn.classifier.radius import DistanceRadius
-from creinn.rounding import outwards
+from creinn.graph.outward import exact_box
+from creinn.graph.outward_distance import _pooled, radius_bound
+from creinn.graph.rigorous import probability_bounds
 from distance_cases import blobs, ordinary
 from reference_distance import pooled as exact_pooled
 from reference_distance import radius_of
 from reference_exact import BITS, Balls, draw_inputs, exact, misses
-from rigorous_cases import every_kind, forms_of, inputs_of
+from rigorous_cases import every_kind, inputs_of, rigorous
 from rigorous_distance import PLACES, count_misses, with_distance
 
 FEATURES = ("usual", "cancelling", "huge", "tiny", "denormal", "constant", "mixed", "zero")
@@ -70,6 +70,11 @@ CASES = (
 )  # shapes, and most directions
 
 
+def bound_of(radius: DistanceRadius, outputs: Sequence, tokens: bool = False) -> torch.Tensor:
+    boxes = [exact_box(one) for one in outputs]
+    return radius_bound(copy.deepcopy(radius).double(), boxes, [tokens] * len(outputs))
+
+
 def too_low(real: Balls, bound: torch.Tensor) -> int:
     """How many real radii are not proved to be within their bound."""
     return sum(
@@ -85,8 +90,7 @@ def test_real_radii_of_points_are_bounded_and_nearly_attained(kind, dtype):
     for seed, (shapes, rank) in enumerate(CASES):
         outputs = outputs_of(kind, shapes, seed, dtype)
         radius = fitted_to(outputs, rank)
-        with outwards():
-            bound = radius_bound(radius, outputs, [False] * len(outputs))
+        bound = bound_of(radius, outputs)
         with flint.ctx.workprec(BITS):
             real = radius_of(radius, [exact(one) for one in outputs])
             assert too_low(real, bound) == 0
@@ -111,8 +115,7 @@ def test_real_radii_of_boxes_are_bounded(kind):
                 10.0 ** rng.uniform(-9, -1, (60, *(1,) * (x.ndim - 1)))
             )
             boxes.append(Interval._of_parts(x - reach, x + reach))
-        with outwards():
-            bound = radius_bound(radius, boxes, [False] * len(boxes))
+        bound = bound_of(radius, boxes)
         for member in ("corner", "corner", "inside"):
             with flint.ctx.workprec(BITS):
                 assert (
@@ -155,9 +158,8 @@ def by_hand() -> DistanceRadius:
 def test_a_radius_by_hand():
     # f = 2: d = 4; its direction is 1, with d = 1 and d' = 1 - 1/2; z = 1 + 1/2 + 0.7 * 4 = 4.3
     radius = by_hand()
-    with outwards():
-        bound = radius_bound(radius, [torch.tensor([[2.0]])], [False]).item()
-        of_box = radius_bound(radius, [Interval([[1.0]], [[2.0]])], [False]).item()
+    bound = bound_of(radius, [torch.tensor([[2.0]])]).item()
+    of_box = bound_of(radius, [Interval([[1.0]], [[2.0]])]).item()
     assert bound == pytest.approx(math.log(1 + math.exp(4.3)) ** 4 / 8, rel=1e-12)
     assert of_box == pytest.approx(
         bound, rel=1e-12
@@ -170,10 +172,9 @@ def test_a_radius_by_hand():
 def test_far_away_there_is_no_bound_unless_the_scale_is_zero():
     # f = -1000: d = 1e6, z = 1 + 1/2 + 0.7 * 1e6, below 1e6; f = -2000 lies above
     radius, x = by_hand(), torch.tensor([[-1000.0], [-2000.0], [math.inf], [math.nan]])
-    with outwards():
-        bound = radius_bound(radius, [x], [False])
-        radius.scale.zero_()
-        without = radius_bound(radius, [x[:2]], [False])
+    bound = bound_of(radius, [x])
+    radius.scale.zero_()
+    without = bound_of(radius, [x[:2]])
     assert bound.tolist() == [pytest.approx((1.5 + 0.7e6) ** 4 / 8, rel=1e-12), *[math.inf] * 3]
     assert without.amax() < 1e-99
 
@@ -183,8 +184,7 @@ def test_deviations_of_large_numbers_are_enclosed(steps):
     # 1e6 + 0, 1 or 2 units in the last place, of which the mean is none, and more than that
     rng = np.random.default_rng(0)
     maps = torch.as_tensor(1e6 + 2.0**-33 * rng.integers(0, 3, (50, 4, 5)) * steps)
-    with outwards():
-        found = pooled_box(maps)
+    found = _pooled(Interval._of_point(maps), tokens=False)
     with flint.ctx.workprec(BITS):
         assert misses(exact_pooled(exact(maps)), found.lower, found.upper, 0.0, math.inf) == 0
     assert (found.upper - found.lower).amax() < 1e-7
@@ -193,11 +193,9 @@ def test_deviations_of_large_numbers_are_enclosed(steps):
 def test_tokens_are_positions():
     outputs = outputs_of("usual", [(4, 5)], 0, torch.float64)
     radius = fitted_to(outputs)
-    with outwards():
-        bounds = [
-            radius_bound(radius, [x], [tokens])
-            for x, tokens in ((outputs[0], False), (outputs[0].mT, True))
-        ]
+    bounds = [
+        bound_of(radius, [x], tokens) for x, tokens in ((outputs[0], False), (outputs[0].mT, True))
+    ]
     torch.testing.assert_close(*bounds)
 
 
@@ -207,8 +205,8 @@ def test_tokens_are_positions():
 @pytest.mark.parametrize("name", PLACES)
 def test_members_with_a_distance_lie_inside(name):
     widths = []
-    for case, seed, model, x, forms in every_kind(name, with_distance, rows=3, wide=2):
-        count, missed, found = count_misses(model, x, forms, seed)
+    for case, seed, model, x in every_kind(name, with_distance, rows=3, wide=2):
+        count, missed, found = count_misses(model, x, [rigorous(model)], seed)
         assert count >= 60
         assert sum(missed) == 0, case
         widths += found
@@ -219,13 +217,11 @@ def test_members_with_a_distance_lie_inside(name):
 def test_usual_sets_are_hardly_wider_than_sound_ones(name):
     model = with_distance(name, "usual", 0, torch.float64)
     x = inputs_of(name, "usual", 200, 5, torch.float64)
-    rigorous = model(x)
-    model.mode = "sound"
-    sound = model(x)
-    assert bool((rigorous.lower <= sound.lower).all() and (rigorous.upper >= sound.upper).all())
-    assert (rigorous.width - sound.width).amax() < 1e-6
+    found, sound = rigorous(model)(x), model(x)
+    assert bool((found.lower <= sound.lower).all() and (found.upper >= sound.upper).all())
+    assert (found.width - sound.width).amax() < 1e-6
     assert sound.width.amin() < 1e-3 < 0.05 < sound.width.amax()  # usual rows and far ones
-    assert torch.equal(rigorous.label, sound.label)
+    assert torch.equal(found.label, sound.label)
 
 
 def test_sound_mode_misses_members_that_rigorous_mode_holds():
@@ -233,9 +229,9 @@ def test_sound_mode_misses_members_that_rigorous_mode_holds():
         with_distance("one logit", "points", 1, torch.float64),
         inputs_of("one logit", "points", 20, 3).double(),
     )
-    assert count_misses(model, x, forms_of(model), 0)[1] == [0, 0, 0]
-    model.mode = "sound"
-    assert min(count_misses(model, x, forms_of(model), 0)[1]) > 0
+    missed = count_misses(model, x, [rigorous(model), model, creinn.compile(model)], 0)[1]
+    assert missed[0] == 0
+    assert min(missed[1:]) > 0
 
 
 def hidden_distance() -> CreINN:
@@ -263,13 +259,11 @@ def test_a_distance_that_large_numbers_swallow():
     model, x = hidden_distance(), torch.tensor([[40.0, 6.0]])
     for form in (model, creinn.compile(model), model.predict):
         assert form(x).width.amax() < 0.1
-    model.mode = "rigorous"
-    assert count_misses(model, x, (*forms_of(model), model.predict), 0)[1] == [0, 0, 0, 0]
+    assert count_misses(model, x, (rigorous(model), rigorous(model).predict), 0)[1] == [0, 0]
     with flint.ctx.workprec(BITS):
         (real,) = radius_of(model.distance_radius, [exact(x)])
         assert real > 1000
-    usual = model.double()(torch.tensor([[0.0, 6.0]]).double())  # where nothing is swallowed
-    assert usual.width.amax() < 0.1
+    assert rigorous(model)(torch.tensor([[0.0, 6.0]])).width.amax() < 0.1
 
 
 def test_radii_of_exact_features_are_rounded_outwards_too():
@@ -283,116 +277,81 @@ def test_radii_of_exact_features_are_rounded_outwards_too():
             parameter.zero_()
     model.fit_distance(1000 + inputs_of("perceptron", "usual", 60, 0), torch.arange(60) % 2)
     x = 1000 + inputs_of("perceptron", "usual", 40, 1)
-    assert min(count_misses(model, x, forms_of(model), 0)[1]) > 0
-    model.mode = "rigorous"
-    assert count_misses(model, x, forms_of(model), 0)[1] == [0, 0, 0]
+    missed = count_misses(model, x, [rigorous(model), model, creinn.compile(model)], 0)[1]
+    assert missed[0] == 0
+    assert min(missed[1:]) > 0
 
 
 def test_large_radii_are_not_cut_off():
     # logits 0 and 0, radius 60: the least probability is 1 / (1 + exp(120)) = 7.7e-53, below what other modes show
-    logits, radius = (
-        Interval.point(torch.zeros(1, 2, dtype=torch.float64)),
-        torch.tensor([60.0]).double(),
-    )
-    assert credal_set(logits, "sound", radius).lower.amax() > 1e-20
-    with outwards():
-        found = credal_set(logits, "rigorous", radius)
-        vacuous = credal_set(
-            Interval.point(torch.zeros(2, 2)), "rigorous", torch.tensor([1e39, math.inf]).double()
-        )
-    assert found.lower.amax().item() <= 1 / (1 + math.exp(120)) < 1e-50
-    assert (vacuous.lower.tolist(), vacuous.upper.tolist()) == ([[0, 0], [0, 0]], [[1, 1], [1, 1]])
+    ends = torch.full((1, 2), 60.0, dtype=torch.float64)
+    lower, _ = probability_bounds(Interval._of_parts(-ends, ends))
+    assert lower.amax().item() <= 1 / (1 + math.exp(120)) < 1e-50
+    vacuous = probability_bounds(Interval._of_parts(-math.inf * ends, math.inf * ends))
+    assert [t.tolist() for t in vacuous] == [[[0, 0]], [[1, 1]]]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e37), (torch.float64, 1e160)]
-)
-def test_features_that_overflow_give_vacuous_sets(dtype, size):
-    model, x = (
-        with_distance("perceptron", "usual", 0, dtype),
-        inputs_of("perceptron", "usual", 3, 1, dtype),
-    )
-    for form in (model.predict, *forms_of(model)):
-        found = form(size * x)
-        assert bool((found.lower == 0).all() and (found.upper == 1).all())
+@pytest.mark.parametrize("size", [1e160, 1e300])
+def test_features_that_overflow_give_vacuous_sets(size):
+    model = with_distance("perceptron", "usual", 0, torch.float64)
+    x = inputs_of("perceptron", "usual", 3, 1, torch.float64)
+    found = rigorous(model).predict(size * x)
+    assert bool((found.lower == 0).all() and (found.upper == 1).all())
     model.distance_radius.scale.zero_()
-    assert model(50 * x).width.amax() < 1  # no distance, however far
+    assert rigorous(model)(50 * x).width.amax() < 1  # no distance, however far
 
 
 def test_flushed_subnormal_numbers_are_paid_for():
     model, x = with_distance("averages", "denormal", 0), inputs_of("averages", "denormal", 2, 0)
     torch.set_flush_denormal(True)
     try:
-        with torch.no_grad():
-            sets = [form(x) for form in forms_of(model)]
+        found = rigorous(model)(x)
     finally:
         torch.set_flush_denormal(False)
-    assert count_misses(model, x, [lambda x, s=s: s for s in sets], 0)[1] == [0, 0, 0]
+    assert count_misses(model, x, [lambda x: found], 0)[1] == [0]
 
 
-def test_a_rigorous_model_is_fitted_as_a_sound_one_saved_and_loaded(tmp_path):
+def test_sets_contain_the_sound_ones_of_a_fitted_model():
     x, y = blobs()
-    new = blobs(90, seed=1)
     torch.manual_seed(0)
-    sound = CreINN(
-        inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3),
-        "sound",
-        temperature=True,
-    )
-    rigorous = copy.deepcopy(sound.eval())
-    rigorous.mode = "rigorous"
-    for model in (sound, rigorous):
-        model.fit_distance(x, y, held_out=new)
-    torch.testing.assert_close(rigorous.state_dict(), sound.state_dict(), rtol=1e-4, atol=1e-5)
-    found, expected = rigorous.predict(x), sound.predict(x)
+    network = inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3)
+    model = CreINN(network, "sound", temperature=True)
+    model.fit_distance(x, y, held_out=blobs(90, seed=1))
+    form = rigorous(model)
+    found, expected = form.predict(x), model.double().predict(x.double())
     assert bool((found.lower <= expected.lower).all() and (found.upper >= expected.upper).all())
-    sound.mode = "rigorous"
-    torch.testing.assert_close(sound(x).lower, rigorous(x).lower)
-    rigorous.save(tmp_path)
-    loaded = creinn.load(tmp_path)
-    assert (loaded.mode, loaded.distance) == ("rigorous", True)
-    torch.testing.assert_close(loaded(x).lower, rigorous(x).lower)
-    torch.testing.assert_close(Ensemble([rigorous, loaded], "envelope")(x).lower, rigorous(x).lower)
-    box = Interval(x - 0.01, x + 0.01)
-    assert bool(
-        (rigorous(box).lower <= rigorous(x).lower).all()
-        and (rigorous(box).width > rigorous(x).width).any()
-    )
+    torch.testing.assert_close(found.lower.double(), expected.lower, rtol=0, atol=1e-3)
+    both = rigorous(Ensemble([model.float(), model], "envelope"))
+    torch.testing.assert_close(both(x).lower, found.lower)
+    wide = form(Interval(x - 0.01, x + 0.01))
+    assert bool((wide.lower <= found.lower).all() and (wide.width > found.width).any())
 
 
 def test_an_ordinary_network_is_refused_and_its_twin_is_not():
     x, y = blobs()
-    with pytest.raises(
-        ValueError, match="an ordinary network computes has no bounds that hold in floating point"
-    ):
-        ordinary(mode="rigorous")
     model = ordinary(mode="sound", distance=0.01).fit_distance(x, y)
-    with pytest.raises(
-        ValueError, match=r"interval twin of it with creinn\.convert\(network, 1e-30, 'rigorous'\)"
-    ):
-        model.mode = "rigorous"
-    assert model.mode == "sound"
-    twin = CreINN(
-        creinn.convert(model.network, 1e-30, "rigorous"),
-        "rigorous",
-        logit_norm=False,
-        distance=0.01,
-    )
-    found, expected = (
-        twin.double().fit_distance(x.double(), y)(x.double()),
-        model.double().predict(x.double()),
-    )
+    with pytest.raises(ValueError, match="convert"):
+        rigorous(model)
+    twin = creinn.convert(model.network, 1e-30, "sound")
+    made = CreINN(twin, "sound", logit_norm=False, distance=0.01).double()
+    made.fit_distance(x.double(), y)
+    found, expected = rigorous(made)(x.double()), model.double().predict(x.double())
     torch.testing.assert_close(
         found.lower, expected.lower, rtol=0, atol=1e-4
     )  # statistics are those of float32
 
 
-def test_without_data_the_distance_is_left_out():
+def test_a_distance_without_data_is_refused():
+    model = CreINN(creinn.models.mlp(4, 3, layers=inn), "sound", distance=True).eval()
+    with pytest.raises(RuntimeError, match="fitted"):
+        rigorous(model)
+
+
+def test_a_named_head():
     torch.manual_seed(0)
-    model = CreINN(creinn.models.mlp(4, 3, layers=inn), "rigorous", distance=True).eval()
-    plain = copy.deepcopy(model)
-    plain.distance_radius = None
-    x = torch.randn(5, 4)
-    torch.testing.assert_close(model(x).lower, plain(x).lower)
-    with pytest.raises(RuntimeError, match="distance is not fitted"):
-        model.predict(x)
+    network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3), inn.Sigmoid())
+    options = {"head": "2", "logit_norm": False, "distance": 0.01}
+    model = CreINN(inn.scale_radii_(network, 1e-3), "sound", **options)
+    x, y = blobs()
+    model.fit_distance(x, y)
+    torch.testing.assert_close(rigorous(model)(x).lower, model(x).lower, rtol=0, atol=1e-3)
