@@ -1,4 +1,4 @@
-"""The native product, in mode "rigorous" too, beside torch's products and the ordinary network with folded norms.
+"""The native product beside torch's products and the ordinary network with folded norms.
 
 Prints milliseconds per call and their ratios to the folded ordinary network, bytes of weights, and for the native form
 the share of each kind of layer; writes them with the configuration as JSON, after every cell.
@@ -12,7 +12,6 @@ With `--level AVX2` all of torch must be kept from wider vectors too, or the rat
 """
 
 import argparse
-import copy
 import dataclasses
 import json
 import os
@@ -47,7 +46,6 @@ CELLS = tuple(
     for stem, size in SIZES.items()
 )
 BAR = 2.6
-RIGOROUS = "native, rigorous"
 _FEW = 8
 
 
@@ -98,16 +96,10 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     torch.manual_seed(0)
     x = architecture.inputs(rows)
     model: Any = contenders.model("creinn")
-    rigorous = copy.deepcopy(model)
-    rigorous.mode = "rigorous"
     forms, first = {}, {}
-    for name, source, by_library in (
-        ("native", model, True),
-        (RIGOROUS, rigorous, True),
-        ("torch", model, False),
-    ):
+    for name, by_library in (("native", True), ("torch", False)):
         started = time.perf_counter()
-        forms[name] = compile(source, x[:1], native=by_library)
+        forms[name] = compile(model, x[:1], native=by_library)
         forms[name](x)
         first[name] = time.perf_counter() - started
     calls = {name: (lambda form=form: form(x)) for name, form in forms.items()}
@@ -128,7 +120,6 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
         "most alive in a call of few rows, MB": {
             name: peak_bytes(lambda form=form: form(few)) / 2**20 for name, form in forms.items()
         },
-        "rigorous to native": ratios(found[RIGOROUS], found["native"]),
         "layers by torch": sum(part.block is not None for part in natives(forms["native"])),
         "shares": shares(forms["native"], x),
     }
