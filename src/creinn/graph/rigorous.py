@@ -86,8 +86,8 @@ class _Affine:
         self.center, self.radius = layer.weight, valid_radius(layer.weight_radius)
 
     def __call__(self, x: Interval) -> Interval:
-        layer = self.layer
-        if isinstance(layer, torch.nn.Linear):
+        layer: Any = self.layer
+        if layer.weight.ndim == 2:
             layer._check_features(x, -1, layer.in_features)
             y = self._product(Matrix(), x.reshape(-1, layer.in_features))
             return y.reshape(*x.shape[:-1], layer.out_features)
@@ -312,9 +312,9 @@ class RigorousModel(_Credal):
 
     def __init__(self, model: CreINN | Ensemble) -> None:
         super().__init__()
-        is_ensemble = isinstance(model, Ensemble)
-        self._networks = [_Member(m) for m in (model.members if is_ensemble else [model])]
-        self._combine = model.combine if is_ensemble else "envelope"
+        members: Any = model.members if isinstance(model, Ensemble) else [model]
+        self._networks = [_Member(member) for member in members]
+        self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
         self.calibration = copy.deepcopy(model.calibration)
         self.num_classes, self.class_names = model.num_classes, model.class_names
         like = next(model.parameters())
