@@ -183,7 +183,7 @@ class CreINN(_Credal):
         """Return a hash of each part of the model that its predictions depend on."""
         radius = self.distance_radius
         parts: dict[str, tuple[Any, ...]] = {
-            "mode": (self._fitting_mode,),
+            "mode": (self.mode,),
             "structure": (structure(self.network), structure(self.norm)),
             "weights": (self.network, self.norm),
             "temperature": (self.temperature.is_on, self.temperature),
