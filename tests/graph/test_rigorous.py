@@ -367,3 +367,12 @@ def test_functions_are_bounded_at_every_size():
             x.tolist(), found.lower.tolist(), found.upper.tolist(), strict=True
         ):
             assert low <= arb(value).tanh() <= high
+
+
+def test_a_calibration_is_kept():
+    torch.manual_seed(0)
+    model = CreINN(models.mlp(2, 3), mode="sound").eval()
+    x, y = torch.randn(100, 2), torch.arange(100) % 3
+    model.calibrate(x, y, coverage=0.9)
+    found = rigorous(model).predict(x).classes("conformal")
+    assert found[torch.arange(100), y].double().mean() >= 0.9

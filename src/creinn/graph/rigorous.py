@@ -316,6 +316,9 @@ class RigorousModel(_Credal):
         self._networks = [_Member(member) for member in members]
         self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
         self.calibration = copy.deepcopy(model.calibration)
+        if not model.calibration_is_current:
+            self.calibration.forget()
+        self.calibration.fitted_on.parts = {}  # the weights of the copy do not change
         self.num_classes, self.class_names = model.num_classes, model.class_names
         like = next(model.parameters())
         self.like = torch.nn.Parameter(like.new_empty(0), requires_grad=False)  # dtype and device
