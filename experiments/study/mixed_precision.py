@@ -13,7 +13,7 @@ from creinn.files import write_bytes
 from creinn.report.provenance import provenance
 from experiments.catalogue import experiment
 from experiments.definition import with_overrides
-from experiments.run import run_experiment
+from experiments.run import RunConfig, run_experiment
 
 
 def compare(data: Path, images: int, methods: list[str]) -> list[dict]:
@@ -28,7 +28,7 @@ def compare(data: Path, images: int, methods: list[str]) -> list[dict]:
         )
         chosen = replace(chosen, training=replace(chosen.training, mixed_precision=mixed))
         with tempfile.TemporaryDirectory() as out:
-            run_experiment(chosen, data, out, progress=False, resumable=False)
+            run_experiment(chosen, data, out, RunConfig(progress=False))
             for path in sorted((Path(out) / "work" / "records").glob("train-*.json")):
                 record = json.loads(path.read_text())
                 rows.append(

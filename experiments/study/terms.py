@@ -68,9 +68,7 @@ def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
     run_experiment(experiment, data, work)
     store = Store(work.absolute())
     sources = prepare_all(experiment, data, store.out / "work" / "data")
-    context = RunContext(
-        experiment, sources, store, "python -m experiments.study.terms", "cpu", 1, False
-    )
+    context = RunContext(experiment, sources, store, "python -m experiments.study.terms")
     _, held_out = divide(sources.train.read(), experiment.training)
     images = {"held-out": held_out, "test": sources.test.read()}
     images |= dict(zip(("near", FAR), (source.read() for source in sources.ood), strict=True))

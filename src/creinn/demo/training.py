@@ -197,8 +197,9 @@ def train_network(
             architecture = partial(models.resnet8, **shape)
             options = {"logit_norm": True} if name == "CreINN-D" else {}
             model = build_classifier(METHODS[name.lower()], architecture, **options)
-            labelled = [(images.scaled(), images.labels) for images in (train, validation)]
-            history = fit(model, *labelled, how)
+            labelled = ((images.scaled(), images.labels) for images in (train, validation))
+            train_data, val_data = labelled
+            history = fit(model, train_data, val_data, how)
             if history.interrupted:
                 raise KeyboardInterrupt
             predictions = {group: model.predict(x.scaled()) for group, x in groups.items()}
