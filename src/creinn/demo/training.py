@@ -25,6 +25,7 @@ from creinn.credal.credal_set import CredalSet
 from creinn.data import Dataset
 from creinn.evaluation import AccuracyRejection, summary
 from creinn.evaluation.summary import MEASURES
+from creinn.graph.convert import credal
 from creinn.report.tables import Cell, MeanStd
 from creinn.training import TrainConfig, fit
 from creinn.training.randomness import derived_seed
@@ -195,13 +196,18 @@ def train_network(
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(seed, 0))
             architecture = partial(models.resnet8, **shape)
-            options = {"logit_norm": True} if name == "CreINN-D" else {}
-            model = build_classifier(METHODS[name.lower()], architecture, **options)
+            # A CreINN-D is an SNN with batch norm on its logits, and a distance on top of it.
+            method = "snn-norm" if name == "CreINN-D" else name.lower()
+            model = build_classifier(METHODS[method], architecture)
             labelled = ((images.scaled(), images.labels) for images in (train, validation))
             train_data, val_data = labelled
             history = fit(model, train_data, val_data, how)
             if history.interrupted:
                 raise KeyboardInterrupt
+            if name == "CreINN-D":
+                form = {"mode": "paper", "distance": True, "temperature": True}
+                model = credal(model, form, needs_radii=False)
+                model.fit_distance(*train_data, val_data)
             predictions = {group: model.predict(x.scaled()) for group, x in groups.items()}
     finally:
         torch.set_num_threads(threads)
