@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 
 from creinn.cli.main import main
 
-QUICK = ("--hidden", "16", "--epochs", "30", "--learning-rate", "0.01")
+QUICK = ("--hidden", "16", "--epochs", "30", "--set", "learning_rate=0.01")
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def test_of_many_classes_the_worst_are_printed():
 def test_breast_cancer_round_trip_with_a_deep_ensemble(run, breast_cancer, tmp_path):
     m, out = tmp_path / "m", tmp_path / "e.json"
     train, test = breast_cancer
-    quick = ("--hidden", "16", "--epochs", "8", "--learning-rate", "0.01")
+    quick = ("--hidden", "16", "--epochs", "8", "--set", "learning_rate=0.01")
     page = tmp_path / "r.html"
     assert run("train", train, "--target", "kind", "--out", m, *quick).code == 0
     done = run("evaluate", m, test, "--out", out, "--report", page)

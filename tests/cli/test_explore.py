@@ -147,7 +147,7 @@ def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_
         for i in range(6):
             pixels = rng.normal(level, 30, (8, 8, 3)).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
-    quick = ("--width", 2, "--epochs", 1, "--method", "creinn", "--validation-fraction", 0)
+    quick = ("--set", "width=2", "--epochs", 1, "--method", "creinn", "--validation-fraction", 0)
     assert run("train", tmp_path / "photos", "--out", tmp_path / "m", *quick).code == 0
     asked, predict = [], CreINN.predict
     monkeypatch.setattr(

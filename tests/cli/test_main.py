@@ -95,15 +95,17 @@ def test_usage_errors_have_code_two(command, capsys):
         == "creinn thing: unrecognized arguments: --often 3. See creinn thing --help.\n"
     )
     assert cli.main(["other"]) == 2
-    assert "'other' is no command; there are thing." in capsys.readouterr().err
+    assert "'other'" in capsys.readouterr().err
     assert cli.main([]) == 2
 
 
 def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
     assert cli.main(["train", "x.csv", "--out", "m", "--method", "magic"]) == 2
-    assert "--method: expected one of 'creinn-d', 'creinn', 'snn'," in capsys.readouterr().err
-    assert cli.main(["train", "--network", "vgg"]) == 2
-    assert "--network: expected one of 'resnet8', 'resnet14'," in capsys.readouterr().err
+    assert "'creinn-d', 'creinn', 'snn'" in capsys.readouterr().err
+    assert cli.main(["train", "--out", "m", "--network", "vgg"]) == 2
+    assert "'resnet8', 'resnet14'" in capsys.readouterr().err
+    assert cli.main(["train", "x.csv", "--out", "m", "--set", "speed=1"]) == 2
+    assert "learning_rate" in capsys.readouterr().err
     assert {*get_args(options.Network)} == {*models.BUILDERS} - {"mlp"}
     assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *BASELINES}
 
@@ -141,10 +143,12 @@ def test_every_command_has_help(name, capsys):
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_is_a_function_of_its_options_and_all_of_them_have_help(name):
+def test_commands_take_their_options_and_at_most_25_have_help(name):
     kind, run = cli.COMMANDS[name]
     assert get_type_hints(run) == {"found": kind, "return": int}
-    assert {entry.name.rstrip("_") for entry in fields(kind)} == set(cli._helps(name))
+    assert all(entry.metadata["help"] for entry in fields(kind))
+    common = [entry for entry in fields(kind) if "setting" not in entry.metadata]
+    assert len(common) + (len(common) < len(fields(kind))) <= 25  # with --set
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])

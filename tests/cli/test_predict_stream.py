@@ -138,7 +138,7 @@ def test_folders_are_read_a_part_at_a_time(run, tmp_path):
         for i in range(6):
             pixels = rng.integers(0, 100, (8, 8, 3)) + 100 * (name == "b")
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "train" / name / f"{i}.png")
-    quick = ("--width", "2", "--epochs", "1", "--validation-fraction", "0")
+    quick = ("--set", "width=2", "--epochs", "1", "--validation-fraction", "0")
     assert run("train", tmp_path / "train", "--out", tmp_path / "m", *quick).code == 0
     broken = [
         tmp_path / "train" / place for place in ("a/2.png", "a/3.png", "b/5.png")

@@ -39,13 +39,14 @@ def test_image_round_trip(run, tmp_path):
             m,
             "--size",
             "8",
-            "--width",
-            "4",
+            "--set",
+            "width=4",
             "--epochs",
             "6",
-            "--augment",
+            "--set",
+            "augment=true",
         ),
-        *("--learning-rate", "0.01", "--batch-size", "8"),
+        *("--set", "learning_rate=0.01", "--batch-size", "8"),
     )
     assert done.code == 0, done.err
     assert "32 rows of 3 x 8 x 8 numbers; 2 classes: bright (16), dark (16)" in done.out
@@ -62,7 +63,7 @@ def test_image_round_trip(run, tmp_path):
     assert "--network: expected one of 'resnet8', 'resnet14'," in done.err
 
 
-QUICK = ("--width", "4", "--epochs", "6", "--learning-rate", "0.01", "--batch-size", "8")
+QUICK = ("--set", "width=4", "--epochs", "6", "--set", "learning_rate=0.01", "--batch-size", "8")
 
 
 @pytest.fixture
@@ -168,7 +169,8 @@ def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch,
             *QUICK[:3],
             "2",
             *few,
-            "--augment",
+            "--set",
+            "augment=true",
             "--class-weight",
             "balanced",
         ),
@@ -189,7 +191,7 @@ def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch,
 
 def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch):
     write_images(tmp_path / "test", np.random.default_rng(1), 8)
-    arguments = ("train", photos, *QUICK, "--augment", "--validation-fraction", "0.25")
+    arguments = ("train", photos, *QUICK, "--set", "augment=true", "--validation-fraction", "0.25")
     done = run(*arguments, "--out", tmp_path / "lazy")
     assert done.code == 0, done.err
     monkeypatch.setattr(
@@ -237,7 +239,7 @@ def test_unreadable_and_other_files_are_named(run, model, photos, tmp_path):
         "train": ("train", photos, "--out", tmp_path / "n", *QUICK[:3], "1"),
     }
     for arguments in commands.values():
-        done = run(*arguments, "--strict")
+        done = run(*arguments, "--set", "strict=true")
         assert done.code == 1
         assert (
             f"{photos}: dark/3.png cannot be read as an image: cannot identify image file."
@@ -314,17 +316,18 @@ def test_train_predict_and_evaluate(folders, capsys):
     settings = [
         "--method",
         "creinn",
-        "--channels",
-        "1",
-        "--width",
-        "2",
+        "--set",
+        "channels=1",
+        "--set",
+        "width=2",
         "--epochs",
         "30",
         "--batch-size",
         "4",
     ]
     assert (
-        main(["train", *pair(folders), *settings, "--learning-rate", "0.01", "--out", model]) == 0
+        main(["train", *pair(folders), *settings, "--set", "learning_rate=0.01", "--out", model])
+        == 0
     )
     assert (
         "12 rows of 1 x 8 x 8 intervals; 2 classes: bright (6), dark (6)" in capsys.readouterr().out
@@ -355,8 +358,8 @@ def test_pairs_of_different_kinds_are_refused(folders, capsys):
 
 def test_a_class_that_the_model_does_not_know_is_refused(folders, capsys):
     model = str(folders / "model")
-    assert main(["train", *pair(folders), "--method", "creinn", "--channels", "1", "--width", "2", "--epochs", "1",
-                 "--out", model]) == 0  # fmt: skip
+    assert main(["train", *pair(folders), "--method", "creinn", "--set", "channels=1", "--set", "width=2",
+                 "--epochs", "1", "--out", model]) == 0  # fmt: skip
     for bound in ("lower", "upper"):
         (folders / bound / "dark").rename(folders / bound / "grey")
     assert main(["evaluate", model, *pair(folders)]) != 0

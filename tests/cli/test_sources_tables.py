@@ -204,7 +204,7 @@ def test_one_huge_cell_does_not_ruin_a_column(run, tmp_path):
     frame = pd.DataFrame({"x": x, "z": rng.normal(size=300), "y": np.where(x > 0, "p", "n")})
     frame.loc[0, "x"] = 1e30
     frame.to_csv(tmp_path / "t.csv", index=False)
-    options = ("--hidden", "16", "--epochs", "30", "--learning-rate", "0.01")
+    options = ("--hidden", "16", "--epochs", "30", "--set", "learning_rate=0.01")
     path, model = tmp_path / "t.csv", tmp_path / "m"
     assert run("train", path, "--target", "y", "--out", model, *options).code == 0
     assert run("predict", model, path, "--out", tmp_path / "p.csv").code == 0
@@ -245,8 +245,8 @@ def test_suspicious_classes_and_data_are_notes(run, train, tmp_path):
     [
         ("x,y\n1,a\n", "line 2"),
         ("x,y\n1,a\n2\n", "line 3"),
-        ("x,y\n1,a\n2,b,c\n", "--separator"),
-        ("# by hand\nx,y\n1,a\n2,b\n", "--comment '#'"),
+        ("x,y\n1,a\n2,b,c\n", "separator="),
+        ("# by hand\nx,y\n1,a\n2,b\n", "comment='#'"),
         ('[{"x": 1, "y": "a"}]', "JSON"),
     ],
 )
@@ -260,19 +260,19 @@ def test_invalid_files_name_the_line_or_the_option(train, tmp_path, text, token)
 def test_comments(run, train, tmp_path):
     rows = "".join(f"{i % 7},{'ab'[i % 2]}\n" for i in range(40))
     (tmp_path / "t.csv").write_text("# by hand\nx,y\n" + rows)
-    done = train(tmp_path / "t.csv", "--comment", "#")
+    done = train(tmp_path / "t.csv", "--set", "comment=#")
     assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(
     ("options", "token"),
     [
-        ((), "--max-classes 80"),
-        (("--max-classes", "70"), "more than 70"),
-        (("--max-classes", "80"), None),
-        (("--max-classes", "80", "--max-categories", "1"), "--max-categories"),
+        ((), "max_classes=80"),
+        (("--set", "max_classes=70"), "more than 70"),
+        (("--set", "max_classes=80"), None),
+        (("--set", "max_classes=80", "--set", "max_categories=1"), "max_categories"),
         (("--decimal", ";"), "got ';'"),
-        (("--encoding", "klingon"), "klingon"),
+        (("--set", "encoding=klingon"), "klingon"),
     ],
 )
 def test_invalid_targets_and_options(train, tmp_path, options, token):

@@ -22,8 +22,8 @@ Record = dict[str, Any]
 SHARE = 1 / 6  # of the rows, to calibrate by
 
 
-def set_apart(data: Rows, coverage: float, seed: int) -> tuple[Rows, Rows]:
-    """Rows for all else, and a sixth of all, drawn at random, for the calibration alone; refuses too few.
+def calibration_split(data: Rows, coverage: float, seed: int) -> tuple[Rows, Rows]:
+    """Split off a random sixth of the rows for calibration, or raise if it is too few.
 
     How columns become numbers was learnt from all of them, without labels.
     """

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from creinn.cli.coverage import coverage_parts, coverage_record, coverage_text, gives_classes
 from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
-from creinn.cli.predict import ask, check_outputs
+from creinn.cli.predict import check_outputs, predict_all
 from creinn.cli.sources import check_paths, read_model, trained_on
 from creinn.data.numerals import counted
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
@@ -55,7 +55,7 @@ def evaluate(options: EvaluateOptions) -> int:
     foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
     if foreign.paths:
         check_paths(foreign, "ood-")
-    prediction, labels = ask(model, options, labelled=True)
+    prediction, labels = predict_all(model, options, labelled=True)
     asked = [(options, prediction, labels)]
     curves = summary.rejection(prediction, labels)
     sets = summary.sets(prediction, labels, options.rule)
@@ -73,7 +73,7 @@ def evaluate(options: EvaluateOptions) -> int:
     if sets is not None and gives_classes(prediction):
         record["conformal"] = coverage_record(prediction, labels, model.class_names)
     if foreign.paths:
-        outside, _ = ask(model, foreign, labelled=False)
+        outside, _ = predict_all(model, foreign, labelled=False)
         asked.append((foreign, outside, None))
         scores[foreign.source] = summary.uncertainties(outside)
         found = summary.detection(prediction, outside)

@@ -1,7 +1,7 @@
-"""``creinn COMMAND ...``: finds the command, parses its options, runs it, and turns errors into messages.
+"""``creinn COMMAND ...``: parse the options of a command, run it, and print errors as one line.
 
-Exit codes: 0 done; 1 the data, files or settings are not as they must be; 2 the command line itself is not; 130 stopped
-by Ctrl-C.
+Exit codes: 0 success; 1 error in the data, files or settings; 2 error in the command line; 130
+interrupted by Ctrl-C.
 """
 
 import os
@@ -10,10 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from creinn.cli import options
 from creinn.cli.parsing import UsageError, parse_options, summary
@@ -64,7 +61,6 @@ module of the command, because most of these modules load torch.
 """
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-HELP = Path(__file__).with_name("help.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,17 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"creinn {version('creinn')}")
             return OK
         if command not in COMMANDS:
-            raise UsageError(f"{command!r} is no command; there are {', '.join(COMMANDS)}.")
+            raise UsageError(f"{command!r} is not a command; commands are {', '.join(COMMANDS)}.")
         program = f"creinn {command}"
         kind, run = COMMANDS[command]
         keep_freed_memory()
-        if (
-            "WORLD_SIZE" in os.environ
-        ):  # torch, not loaded yet, would warn once per rank of what training asks of it
+        if "WORLD_SIZE" in os.environ:  # before torch is loaded: one warning per process is noise
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-        found: Any = parse_options(kind, program, arguments[1:], _helps(command))
+        found: Any = parse_options(kind, program, arguments[1:])
         with warnings.catch_warnings():
-            warnings.showwarning = _say  # type: ignore[assignment]
+            warnings.showwarning = _print_warning  # type: ignore[assignment]
             return run(found)
     except SystemExit as exit_:  # --help of a command
         return int(exit_.code or 0)
@@ -108,21 +102,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _helps(command: str) -> dict[str, str]:
-    return yaml.safe_load(HELP.read_text(encoding="utf-8")).get(command, {})
-
-
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = (f"  {name:<{width}}  {summary(kind)}" for name, (kind, _) in COMMANDS.items())
-    hint = "creinn COMMAND --help says more. --debug shows where an error arose."
+    hint = "creinn COMMAND --help lists the options. --debug prints the traceback of an error."
     return "usage: creinn COMMAND ...\n\n" + "\n".join(lines) + f"\n\n{hint}"
 
 
-def _say(
+def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """A warning of ours as a note, any other with its place."""
+    """Print a warning of creinn as a note, and any other with its place."""
     ours = category.__module__.startswith("creinn") or category is UserWarning
     print(
         f"note: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}",

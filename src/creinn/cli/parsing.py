@@ -1,182 +1,148 @@
-"""Options of a command: a dataclass in, a parser out; a YAML file may give any option, and gets all of them in the end.
+"""Options of a command, defined by the fields of a dataclass.
 
-The name of a field is the name of its option (with dashes), its default is the default. A field with the metadata
-:data:`POSITIONAL` is given by its place instead. An underscore at the end of a field's name, for names that Python
-keeps to itself, is no part of the option's.
+Common options appear on the command line. Others are settings: ``--set NAME=VALUE`` or a line of
+the YAML file of ``--config`` gives them. The field ``from_`` is the option ``from``.
 """
 
-import argparse
 import inspect
 import json
-import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+import textwrap
+from argparse import SUPPRESS, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from jsonargparse import ActionYesNo, ArgumentError, ArgumentParser
 
+from creinn.cli.option_types import convert_options, option_type
+
 Options = TypeVar("Options")
-POSITIONAL = MappingProxyType({"positional": True})
-"""Metadata of a field that is given by its place on the command line, not by ``--name``; a YAML file names it."""
+GROUPS = ("data", "method", "training", "output")
 
 
 class UsageError(Exception):
-    """The command line, or a file of options, is not as it must be."""
+    """Error in the command line or in a file of options."""
 
 
-def parse_options(
-    kind: type[Options],
-    program: str,
-    arguments: Sequence[str],
-    helps: Mapping[str, str] = MappingProxyType({}),
-) -> Options:
-    """Options of the dataclass ``kind`` from the command line and from the YAML file that ``--config`` names.
+def option(default: Any = MISSING, group: str = "output", help: str = "", **kind: bool) -> Any:
+    """Define an option; a positional one is given without its name."""
+    return field(default=default, metadata={"group": group, "help": help, **kind})
 
-    What stands on the command line goes before what stands in the file. ``--help`` prints ``helps`` and exits.
+
+def setting(default: Any, group: str, help: str) -> Any:
+    """Define a less common option, for ``--set`` or a file."""
+    return option(default, group, help, setting=True)
+
+
+def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
+    """Read options from the command line and from the file of ``--config``, which yields to it.
 
     Raises:
-        UsageError: If an option is unknown, missing or of the wrong type, or the file cannot be read.
+        UsageError: If an option is unknown, missing or of the wrong type, or the file is invalid.
     """
+    entries: Any = fields(kind)  # type: ignore[arg-type]
+    hints = get_type_hints(kind)
+    types = {_key(entry): (option_type(hints[entry.name]), entry.default) for entry in entries}
     try:
-        found = _parser(kind, program, helps).parse_args(_normalised(kind, arguments))
-        values = {
-            entry.name: found[key] for entry in _fields(kind) if (key := _key(entry.name)) in found
-        }
-        for entry in _fields(kind):
-            if entry.name not in values and entry.default is MISSING:
-                raise UsageError(f"missing: {entry.name.upper()}.")
-        return kind(**values)
-    except (ArgumentError, argparse.ArgumentError) as error:
-        raise UsageError(_message(error)) from error
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        given = _parser(kind, program).parse_args(arguments).as_dict()
+        file, pairs = given.pop("config", None), given.pop("set", [])
+        read = {} if file is None else yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        if not isinstance(read, dict):
+            raise ValueError(f"{file}: expected lines of the form 'name: value'")
+        if wrong := [pair for pair in pairs if "=" not in pair]:
+            raise ValueError(f"--set: expected NAME=VALUE, found {wrong[0]!r}")
+        chosen = dict(pair.split("=", 1) for pair in pairs)
+        _check_names(read, types)
+        _check_names(chosen, [_key(entry) for entry in entries if "setting" in entry.metadata])
+        found = convert_options(types, {**read, **chosen, **given})
+        return kind(**{entry.name: found[_key(entry)] for entry in entries})
+    except (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(" ".join(str(error).split()).rstrip(".") + ".") from error
 
 
 def options_yaml(command: str, options: Any) -> str:
-    """All options as YAML that ``--config`` takes; the first line says by which version they were used."""
-    values = {_key(entry.name): getattr(options, entry.name) for entry in _fields(type(options))}
-    values = json.loads(json.dumps(values, default=str))  # paths as texts, tuples as lists
-    text = yaml.safe_dump(
-        values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=2**16
-    )
+    """Format all options as a file for ``--config``; its first line names version and command."""
+    values = {_key(entry): getattr(options, entry.name) for entry in fields(options)}
+    plain = json.loads(json.dumps(values, default=str))  # paths become texts, tuples become lists
+    style: Any = {"allow_unicode": True, "default_flow_style": None, "width": 2**16}
+    text = yaml.safe_dump(plain, sort_keys=False, **style)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
 
 def command_line(command: str, options: Any, leave_out: Sequence[str] = ()) -> str:
-    """What to type for the same options, without those that are as by default and those that ``leave_out`` names."""
+    """Format a command line with the options that differ from their defaults."""
     words = ["creinn", command]
-    for entry in _fields(type(options)):
+    for entry in fields(options):
         value = getattr(options, entry.name)
         if entry.name in leave_out or value == entry.default:
             continue
-        text = ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-        if entry.metadata.get("positional"):
-            words.append(text)
-        elif isinstance(value, bool):
-            words.append(_option(entry.name) if value else _option(f"no_{entry.name}"))
+        if "positional" in entry.metadata:
+            words.append(_text(value))
+        elif "setting" in entry.metadata:
+            words += ["--set", f"{_key(entry)}={_text(value)}"]
+        elif isinstance(entry.default, bool):
+            words.append(_flag(entry) if value else _flag(entry).replace("--", "--no-", 1))
         else:
-            words += [_option(entry.name), text]
+            words += [_flag(entry), _text(value)]
     return shlex.join(words)
 
 
 def summary(kind: type) -> str:
-    """First line of the docstring of a class."""
+    """Return the first line of the docstring of a class."""
     return (inspect.getdoc(kind) or "").split("\n", 1)[0]
 
 
-class _Parser(ArgumentParser):
-    def format_help(self, formatter: Any = None) -> str:
-        return re.sub(r"<class\s+'(\w+)'>", r"\1", super().format_help())
-
-
-def _parser(kind: type, program: str, helps: Mapping[str, str]) -> ArgumentParser:
-    how: Any = {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
-    parser = _Parser(
-        prog=program, description=(inspect.getdoc(kind) or "").partition("\n\nArgs:")[0], **how
-    )
-    parser.add_argument(
-        "--config", action="config", metavar="FILE", help="YAML file with any of these options."
-    )
-    hints = get_type_hints(kind)
-    for entry in _fields(kind):
-        inside = set(get_args(hints[entry.name])) - {type(None)}
-        # An optional text is never read as YAML, in which "#1" or "~" is null.
-        hint = inside.pop() if inside in ({str}, {Path}) else hints[entry.name]
-        what: dict[str, Any] = {"type": hint, "help": helps.get(_key(entry.name), "")}
-        if entry.metadata.get("positional"):
-            # No default here: it would overwrite what the file of options says.
-            parser.add_argument(entry.name, nargs="?", default=argparse.SUPPRESS, **what)
+def _parser(kind: type, program: str) -> ArgumentParser:
+    """Return a parser of texts; a file may give what is required."""
+    how: Any = {"formatter_class": RawDescriptionHelpFormatter, "argument_default": SUPPRESS}
+    how |= {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
+    parser = ArgumentParser(prog=program, description=inspect.getdoc(kind), **how)
+    parser.add_argument("--config", metavar="FILE", help="YAML file with any options by name.")
+    groups = {title: parser.add_argument_group(title) for title in GROUPS}
+    hints, settings = get_type_hints(kind), []
+    for entry in fields(kind):
+        text = entry.metadata.get("help", "")
+        if not any(entry.default is empty for empty in (MISSING, None, False, (), "")):
+            text = f"{text} (default: {_text(entry.default)})"
+        if "setting" in entry.metadata:
+            settings.append(
+                f"  {_key(entry)}\n{textwrap.indent(textwrap.fill(text, 76), '      ')}"
+            )
             continue
-        if what["type"] is bool:
-            what = {"action": ActionYesNo(yes_prefix="", no_prefix="no-"), "help": what["help"]}
-        what |= {"required": True} if entry.default is MISSING else {"default": entry.default}
-        parser.add_argument(_option(entry.name), **what)
+        what: dict[str, Any] = {"help": text.replace("%", "%%")}
+        if isinstance(entry.default, bool):
+            what |= {"action": ActionYesNo(no_prefix="no-"), "default": SUPPRESS}
+        elif "positional" in entry.metadata or bool in get_args(hints[entry.name]):
+            what |= {"nargs": "?"} | ({} if "positional" in entry.metadata else {"const": "true"})
+        groups[entry.metadata.get("group", "output")].add_argument(_flag(entry), **what)
+    if settings:
+        text = "Setting from the list below; can be repeated."
+        groups["output"].add_argument("--set", action="append", metavar="NAME=VALUE", help=text)
+        parser.epilog = "\n".join(["settings, for --set or the file of --config:", *settings])
     return parser
 
 
-def _normalised(kind: type, arguments: Sequence[str]) -> list[str]:
-    """Underscores in names as dashes, ``5,6`` as ``[5,6]`` with texts in quotes, the file of options first."""
-    hints = {_option(name): hint for name, hint in get_type_hints(kind).items()} | {"--config": str}
-    found: list[str] = []
-    pending = list(arguments)
-    while pending:
-        token = pending.pop(0)
-        name, equals, value = token.partition("=")
-        name = name.replace("_", "-")
-        if not token.startswith("--") or name not in hints or hints[name] is bool:
-            found.append(token)
-            continue
-        if (
-            not equals
-            and bool in get_args(hints[name])
-            and (not pending or pending[0].startswith("--"))
-        ):
-            equals, value = "=", "true"  # may stand alone, like a plain truth value
-        elif not equals and pending:
-            equals, value = "=", pending.pop(0)
-        if (
-            equals
-            and get_origin(hints[name]) is tuple
-            and not (value.startswith("[") and value.endswith("]"))
-        ):
-            items = [item.strip() for item in value.split(",") if item.strip()]
-            value = json.dumps(items) if str in get_args(hints[name]) else f"[{','.join(items)}]"
-        found.append(f"{name}{equals}{value}")
-    return sorted(found, key=lambda token: not token.startswith("--config="))
+def _check_names(values: Any, known: Any) -> None:
+    for name in values:
+        if name not in known:
+            raise ValueError(f"unknown name {name!r}; known are {', '.join(known)}")
 
 
-def _message(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    text = re.sub(r"Parser key \"(\w+)\": ", lambda m: f"{_option(m[1])}: ", text)
-    text = re.sub(r"Expected an? <class '(\w+)'>\.", r"expected \1.", text)
-    text = re.sub(r"Expected a typing\.Literal\[(.*?)\]", r"expected one of \1", text)
-    union = re.search(
-        r"Does not validate against .*?Subtypes: \[(.*?)\] Errors:.* Given value: ", text
-    )
-    if union is not None:
-        names = re.findall(r"'(\w+)'", union[1].replace("NoneType", "null"))
-        text = text.replace(union[0], f"expected {' or '.join(names)}. Got value: ")
-    text = text.replace("the following arguments are required: ", "missing: --")
-    return text.rstrip(".") + "."
+def _key(entry: Field[Any]) -> str:
+    return entry.name.removesuffix("_")
 
 
-def _fields(kind: Any) -> list[Field[Any]]:
-    """Those given by their place first, then those of the class itself, then those of its bases."""
-    order = [name for part in kind.__mro__ for name in inspect.get_annotations(part)]
-    return sorted(
-        fields(kind), key=lambda f: (not f.metadata.get("positional"), order.index(f.name))
-    )
+def _flag(entry: Field[Any]) -> str:
+    name = _key(entry)
+    return name if "positional" in entry.metadata else f"--{name.replace('_', '-')}"
 
 
-def _option(name: str) -> str:
-    return f"--{_key(name).replace('_', '-')}"
-
-
-def _key(name: str) -> str:
-    """Name of a field in a file of options."""
-    return name.removesuffix("_")
+def _text(value: Any) -> str:
+    """Format a value as it is written on the command line."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

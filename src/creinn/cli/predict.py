@@ -1,6 +1,6 @@
 """``creinn predict``: one row per input, with its class, bounds, uncertainties and set of classes.
 
-Also what all commands share that ask a saved model: :func:`ask`, and :func:`check_outputs` before.
+Also what all commands share that ask a saved model: :func:`predict_all`, and :func:`check_outputs` before.
 """
 
 import os
@@ -125,7 +125,7 @@ def prediction_table(
     return pd.DataFrame({**names, **columns})
 
 
-def ask(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
+def predict_all(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
     """What a saved model says of all rows of a user's data, read a part at a time; and their classes, if asked for."""
     found = [
         (said, rows.labels)
@@ -153,7 +153,7 @@ def _answers(
             if len(rows.x):
                 yield rows, rows.predict(model, options.batch_size).to("cpu")
     assert rows is not None
-    rows.say()
+    rows.print_notes()
 
 
 @contextmanager

@@ -104,7 +104,7 @@ class Rows:
     share: float = 1.0  # of the data that is read with these
     tables: Sequence[Table] = ()  # as they are written, if they are rows of a table or of two
 
-    def say(self) -> None:
+    def print_notes(self) -> None:
         """Print the notes, and on stderr each file that was left out."""
         for note in self.notes:
             print(f"note: {with_flags(note)}")

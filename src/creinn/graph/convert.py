@@ -110,7 +110,7 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
     mode = getattr(model, "mode", None)
     if is_interval and form["mode"] != mode:
         raise ValueError(
-            f"The model to start from was trained in mode {mode!r}: give --mode {mode}."
+            f"The model to start from was trained with mode={mode!r}. Pass the same mode."
         )
     if needs_radii and not is_interval:
         ordinary = (
