@@ -212,4 +212,6 @@ def test_command_line_gives_the_same_options():
     )
     options = parse_options(Options, "p", shlex.split(line)[2:])
     assert command_line("do", options) == line
+    quoted = Options(out=Path("o"), drop=("a,b", "c"))
+    assert parse_options(Options, "p", shlex.split(command_line("do", quoted))[2:]) == quoted
     assert command_line("do", Options(out=Path("o")), leave_out=["out"]) == "creinn do"

@@ -143,6 +143,6 @@ def _flag(entry: Field[Any]) -> str:
 
 def _text(value: Any) -> str:
     """Format a value as it is written on the command line."""
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
+    if isinstance(value, tuple):
+        return json.dumps(value) if "," in "".join(map(str, value)) else ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
