@@ -212,7 +212,7 @@ def test_report_without_plotly_is_refused_before_any_work(run, tmp_path, monkeyp
         tmp_path / "e.json",
     )
     assert done.code == 1
-    assert "needs plotly, which is not installed: pip install 'creinn[report]'" in done.err
+    assert "plotly" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -243,8 +243,5 @@ def test_foreign_pairs(run, model, interval_model, wine, foreign, tmp_path):
     assert run("evaluate", interval_model, wine[1], *pair, "--out", tmp_path / "e.json").code == 0
     done = run("evaluate", model, wine[1], *pair, "--out", tmp_path / "f.json")
     assert done.code == 1
-    assert (
-        "hold intervals, but the model takes none. Train one for them with --method creinn."
-        in done.err
-    )
+    assert "--method creinn" in done.err
     assert not (tmp_path / "f.json").exists()

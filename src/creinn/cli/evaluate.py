@@ -44,14 +44,16 @@ NUMBERS = {
 
 
 def evaluate(options: EvaluateOptions) -> int:
-    """Evaluate by ``options``, print and write; returns the exit code."""
+    """Evaluate by ``options``, print and write the results, and return the exit code."""
     if options.report is not None and find_spec("plotly") is None:
-        needs = f"The report {options.report} needs plotly, which is not installed: pip install 'creinn[report]'."
-        raise ValueError(f"{needs} Without --report the numbers are written all the same.")
+        raise ValueError(
+            f"The report {options.report} requires plotly: pip install 'creinn[report]'. "
+            "Without --report only the numbers are written."
+        )
     check_outputs("evaluate", options)
     model = read_model(options.model, options.device)
     if trained_on(options):
-        print(f"note: the model was trained on {options.source}; new data give worse results")
+        print(f"note: the model was trained on {options.source}; results on new data are worse")
     foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
     if foreign.paths:
         check_paths(foreign, "ood-")

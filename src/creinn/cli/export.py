@@ -20,42 +20,44 @@ def export_model(options: ExportOptions) -> int:
     model = read_model(options.model, "cpu")
     if not isinstance(model, CreINN | Ensemble):
         raise ValueError(
-            f"{options.model} holds a model of the kind {type(model).__name__}; only a CreINN can be exported."
+            f"{options.model} is a model of kind {type(model).__name__}. Only a CreINN can be exported."
         )
     export(model, path, _example(model, options))
     print(f"wrote {path}: {counted(path.stat().st_size, 'byte')}")
     if model.preprocessing is not None:
         print(
-            "note: the graph takes what the network takes; its metadata say, under preprocessing, how to get there"
+            "note: inputs of the graph are prepared inputs; its metadata describe the preparation "
+            "under preprocessing"
         )
     if model.num_classes > MOST_CLASSES:
-        print("note: AU and EU are not in the graph for this number of classes; see docs/export.md")
+        print("note: the graph has no AU and EU for this number of classes; see docs/export.md")
     return 0
 
 
 def _path(options: ExportOptions) -> Path:
-    """Where to write, by the ending or the format that is asked for."""
+    """Return the file to write, by its suffix or the format."""
     path = options.out or options.model / f"model.{options.format or 'onnx'}"
     if options.format is not None and path.suffix != f".{options.format}":
         raise ValueError(
-            f"--format is {options.format}, but {path} ends in {path.suffix or 'nothing'}. Leave one out."
+            f"--format is {options.format}, but {path} has the suffix {path.suffix!r}. "
+            "Remove one of them."
         )
     if path.exists() and not options.force:
-        raise ValueError(f"{path} is there already. Name another file, or replace it with --force.")
+        raise ValueError(f"{path} exists. Choose another file, or replace it with --force.")
     return path
 
 
 def _example(model: Any, options: ExportOptions) -> Inputs:
     if options.intervals and not takes_intervals(model):
         raise ValueError(
-            "The model takes no intervals: its network is an ordinary one. Leave --intervals out."
+            "The model has an ordinary network, which has no interval inputs. Remove --intervals."
         )
     said = model.preprocessing if isinstance(model.preprocessing, dict) else {}
     size = said.get("size") or options.size  # models of older versions do not know theirs
     if said.get("kind") == "images":
         if size is None:
             raise ValueError(
-                "The model does not say which size its training images had: give it, --size."
+                "The model does not contain the size of its training images. Give --size."
             )
         x = torch.zeros(1, said["channels"], *(size if isinstance(size, list) else [size, size]))
     else:

@@ -1,6 +1,6 @@
 """``creinn predict``: one row per input, with its class, bounds, uncertainties and set of classes.
 
-Also what all commands share that ask a saved model: :func:`predict_all`, and :func:`check_outputs` before.
+:func:`predict_all` and :func:`check_outputs` are shared with ``creinn evaluate``.
 """
 
 import os
@@ -41,7 +41,7 @@ READ, WRITTEN = ("data", "lower", "upper", "ood", "ood_lower", "ood_upper"), ("o
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict by ``options`` and write a table, a part at a time; returns the exit code."""
+    """Predict by ``options``, write a table in parts, and return the exit code."""
     check_outputs("predict", options)
     model = read_model(options.model, options.device)
     count = 0
@@ -56,7 +56,7 @@ def predict(options: PredictOptions) -> int:
 
 @contextmanager
 def new_table(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
-    """A function that appends rows to a new file, CSV or Parquet by its suffix; see :func:`creinn.files.new_file`."""
+    """Open a new CSV or Parquet file, by its suffix, and yield a function that appends rows."""
     with new_file(path) as file, ExitStack() as stack:
         append = (
             stack.enter_context(ParquetWriter(file)).write
@@ -72,14 +72,14 @@ def new_table(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
 
 
 def _append_csv(file: BinaryIO, table: pd.DataFrame) -> None:
-    """Append rows as pandas would, but more than twice as fast."""
+    """Append rows in the format of pandas, more than twice as fast."""
     cells = zip(*(_csv_texts(column) for _, column in table.items()), strict=True)
     names = [[_quoted(name) for name in table.columns]] if file.tell() == 0 else []
     file.write("".join(",".join(row) + "\n" for row in chain(names, cells)).encode())
 
 
 def _csv_texts(column: pd.Series) -> Iterable[str]:
-    """Cells as they are written; nine digits are what a number in single precision is read back from."""
+    """Format cells; nine digits restore every number in single precision."""
     if column.dtype == np.float32:
         return map("%.9g".__mod__, column.tolist())
     codes, found = pd.factorize(column)
@@ -126,13 +126,13 @@ def prediction_table(
 
 
 def predict_all(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
-    """What a saved model says of all rows of a user's data, read a part at a time; and their classes, if asked for."""
+    """Predict all rows of a user's data in parts; return predictions and, if labelled, classes."""
     found = [
         (said, rows.labels)
         for rows, said in _answers(model, options, model.class_names if labelled else None)
     ]
     if not found:
-        raise ValueError(f"{options.source} has no row to ask the model about.")
+        raise ValueError(f"{options.source} has no rows.")
     predictions, labels = zip(*found, strict=True)
     return type(predictions[0]).concatenate(predictions), torch.cat(labels) if labelled else None
 
@@ -140,7 +140,7 @@ def predict_all(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any,
 def _answers(
     model: Any, options: ModelOptions, classes: Sequence[str] | None = None
 ) -> Iterator[tuple[Rows, Any]]:
-    """Rows of a user's data, a part at a time, with what a saved model says of them; at the end notes are said."""
+    """Yield parts of a user's data with their predictions, then print the notes of the reader."""
     check_paths(options)
     rows = None
     with _seeded():
@@ -148,8 +148,10 @@ def _answers(
             stream_rows(options, model.preprocessing, classes, whole=False), options.progress
         ):
             if rows.is_interval and not takes_intervals(model):
-                hold = f"{options.source} hold intervals, but the model takes none"
-                raise ValueError(f"{hold}. Train one for them with --method creinn.")
+                raise ValueError(
+                    f"{options.source} contain intervals, but the model does not support them. "
+                    "Train a model with --method creinn."
+                )
             if len(rows.x):
                 yield rows, rows.predict(model, options.batch_size).to("cpu")
     assert rows is not None
@@ -158,21 +160,24 @@ def _answers(
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Methods that predict by sampling shall say the same every time."""
+    """Seed methods that predict by sampling, so that results are reproducible."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
 
 
 def check_outputs(command: str, options: ModelOptions) -> None:
-    """Refuse, before any work, to replace inputs, the model and, but for ``--force``, files of another origin.
+    """Raise, before any work, if an output would replace an input, the model or a foreign file.
 
-    The options are kept beside the first output, with the suffix ``.yaml``; they tell later what this command wrote.
+    ``--force`` permits foreign files. The options are written beside the first output, with the
+    suffix ``.yaml``; a later run finds in them which files this command wrote.
     """
     outputs = [path for name in WRITTEN if (path := getattr(options, name, None)) is not None]
     kept = options.out.with_suffix(".yaml")
     if kept in outputs:
-        raise ValueError(f"{kept} is where the options are kept. Give the result another suffix.")
+        raise ValueError(
+            f"{kept} is the file of the options. Choose another suffix for the result."
+        )
     inputs = [getattr(options, name, None) for name in READ]
     read = [
         path
@@ -184,7 +189,7 @@ def check_outputs(command: str, options: ModelOptions) -> None:
         if not path.exists():
             continue
         if path.is_dir():
-            raise ValueError(f"{path} is a directory. Name a file to write.")
+            raise ValueError(f"{path} is a directory. Give a file.")
         places = [path] if path in ours else [path, *path.absolute().parents]
         if any(
             os.path.samefile(source, place)
@@ -193,16 +198,16 @@ def check_outputs(command: str, options: ModelOptions) -> None:
             for place in places
         ):
             raise ValueError(
-                f"{path} is an input of this command, or part of one. Name another file to write."
+                f"{path} is an input of this command, or part of one. Choose another file."
             )
         if path not in ours and not options.force:
-            found = f"{path} is there already, and creinn {command} did not write it"
-            raise ValueError(f"{found}. Name another file, or replace it with --force.")
-        print(f"note: {path} is there already and will be replaced")
+            found = f"{path} exists, and creinn {command} did not write it"
+            raise ValueError(f"{found}. Choose another file, or replace it with --force.")
+        print(f"note: {path} exists and will be replaced")
 
 
 def _written_before(kept: Path, command: str) -> set[Path]:
-    """The files that an earlier run names in its options, and these."""
+    """Return the files that an earlier run names in its options, and the file of the options."""
     try:
         text = kept.read_text(encoding="utf-8")
         named = yaml.safe_load(text)

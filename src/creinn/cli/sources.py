@@ -105,7 +105,7 @@ class Rows:
     tables: Sequence[Table] = ()  # as they are written, if they are rows of a table or of two
 
     def print_notes(self) -> None:
-        """Print the notes, and on stderr each file that was left out."""
+        """Print the notes, and to stderr each file that was left out."""
         for note in self.notes:
             print(f"note: {with_flags(note)}")
         for message in self.unreadable:
@@ -200,7 +200,7 @@ def _learn_tables(options: TrainOptions) -> Rows:
     first = tables[0]
     if (target := options.target) is None:
         known = ", ".join(first.columns)
-        raise ValueError(f"--target is needed: the column of the classes, one of {known}.")
+        raise ValueError(f"--target is required: the column of the classes, one of {known}.")
     if len(first) == 1:
         raise ValueError(
             f"{first.name} has one row only, in line 2. Training needs rows of at least two "
