@@ -105,7 +105,7 @@ def test_provenance_is_in_the_file_and_on_the_page(run, model, wine, tmp_path):
     assert (record["model"], record["data"]) == (str(model), str(wine[1]))
     assert (
         origin["command"]
-        == f"creinn evaluate {model} {wine[1]} --out {out} --report '{page}' --batch-size 7"
+        == f"creinn evaluate {model} {wine[1]} --batch-size 7 --out {out} --report '{page}'"
     )
     assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(origin["date"])) < timedelta(
         hours=1

@@ -245,7 +245,7 @@ def test_suspicious_classes_and_data_are_notes(run, train, tmp_path):
     [
         ("x,y\n1,a\n", "line 2"),
         ("x,y\n1,a\n2\n", "line 3"),
-        ("x,y\n1,a\n2,b,c\n", "separator="),
+        ("x,y\n1,a\n2,b,c\n", "--set separator"),
         ("# by hand\nx,y\n1,a\n2,b\n", "comment='#'"),
         ('[{"x": 1, "y": "a"}]', "JSON"),
     ],

@@ -143,10 +143,10 @@ def test_methods(run, table, tmp_path, options, kind, members):
         assert len(model.members) == members
         first, second = (next(member.parameters()) for member in model.members[:2])
         assert not torch.equal(first, second)
-    if "sound" in options:
+    if "mode=sound" in options:
         assert model.members[0].mode == "sound"
     if kind is Ensemble:
-        assert model.combine == ("envelope" if "envelope" in options else "average")
+        assert model.combine == ("envelope" if "combine=envelope" in options else "average")
 
 
 def test_default_is_the_recommended_form(run, wine, tmp_path):

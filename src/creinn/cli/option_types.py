@@ -11,7 +11,8 @@ from jsonargparse import ArgumentParser
 def comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     """Return a type function for ``a,b``, for ``[a, "b,c"]`` and for a list of a YAML file."""
 
-    def convert(value: Any) -> tuple[Any, ...]:
+    # Not "convert": jsonargparse looks for the name of a type in the package, which imports it.
+    def to_tuple(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str) and not (value.startswith("[") and value.endswith("]")):
             return tuple(kind(item.strip()) for item in value.split(",") if item.strip())
         items = yaml.safe_load(value) if isinstance(value, str) else value
@@ -19,7 +20,7 @@ def comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
             raise ValueError(f"expected a list of {kind.__name__}, found {value!r}")
         return tuple(items)
 
-    return convert
+    return to_tuple
 
 
 def true_or_number(value: Any) -> bool | float:
