@@ -53,23 +53,15 @@ class DataOptions:
         "or are resized to the size of the training images.",
     )
     separator: str = setting(
-        "auto",
-        "data",
-        "Character between the cells of a CSV file. auto detects comma, semicolon, tab and bar.",
+        "auto", "data", "Character between cells of a CSV file. auto detects , ; tab and |."
     )
-    thousands: str = setting(
-        "auto",
-        "data",
-        "Thousands separator, or none. auto detects it, or uses that of the training.",
-    )
+    thousands: str = setting("auto", "data", "Thousands separator, or none. auto: as for decimal.")
     encoding: str = setting(
-        "auto", "data", "Encoding of a CSV file. auto tries UTF-8, UTF-16 and cp1252."
+        "auto", "data", "Encoding of a CSV file. auto tries UTF-8, UTF-16, cp1252."
     )
     comment: str = setting("", "data", "Character that starts a comment in a CSV file, such as #.")
     strict: bool = setting(
-        False,
-        "data",
-        "Whether an unreadable image is an error. Otherwise it is left out and reported.",
+        False, "data", "Whether an unreadable image is an error, instead of a note."
     )
     batch_size: int | None = option(
         None, "method", "Rows per batch. By default 4096 rows of a table or 256 images."
@@ -97,21 +89,18 @@ class TrainOptions(DataOptions):
         (), "data", "Columns whose numbers or dates are categories, separated by commas."
     )
     dayfirst: bool | None = option(
-        None,
-        "data",
-        "Whether dates such as 03/04/2021 start with the day. By default the dates must show it.",
+        None, "data", "Whether 03/04/2021 starts with the day. By default dates must show it."
     )
     drop_unlabelled: bool = option(
         False, "data", "Drop rows without a class. Otherwise they are an error."
     )
     max_categories: int = setting(
-        100, "data", "Largest number of categories of a column; rarer ones are combined."
+        100, "data", "Most categories of a column; rarer ones are combined."
     )
     max_classes: int | None = setting(
         None,
         "data",
-        "Largest number of classes of a table. By default 1000, or fewer if the target looks "
-        "like a quantity.",
+        "Most classes of a table. By default 1000, fewer if the target seems a quantity.",
     )
     channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
     augment: bool = setting(
@@ -125,9 +114,7 @@ class TrainOptions(DataOptions):
         "deep-ensemble, bnn-r, bnn-f, fsvi or bnn-l.",
     )
     network: Network = option(
-        "resnet8",
-        "method",
-        "Network for images: resnet8, resnet14, resnet18, resnet20, resnet34 or resnet50.",
+        "resnet8", "method", "Network for images: resnet8, 14, 18, 20, 34 or 50."
     )
     hidden: tuple[int, ...] = option(
         (64, 64), "method", "Widths of the hidden layers for tables, separated by commas."
@@ -169,7 +156,7 @@ class TrainOptions(DataOptions):
     loss: Literal["intersection", "bounds"] = setting(
         "intersection",
         "method",
-        "Loss of creinn-d and creinn: of the intersection probability, or of both bounds.",
+        "Loss of creinn-d and creinn: of the intersection, or of both bounds.",
     )
     temperature: bool | None = setting(
         None,
@@ -178,12 +165,10 @@ class TrainOptions(DataOptions):
         "not available for bnn-l.",
     )
     stem: Literal["cifar", "imagenet"] = setting(
-        "cifar",
-        "method",
-        "First layers of resnet18, 34 and 50: cifar for small images, imagenet for large ones.",
+        "cifar", "method", "First layers of resnet18, 34, 50, for small or large images."
     )
     width: int | None = setting(
-        None, "method", "Channels of the first stage of the network. By default its usual number."
+        None, "method", "Channels of the first stage. By default the usual number."
     )
     epochs: int = option(100, "training", "Largest number of passes over the training data.")
     batch_size: int = option(64, "training", "Rows per step.")
@@ -194,9 +179,7 @@ class TrainOptions(DataOptions):
         "distance. By default a sixth; 0 with --from, or if a sixth is less than ten rows.",
     )
     class_weight: Literal["balanced", "none"] = option(
-        "none",
-        "training",
-        "balanced gives all classes the same total weight in the loss, none all rows.",
+        "none", "training", "balanced: equal total weight of all classes. none: of all rows."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
     train: Literal["auto", "all", "radii", "nothing"] = setting(
@@ -207,9 +190,7 @@ class TrainOptions(DataOptions):
     )
     learning_rate: float = setting(1e-3, "training", "Initial learning rate of Adam.")
     milestones: tuple[int, ...] = setting(
-        (),
-        "training",
-        "Epochs after which the learning rate is divided by ten, separated by commas.",
+        (), "training", "Epochs after which the learning rate is divided by ten."
     )
     patience: int | None = setting(
         None,
@@ -218,12 +199,10 @@ class TrainOptions(DataOptions):
         "weights; 0 trains for all epochs. By default 10 if rows are held out.",
     )
     checkpoints: Path | None = setting(
-        None, "training", "Directory of checkpoints. The same command resumes from them."
+        None, "training", "Directory of checkpoints, from which the same command resumes."
     )
     progress: bool = setting(
-        True,
-        "output",
-        "Whether to show a progress bar, or a line every ten seconds without a terminal.",
+        True, "output", "Whether to show a progress bar, or lines if there is no terminal."
     )
     out: Path = option(
         group="output",
@@ -245,16 +224,12 @@ class ModelOptions(DataOptions, SavedModel):
     """Options of commands that predict with a trained model."""
 
     rule: Literal["maximality", "e-admissibility"] = option(
-        "maximality",
-        "method",
-        "Decision rule for the set of classes: maximality or e-admissibility.",
+        "maximality", "method", "Rule for the set of classes: maximality or e-admissibility."
     )
     device: str = option("cpu", "method", "Device: cpu, cuda, cuda:1, mps, or auto.")
     out: Path = option(group="output")
     force: bool = option(
-        False,
-        "output",
-        "Replace output files that this command did not write. Inputs are never replaced.",
+        False, "output", "Replace files of other origin. Inputs are never replaced."
     )
     progress: bool = option(True, "output", "Show a progress bar on a terminal.")
 
@@ -269,9 +244,7 @@ class PredictOptions(ModelOptions):
     """
 
     keep: tuple[str, ...] = option(
-        (),
-        "output",
-        "Columns of the table to copy to the result, such as a key, separated by commas.",
+        (), "output", "Columns to copy to the result, such as a key, separated by commas."
     )
     out: Path = option(
         group="output",
@@ -297,13 +270,10 @@ class EvaluateOptions(ModelOptions):
     out: Path = option(
         Path("evaluation.json"),
         "output",
-        "JSON file for all numbers. A file with the same name and the suffix .yaml has all "
-        "options.",
+        "JSON file for all numbers. The options are beside it (.yaml).",
     )
     report: Path | None = option(
-        None,
-        "output",
-        "HTML page with explanations, figures and single predictions. Requires plotly.",
+        None, "output", "HTML page with explanations and figures. Requires plotly."
     )
 
 
