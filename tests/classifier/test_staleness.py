@@ -284,3 +284,11 @@ def test_a_calibration_that_fails_changes_nothing(is_ensemble):
     assert model.calibration_is_current
     assert all(member.calibration_is_current for member in members[: 2 if is_ensemble else 1])
     assert torch.equal(model.predict(x).classes("conformal"), expected)
+
+
+def test_a_new_model_takes_the_state_of_a_fitted_one():
+    model, x = fitted("ordinary"), blobs(20, seed=3)[0]
+    other = ordinary()  # its feature layers are not known yet
+    other.load_state_dict(model.state_dict())
+    assert other.eval().distance_is_current
+    torch.testing.assert_close(other.predict(x).upper, model.predict(x).upper)

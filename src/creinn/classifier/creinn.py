@@ -187,9 +187,10 @@ class CreINN(_Credal):
             "structure": (structure(self.network), structure(self.norm)),
             "weights": (self.network, self.norm),
             "temperature": (self.temperature.is_on, self.temperature),
-            "feature layers": () if radius is None else (self.distance_at,),
             "distance": () if radius is None else (radius,),
         }
+        if radius is None or self.distance_at is not None:  # otherwise the first rows find them
+            parts["feature layers"] = (self.distance_at,) if radius is not None else ()
         return part_hashes(parts)
 
     @property

@@ -82,8 +82,9 @@ class FittedOn(torch.nn.Module):
         self.parts: dict[str, int] = {}
 
     def changes(self, now: Mapping[str, int], names: Collection[str] = PARTS) -> list[str]:
-        """Return the names of the parts that have changed."""
-        return [name for name in self.parts if name in names and self.parts[name] != now.get(name)]
+        """Return the names of the parts that have changed; parts that ``now`` omits are unknown."""
+        known = (name for name in self.parts if name in names and name in now)
+        return [name for name in known if self.parts[name] != now[name]]
 
     def replace(self, name: str, old: int, new: int) -> None:
         """Replace the hash of one part if it is the old one."""
