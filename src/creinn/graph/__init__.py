@@ -1,5 +1,6 @@
-"""What is done to a network as a graph of known layers and functions.
+"""Transformations of networks that are graphs of known layers and functions.
 
-In: any module. Out: its interval twin, a description that can be saved, its inference form, or a file for other
-programs. Read in this order: ``trace``, ``convert``, ``describe``, ``fold``, ``native``, ``compile``, ``export``.
+The modules convert a network to an interval network, describe it as JSON, fold it for inference,
+or export it to a file. Read them in this order: ``trace``, ``convert``, ``describe``, ``fold``,
+``native``, ``compile``, ``export``.
 """

@@ -13,7 +13,7 @@ from creinn.nn.families import family_of
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
 
 Kind = Literal["value", "size"]
-"""A node holds a value (an interval or a tensor) or a size (a shape, or an integer from one)."""
+"""The kind of a node: a value (interval or tensor) or a size (a shape or an integer from it)."""
 Kinds = Mapping[fx.Node, Kind]
 
 _PATH = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*")
@@ -34,14 +34,14 @@ _REASONS = {
 
 
 class GraphError(ValueError):
-    """A network that is not a graph of known layers and functions.
+    """Error for a network that is not a graph of known layers and functions.
 
-    The message names the place and the reason.
+    The message contains the place and the reason.
     """
 
 
 def check_paths(paths: Iterable[Any]) -> None:
-    """Raise a :class:`GraphError` if a graph module cannot hold layers of these paths."""
+    """Raise a :class:`GraphError` if the paths are not valid in a graph module."""
     for path in paths:
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
             raise GraphError(
@@ -54,13 +54,13 @@ def check_paths(paths: Iterable[Any]) -> None:
 
 
 def check_module(path: str, module: torch.nn.Module, families: Collection[str]) -> None:
-    """Raise a :class:`GraphError` if a graph cannot contain a call of this module."""
+    """Raise a :class:`GraphError` if the module cannot be called in a graph."""
     if why := why_refused(module, families):
         raise GraphError(f"{place(path, module)}: {why}")
 
 
 def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
-    """Return why a graph cannot contain a call of this module; empty if it can."""
+    """Return the reason why a graph cannot call the module, or an empty string."""
     kind, family = type(module), family_of(module)
     if has_hooks(module):
         return "it has forward hooks, which would be lost. Remove them first."
@@ -83,12 +83,13 @@ def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
 
 
 def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kinds: Kinds) -> Kind:
-    """Return whether the function ``name`` gives a value or a size for these arguments.
+    """Return whether the result of the function ``name`` is a value or a size.
 
-    It takes values where :data:`creinn.nn.functional.OPERANDS` says so, constants or sizes elsewhere.
+    The arguments in :data:`creinn.nn.functional.OPERANDS` can be values. The other arguments must
+    be constants or sizes.
 
     Raises:
-        ValueError: If the function is unknown or does not take these arguments.
+        ValueError: If the function is unknown or does not support the arguments.
     """
     if name not in FUNCTIONS:
         raise ValueError(f"unknown function {name!r}")
@@ -142,16 +143,16 @@ def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
         elif not (leaf is None or leaf is Ellipsis or isinstance(leaf, bool | int | float | str)):
             raise ValueError(f"{name} does not take {leaf!r} as {argument!r}")
 
-    fx.node.map_aggregate(given, check)  # each entry of lists, tuples and slices
+    fx.node.map_aggregate(given, check)  # check each element of lists, tuples and slices
 
 
 def why_unknown(name: str) -> str:
-    """Return why the layer or function of this name has no interval version."""
+    """Return the reason why the layer or function has no interval version."""
     plain = name.replace("_", "").lower()
     known = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
     return next(known, "it is not among the known ones, whose range over intervals is known")
 
 
 def place(path: str, module: torch.nn.Module) -> str:
-    """Path and class name of a module, for messages."""
+    """Return the path and the class name of a module, for messages."""
     return f"{path}: {type(module).__name__}" if path else type(module).__name__

@@ -1,7 +1,8 @@
-"""The inference form of a trained model: the same credal sets, sooner.
+"""Compilation of trained models for faster inference.
 
-In: a CreINN or an Ensemble. Out: a classifier that is called the same way, whose networks are folded. An ordinary
-network that is no graph of known layers, and one whose head was named, stay.
+The input is a CreINN or an Ensemble. The output is a classifier with the same interface and with
+folded networks. An ordinary network is not folded if it is not a graph of known layers, or if its
+head was given by name.
 """
 
 import copy
@@ -34,27 +35,31 @@ def compile(
     native: bool = True,
     rigorous: bool = False,
 ) -> "Compiled | RigorousModel":
-    """The inference form of a trained model; the model itself stays as it is, and trainable.
+    """Compile a trained model for inference.
 
-    Bounds agree with the model's in eval mode up to rounding. Gradients do not pass. The result can be moved and cast,
-    and with ``native=False`` exported with ``torch.export``; not trained and not saved.
+    The model is not changed. The bounds are equal to the bounds of the model in eval mode up to
+    rounding. The result has no gradients. It can be moved to a device or a dtype, but it cannot be
+    trained or saved. With ``native=False`` it can be exported with ``torch.export``.
 
     Args:
         model: A trained CreINN, or an ensemble of them.
-        example: Inputs as they will come: convolutions are prepared for images of their size, the memory format is
-            chosen with them. Inputs of other sizes give the right bounds too, less quickly.
-        memory_format: Layout of images and of the weights of two-dimensional convolutions: ``torch.contiguous_format``
-            or ``torch.channels_last``; ``"auto"`` takes the faster one on ``example``, the first if there is none.
-        torch_compile: Whether to pass the folded networks through ``torch.compile``, which needs a compiler.
-        native: Whether the library of :mod:`creinn.native` computes convolutions with more than one output pixel, where
-            it is available; never with ``torch_compile``.
-        rigorous: Whether to round outwards, so that the credal sets hold in floating point; see
-            :mod:`creinn.graph.rigorous`. It needs mode ``"sound"`` and a CPU, and is slower.
+        example: An example of the inputs. It is used to prepare the convolutions for the size of
+            the images and to choose the memory format. Inputs of other sizes are correct but
+            slower.
+        memory_format: The memory format of the images and of the weights of 2d convolutions. It is
+            ``torch.contiguous_format``, ``torch.channels_last`` or ``"auto"``. If ``"auto"``, the
+            faster format on ``example`` is used, or the first one if there is no example.
+        torch_compile: Whether to use ``torch.compile``, which requires a compiler.
+        native: Whether to use :mod:`creinn.native`, if it is available, for convolutions with more
+            than one output pixel. It is not used with ``torch_compile``.
+        rigorous: Whether to round outwards, so that the credal sets are valid in floating point;
+            see :mod:`creinn.graph.rigorous`. This is slower and requires mode ``"sound"`` and a
+            CPU.
 
     Raises:
-        TypeError: If the model is of another kind.
-        ValueError: If the memory format is another one, an interval network cannot be traced (``GraphError``), or
-            ``rigorous`` does not suit the model or ``torch_compile``.
+        TypeError: If the class of the model is not supported.
+        ValueError: If the memory format is unknown, if an interval network cannot be traced
+            (``GraphError``), or if ``rigorous`` is not supported by the model or ``torch_compile``.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -89,10 +94,10 @@ def compile(
 
 
 def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None":
-    """Compile a model for inputs of the size of ``x``, without measurements.
+    """Compile a model for inputs of the size of ``x`` without measurements.
 
-    Returns ``None`` for a model that cannot be compiled: one of another class than CreINN and
-    Ensemble, which may compute something else, or with a network that raises a ``GraphError``.
+    Return ``None`` if the class of the model is not CreINN or Ensemble, because a subclass may
+    compute something else, or if a network raises a ``GraphError``.
     """
     credal = [part for part in model.modules() if isinstance(part, _Credal)]
     if any(type(part) not in (CreINN, Ensemble) for part in credal):
@@ -107,7 +112,7 @@ def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None
 
 
 class Compiled(_Credal):
-    """A model with folded networks, in eval mode for good; made by :func:`compile`."""
+    """A model with folded networks, always in eval mode; see :func:`compile`."""
 
     keeps_compiled = False
 
@@ -128,7 +133,7 @@ class Compiled(_Credal):
                 part.parts = {}  # the weights of the copy do not change
         for member in self.model.modules():
             if isinstance(member, CreINN):
-                member.gives_logits = True  # what is folded cannot be looked at as a network
+                member.gives_logits = True  # a folded network cannot be inspected
         self.num_classes = model.num_classes
         self.memory_format = torch.contiguous_format
         self.requires_grad_(False).eval()
@@ -147,7 +152,7 @@ class Compiled(_Credal):
         return copy.deepcopy(model, instead)
 
     def forward(self, x: Inputs) -> CredalSet:
-        """Predict a credal set per row."""
+        """Predict a credal set for each row."""
         if isinstance(x, Tensor | Interval):
             x = x.each(self._laid_out) if isinstance(x, Interval) else self._laid_out(x)
         return self.model(x)
@@ -157,7 +162,7 @@ class Compiled(_Credal):
         return x.contiguous(memory_format=self.memory_format) if x.ndim == 4 else x
 
     def prepare(self, example: Inputs) -> None:
-        """Let convolutions keep the weights that images of this size need; see :class:`Product`."""
+        """Prepare the convolutions for images of this size; see :class:`Product`."""
         products = [
             part for part in self.modules() if isinstance(part, Product) and part.is_prepared
         ]
@@ -169,14 +174,14 @@ class Compiled(_Credal):
             call.module.prepare(tuple(call.inputs[0].shape[2:]))  # type: ignore[operator]
 
     def set_memory_format(self, memory_format: torch.memory_format) -> None:
-        """Lay out the weights of two-dimensional convolutions, in place, and from now on images, in this format."""
+        """Set the memory format of the images and of the weights of 2d convolutions."""
         self.memory_format = memory_format
         for weight in self.parameters():
             if weight.ndim == 4:
                 weight.data = weight.data.contiguous(memory_format=memory_format)
 
     def train(self, mode: bool = True) -> "Compiled":
-        """Refuse training mode, with a ``ValueError``."""
+        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
         if mode:
             raise ValueError(
                 "A compiled model cannot be trained. Train the model it came from, and compile that."
@@ -184,16 +189,19 @@ class Compiled(_Credal):
         return super().train(False)
 
     def save(self, *args: object, **kwargs: object) -> None:
-        """Refuse to be saved, with a ``TypeError``."""
+        """Raise a ``TypeError``, because the model cannot be saved."""
         raise TypeError(
             "A compiled model cannot be saved. Save the model it came from, and compile it after loading."
         )
 
 
 def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
-    """The network of a CreINN, folded, an interval one with its norm; nothing for an ordinary one that cannot be."""
+    """Return the folded network of a CreINN, or ``None`` if it cannot be folded.
+
+    An interval network is folded with its norm.
+    """
     if member.head is not None:
-        return None  # the logits lie inside of the graph
+        return None  # the logits are computed inside the graph
     parts = [member.network, member.norm] if member.is_interval else [member.network]
     places = member.distance_at or () if member.distance_radius is not None else ()
     at = [
@@ -211,7 +219,7 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
 
 
 def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:
-    """The memory format in which the least of three measurements is smaller."""
+    """Return the memory format with the smallest of three measurements."""
     formats = (torch.contiguous_format, torch.channels_last)
     times = []
     for memory_format in formats * 3:
@@ -221,10 +229,10 @@ def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:
 
 
 def _seconds(compiled: Compiled, example: Inputs) -> float:
-    """How long three calls take, after two that may be slower."""
+    """Return the time of three calls, after two calls for warm-up."""
 
     def call() -> None:
-        compiled(example).lower.sum().item()  # a number on the host: the device has done its work
+        compiled(example).lower.sum().item()  # wait for the device
 
     timeit(call, number=2)
     return timeit(call, number=3)

@@ -1,8 +1,10 @@
-r"""From an ordinary network to its interval twin, or a refusal that says where and why.
+r"""Conversion of an ordinary network to an interval network.
 
-One relative radius for all layers would give vacuous sets, or none that can be seen: over a ResNet-20 small intervals
-grow by :math:`10^{14}`. So a layer starts the narrower, the more grows behind it; see :func:`_start`. In mode
-``"sound"`` norms are exact and the network encloses its source; the other modes are heuristics, as their norms are.
+The relative radius cannot be the same in all layers. In a ResNet-20, small intervals grow by a
+factor of :math:`10^{14}`, so that the credal sets would be vacuous or too small to be seen. A layer
+is therefore initialized with a smaller radius if the growth after the layer is larger; see
+:func:`_start`. In mode ``"sound"`` the norms are exact and the result encloses the original
+network. In the other modes the norms, and so the results, are heuristics.
 """
 
 import math
@@ -23,7 +25,7 @@ from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters
 
 
 class ConversionError(ValueError):
-    """A network that has no interval twin; the message names the place and the reason."""
+    """Error for a network without an interval version, with the place and the reason."""
 
 
 def convert(
@@ -32,24 +34,28 @@ def convert(
     mode: Mode = "paper",
     layers: Family | str = "interval",
 ) -> torch.nn.Module:
-    """The interval twin of an ordinary network, a ``torch.fx.GraphModule``; of a single layer, the interval layer.
+    """Convert an ordinary network to an interval network.
 
-    Paths, state keys, sharing of layers, device, dtype, ``requires_grad`` and the training flags carry over (a radius
-    is trained if its weight is). Layers that the forward pass never calls are left out; functional dropout that follows
-    the mode becomes a layer.
+    The result is a ``torch.fx.GraphModule``, or an interval layer if ``module`` is a single layer.
+    The paths, state keys, shared layers, device, dtype, ``requires_grad`` and training flags are
+    the same. A radius is trained if its weight is trained. Layers that are not called in the
+    forward pass are removed. Functional dropout that depends on the mode is replaced by a layer.
 
     Args:
-        module: A network of ``torch.nn`` layers that have an interval version, and of functions in
-            :data:`creinn.nn.functional.FUNCTIONS`, by whatever name torch gives them; one input, logits out.
-        radius: Initial radius of the weights relative to their mean magnitude; with relative radii, to each magnitude.
-        mode: Mode of the batch norms, as for :class:`creinn.CreINN`; ``"sound"`` encloses the source, at the price of
-            radii that vanish with depth.
-        layers: Family of the twin's layers, by name or itself: ``"interval"`` (:mod:`creinn.nn`) or ``"relative"``
-            (:mod:`creinn.nn.relative`).
+        module: A network with one input that returns logits. It consists of ``torch.nn`` layers
+            with an interval version and of functions in :data:`creinn.nn.functional.FUNCTIONS`,
+            under any of the names in torch.
+        radius: The initial radius of the weights relative to their mean magnitude. For relative
+            radii, it is relative to the magnitude of each weight.
+        mode: The mode of the batch norms, as in :class:`creinn.CreINN`. With ``"sound"`` the result
+            encloses the original network, but the radii vanish with the depth.
+        layers: The family of the interval layers, or its name: ``"interval"`` (:mod:`creinn.nn`) or
+            ``"relative"`` (:mod:`creinn.nn.relative`).
 
     Raises:
-        ConversionError: If a part of the network is unknown; nothing passes through silently.
-        ValueError: If ``radius`` is not positive (with relative radii: below 1), or mode or family are unknown.
+        ConversionError: If a part of the network is not known.
+        ValueError: If ``radius`` is not positive, or is not below 1 for relative radii, or if the
+            mode or the family is unknown.
         TypeError: If ``module`` is not a module.
 
     Example:
@@ -99,12 +105,14 @@ def convert(
 
 
 def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """A CreINN, of options ``form``, around the network and norm of a trained model, whose weights it shares.
+    """Return a CreINN with options ``form`` and the weights of a trained model.
 
-    If it ``needs_radii``, an ordinary network becomes its interval twin; a distance comes on top of it as it is.
+    The weights are shared. The network and the norm are those of the model. If ``needs_radii`` is
+    true, an ordinary network is converted to an interval network. A distance uses the network as it
+    is.
 
     Raises:
-        ValueError: If the network has no interval twin, or is an interval network of another mode.
+        ValueError: If the network cannot be converted, or is an interval network of another mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
     mode = getattr(model, "mode", None)
@@ -156,11 +164,12 @@ def _check_parameters(traced: Traced) -> None:
 
 @torch.no_grad()
 def _start(traced: Traced, radius: float, mode: Mode) -> None:
-    """Set the radii, and the radius branches of the batch norms.
+    """Set the radii and the radius branches of the batch norms.
 
-    A weight row starts with radius ``radius * mean|w_o| / g`` (a relative one with ``radius / g``), where ``g`` is the
-    growth to the next batch norm, in sound mode to the output; biases with 0. In the other modes the radius branch of a
-    norm starts as the exact map divided by the growth since the last norm, which keeps relative widths.
+    The initial radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is
+    relative. Here ``g`` is the growth up to the next batch norm, or up to the output in sound mode.
+    The radius of the biases is 0. In the other modes the radius branch of a norm is the exact map
+    divided by the growth since the last norm, so that the relative widths are constant.
     """
     for norm, growth in _growth_before(traced).items() if mode != "sound" else ():
         if norm.affine:
@@ -180,7 +189,10 @@ def _start(traced: Traced, radius: float, mode: Mode) -> None:
 
 
 def _magnitude(weight: Tensor) -> Tensor:
-    """Mean magnitude of each weight row, of the layer if the row is zero, of a new layer if all are; to broadcast."""
+    """Return the mean magnitude of each row of weights, in a shape to broadcast.
+
+    If a row is zero, use the mean of the layer; if the layer is zero, use that of a new layer.
+    """
     rows = weight.detach().abs().flatten(1).mean(1)
     rows = torch.where(rows > 0, rows, rows.mean())
     rows = torch.where(rows > 0, rows, weight[0].numel() ** -0.5)
@@ -188,7 +200,10 @@ def _magnitude(weight: Tensor) -> Tensor:
 
 
 def _growth(layer: torch.nn.Module | None) -> float:
-    r"""How much a small relative radius grows: :math:`\mathrm{mean}_o \lVert w_o \rVert_1 / \lVert w_o \rVert_2`."""
+    r"""Return the growth of small relative radii in a layer.
+
+    It is :math:`\mathrm{mean}_o \lVert w_o \rVert_1 / \lVert w_o \rVert_2`.
+    """
     if not isinstance(layer, IntervalParameters):
         return 1.0
     rows = layer.weight.detach().flatten(1).double()
@@ -198,7 +213,7 @@ def _growth(layer: torch.nn.Module | None) -> float:
 
 
 def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
-    """For every batch norm, the growth since the last norm; the largest over the paths to it."""
+    """Return the maximum growth from the last norm to each batch norm."""
     found: dict[IntervalBatchNorm, float] = {}
     grown: dict[fx.Node, float] = {}
     for node in traced.graph.nodes:
@@ -213,7 +228,10 @@ def _growth_before(traced: Traced) -> dict[IntervalBatchNorm, float]:
 
 
 def _growth_ahead(traced: Traced, mode: Mode) -> dict[torch.nn.Module, float]:
-    """For every layer, the growth to the next norm (in sound mode: to the network's output), summed over the paths."""
+    """Return the growth from each layer to the next norm, as the sum over the paths.
+
+    In sound mode it is the growth from each layer to the output of the network.
+    """
     found: dict[torch.nn.Module, float] = {}
     ahead: dict[fx.Node, float] = {}
     for node in reversed(traced.graph.nodes):

@@ -1,7 +1,8 @@
-"""A network's architecture as plain data that can be written as JSON, and back: what a saved model says about itself.
+"""Conversion of the architecture of a network to JSON and back.
 
-A description holds ``builder`` and ``arguments`` (a network from :mod:`creinn.models`, unchanged since), or ``layer``
-(a single one), or ``graph`` and ``layers``. Every name in it is looked up in a table; it is never run as code.
+A description contains ``builder`` and ``arguments`` for an unchanged network of
+:mod:`creinn.models`, ``layer`` for a single layer, or ``graph`` and ``layers``. Each name is looked
+up in a table. No part of the description is run as code.
 """
 
 import json
@@ -23,10 +24,11 @@ Description = dict[str, Any]
 
 
 def describe(network: torch.nn.Module) -> Description:
-    """Describe a network so that :func:`build` can make it again.
+    """Describe the architecture of a network, as the input of :func:`build`.
 
     Raises:
-        ValueError: If it is not a graph of known layers and functions, or its state holds more than those layers.
+        ValueError: If the network is not a graph of known layers and functions, or if its state is
+            not the state of these layers.
 
     Example:
         >>> from creinn import nn as inn
@@ -49,10 +51,12 @@ def describe(network: torch.nn.Module) -> Description:
 
 
 def build(description: Mapping[str, Any]) -> torch.nn.Module:
-    """The network of a description, with the same state keys and newly drawn weights, on the default device.
+    """Build the network of a description on the default device.
+
+    The network has the same state keys as the original and new random weights.
 
     Raises:
-        ValueError: If the description is malformed or names something unknown.
+        ValueError: If the description is invalid or contains an unknown name.
 
     Example:
         >>> arguments = {"in_features": 2, "num_classes": 2, "hidden": [3], "layers": "interval"}
@@ -82,7 +86,7 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def _check_state(network: torch.nn.Module, description: Description) -> None:
-    """Make sure that what is written can be read, and that the state of the network fits what is built from it."""
+    """Check that the description can be read and has the state of the network."""
     try:
         written = json.dumps(description, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -98,13 +102,13 @@ def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
 
 
 def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:
-    """Build to compare with: in ordinary memory, and without touching the stream of random numbers."""
+    """Build a network on the CPU for a comparison, and restore the random state."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         return build(description)
 
 
 def _recorded(network: torch.nn.Module) -> Description | None:
-    """The record that a builder left, if the network is still what it says."""
+    """Return the arguments recorded by a builder, if the network has not been changed."""
     config = getattr(network, "config", None)
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
@@ -122,7 +126,7 @@ def _recorded(network: torch.nn.Module) -> Description | None:
 
 
 def _parts(network: torch.nn.Module) -> dict[str, Any]:
-    """Every module by path: what it is if it is a layer, its class otherwise."""
+    """Return the description of each layer, or the class of a module, by path."""
     named = network.named_modules(remove_duplicate=False)
     return {
         path: _layer_entry(part) if family_of(part) is not None else type(part)
@@ -152,7 +156,7 @@ def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def _describe_graph(network: torch.nn.Module) -> Description:
-    """Nodes and layers, also those that are never called."""
+    """Describe the nodes and all layers, including those that are not called."""
     traced = trace(network, known_families())
     named = network.named_modules(remove_duplicate=False)
     everything = {path: part for path, part in named if family_of(part) is not None}
@@ -246,7 +250,7 @@ def _build_nodes(
 
 
 def _encode(value: Any) -> Any:
-    """A constant or a reference to a node, as JSON."""
+    """Return a constant or a reference to a node as JSON."""
     if isinstance(value, fx.Node):
         return {"node": value.name}
     if isinstance(value, list):

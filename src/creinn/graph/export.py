@@ -1,9 +1,10 @@
-"""A model as one graph that runs without this library: inputs to bounds, label, uncertainties and classes left open.
+"""Export of models to ONNX and ``torch.export``.
 
-In: a CreINN or an Ensemble. Out: an ONNX file, or one of ``torch.export``. The graph is that of the compiled form, if
-there is one. The lower entropy is found by a search, which no graph holds: of up to :data:`MOST_CLASSES` classes all
-vertices are looked at instead, which gives the same; of more, AU and EU are left out, and
-``examples/entropy_numpy.py`` computes them.
+The input is a CreINN or an Ensemble, which is compiled if possible. The exported graph runs without
+this library. It computes the bounds, the label, the uncertainties and the set of classes. The lower
+entropy cannot be computed by a search in a graph. For up to :data:`MOST_CLASSES` classes the graph
+computes the entropy of all vertices, and the result is the same. For more classes AU and EU are not
+computed; see ``examples/entropy_numpy.py``.
 """
 
 import copy
@@ -37,50 +38,60 @@ from creinn.graph.compile import compile
 from creinn.interval import Interval
 
 FORMATS = ("onnx", "pt2")
-_TORCH_WARNINGS = (  # about its own parts
+_TORCH_WARNINGS = (  # warnings about the internals of torch
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    "The tensor attributes? .* assigned during export",  # weights of an LSTM, which are parameters
-    "No complete tensor found in the group",  # buffers that are views of one tensor
+    "The tensor attributes? .* assigned during export",  # the weights of an LSTM, which are parameters
+    "No complete tensor found in the group",  # buffers that are views of the same tensor
     "# The axis name: rows will not be used",  # all inputs have the same number of rows
 )
-ABOUT = "creinn.json"  # name of the file inside of a .pt2 that says what ONNX keeps as metadata
+ABOUT = "creinn.json"  # the file in a .pt2 that contains the metadata of ONNX
 
 
 def export(
     model: CreINN | Ensemble, path: str | PathLike[str], example: Inputs | None = None
 ) -> None:
-    """Write ``model`` as a graph, to be run without creinn: ONNX, or a program of ``torch.export``, by the ending.
+    """Export a model to ONNX or ``torch.export``, depending on the suffix of the path.
 
-    Inputs are ``x``, or ``x_lower`` and ``x_upper``, with any number of rows, prepared as for the model and finite.
-    A model of a dict has one input for each key, with the name of the key; a model of a tuple has ``x_0``, ``x_1``.
-    An ONNX graph computes in single precision. Outputs, by name, in this order:
+    The input is ``x``, or ``x_lower`` and ``x_upper``, with any number of rows. The values must be
+    finite and preprocessed as for the model. If the input of the model is a dict, there is one
+    input for each key, with the same name. If it is a tuple, the names are ``x_0``, ``x_1`` and so
+    on. An ONNX graph uses single precision. The outputs are, in this order:
 
-    - ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: reachable bounds, and the intersection probability;
-    - ``label`` ``(N,)``: the number of the predicted class;
-    - ``TU``, ``AU``, ``EU`` ``(N,)``: total, aleatoric and epistemic uncertainty, exact; of two classes the binary
-      measures, of more entropies in bits. Of more than :data:`MOST_CLASSES` there is ``TU`` alone: take ``AU`` from
-      :meth:`creinn.CredalSet.lower_entropy`, or from ``examples/entropy_numpy.py``, which needs
-      only NumPy; ``EU = TU - AU``;
-    - ``classes`` ``(N, K)``: those that are not ruled out, by the rule ``"maximality"``;
-    - of a calibrated model, ``conformal`` ``(N, K)``: the classes that hold the true one with the coverage asked for in
-      ``calibrate``; of one calibrated by distributions ``widened_lower`` and ``widened_upper`` ``(N, K)``. Calibrations
-      by groups, or that draw, are left out with a warning.
+    - ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: the reachable bounds and the
+      intersection probability;
+    - ``label`` ``(N,)``: the index of the predicted class;
+    - ``TU``, ``AU``, ``EU`` ``(N,)``: the exact total, aleatoric and epistemic uncertainty. They
+      are the binary measures for two classes and entropies in bits for more classes. For more than
+      :data:`MOST_CLASSES` classes there is only ``TU``. In this case ``AU`` can be computed with
+      :meth:`creinn.CredalSet.lower_entropy`, or with ``examples/entropy_numpy.py``, which only
+      requires NumPy, and ``EU = TU - AU``;
+    - ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
+    - ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set, which
+      contains the true class with the coverage given to ``calibrate``;
+    - ``widened_lower`` and ``widened_upper`` ``(N, K)``, if the model is calibrated on
+      distributions.
 
-    Names of the classes, the preprocessing and the version are kept in the file, as JSON: in the metadata of ONNX under
-    ``class_names``, ``preprocessing`` and ``creinn``; of a ``.pt2`` in the extra file ``creinn.json``.
+    A calibration with groups, or with random numbers, is not exported, and a warning is raised.
+
+    The names of the classes, the preprocessing and the version are saved in the file as JSON. In
+    ONNX they are the metadata ``class_names``, ``preprocessing`` and ``creinn``. In a ``.pt2`` file
+    they are in the extra file ``creinn.json``.
 
     Args:
-        model: A trained model; it stays as it is.
-        path: File that ends in ``.onnx`` or ``.pt2``; one that is there is replaced.
-        example: Inputs as they will come, one row at least: a tensor, or an :class:`Interval` for a graph of intervals.
-            By default points, of the size that a first layer that is linear tells.
+        model: A trained model, which is not changed.
+        path: A file with the suffix ``.onnx`` or ``.pt2``. An existing file is replaced.
+        example: An example of the inputs with at least one row. It is a tensor, or an
+            :class:`Interval` for a graph with intervals. The default is a tensor of the size of the
+            first layer, if this layer is linear.
 
     Raises:
-        TypeError: If the model is of another kind, or its inputs do not suit the network.
-        ValueError: If the path has another ending, the size of inputs must be told by an example, or torch cannot
-            export an operation of the network, which the message names.
-        RuntimeError: If a distance is not fitted yet, or the model has changed since it was fitted or calibrated.
-        ImportError: If ONNX is asked for and not installed.
+        TypeError: If the class of the model is not supported, or the network does not support the
+            example.
+        ValueError: If the suffix is unknown, if an example is required, or if torch cannot export
+            an operation of the network. The message contains the name of the operation.
+        RuntimeError: If a distance is not fitted, or if the model was changed after it was fitted
+            or calibrated.
+        ImportError: If ONNX is required and is not installed.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -103,7 +114,7 @@ def export(
     model.check_fitted()
     example = example_of(model) if example is None else example
     if ending == "onnx" and _dtype(model) != torch.float32:
-        model = copy.deepcopy(model).float()  # onnxruntime lacks many operators of other precisions
+        model = copy.deepcopy(model).float()  # onnxruntime has few operators for other precisions
     conformal = _kept_calibration(model)
     program, names = _program(model, first_rows(example, 2), conformal)
     about = {
@@ -124,7 +135,7 @@ def export(
 class _Graph(torch.nn.Module):
     """A model whose inputs and outputs are tensors."""
 
-    quantiles: Tensor | None  # of the calibration, one or one for each class
+    quantiles: Tensor | None  # of the calibration: one value, or one for each class
 
     def __init__(
         self,
@@ -135,7 +146,7 @@ class _Graph(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.join = join  # makes inputs of the model from tensors
+        self.join = join  # converts the tensors to the input of the model
         self.conformal = conformal
         self.register_buffer("quantiles", quantiles)
 
@@ -158,7 +169,7 @@ class _Graph(torch.nn.Module):
 
 
 def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
-    """The calibration that the graph can hold."""
+    """Return the calibration if it can be exported."""
     conformal = model.current_conformal()
     if conformal is not None and conformal.stale:
         raise RuntimeError(conformal.stale)
@@ -170,7 +181,7 @@ def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
 
 
 def _outputs(sets: CredalSet) -> dict[str, Tensor]:
-    """What the graph gives, by name."""
+    """Return the outputs of the graph by name."""
     found = {
         "lower": sets.lower,
         "upper": sets.upper,
@@ -191,11 +202,14 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 def _program(
     model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
 ) -> tuple[ExportedProgram, list[str]]:
-    """The graph of a model for inputs like the example, with any number of rows, and the names of its inputs."""
+    """Export the graph of a model, and return it with the names of the inputs.
+
+    The number of rows is not fixed.
+    """
     example = placed(example, next(model.parameters()).device, _dtype(model))
     example = (
         joined([example, example]) if count_rows(example) == 1 else example
-    )  # of one row it would be a graph of one row
+    )  # with one row, the number of rows would be fixed
     model.check_network(example)
     try:
         form: torch.nn.Module = compile(model, example, torch.contiguous_format, native=False)
@@ -203,7 +217,7 @@ def _program(
         form = copy.deepcopy(model).eval().requires_grad_(False)
     classes = form(
         example
-    ).num_classes  # what is wrong with the example is said by the model, not by the exporter
+    ).num_classes  # an invalid example raises the error of the model, not of the exporter
     names, inputs, join = _flatten(example)
     quantiles = None
     if conformal is not None:
@@ -221,8 +235,8 @@ def _program(
 def _flatten(
     example: Inputs,
 ) -> tuple[list[str], tuple[Tensor, ...], Callable[[Sequence[Tensor]], Inputs]]:
-    """Names and tensors of inputs, and a function that makes inputs from such tensors."""
-    if isinstance(example, Interval):  # two tensors, also where both bounds are the same one
+    """Return the names and tensors of the inputs, and a function to join them."""
+    if isinstance(example, Interval):  # two tensors, even if the bounds are the same tensor
         bounds = example.lower, example.upper.clone()
         return ["x_lower", "x_upper"], bounds, lambda x: Interval._of_parts(*x)
     leaves, structure = pytree.tree_flatten_with_path(example)
@@ -238,9 +252,7 @@ def _flatten(
 
 def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
     tiny = torch.finfo(torch.float32).tiny
-    for node in (
-        program.graph.nodes
-    ):  # ONNX's operators get their numbers in single precision, where less would be 0
+    for node in program.graph.nodes:  # ONNX has single precision, and a smaller number would be 0
         if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
             node.update_arg(1, tiny)
     outputs = list(program.call_spec.out_spec.context)
@@ -259,7 +271,7 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what torch says of its own parts: that torchvision is not there, and what it will replace."""
+    """Ignore the warnings of torch about its internals and about torchvision."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     with warnings.catch_warnings():
@@ -274,7 +286,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _named_errors(model: torch.nn.Module | None = None) -> Iterator[None]:
-    """Raise a :class:`GraphError` that names the operation or the module that torch cannot export."""
+    """Raise a :class:`GraphError` that names what torch cannot export."""
     try:
         yield
     except Exception as error:
@@ -305,7 +317,11 @@ def _dtype(model: torch.nn.Module) -> torch.dtype:
 
 
 def example_of(model: CreINN | Ensemble) -> Tensor:
-    """Two rows of zeros of the size that the first layer tells; a ``ValueError`` if it does not."""
+    """Return two rows of zeros of the size of the first layer.
+
+    Raises:
+        ValueError: If the size is not known.
+    """
     network = next(part.network for part in model.modules() if isinstance(part, CreINN))
     first: Any = next(
         layer
