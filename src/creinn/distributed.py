@@ -1,7 +1,7 @@
-"""Several processes that compute together: a thin layer over ``torch.distributed``.
+"""Functions for several processes, based on ``torch.distributed``.
 
-The processes belong to the default process group, as torchrun starts it. Without a group there is
-one process, and no function here sends a message.
+The functions use the default process group, which is started by torchrun. If there is no group,
+there is one process, and no messages are sent.
 """
 
 import os
@@ -20,25 +20,25 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 T = TypeVar("T")
-SYNC_SECONDS = 0.5  # time between two synchronizations of the host with the device
+SYNC_SECONDS = 0.5  # the time between two synchronizations of the host with the device
 _SINGLE_PROCESS = ContextVar("single_process", default=False)
 _LOST = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
 
 
 def world_size() -> int:
-    """Number of processes; 1 without a process group and inside :func:`single_process`."""
+    """Return the number of processes, which is 1 inside :func:`single_process`."""
     has_group = dist.is_available() and dist.is_initialized() and not _SINGLE_PROCESS.get()
     return dist.get_world_size() if has_group else 1
 
 
 def rank() -> int:
-    """Index of this process, from 0."""
+    """Return the index of this process."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """Compute as if there were no other process: send no message and wait for none."""
+    """Compute as if there is only one process, without messages to the others."""
     token = _SINGLE_PROCESS.set(True)
     try:
         yield
@@ -48,9 +48,10 @@ def single_process() -> Iterator[None]:
 
 @contextmanager
 def process_group(device: str = "cpu") -> Iterator[None]:
-    """Join the process group of torchrun's environment variables, if there are any; then leave it.
+    """Join the process group of the environment variables of torchrun, and leave it.
 
-    The backend is nccl on GPUs and gloo on CPUs. An existing group is used as it is.
+    If there are no such variables, nothing is done. The backend is nccl on GPUs and gloo on CPUs.
+    If there is already a group, it is used.
     """
     if "WORLD_SIZE" not in os.environ or not dist.is_available() or dist.is_initialized():
         yield
@@ -68,7 +69,7 @@ def process_group(device: str = "cpu") -> Iterator[None]:
 def all_sum(tensor: Tensor) -> Tensor:
     """Return the sum of the tensors of all processes, without gradient.
 
-    Every process must call it, in the same order and with the same shape and dtype.
+    It must be called by all processes in the same order and with the same shape and dtype.
 
     Example:
         >>> all_sum(torch.ones(2))  # one process
@@ -82,7 +83,7 @@ def all_sum(tensor: Tensor) -> Tensor:
 
 
 def gather(value: T) -> list[T]:
-    """Return the values of all processes, ordered by rank; any value that can be pickled."""
+    """Return the values of all processes by rank; the values must support pickle."""
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
@@ -91,9 +92,9 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast_object(compute: Callable[[], T]) -> T:
-    """Call ``compute`` on rank 0 and return its result, or raise its error, on every process.
+    """Call ``compute`` on rank 0, and return the result or raise the error on all processes.
 
-    Rank 0 computes inside :func:`single_process`. Tensors are moved to the CPU.
+    Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
     """
     if world_size() == 1:
         return compute()
@@ -112,13 +113,13 @@ def broadcast_object(compute: Callable[[], T]) -> T:
 
 
 def broadcast_state(module: torch.nn.Module) -> None:
-    """Copy the parameters and buffers of rank 0 to every process, in place."""
+    """Copy the parameters and buffers of rank 0 to all processes in place."""
     if world_size() > 1:
         module.load_state_dict(broadcast_object(module.state_dict))
 
 
 def broadcast_buffers(module: torch.nn.Module) -> None:
-    """Copy the buffers of rank 0 to every process, as DistributedDataParallel does in training."""
+    """Copy the buffers of rank 0 to all processes, as in DistributedDataParallel."""
     if world_size() > 1:
         values = broadcast_object(lambda: list(module.buffers()))
         for buffer, value in zip(module.buffers(), values, strict=True):
@@ -126,10 +127,11 @@ def broadcast_buffers(module: torch.nn.Module) -> None:
 
 
 def check_equal(given: dict[str, Any]) -> None:
-    """Check that every process was given the same as rank 0; ``given`` holds plain values.
+    """Check that the plain values in ``given`` are the same in all processes.
 
     Raises:
-        ValueError: On every process, with the name of the first value that differs.
+        ValueError: If a value is not the same as on rank 0. The error is raised on all processes
+            and contains the name of the first such value.
     """
     first, *others = gather(given)
     for number, other in enumerate(others, 1):
@@ -142,10 +144,10 @@ def check_equal(given: dict[str, Any]) -> None:
 
 
 def use_device(device: torch.device) -> None:
-    """Send the messages of this process from ``device``.
+    """Use ``device`` for the messages of this process.
 
     Raises:
-        ValueError: If the backend of the process group cannot send from it.
+        ValueError: If the device is not supported by the backend of the process group.
     """
     if world_size() > 1 and device.type == "cuda":
         torch.cuda.set_device(device)
@@ -157,10 +159,11 @@ def use_device(device: torch.device) -> None:
 
 
 def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
-    """Wrap ``module`` in torch's ``DistributedDataParallel``; one process gets it as it is.
+    """Return the module in a ``DistributedDataParallel`` if there are several processes.
 
-    The wrapper refers to the process group. Delete it, and call :func:`gc.collect`, before
-    ``destroy_process_group``: otherwise threads of the group may abort the process at its end.
+    The wrapper contains a reference to the process group. It must be deleted, with a call of
+    :func:`gc.collect`, before ``destroy_process_group``. Otherwise a thread of the group can abort
+    the process at the end.
     """
     if world_size() == 1:
         return module
@@ -168,10 +171,10 @@ def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
 
 
 class SyncTimer:
-    """Choose the steps at which the host waits for the device: about two per second.
+    """Choose the steps in which the host waits for the device, about two per second.
 
-    All processes choose the same steps. There they also agree to stop: with several processes,
-    Ctrl-C inside this context takes effect at the next such step.
+    The steps are the same in all processes. If there are several processes, Ctrl-C in this context
+    stops all of them at the next of these steps.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -188,18 +191,18 @@ class SyncTimer:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
         if self._interrupts and not self._stopped and error[0] is None:
-            raise KeyboardInterrupt  # it came after the last step
+            raise KeyboardInterrupt  # it was received after the last step
 
     def _interrupt(self, *_: Any) -> None:
-        self._interrupts += 1  # once from the terminal, once from torchrun
+        self._interrupts += 1  # one from the terminal and one from torchrun
         if self._interrupts > 2:
             raise KeyboardInterrupt
 
     def is_due(self) -> bool:
-        """Whether to synchronize after this step.
+        """Return whether to synchronize after this step.
 
         Raises:
-            KeyboardInterrupt: If a process was interrupted.
+            KeyboardInterrupt: If one of the processes was interrupted.
         """
         self._steps += 1
         seconds = time.perf_counter() - self._last
@@ -218,7 +221,7 @@ class SyncTimer:
 
 @contextmanager
 def report_lost_processes(can_resume: bool) -> Iterator[None]:
-    """Turn torch's errors about a lost process into a ``ConnectionError`` with advice."""
+    """Raise a ``ConnectionError`` with advice for the errors of torch about a lost process."""
     try:
         yield
     except RuntimeError as error:

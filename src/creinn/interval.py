@@ -1,8 +1,9 @@
-r"""Intervals of tensors: one closed interval :math:`[\underline a, \overline a]` per element.
+r"""Tensors of closed intervals :math:`[\underline a, \overline a]`, one per element.
 
-In: two tensors of bounds, a point, or centre and radius. Out: :class:`Interval`, the type that every layer of
-:mod:`creinn.nn` takes and gives (Section "Interval neural networks" of Wang et al.; (forward_inn)). Bounds are
-inclusive in exact arithmetic; they are not rounded outwards.
+An :class:`Interval` is created from two bounds, from a point, or from a center and a radius. It is
+the input and the output of the layers in :mod:`creinn.nn` (Section "Interval neural networks" of
+Wang et al.; (forward_inn)). The bounds are inclusive in exact arithmetic. They are not rounded
+outwards.
 """
 
 import inspect
@@ -18,11 +19,11 @@ from creinn.numerics import as_floating, check_bounds, check_radius, valid_radiu
 from creinn.traceable import traceable
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
-"""What each function of torch does with intervals; :mod:`creinn.nn.functional` fills it."""
+"""The interval version of each torch function, as defined in :mod:`creinn.nn.functional`."""
 
 
 def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
-    """A method that tensors have too: ``function`` on both bounds."""
+    """Return a method that applies a method of tensors to both bounds."""
 
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
         return self.each(lambda t: function(t, *args, **kwargs))
@@ -35,16 +36,18 @@ def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
 class Interval:
     """A tensor of closed intervals.
 
-    Inside, both bounds, or centre and radius, lie in one tensor ``(N, 2, C, ...)``, so that a layer is one call. Two
-    facts save work and never change a bound: ``is_point`` (both are the same tensor) and ``nonnegative`` (known to be).
+    The two bounds, or the center and the radius, are stored in one tensor ``(N, 2, C, ...)``, so
+    that a layer is one call. Two flags save time and do not change the bounds. ``is_point`` is true
+    if the bounds are the same tensor. ``nonnegative`` is true if they are known to be ``>= 0``.
 
     Args:
-        lower: Lower bounds, a floating tensor or anything ``torch.as_tensor`` takes.
-        upper: Upper bounds, of the same shape, dtype and device.
+        lower: The lower bounds, as a floating tensor or an argument of ``torch.as_tensor``.
+        upper: The upper bounds, with the same shape, dtype and device.
 
     Raises:
-        ValueError: If shapes, dtypes or devices differ, or a bound is NaN or infinite, or ``lower > upper`` somewhere.
-        TypeError: If the tensors are not of a floating dtype.
+        ValueError: If the shapes, dtypes or devices are not the same, if a bound is NaN or
+            infinite, or if ``lower > upper`` for an element.
+        TypeError: If the dtype of the tensors is not a floating dtype.
 
     Example:
         >>> x = Interval(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 1.5]))
@@ -60,7 +63,7 @@ class Interval:
     _bounds: Tensor | None  # both bounds in one tensor, stacked along `stack_axis`
     _moments: (
         Tensor | None
-    )  # centre and radius in one tensor; the radius may be negative by rounding
+    )  # center and radius in one tensor; rounding can make the radius negative
     is_point: bool
     nonnegative: bool
 
@@ -72,20 +75,20 @@ class Interval:
 
     @classmethod
     def point(cls, value: Any) -> "Interval":
-        """Intervals of width zero; NaN and infinity are a ``ValueError``."""
+        """Create intervals of width zero; raise a ``ValueError`` for NaN or infinity."""
         value = as_floating(value, "value")
         return cls._of_point(value, check_bounds(value, value))
 
     @classmethod
     def from_center_radius(cls, center: Any, radius: Any) -> "Interval":
-        """Intervals ``[center - radius, center + radius]``; a negative radius is a ``ValueError``."""
+        """Create ``[center - radius, center + radius]`` from a radius ``>= 0``."""
         center, radius = as_floating(center, "center"), as_floating(radius, "radius")
         check_radius(center, radius)
         return cls(center - radius, center + radius)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Torch's functions on intervals, and its operators with a tensor on the left; others are a ``TypeError``."""
+        """Call the interval version of a torch function, or raise a ``TypeError``."""
         if func not in ON_INTERVALS:
             known = ", ".join(sorted({function.__name__ for function in ON_INTERVALS.values()}))
             raise TypeError(
@@ -93,7 +96,7 @@ class Interval:
             )
         return ON_INTERVALS[func](*args, **(kwargs or {}))
 
-    # Unchecked constructors, for code that knows what it holds.
+    # Constructors without checks, for internal use.
 
     @classmethod
     def _new(
@@ -127,7 +130,7 @@ class Interval:
         return cls._new(moments=moments, point=False, nonnegative=nonnegative)
 
     def _become(self, other: "Interval") -> "Interval":
-        """Hold what ``other`` holds, as after a function in place; no tensor is changed."""
+        """Replace the value by the one of ``other``, without a change of any tensor."""
         for name in Interval.__slots__:
             setattr(self, name, getattr(other, name))
         return self
@@ -136,7 +139,7 @@ class Interval:
 
     @property
     def bounds(self) -> Tensor:
-        """Both bounds in one tensor: ``(N, 2, ...)``, or ``(2, ...)`` for intervals of fewer than two dimensions."""
+        """Both bounds in one tensor ``(N, 2, ...)``, or ``(2, ...)`` if ``ndim < 2``."""
         if self._bounds is None:
             parts = self._parts
             if parts is None:
@@ -147,7 +150,7 @@ class Interval:
 
     @property
     def moments(self) -> Tensor:
-        """Centre and radius in one tensor, stacked as :attr:`bounds` are."""
+        """The center and the radius in one tensor, stacked as in :attr:`bounds`."""
         if self._moments is None:
             lower, upper = self.lower, self.upper
             moments = (lower + upper) / 2, (upper - lower) / 2
@@ -156,7 +159,7 @@ class Interval:
 
     @property
     def has_moments(self) -> bool:
-        """Whether centre and radius are at hand, so that :attr:`moments` costs nothing."""
+        """Whether the center and the radius are stored, so that they are not computed."""
         return self._moments is not None
 
     def _moments_unbound(self) -> tuple[Tensor, Tensor]:
@@ -165,7 +168,7 @@ class Interval:
 
     @property
     def _any(self) -> Tensor:
-        """One tensor shaped like the interval, of whatever form is at hand."""
+        """A tensor with the shape of the interval, in any form that is stored."""
         if self._parts is not None:
             return self._parts[0]
         packed = self._bounds if self._bounds is not None else self._moments
@@ -206,39 +209,39 @@ class Interval:
         """Widths ``upper - lower``."""
         return self.upper - self.lower
 
-    # What it is.
+    # Properties of tensors.
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of either bound."""
+        """The shape of the bounds."""
         return self._any.shape
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions of either bound."""
+        """The number of dimensions of the bounds."""
         return self._any.ndim
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the bounds."""
+        """The dtype of the bounds."""
         return self._any.dtype
 
     @property
     def device(self) -> torch.device:
-        """Device of the bounds."""
+        """The device of the bounds."""
         return self._any.device
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are recorded for the bounds."""
+        """Whether one of the bounds requires a gradient."""
         return self.lower.requires_grad or self.upper.requires_grad
 
     def size(self, dim: int | None = None) -> Any:
-        """Shape, or its entry ``dim``, as ``Tensor.size``."""
+        """Return the shape, or the size of a dimension, as in ``Tensor.size``."""
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        """Number of dimensions, as ``Tensor.dim``."""
+        """Return the number of dimensions, as in ``Tensor.dim``."""
         return self.ndim
 
     def __len__(self) -> int:
@@ -248,17 +251,18 @@ class Interval:
         return f"Interval(lower={self.lower!r}, upper={self.upper!r})"
 
     def contains(self, value: Tensor) -> Tensor:
-        """Element by element: does ``value`` lie in the interval, bounds included?"""
+        """Return whether each value is in the interval, including the bounds."""
         return (self.lower <= value) & (value <= self.upper)
 
-    # Maps that keep order.
+    # Monotone functions.
 
     def each(
         self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None
     ) -> "Interval":
-        """Apply ``function`` to both bounds; it must be monotone non-decreasing in every element of its argument.
+        """Apply a function to both bounds.
 
-        ``nonnegative`` says whether the result is known to be ``>= 0``; by default it is if the argument was.
+        The function must be non-decreasing in every element of its argument. ``nonnegative`` is
+        true if the result is known to be ``>= 0``. The default is the flag of the argument.
         """
         keep = self.nonnegative if nonnegative is None else nonnegative
         if self.is_point:
@@ -266,7 +270,10 @@ class Interval:
         return Interval._of_parts(function(self.lower), function(self.upper), keep)
 
     def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
-        """Like :meth:`each`, in one call, for a ``function`` of rows; a ``linear`` one may act on centre and radius."""
+        """Apply a function of rows to both bounds in one call, as in :meth:`each`.
+
+        If the function is ``linear``, it can be applied to the center and the radius.
+        """
         if self.is_point or self.ndim < 2:
             return self.each(function)
         by_moments = linear and self.has_moments
@@ -278,7 +285,7 @@ class Interval:
         )
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
-        """As ``Tensor.flatten``."""
+        """Flatten the dimensions, as in ``Tensor.flatten``."""
         is_packed = self._moments is not None or self._bounds is not None
         if is_packed and start_dim % max(self.ndim, 1) > 0:
             return self.channelwise(lambda t: t.flatten(start_dim, end_dim), linear=True)
@@ -297,12 +304,12 @@ class Interval:
     clone = _like_tensors(lambda t: t.clone())
     pin_memory = _like_tensors(
         lambda t: t.pin_memory()
-    )  # a DataLoader with ``pin_memory=True`` calls it
+    )  # used by a DataLoader with ``pin_memory=True``
 
     def __getitem__(self, index: Any) -> "Interval":
         return self.each(lambda t: t[index])
 
-    # Arithmetic. Every result is the exact range over independent operands.
+    # Arithmetic. The result is the exact range for independent operands.
 
     def __neg__(self) -> "Interval":
         return (
@@ -362,7 +369,7 @@ _OPERANDS = (Interval, Tensor, int, float)
 
 
 def as_interval(x: Interval | Tensor) -> Interval:
-    """An interval as it is; a tensor as a point, which is not looked at. Anything else is a ``TypeError``."""
+    """Return an interval as it is, or a tensor as a point, without a check of the values."""
     if isinstance(x, Interval):
         return x
     if isinstance(x, Tensor):
@@ -372,7 +379,7 @@ def as_interval(x: Interval | Tensor) -> Interval:
 
 @traceable
 def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
-    """Concatenate as ``torch.cat``; tensors among them are points."""
+    """Concatenate intervals, as in ``torch.cat``; a tensor is a point."""
     xs = [as_interval(x) for x in intervals]
     point, nonnegative = all(x.is_point for x in xs), all(x.nonnegative for x in xs)
     lower = torch.cat([x.lower for x in xs], dim)
@@ -382,12 +389,12 @@ def cat(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
 
 @traceable
 def stack(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
-    """Stack as ``torch.stack``; tensors among them are points."""
+    """Stack intervals, as in ``torch.stack``; a tensor is a point."""
     return cat([x.unsqueeze(dim) for x in intervals], dim)
 
 
 def stack_axis(ndim: int) -> int:
-    """Where the axis of length two stands in the packed forms of an interval with ``ndim`` dimensions."""
+    """Return the axis of the two bounds in the packed form of an interval."""
     return 1 if ndim >= 2 else 0
 
 
@@ -413,7 +420,7 @@ def _flatten(x: Interval) -> tuple[list[Any], bool]:
 
 
 def _unflatten(leaves: Any, is_point: bool) -> Interval:
-    # Leaves need not be tensors: tree maps put anything here. The fact `nonnegative` is dropped: speed, not tightness.
+    # The leaves can be any objects in a tree map. The flag `nonnegative` only affects the speed.
     leaves = list(leaves)
     return Interval._new(parts=(leaves[0], leaves[-1]), point=is_point, nonnegative=False)
 

@@ -1,24 +1,24 @@
-"""Setting of the memory allocator: keep freed memory in the process.
+"""Settings of the memory allocator to keep freed memory in the process.
 
-glibc returns large freed blocks to the kernel at once. The kernel clears each page before it hands
-it out again, which can take much of the training time. The command line calls
-:func:`keep_freed_memory`; other programs may do so too.
+By default, glibc returns large freed blocks to the kernel. The kernel clears each page before it is
+used again, which can be a large part of the training time. The function
+:func:`keep_freed_memory` is called by the command line and can be called by other programs.
 """
 
 import ctypes
 import platform
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of the settings in <malloc.h>
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the names of the settings in <malloc.h>
 _LARGEST_BLOCK, _LARGEST_TOTAL = 2**30, 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep up to 2 GiB of freed memory, in blocks of up to 1 GiB.
+    """Keep up to 2 GiB of freed memory in the process, in blocks of up to 1 GiB.
 
-    The setting acts on the whole process from now on. Child processes are not affected.
+    The setting is used for the rest of the process. It does not affect child processes.
 
     Returns:
-        Whether the C library has this setting, as glibc has. Otherwise nothing changes.
+        Whether the C library has this setting, as in glibc. If not, nothing is changed.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

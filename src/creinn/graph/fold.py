@@ -1,9 +1,11 @@
-"""A trained network as a graph of folded layers: the same bounds from fewer and larger operations, for inference.
+"""Folding of the layers of a trained network for inference.
 
-In: a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary one. Out: a copy of its graph. An
-affine interval layer, the batch norm and the ReLU behind it are one :class:`FoldedLayer`: in eval mode every batch norm
-is affine in centre and in radius, so it goes into the rows of the block weight; between these layers both are one
-tensor. A sum and its ReLU are one function; ordinary convolutions have their batch norm in their weights.
+The input is a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary
+network. The result is a copy of its graph with the same bounds and with fewer and larger
+operations. An affine interval layer, its batch norm and its ReLU are one :class:`FoldedLayer`. In
+eval mode a batch norm is affine in the center and in the radius, so it is multiplied into the
+rows of the block weight. The center and the radius are one tensor between these layers. A sum and
+its ReLU are one function. A batch norm after an ordinary convolution is part of its weights.
 """
 
 import copy
@@ -40,23 +42,23 @@ _NORMS = {
     3: torch.nn.BatchNorm1d,
     4: torch.nn.BatchNorm2d,
     5: torch.nn.BatchNorm3d,
-}  # by dimensions of the batch
+}  # by the number of dimensions of the batch
 
 
 class FoldedNetwork(torch.nn.Module):
-    """A folded network some of whose inner results are wanted too; ``graph`` returns these, and the logits last."""
+    """A folded network; its ``graph`` returns additional outputs and the logits."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
         self.graph = graph
 
     def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
-        """The inner results, and the logits; see :func:`creinn.classifier.network.observe`."""
+        """Return outputs and logits; see :func:`creinn.classifier.network.observe`."""
         *inner, logits = self.graph(x)
         return tuple(inner), logits
 
     def forward(self, x: Any) -> Any:
-        """Logits."""
+        """Return the logits."""
         return self.graph(x)[-1]
 
 
@@ -65,14 +67,16 @@ def fold(
     at: Sequence[str | torch.nn.Module] = (),
     full: "type[FoldedFull] | None" = None,
 ) -> fx.GraphModule | FoldedNetwork:
-    """A folded copy of ``network``, in eval mode; the network itself is left as it is.
+    """Return a folded copy of a network in eval mode.
 
-    It is a :class:`FoldedNetwork` if more is wanted: outputs of the modules with the paths ``at``, or inputs of layers.
-    Layers with full radii become layers of the class ``full``, by default :class:`FoldedFull`.
+    The network is not changed. The result is a :class:`FoldedNetwork` if there are additional
+    outputs: the outputs of the modules with the paths ``at``, or the inputs of layers. Layers with
+        full radii
+    are converted to the class ``full``, which is :class:`FoldedFull` by default.
 
     Raises:
-        GraphError: If the network is no graph of known layers and functions, a layer of ``at`` is not in it, or a
-            module there does not end in a layer.
+        GraphError: If the network is not a graph of known layers and functions, if a layer of
+            ``at`` is not in the graph, or if a module of ``at`` does not end with a layer.
     """
     traced = trace(network, known_families())
     graph = traced.graph
@@ -103,7 +107,7 @@ def fold(
 
 
 def input_node(head: torch.nn.Module, traced: Traced) -> fx.Node:
-    """Return the node that gives the input of a layer."""
+    """Return the node of the input of a layer."""
     for node in traced.graph.nodes:
         if traced.layer(node) is head:
             return node.all_input_nodes[0]
@@ -111,7 +115,7 @@ def input_node(head: torch.nn.Module, traced: Traced) -> fx.Node:
 
 
 def output_node(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
-    """The node that gives the output of a module: in the module's own graph the last one, which calls a layer."""
+    """Return the node of the output of a module, which is a call of a layer."""
     module, index, count = network.get_submodule(path), 0, 1
     if family_of(module) is None:
         inner = list(trace(module, known_families()).graph.nodes)
@@ -132,7 +136,7 @@ def output_node(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node
 
 
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
-    """A convolution, and the batch norm behind it in its weights."""
+    """Fold a convolution and the batch norm after it."""
     fused = copy.deepcopy(layer).eval()
     behind = _only_user(node, traced, _NORMS[layer.weight.ndim])
     norm: Any = None if behind is None else traced.layer(behind)
@@ -145,7 +149,7 @@ def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
 def _fold_interval(
     node: fx.Node, layer: IntervalParameters, traced: Traced, full: "type[FoldedFull]"
 ) -> "FoldedLayer":
-    """The layer that ``node`` calls, and what follows it alone; that is taken out of the graph."""
+    """Fold the layer of ``node`` and the layers after it, which are removed."""
     behind = _only_user(node, traced, IntervalBatchNorm)
     norm: Any = None if behind is None else traced.layer(behind)
     fits = (
@@ -160,7 +164,7 @@ def _fold_interval(
     _absorb(node, relu)
     full = (full.on_inputs or full) if node.all_input_nodes[0].op == "placeholder" else full
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else full
-    # The general form is left out only where the folded one is made for every input there can be.
+    # The general form is not needed if the folded form supports all inputs.
     batches_alone = norm is not None and len(norm._dims) == 1
     suits_all = batches_alone and (
         kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], traced)
@@ -171,7 +175,7 @@ def _fold_interval(
 
 
 def _ends_in_relu(node: fx.Node, traced: Traced) -> bool:
-    """Whether ``node`` calls a folded layer or sum that has taken a ReLU in."""
+    """Return whether ``node`` is a folded layer or sum that ends with a ReLU."""
     layer = traced.layer(node)
     return layer.relu if isinstance(layer, FoldedLayer) else bool(node.kwargs.get("relu"))
 
@@ -182,14 +186,14 @@ def _put(node: fx.Node, traced: Traced, layer: torch.nn.Module) -> None:
 
 
 def _absorb(node: fx.Node, behind: fx.Node | None) -> None:
-    """Take ``behind``, which does its work in ``node`` now, out of the graph."""
+    """Remove ``behind`` from the graph, because it is a part of ``node``."""
     if behind is not None:
         behind.replace_all_uses_with(node)
         node.graph.erase_node(behind)
 
 
 def _only_user(node: fx.Node, traced: Traced, kind: type[torch.nn.Module]) -> fx.Node | None:
-    """The node that calls a layer of this kind on the result of ``node``, if nothing else uses that."""
+    """Return the only user of ``node`` if it is a call of a layer of this kind."""
     if len(node.users) != 1:
         return None
     user = next(iter(node.users))
@@ -205,15 +209,16 @@ def _copied(layer: torch.nn.Module) -> torch.nn.Module:
 
 
 class FoldedLayer(torch.nn.Module):
-    """An affine interval layer with a batch norm, which has running statistics, and a ReLU behind it.
+    """An affine interval layer with an optional batch norm and ReLU after it.
 
-    ``general`` are layer, norm and ReLU as they were, for inputs that the folded form is not made for, if any.
+    The batch norm has running statistics. ``general`` contains the original layers. They are used
+    for the inputs that the folded form does not support, if there are any.
     """
 
     _fold: Callable[[IntervalParameters, Maps | None], None]
     _product: Callable[
         [Interval], Tensor
-    ]  # (N, 2, O, ...) after the norm's maps, in memory that nothing else uses
+    ]  # (N, 2, O, ...) after the maps of the norm; the memory is not shared
 
     def __init__(
         self,
@@ -231,7 +236,7 @@ class FoldedLayer(torch.nn.Module):
             self._fold(layer, None if norm is None else norm.eval_maps())
 
     def forward(self, x: Interval) -> Interval:
-        """Map a batch of intervals."""
+        """Apply the layer to a batch of intervals."""
         if self.general is not None and not self._takes(x):
             return self.general(x)
         return finish(self._product(x), self.magnitude, self.relu)
@@ -241,10 +246,10 @@ class FoldedLayer(torch.nn.Module):
 
 
 class FoldedFull(FoldedLayer):
-    """Full radii: one block product for intervals known to be ``>= 0``, two products for points."""
+    """A layer with full radii: one product for intervals ``>= 0``, two for points."""
 
     on_inputs: "ClassVar[type[FoldedFull] | None]" = (
-        None  # the class of layers on the network's inputs, if another
+        None  # the class of the layers on the inputs of the network, if it is different
     )
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
@@ -264,10 +269,10 @@ class FoldedFull(FoldedLayer):
         return torch.cat(self._of_points(x.lower), 1).unflatten(1, (2, -1))
 
     def _of_points(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Centre and radius."""
+        """Return the center and the radius."""
         layer = self.block.layer
         weight, bias = layer.weight, layer.bias
-        columns = weight[:, : weight.shape[1] // 2]  # those of the input's centre
+        columns = weight[:, : weight.shape[1] // 2]  # the columns of the center of the input
         center, radius = (
             t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1)
         )
@@ -281,7 +286,7 @@ class FoldedFull(FoldedLayer):
 
 
 class FoldedRelative(FoldedLayer):
-    """Relative radii: two products, for inputs of any kind."""
+    """A layer with relative radii; it uses two products for all inputs."""
 
     relative_radius: Tensor
 
@@ -301,20 +306,20 @@ class FoldedRelative(FoldedLayer):
 
 
 class Product(torch.nn.Module):
-    """An ordinary affine layer for inference; one that gives one pixel is a matrix product (:func:`one_pixel`)."""
+    """An ordinary layer; a matrix product for one output pixel (:func:`one_pixel`)."""
 
     cropped: Tensor
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.layer = layer
-        self.sizes: tuple[int, ...] | None = None  # of the images that the cropped weight is for
+        self.sizes: tuple[int, ...] | None = None  # the size of the images for the cropped weight
         self.register_buffer("cropped", None)
         self._is_conv = isinstance(layer, torch.nn.modules.conv._ConvNd)
         self._pointwise = self._is_conv and all(size == 1 for size in layer.kernel_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What the layer gives."""
+        """Return the output of the layer."""
         layer, sizes = self.layer, tuple(x.shape[2:])
         window = (
             one_pixel(layer, sizes)
@@ -330,11 +335,15 @@ class Product(torch.nn.Module):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether :meth:`prepare` has an effect for some size."""
+        """Return whether :meth:`prepare` has an effect for some sizes."""
         return self._is_conv and not self._pointwise
 
     def prepare(self, sizes: tuple[int, ...]) -> None:
-        """Keep the weights that images of these sizes need, if one pixel comes out and padding meets the others."""
+        """Keep only the weights that are used for images of this size.
+
+        This is possible if the output has one pixel and the other weights are only used on the
+        padding.
+        """
         window = one_pixel(self.layer, sizes) if self.is_prepared else None
         if window is not None:
             self.cropped, self.sizes = (
@@ -344,7 +353,9 @@ class Product(torch.nn.Module):
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
-    """Intervals from centre and radius ``(N, 2, C, ...)``, changed in place: the radius's magnitude, then ReLU.
+    """Return intervals from the center and the radius ``(N, 2, C, ...)`` after a ReLU.
+
+    The tensor is changed in place. With ``magnitude`` the absolute value of the radius is used.
 
     Example:
         >>> x = finish(torch.tensor([[[1.0, 1.0, -3.0], [-0.5, 3.0, 1.0]]]), magnitude=True, relu=True)
@@ -357,7 +368,10 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
-    """``input + other`` and maybe its ReLU; of two intervals of one shape, as they are at hand. Also on sizes."""
+    """Return the sum of intervals or sizes, with an optional ReLU.
+
+    Two intervals of the same shape are added in the form in which they are stored.
+    """
     if (
         isinstance(input, Interval)
         and isinstance(other, Interval)
@@ -377,7 +391,7 @@ def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
 def normed(
     weights: Sequence[Tensor], biases: Biases, maps: Maps | None
 ) -> tuple[Sequence[Tensor], Biases]:
-    """Rows and biases of centre and radius with the norm multiplied into them."""
+    """Multiply the norm into the rows and biases of the center and the radius."""
     if maps is None:
         return weights, biases
     weights = [w * s.view(-1, *(1,) * (w.ndim - 1)) for w, s in zip(weights, maps[0], strict=True)]
@@ -388,7 +402,7 @@ def normed(
 def _ordinary(
     layer: IntervalParameters, weight: Tensor, bias: Tensor | None, times: int = 1
 ) -> Product:
-    """The ordinary layer of the same kind with this weight and bias, over ``times`` as many channels."""
+    """Return an ordinary layer with this weight and ``times`` as many channels."""
     options = {**arguments(layer), "bias": bias is not None}
     for name in ("in_features", "out_features", "in_channels", "out_channels"):
         if name in options:

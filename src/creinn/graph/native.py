@@ -1,14 +1,15 @@
-"""Folded layers by the library in C++ (:mod:`creinn.native`), where it is available.
+"""Folded layers that use the C++ library of :mod:`creinn.native`.
 
-The library computes a convolution if it is built for the layer (one or two dimensions, symmetric zero
-padding, full radii that are not narrow), the processor has AVX2 or AVX-512, the input is an interval
-``>= 0`` in float32 on the CPU, and the result has more than one pixel. Torch computes everything else:
-linear layers and convolutions with one output pixel are matrix products, at which torch is faster. So the
-choice follows from shapes and the processor alone.
+The library computes a convolution if all of these conditions are true. The convolution has one or
+two dimensions, symmetric zero padding and full radii that are not narrow. The processor has AVX2 or
+AVX-512. The input is an interval ``>= 0`` in float32 on the CPU. The output has more than one
+pixel. Otherwise the layer is computed by torch as in :class:`FoldedFull`. Linear layers and
+convolutions with one output pixel are matrix products, which are faster in torch. The choice only
+depends on the shapes and on the processor.
 
-In: a layer with full radii; a folded graph. Out: a layer that takes intervals ``>= 0`` by two products instead of four,
-and a graph whose sums and their ReLUs are part of such layers. Between these layers intervals are bounds, not centre
-and radius. Everything else goes on as in :class:`FoldedFull`.
+A layer of the library uses two products instead of four for intervals ``>= 0``. A sum after such
+a layer, and its ReLU, are computed by the layer. The intervals between these layers are stored as
+bounds.
 """
 
 import copy
@@ -25,19 +26,22 @@ from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters
 from creinn.numerics import valid_radius, widen
 
-NARROW = 1e-3  # radii of so small a part of their weights lose digits as differences of bounds
+NARROW = 1e-3  # relative radii below this number lose digits in the difference of the bounds
 _LOCK = threading.RLock()
 
 
 class OnInputs(FoldedFull):
-    """Full radii on the inputs of a network, points as a rule: behind their ReLU bounds, as the library wants them."""
+    """A layer with full radii on the inputs of a network, which are usually points.
+
+    The output after the ReLU is stored as bounds, which is the form that the library uses.
+    """
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self._is_wide = native.available and not is_narrow(layer)
         super()._fold(layer, maps)
 
     def forward(self, x: Interval) -> Interval:
-        """Map a batch of intervals."""
+        """Apply the layer to a batch of intervals."""
         if not (
             x.is_point and self.relu and self._is_wide and self._takes(x) and _is_ours(x.lower)
         ):
@@ -48,7 +52,7 @@ class OnInputs(FoldedFull):
         bounds = center.new_empty(len(center), 2, *center.shape[1:])
         if center.ndim == 4 and center.is_contiguous(
             memory_format=torch.channels_last
-        ):  # pooling is faster so
+        ):  # this is faster for pooling
             bounds = bounds.view(len(center), 2, *center.shape[2:], center.shape[1]).permute(
                 0, 1, 4, 2, 3
             )
@@ -58,10 +62,11 @@ class OnInputs(FoldedFull):
 
 
 class NativeFull(FoldedFull):
-    """Full radii: the library's product for intervals known to be ``>= 0``, otherwise torch's.
+    """A layer with full radii that uses the library for intervals ``>= 0``.
 
-    Packed weights are half as large as the block weight. That is dropped when the library computes for the first time,
-    and made anew of the packed ones if it is needed after all; then it stays.
+    The packed weights are half as large as the block weight. The block weight is deleted when the
+    library is used for the first time. If it is needed later, it is computed from the packed
+    weights and kept.
     """
 
     on_inputs = OnInputs
@@ -79,11 +84,11 @@ class NativeFull(FoldedFull):
         self.pairs = native.pack(lower.float(), upper.float(), self.groups)
         self._origin = (
             copy.deepcopy(layer).to("meta"),
-        )  # the layer without its weights; in a tuple, so no part
+        )  # the layer without weights; in a tuple, so that it is not a submodule
         self._keeps_block = False
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
-        """Map a batch of intervals; then maybe add a residual, and maybe ReLU."""
+        """Apply the layer to a batch of intervals, and add a residual and a ReLU if given."""
         if not self._fits(x):
             return self._by_torch(x, residual, relu)
         if residual is not None and not self._can_be_added(residual, x):
@@ -99,7 +104,7 @@ class NativeFull(FoldedFull):
         assert self.pairs is not None
         assert self.window is not None
         relu = relu or self.relu
-        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # rows and columns, or one of them
+        bounds, missing = x.bounds, (1,) * (4 - x.ndim)  # the image dimensions that are missing
         shape = (*bounds.shape[:3], *missing, *bounds.shape[3:])
         others = None if residual is None else residual.bounds.reshape(self._shape(x))
         given = bounds.reshape(shape), self.pairs, self.norm, self.window, others
@@ -107,7 +112,7 @@ class NativeFull(FoldedFull):
         return Interval._of_bounds(y.reshape(*y.shape[:3], *y.shape[3 + len(missing) :]), relu)
 
     def _shape(self, x: Interval) -> tuple[int, ...]:
-        """Of the results in images of two dimensions."""
+        """Return the shape of the output with two image dimensions."""
         assert self.window is not None
         height, width = (1, 1, *x.shape[2:])[-2:]
         return len(x), 2, len(self.norm), *self.window.size((height, width))
@@ -129,7 +134,7 @@ class NativeFull(FoldedFull):
             *(1, 1, *residual.shape[1:])[-3:],
         ) == self._shape(x)
 
-    # The block weight, where it is needed.
+    # The block weight, if it is needed.
 
     def _drop_block(self) -> None:
         if self.block is not None:
@@ -151,7 +156,7 @@ class NativeFull(FoldedFull):
         return super()._product(x)
 
     def _make_block(self, x: Interval) -> None:
-        """From the packed weights, laid out as the input is."""
+        """Compute the block weight in the memory format of the input."""
         assert self.pairs is not None
         layer: Any = copy.deepcopy(self._origin[0])
         lower, upper = (
@@ -172,7 +177,7 @@ class NativeFull(FoldedFull):
 
 
 def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Both bounds of the weights, and what the library takes as norm: the biases and the norm's maps."""
+    """Return the bounds of the weights, and the norm with the biases."""
     center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
     scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
     biases = [
@@ -188,12 +193,15 @@ def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor,
 
 
 def is_narrow(layer: IntervalParameters) -> bool:
-    """Whether bounds would lose too many digits of the radii."""
+    """Return whether the radii are too small to be computed from the bounds."""
     return bool(valid_radius(layer.weight_radius).sum() < NARROW * layer.weight.abs().sum())
 
 
 def window_of(layer: Any) -> native.Window | None:
-    """Window of a convolution in one or two dimensions with symmetric zero padding; else ``None``."""
+    """Return the window of a layer, or ``None`` if it is not supported.
+
+    Supported are 1d and 2d convolutions with symmetric zero padding.
+    """
     if isinstance(layer, torch.nn.Linear):
         return None
     sides = layer._reversed_padding_repeated_twice
@@ -211,7 +219,7 @@ def window_of(layer: Any) -> native.Window | None:
 
 
 def join_sums(folded: fx.GraphModule) -> None:
-    """Let layers of the library add the residual and do the ReLU of a sum that is all their result is used for."""
+    """Move a sum and its ReLU into a layer of the library if it is the only user."""
     for node in folded.graph.nodes:
         if node.target is not sum_moments:
             continue
@@ -243,7 +251,7 @@ def join_sums(folded: fx.GraphModule) -> None:
 
 
 def _is_ours(tensor: Tensor) -> bool:
-    """Whether the library takes it: numbers in memory, not those of a graph that is being recorded."""
+    """Return whether the library supports the tensor, which must not be traced."""
     is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
     return (
         native.available

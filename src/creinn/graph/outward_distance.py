@@ -1,7 +1,7 @@
-"""Upper bounds of the radius by distance that hold in floating point.
+"""Upper bounds of the radius by distance that are valid in floating point.
 
-In: outputs of a network at the places of a fitted distance, as intervals in float64. Out: for each
-row, a number that the radius of no member exceeds in real numbers.
+The inputs are the outputs of a network at the places of a fitted distance, as intervals in float64.
+The result for each row is an upper bound of the real radius of all members.
 """
 
 import math
@@ -29,14 +29,16 @@ from creinn.interval import Interval, as_interval, cat
 def radius_bound(
     radius: DistanceRadius, outputs: Sequence[Interval | Tensor], tokens: Sequence[bool]
 ) -> Tensor:
-    """Return upper bounds ``(N,)`` of the real radii of all members; infinite if there is none.
+    """Return upper bounds ``(N,)`` of the real radii of all members.
 
-    The real radius does not decrease with any of its terms. From 10⁶ spreads on, it is unbounded.
+    If there is no bound, the result is infinite. The real radius is a non-decreasing function
+    of each of its terms. It is unbounded for 10⁶ spreads or more.
 
     Args:
-        radius: A fitted radius in float64. Spreads and deviations are ``> 0``, shares ``<= 1``.
-        outputs: Outputs ``(N, D)`` or ``(N, C, ...)`` at each of its places, in float64.
-        tokens: For each place, whether its output is ``(N, tokens, C)``.
+        radius: A fitted radius in float64. The spreads and deviations are ``> 0``, and the shares
+            are ``<= 1``.
+        outputs: The outputs ``(N, D)`` or ``(N, C, ...)`` at each of the places, in float64.
+        tokens: Whether the output at each place has the shape ``(N, tokens, C)``.
     """
     features = [_pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(_directions, features[-NEAR_PLACES:])
@@ -56,14 +58,15 @@ def radius_bound(
     tail = above(above((-z.abs()).exp(), terms=FUNCTION).log1p(), terms=FUNCTION)
     root = above(tail + z.relu())
     bound = above(above(above(root.square()).square()) * radius.scale)
-    return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # NaN is not below
+    return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # false for NaN
 
 
 def _pooled(maps: Interval, tokens: bool) -> Interval:
-    r"""Contain mean and standard deviation of each channel.
+    r"""Return intervals of the mean and the standard deviation of each channel.
 
-    The deviation of the centers :math:`c` is at most the root mean square of :math:`c - a` for any
-    :math:`a`, and less by :math:`|\bar c - a|` at most. Members move it by that of the radii.
+    For any :math:`a`, the deviation of the centers :math:`c` is at most the root mean square of
+    :math:`c - a`, and it is smaller by at most :math:`|\bar c - a|`. The deviation of a member
+    differs from it by at most the deviation of the radii.
     """
     if maps.ndim == 2:
         return maps
@@ -82,18 +85,21 @@ def _pooled(maps: Interval, tokens: bool) -> Interval:
 
 
 def _directions(features: Interval) -> Interval:
-    """Contain the features over their norms; also norms that underflow."""
+    """Return intervals of the features divided by the norms, which can underflow."""
     norm = _norm(features)
     lower, upper = features.lower, features.upper
     least, most = norm.lower.unsqueeze(1), norm.upper.unsqueeze(1)
-    low = torch.where(lower < 0, lower / least, lower / most)  # by 0 there is no bound but 1
+    low = torch.where(lower < 0, lower / least, lower / most)  # the bound is 1 for a division by 0
     high = torch.where(upper > 0, upper / least, upper / most)
     found = outward(Interval._of_parts(low, high))
     return Interval._of_parts(found.lower.clamp(-1, 1), found.upper.clamp(-1, 1))
 
 
 def _distances(distance: Distance, features: Interval) -> Bounds:
-    """Bound the squared distance and the relative one; any class bounds the nearest one."""
+    """Return bounds of the squared distance and of the relative distance.
+
+    The bound of any class is a bound of the nearest class.
+    """
     centred = outward(features - distance.origin)
     along = _matrix_product(centred, distance.directions)
     whitened = outward(along / distance.deviations)
@@ -103,7 +109,7 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
     means = Interval._of_point(distance.means)
     u, of_means = (_matrix_product(x, distance.axes) for x in (whitened, means))
     nearest = nearest_of(of_means.center, u.center)
-    relative = [  # a convex function is largest at an end
+    relative = [  # the maximum of a convex function is at one of the ends
         outward(
             _square(outward(end - of_means[nearest])) - outward(_square(end) * distance.shares)
         ).upper
@@ -114,7 +120,7 @@ def _distances(distance: Distance, features: Interval) -> Bounds:
 
 
 def _matrix_product(x: Interval, matrix: Tensor) -> Interval:
-    """Contain the image of ``x`` under an exact matrix."""
+    """Return an interval that contains the product of ``x`` and an exact matrix."""
     (center, radius), size = center_radius(x), matrix.abs() + FLOOR
     mid, reach = center @ matrix, radius @ size
     magnitude = (center.abs() + radius) @ size
@@ -127,6 +133,6 @@ def _square(x: Interval) -> Interval:
 
 
 def _norm(x: Interval) -> Interval:
-    """Contain the norm over the last dimension."""
+    """Return an interval that contains the norm over the last dimension."""
     squares = total(_square(x), x.ndim - 1)
     return outward(Interval._of_parts(squares.lower.sqrt(), squares.upper.sqrt(), True))

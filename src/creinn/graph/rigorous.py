@@ -1,26 +1,27 @@
-r"""Bounds that hold in floating point: ``creinn.compile(model, rigorous=True)``.
+r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
 
-In: a CreINN in mode ``"sound"`` with an interval network, or an ensemble of them. Out: a model
-whose credal sets contain the real-number probabilities of every network with weights within
-center ± radius, and of every input within its bounds. With a distance, the sets contain the softmax
-of :math:`l + e` for every :math:`|e_k|` up to the real radius. Weights, statistics, temperature and
-inputs are exact as stored.
+The input is a CreINN in mode ``"sound"`` with an interval network, or an ensemble of them. The
+credal sets of the result contain the probabilities in real numbers of every network with weights
+in center ± radius, for every input within its bounds. With a distance, they contain the softmax of
+:math:`l + e` for every :math:`|e_k|` up to the real radius. The weights, statistics, temperature
+and inputs are assumed to be exact.
 
-The traced network is evaluated in float64, layer by layer, and every result is widened by a bound
-of its rounding error (``graph/outward.py``, with the notation used here).
+The traced network is evaluated in float64, layer by layer. Each result is widened by a bound of the
+rounding error. See ``graph/outward.py`` for the notation.
 
-**Affine layers.** The weights contain the error: :math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` is
-the radius of the weight :math:`w_i` instead of :math:`\rho_i`. For a point, the computed
-:math:`\sum v_i |x_i|` bounds the radius and the errors of both sums, because :math:`|w_i| + v_i
-\le (1 + g)(|w_i| + \rho_i) + F` and :math:`g \ge (1 + g)\,\gamma_{k - 30}`. For an interval, the
-lower bound multiplies :math:`t_i = w_i - v_i` and :math:`s_i = w_i + v_i` with the positive and the
-negative parts of its bounds. No term decreases with :math:`t_i` or increases with :math:`s_i`, and
-:math:`t_i + \gamma |t_i| \le w_i - \rho_i`, :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`, so the
-computed sum is a lower bound. Terms that are zero do not round: at most one term per weight
-remains for inputs :math:`\ge 0`, and two for others.
+**Affine layers.** The error is included in the weights. The radius of the weight :math:`w_i` is
+:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. For a point, the computed
+:math:`\sum v_i |x_i|` is a bound of the radius and of the errors of both sums, because
+:math:`|w_i| + v_i \le (1 + g)(|w_i| + \rho_i) + F` and :math:`g \ge (1 + g)\,\gamma_{k - 30}`. For
+an interval, the lower bound is the sum of the products of :math:`t_i = w_i - v_i` and
+:math:`s_i = w_i + v_i` with the positive and the negative parts of the bounds. Each term is
+non-decreasing in :math:`t_i` and non-increasing in :math:`s_i`. The computed sum is a lower bound,
+because :math:`t_i + \gamma |t_i| \le w_i - \rho_i` and
+:math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There is
+at most one other term for each weight if the inputs are :math:`\ge 0`, and at most two otherwise.
 
-Convolutions in float64 are sums of products: torch multiplies matrices. Overflow leaves infinity or
-NaN, and such rows get the vacuous set.
+Convolutions in float64 are sums of products, because torch uses a product of matrices. The result
+of an overflow is infinity or NaN. The credal set of such a row is vacuous.
 """
 
 import copy
@@ -79,7 +80,7 @@ _SUMS = {"mean", "sum"}
 
 
 class _Affine:
-    """An affine layer; its weights are prepared once for each kind of input."""
+    """An affine layer with weights that are prepared once for each kind of input."""
 
     def __init__(self, layer: Any) -> None:
         self.layer, self.groups = layer, getattr(layer, "groups", 1)
@@ -126,11 +127,11 @@ class _Affine:
         return self._block(2)
 
     def _block(self, signs: int) -> Bounds:
-        """Weights and biases from parts of the input to both bounds of the output."""
+        """Return the weights and biases for the bounds of the output."""
         w, v, b, d = _rigorous_weights(self.center, self.radius, self.layer._biases(), signs)
         (low, low_), (high, high_) = (
             (t.clamp_min(0), t.clamp_max(0)) for t in (w - v, w + v)
-        )  # the positive and the negative part of either bound
+        )  # the positive and the negative part of each bound
         lower = torch.cat((low, low_, high, high_)[: 2 * signs], 1)
         upper = torch.cat((high_, high, low_, low)[: 2 * signs], 1)
         return by_group(lower, upper, self.groups), by_group(b - d, b + d, self.groups)
@@ -139,7 +140,10 @@ class _Affine:
 def _rigorous_weights(
     center: Tensor, radius: Tensor, biases: Sequence[Any], terms: int = 1
 ) -> tuple[Tensor, ...]:
-    """Weights ``w``, ``v``, and biases; ``terms`` of the sum are not zero for each weight."""
+    """Return the weights ``w`` and ``v`` and the biases.
+
+    ``terms`` is the number of terms of the sum that are not zero for each weight.
+    """
     zeros = center.new_zeros(len(center))
     b, d = (zeros if t is None else t for t in biases)
     g = growth(terms * center[0].numel())
@@ -149,7 +153,7 @@ def _rigorous_weights(
 
 
 def _batch_norm(layer: Any, x: Interval) -> Interval:
-    """Apply the exact image of a batch norm in eval mode; ``scale`` errs by less than 8 roundings."""
+    """Apply a batch norm in eval mode; ``scale`` has less than 8 roundings."""
     layer._check_shape(x, False)
     scale = torch.rsqrt(layer.running_var + layer.eps)
     scale = scale if layer.weight is None else scale * layer.weight
@@ -165,7 +169,7 @@ def _batch_norm(layer: Any, x: Interval) -> Interval:
 
 
 def _apply_layer(layer: Any, x: Interval) -> Interval:
-    """Apply a layer without weights, or a batch norm."""
+    """Apply a batch norm or a layer without weights."""
     if isinstance(layer, IntervalBatchNorm):
         return _batch_norm(layer, x)
     if isinstance(layer, _DROPOUT):
@@ -176,7 +180,7 @@ def _apply_layer(layer: Any, x: Interval) -> Interval:
         size = getattr(layer, "kernel_size", x.shape[-2:])
         terms = math.prod(size) if isinstance(size, tuple) else size**2
         return outward(layer(x), layer(Interval._of_point(magnitude_of(x))).lower, terms)
-    if isinstance(layer, inn.Softplus):  # has a jump: both of its ends are needed nearby
+    if isinstance(layer, inn.Softplus):  # it has a jump, so that both ends are needed nearby
         x = outward(x, terms=FUNCTION)
     if isinstance(layer, _EXACT):
         return layer(x)
@@ -190,7 +194,7 @@ def _apply_layer(layer: Any, x: Interval) -> Interval:
 
 
 class _Evaluation(fx.Interpreter):
-    """Evaluation of a traced network, node by node."""
+    """Interpreter of the nodes of a traced network."""
 
     def __init__(self, network: fx.GraphModule, products: dict[Any, _Affine]) -> None:
         super().__init__(network)
@@ -206,7 +210,7 @@ class _Evaluation(fx.Interpreter):
         )
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Apply a function; those of layers without weights as layers."""
+        """Apply a function; a function of a layer without weights is applied as the layer."""
         x, name = args[0] if args else kwargs.get("input"), functions.TARGETS[target]
         if hasattr(target, "layer"):
             given = {key: value for key, value in kwargs.items() if key != "input"}
@@ -224,7 +228,7 @@ class _Evaluation(fx.Interpreter):
 
 
 class _Member:
-    """A CreINN in float64, from inputs to bounds of probabilities."""
+    """A CreINN in float64 that returns the bounds of the probabilities."""
 
     def __init__(self, model: CreINN) -> None:
         _check_model(model)
@@ -254,7 +258,7 @@ class _Member:
         return outputs, outward(logits / value) if is_on else logits
 
     def __call__(self, x: Interval) -> tuple[Bounds, Tensor | None]:
-        """Return bounds of the probabilities, and the label if the bounds do not define it."""
+        """Return bounds of the probabilities, and the label if they do not define it."""
         outputs, logits = self.logits(x)
         if self.radius is None:
             return probability_bounds(logits), None
@@ -280,14 +284,16 @@ def _check_model(model: CreINN) -> None:
 
 
 def probability_bounds(logits: Interval) -> Bounds:
-    r"""Contain the softmax of all logits ``(N, K)`` in a box; one logit is that of class 1 of two.
+    r"""Return a box that contains the softmax of all logits ``(N, K)``.
 
-    The arguments of the sigmoid are :math:`z_k = a_k - p_k - \ln S_k`. Each of the :math:`K` terms
-    :math:`e^d` of :math:`S_k \ge 1` counts if :math:`|d| < 746`, and errs by less than
-    :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, then by the rounding of two sums that are at most
-    :math:`K`. So :math:`\ln S_k` errs by less than :math:`2^{-40} K + 2^{-50} K^2`. The differences
-    err by :math:`2^{-50} |z_k|`, less than :math:`2^{-39}` for :math:`|z_k| < 2048`; beyond, the
-    sigmoid is 0 or 1 up to :math:`e^{-2047}`. A row that is not finite gets the vacuous set.
+    If there is one logit, it is the logit of class 1 of two classes. The arguments of the sigmoid
+    are :math:`z_k = a_k - p_k - \ln S_k`, where :math:`S_k \ge 1` is a sum of :math:`K` terms
+    :math:`e^d`. A term is used if :math:`|d| < 746`. Its error is less than
+    :math:`746 \cdot 2^{-53} + 2^{-44} < 2^{-42}`, plus the rounding of two sums that are at most
+    :math:`K`. The error of :math:`\ln S_k` is therefore less than :math:`2^{-40} K + 2^{-50} K^2`.
+    The error of the differences is :math:`2^{-50} |z_k|`, which is less than :math:`2^{-39}` if
+    :math:`|z_k| < 2048`. Otherwise the sigmoid is 0 or 1 up to :math:`e^{-2047}`. If a row is not
+    finite, the result is the vacuous set.
     """
     lower, upper, count = logits.lower, logits.upper, logits.shape[1]
     finite = (upper - lower < math.inf).all(1, keepdim=True)
@@ -303,9 +309,9 @@ def probability_bounds(logits: Interval) -> Bounds:
 
 
 class RigorousModel(_Credal):
-    """A model whose credal sets hold in floating point; :func:`creinn.compile` makes it.
+    """A model with credal sets that are valid in floating point.
 
-    It is called as the model is, and computes on a CPU. It cannot be trained, moved or saved.
+    It has the same interface as the model and runs on a CPU. It cannot be trained, moved or saved.
     """
 
     keeps_compiled = False
@@ -326,7 +332,7 @@ class RigorousModel(_Credal):
 
     @torch.no_grad()
     def forward(self, x: Inputs) -> CredalSet:
-        """Predict a credal set per row."""
+        """Predict a credal set for each row."""
         x = exact_box(x)
         with torch.autocast("cpu", enabled=False):
             found = [network(x) for network in self._networks]
@@ -338,14 +344,17 @@ class RigorousModel(_Credal):
         return CredalSet._wrap(*self._rounded(*average), label)
 
     def _rounded(self, lower: Tensor, upper: Tensor) -> Bounds:
-        """Convert to the dtype of the model; the error is 2 ** -24 of the number, or 2 ** -126."""
+        """Convert to the dtype of the model.
+
+        The error is 2 ** -24 of the number, or 2 ** -126.
+        """
         if self.like.dtype != torch.float64:
             lower = lower * (1 - 2.0**-23) - 2.0**-124
             upper = upper * (1 + 2.0**-23) + 2.0**-124
         return lower.clamp_min(0).to(self.like.dtype), upper.clamp_max(1).to(self.like.dtype)
 
     def train(self, mode: bool = True) -> "RigorousModel":
-        """Refuse training mode, with a ``ValueError``."""
+        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
         if mode:
             raise ValueError("A rigorous model cannot be trained. Train the model it came from.")
         return self
@@ -354,5 +363,5 @@ class RigorousModel(_Credal):
         raise TypeError("A rigorous model cannot be moved or cast. Compile the model again.")
 
     def save(self, *args: object, **kwargs: object) -> None:
-        """Refuse to be saved, with a ``TypeError``."""
+        """Raise a ``TypeError``, because the model cannot be saved."""
         raise TypeError("A rigorous model cannot be saved. Save the model it came from.")

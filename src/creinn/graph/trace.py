@@ -1,8 +1,8 @@
-"""Forward pass of a network as a graph of known layers and functions.
+"""Tracing of a network as a graph of known layers and functions.
 
-In: any module. Out: :class:`Traced`, which conversion, saving and folding start from. The graph is
-valid for every input and in both modes. Operations in place become ordinary ones; a network whose
-result would change raises a :class:`GraphError`.
+The result is a :class:`Traced`, which is used for the conversion, saving and folding of networks.
+The graph is valid for all inputs and in both modes. In-place operations are replaced by ordinary
+operations. A :class:`GraphError` is raised if this would change the result.
 """
 
 import copy
@@ -21,34 +21,34 @@ from creinn.nn import functional as functions
 from creinn.nn.families import INTERVAL_FAMILIES, family_of
 from creinn.nn.functional import INPLACE, REBOUND
 
-_VIEWS = {  # functions and layers whose result may share memory with their argument
+_VIEWS = {  # functions and layers with a result that can share memory with the argument
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
 }
 
 
 class Traced(NamedTuple):
-    """A network as a graph: nodes that call layers by path or known functions.
+    """A network as a graph with nodes that call layers by path or known functions.
 
-    The graph has one input and one output. ``layers`` are those that it calls, in the order of the
-    network; a shared one under each of its paths.
+    The graph has one input and one output. ``layers`` contains the layers that are called, in the
+    order of the network. A shared layer is contained under each of its paths.
     """
 
     graph: fx.Graph
     layers: dict[str, torch.nn.Module]
 
     def layer(self, node: fx.Node) -> torch.nn.Module | None:
-        """The layer that a node calls, if it calls one."""
+        """Return the layer that is called by a node, or ``None``."""
         return self.layers[str(node.target)] if node.op == "call_module" else None
 
 
 def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
-    """Trace a copy of a network whose layers are of the given families.
+    """Trace a copy of a network with layers of the given families.
 
-    Other threads may use the network, and any other module, at the same time.
+    The network and other modules can be used in other threads at the same time.
 
     Raises:
-        GraphError: If the forward pass calls something other than known layers and functions.
+        GraphError: If the forward pass calls something that is not a known layer or function.
     """
     try:
         duplicate = copy.deepcopy(network)
@@ -73,7 +73,7 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
 
 
 def graph_module(traced: Traced, class_name: str = "GraphModule") -> fx.GraphModule:
-    """Return a module that runs a graph; it holds the layers under their paths and in order."""
+    """Return a module of the graph with the layers by path, in the same order."""
     module = fx.GraphModule(traced.layers, traced.graph, class_name)
     for name, _ in list(module.named_children()):
         delattr(module, name)
@@ -91,10 +91,10 @@ def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
 ) -> dict[str, torch.nn.Module]:
-    """Turn functional dropout that depends on the mode into layers, and return these.
+    """Replace functional dropout that depends on the mode by layers.
 
     Raises:
-        GraphError: If the graphs of the two modes differ in anything else.
+        GraphError: If there is any other difference between the graphs of the two modes.
     """
     dropouts: dict[fx.Node, float] = {}
     for node, other in zip(training.nodes, evaluation.nodes, strict=False):
@@ -120,7 +120,7 @@ def _join_modes(
 
 
 def _action(node: fx.Node) -> dict[str, Any]:
-    """Target and arguments of a node, with the arguments of dropout by name."""
+    """Return the target and the arguments of a node; those of dropout by name."""
     if node.target is not functions.dropout:
         return {
             "op": node.op,
@@ -138,12 +138,12 @@ def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
 
 
 def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) -> None:
-    """Raise a :class:`GraphError` if memory is read again after an operation in place on it.
+    """Raise a :class:`GraphError` if a value is used after an in-place operation.
 
-    Out of place such an operation would give another result.
+    In this case the result of an ordinary operation would be different.
     """
     changing = INPLACE - REBOUND if _is_interval(layers) else INPLACE
-    memory: dict[fx.Node, fx.Node] = {}  # the first node that holds the memory of a node
+    memory: dict[fx.Node, fx.Node] = {}  # the first node with the memory of a node
     for index, node in enumerate(nodes):
         layer = layers[str(node.target)] if node.op == "call_module" else None
         name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__

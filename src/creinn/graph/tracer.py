@@ -1,8 +1,8 @@
-"""Recording of a forward pass, without any change of shared classes.
+"""Recording of the forward pass of a module without changes of shared classes.
 
-``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__`` for the whole process while it runs,
-which breaks modules in other threads. :class:`GraphTracer` sets ``forward`` on the objects that it
-traces instead; :mod:`creinn.graph.trace` gives it a copy of the network.
+``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__`` in the whole process, which is not
+safe if modules are used in other threads. :class:`GraphTracer` sets the ``forward`` attribute of
+the traced modules instead. The input is a copy of the network; see :mod:`creinn.graph.trace`.
 """
 
 import operator
@@ -21,14 +21,17 @@ from creinn.graph.checks import GraphError, Kind, check_call, place, why_refused
 from creinn.nn.families import family_of
 from creinn.nn.functional import FUNCTIONS, METHODS, TARGETS
 
-_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those of a value that a forward pass may read
+_ATTRIBUTES = {
+    "shape": "size",
+    "ndim": "ndim",
+}  # attributes that a forward pass can use
 _TORCH = str(Path(torch.__file__).parent)
 
 
 class GraphTracer(fx.Tracer):
     """Tracer of modules with one input ``x``.
 
-    torch.fx also uses this class to restore a pickled graph.
+    This class is also used by torch.fx to load a pickled graph.
     """
 
     def trace(
@@ -48,7 +51,7 @@ class GraphTracer(fx.Tracer):
 
     @contextmanager
     def _intercepted(self, root: torch.nn.Module) -> Iterator[None]:
-        """Send calls of the submodules of ``root`` to :meth:`call_module`."""
+        """Replace the calls of the submodules of ``root`` by :meth:`call_module`."""
         modules = [m for m in root.modules() if not isinstance(m, torch.jit.ScriptModule)][1:]
         own = [(module, vars(module).get("forward")) for module in modules]
         for module in modules:
@@ -69,12 +72,12 @@ class GraphTracer(fx.Tracer):
 
 
 class StrictTracer(GraphTracer):
-    """Tracer that accepts layers of some families and known functions only.
+    """Tracer that only supports known functions and the layers of some families.
 
-    Operations in place are recorded as ordinary ones, and marked in ``node.meta``.
+    In-place operations are recorded as ordinary operations with a mark in ``node.meta``.
 
     Raises:
-        GraphError: If the forward pass calls something else; :meth:`trace` of a network raises it.
+        GraphError: If the forward pass in :meth:`trace` calls something else.
     """
 
     def __init__(self, families: Collection[str]) -> None:
@@ -87,21 +90,21 @@ class StrictTracer(GraphTracer):
         root: torch.nn.Module | Callable[..., Any],
         concrete_args: dict[str, Any] | None = None,
     ) -> fx.Graph:
-        """Record the forward pass of a network with one argument; others take their defaults."""
+        """Record the forward pass of a network with one argument and the defaults."""
         assert isinstance(root, torch.nn.Module)
         self.refused = {module: why_refused(module, self.families) for module in root.modules()}
         return super().trace(torch.nn.Sequential(root))
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
-        """Wrap a node."""
+        """Return the proxy of a node."""
         return _Proxy(node, self)
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Whether calls of this module become nodes."""
+        """Return whether a call of the module is recorded as a node."""
         return family_of(m) is not None
 
     def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        """Record a layer, or run another module."""
+        """Record the call of a layer, or run any other module."""
         where = place(_path(self.path_of_module(m)), m)
         if self.refused[m]:
             raise GraphError(f"{where}: {self.refused[m]}")
@@ -113,7 +116,7 @@ class StrictTracer(GraphTracer):
             raise GraphError(f"{where}: its forward pass cannot be traced: {error}") from error
 
     def create_arg(self, a: Any) -> Any:
-        """Turn an argument of a call into nodes and constants."""
+        """Convert an argument of a call to nodes and constants."""
         if isinstance(a, torch.ScriptObject):  # the owner of a compiled forward pass
             raise GraphError(
                 f"{self._where()}: TorchScript cannot be traced. Use the Python module."
@@ -123,7 +126,7 @@ class StrictTracer(GraphTracer):
     def create_node(
         self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
     ) -> fx.Node:
-        """Create a node that calls a layer by its path, or a known function."""
+        """Create a node that calls a layer by path, or a known function."""
         meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
         try:
             *known, gives = self._known(kind, target, args, kwargs)
@@ -137,7 +140,7 @@ class StrictTracer(GraphTracer):
     def _known(
         self, op: str, target: Any, args: Any, kwargs: Any
     ) -> tuple[str, Any, Any, Any, Kind]:
-        """Return the node to record, and its kind."""
+        """Return the node to be recorded and its kind."""
         if op == "placeholder":
             return op, "x", (), {}, "value"
         if op == "get_attr":
@@ -163,7 +166,7 @@ class StrictTracer(GraphTracer):
         return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
 
     def _where(self) -> str:
-        """Return the module whose forward pass is running, and the line."""
+        """Return the module and the line of the current forward pass."""
         path, kind = next(reversed(self.module_stack.values()), ("", None))
         name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
         line = _line()
@@ -171,7 +174,7 @@ class StrictTracer(GraphTracer):
 
 
 class _Parameter(torch.nn.Parameter):
-    """Parameter that raises when it is used; in the graph its value would be a constant."""
+    """Parameter that raises an error if it is used, instead of being a constant."""
 
     path: str
 
@@ -182,7 +185,7 @@ class _Parameter(torch.nn.Parameter):
 
 
 def guard_parameters(network: torch.nn.Module) -> None:
-    """Let the parameters of a network raise a ``ValueError`` when its forward pass uses them."""
+    """Raise a ``ValueError`` if the forward pass uses a parameter of the network."""
     for path, parameter in network.named_parameters():
         if type(parameter) is torch.nn.Parameter:
             parameter.__class__ = _Parameter
@@ -201,14 +204,14 @@ def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Proxy(fx.Proxy):
-    """Proxy that records operations in place as such."""
+    """Proxy that marks in-place operations."""
 
     __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
     __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
 
 
 def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
-    """Return our name of the function, method or attribute that is called."""
+    """Return the name in this library of the function, method or attribute."""
     if target is getattr:
         if args[1] not in _ATTRIBUTES:
             raise ValueError(
@@ -228,23 +231,23 @@ def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
 
 
 def _path(qualified: str) -> str:
-    """Return the path in the network, which is the first part of a ``Sequential`` here."""
+    """Return the path in the network, which is the first module of a ``Sequential``."""
     return qualified.removeprefix("0").removeprefix(".")
 
 
 def _line() -> str | None:
-    """Return the line of the forward pass that is running; torch's and our own are skipped."""
+    """Return the current line of the forward pass outside of torch and creinn."""
     for frame, number in traceback.walk_stack(sys._getframe()):
         file = frame.f_code.co_filename
         if file == __file__ and frame.f_code is GraphTracer.trace.__code__:
-            return None  # the network itself was called
+            return None  # the call of the network itself
         if file not in (__file__, traceable.__file__, "<string>") and not file.startswith(_TORCH):
             return f"line {number} of {Path(file).name}"
     return None
 
 
 def node_label(thing: Any) -> str:
-    """Name a node by the function that it calls, and anything else by its type."""
+    """Return the name of the function of a node, or the type of any other object."""
     if not isinstance(thing, fx.Node):
         return f"a {type(thing).__name__}"
     target = thing.meta["target"]

@@ -1,6 +1,6 @@
-"""Where the library in C++ is, and how it is called.
+"""Loading of the C++ library.
 
-Torch is loaded before it: the library takes its threads from the OpenMP that torch uses.
+The library uses the OpenMP threads of torch, so torch must be imported first.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ LEVELS = ("portable", "AVX2", "AVX-512")
 
 
 class Layer(ctypes.Structure):
-    """The arguments of the product, as in ``product.cpp``."""
+    """The arguments of the product; see ``product.cpp``."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in _SIZES),
@@ -40,7 +40,7 @@ class Layer(ctypes.Structure):
 
 
 def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
-    """The library in ``folder``, or none and why."""
+    """Return the library in a folder, or ``None`` and the reason."""
     if os.environ.get("CREINN_NATIVE") == "0":
         return None, "CREINN_NATIVE=0 in the environment switches the native product off."
     path = folder / NAME

@@ -1,11 +1,13 @@
-r"""The product of intervals ``>= 0`` with interval weights by the library in C++: float32, on a CPU, no gradients.
+r"""Product of intervals ``>= 0`` and interval weights with the C++ library.
 
-.. math:: \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if } \underline W_k \ge 0
-    \text{ else } \overline a_k),\quad \overline o = \sum_k \overline W_k \cdot (\overline a_k \text{ if }
-    \overline W_k \ge 0 \text{ else } \underline a_k)
+.. math:: \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if } \underline W_k \ge
+0
+    \text{ else } \overline a_k),\quad \overline o = \sum_k \overline W_k \cdot (\overline a_k
+    \text{ if } \overline W_k \ge 0 \text{ else } \underline a_k)
 
-(sim_full_o_lower_upper): exact, two multiplications for each weight. Behind it stand a norm in inference form, on
-centre and radius, a residual, and a ReLU. The radius is a difference of sums here: narrow ones lose digits.
+The result is exact (sim_full_o_lower_upper), with two multiplications for each weight. The product
+is followed by a norm on the center and the radius, a residual and a ReLU. It uses float32 on a CPU
+and has no gradients. The radius is a difference of sums, so narrow radii lose digits.
 """
 
 import ctypes
@@ -24,7 +26,7 @@ _STEP = 32  # most inputs that are multiplied at once: their signs fill a word, 
 
 @dataclass(frozen=True)
 class Window:
-    """What a convolution in two dimensions is besides its weights; a linear layer is one on images of one pixel."""
+    """The settings of a 2d convolution; a linear layer is a convolution of one pixel."""
 
     kernel: Pair = (1, 1)
     stride: Pair = (1, 1)
@@ -33,7 +35,7 @@ class Window:
     groups: int = 1
 
     def size(self, image: Pair) -> Pair:
-        """Height and width of the result.
+        """Return the height and the width of the result.
 
         Example:
             >>> Window((3, 3), stride=(2, 2), padding=(1, 1)).size((7, 8))
@@ -52,13 +54,14 @@ def pack(
     upper: Float[Tensor, "outputs inputs *kernel"],
     groups: int = 1,
 ) -> Int[Tensor, " words"]:
-    """Both bounds of weights, in the order in which they are read.
+    """Pack the bounds of the weights in the order in which they are used.
 
-    Inputs are taken in steps. For each step and output there is a word of signs, two for each input, whether the lower
-    and the upper bound meet the input's upper one; then, input by input, both bounds.
+    The inputs are divided into steps. For each step and output there is one word of signs, and then
+    the two bounds for each input. There are two signs for each input. They are set if the lower or
+    the upper bound is multiplied with the upper bound of the input.
 
     Raises:
-        ValueError: If bounds are not float32.
+        ValueError: If the dtype of the bounds is not float32.
 
     Example:
         >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
@@ -85,7 +88,7 @@ def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "group
 def unpack(
     packed: Int[Tensor, " words"], shape: torch.Size, groups: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """What was packed: lower and upper bounds of this shape.
+    """Return the lower and the upper bounds of packed weights with this shape.
 
     Example:
         >>> lower = torch.tensor([[1.0, 2.0]])
@@ -116,22 +119,24 @@ def product(
     level: int | None = None,
     threads: int | None = None,
 ) -> Float[Tensor, "images 2 outputs rows columns"]:
-    """Both bounds of the results.
+    """Compute the bounds of the product.
 
     Args:
-        bounds: Both bounds of the inputs, ``>= 0``.
-        weights: Both bounds of the weights, from :func:`pack`.
-        norm: For each output scale and shift of the sum of both bounds, then of their difference; they give centre and
-            radius. ``(0.5, 0, 0.5, 0)`` changes nothing.
-        window: Kernel, stride, padding, dilation, groups.
-        residual: Bounds that are added.
-        magnitude: Whether a radius below 0 is taken by its absolute value; else it is 0.
-        relu: Whether what is below 0 becomes 0.
-        level: Instructions, an index of ``LEVELS``; by default the highest that the processor has.
-        threads: How many work; by default as many as torch's.
+        bounds: The bounds of the inputs, which are ``>= 0``.
+        weights: The bounds of the weights, as returned by :func:`pack`.
+        norm: The scale and the shift of the sum of the bounds, and then of their difference, for
+            each output. The results are the center and the radius. The identity is ``(0.5, 0, 0.5,
+            0)``.
+        window: The kernel, stride, padding, dilation and groups.
+        residual: The bounds to be added.
+        magnitude: Whether to use the absolute value of a negative radius. Otherwise it is 0.
+        relu: Whether to apply a ReLU.
+        level: The instructions, as an index of ``LEVELS``. The default is the highest level of the
+            processor.
+        threads: The number of threads. The default is the number of threads of torch.
 
     Raises:
-        RuntimeError: If there is no library, or not enough memory.
+        RuntimeError: If the library is not available, or if there is not enough memory.
 
     Example:
         >>> from creinn import native
