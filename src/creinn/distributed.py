@@ -92,9 +92,9 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast_object(compute: Callable[[], T]) -> T:
-    """Call ``compute`` on rank 0, and return the result or raise the error on all processes.
+    """Call ``compute`` on rank 0, and return its result on all processes.
 
-    Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
+    An error is also raised on all processes. Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
     """
     if world_size() == 1:
         return compute()
@@ -159,7 +159,7 @@ def use_device(device: torch.device) -> None:
 
 
 def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module in a ``DistributedDataParallel`` if there are several processes.
+    """Wrap a module in ``DistributedDataParallel`` if there are several processes.
 
     The wrapper contains a reference to the process group. It must be deleted, with a call of
     :func:`gc.collect`, before ``destroy_process_group``. Otherwise a thread of the group can abort
@@ -221,7 +221,7 @@ class SyncTimer:
 
 @contextmanager
 def report_lost_processes(can_resume: bool) -> Iterator[None]:
-    """Raise a ``ConnectionError`` with advice for the errors of torch about a lost process."""
+    """Raise a ``ConnectionError`` with advice if torch has lost a process."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-r"""Tensors of closed intervals :math:`[\underline a, \overline a]`, one per element.
+r"""Tensors of closed intervals :math:`[\underline a, \overline a]`.
 
 An :class:`Interval` is created from two bounds, from a point, or from a center and a radius. It is
 the input and the output of the layers in :mod:`creinn.nn` (Section "Interval neural networks" of
@@ -81,7 +81,7 @@ class Interval:
 
     @classmethod
     def from_center_radius(cls, center: Any, radius: Any) -> "Interval":
-        """Create ``[center - radius, center + radius]`` from a radius ``>= 0``."""
+        """Create ``[center - radius, center + radius]``, with a radius ``>= 0``."""
         center, radius = as_floating(center, "center"), as_floating(radius, "radius")
         check_radius(center, radius)
         return cls(center - radius, center + radius)
@@ -369,7 +369,7 @@ _OPERANDS = (Interval, Tensor, int, float)
 
 
 def as_interval(x: Interval | Tensor) -> Interval:
-    """Return an interval as it is, or a tensor as a point, without a check of the values."""
+    """Return an interval, or an unchecked tensor as a point, or raise a ``TypeError``."""
     if isinstance(x, Interval):
         return x
     if isinstance(x, Tensor):

@@ -1,5 +1,6 @@
 """The command line.
 
-In: arguments. Out: files, and an exit code. Read in this order: ``main`` (the table of commands), ``parsing``,
-``options`` (of all commands, without torch), ``sources`` (a user's data and models), then a command.
+Read the modules in this order: ``main`` (the table of the commands), ``parsing``, ``options`` (the
+options of all commands, without torch), ``sources`` (the data and the models of the user), and then
+the modules of the commands.
 """

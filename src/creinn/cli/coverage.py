@@ -1,4 +1,4 @@
-"""Conformal sets of classes: calibration in ``creinn train --coverage``, coverage in evaluation."""
+"""Conformal sets of classes in ``creinn train --coverage`` and in the evaluation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ from creinn.report.tables import html_table, text_table
 
 Record = dict[str, Any]
 
-SHARE = 1 / 6  # of the rows, to calibrate by
+SHARE = 1 / 6  # the fraction of the rows for calibration
 
 
 def calibration_split(data: Rows, coverage: float, seed: int) -> tuple[Rows, Rows]:
-    """Split off a random sixth of the rows for calibration, or raise if it is too few.
+    """Split off a random sixth of the rows for calibration, or raise an error.
 
-    The encoding of the columns was fitted on all rows, without labels.
+    The encoding of the columns is fitted on all rows without the labels.
     """
     assert data.labels is not None
     order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
@@ -35,7 +35,7 @@ def calibration_split(data: Rows, coverage: float, seed: int) -> tuple[Rows, Row
 
 
 def calibrate(model: Any, rows: Rows, coverage: float) -> None:
-    """Calibrate a model on rows that were split off, and print the size of their sets."""
+    """Calibrate a model on the rows of the split, and print the size of the sets."""
     prediction = rows.predict(model).to("cpu")
     model.calibrate_predictions(prediction, rows.labels, coverage)
     sets = prediction.with_conformal(model.calibration.conformal).classes("conformal")
@@ -48,13 +48,16 @@ def calibrate(model: Any, rows: Rows, coverage: float) -> None:
 
 
 def gives_classes(prediction: CredalSet) -> bool:
-    """Whether a calibration, if there is one, gives sets of classes and asks for no groups."""
+    """Return whether there is no calibration, or one for classes without groups."""
     found = prediction.conformal
     return found is not None and found.score != DISTRIBUTION and found.by != "groups"
 
 
 def coverage_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
-    """How often conformal sets hold the true class: as asked for in training, in parts, and for other coverages."""
+    """Return the coverage of the conformal sets.
+
+    The record contains the coverage that was used in training, in parts, and other coverages.
+    """
     conformal = prediction.conformal
     assert conformal is not None
     found = summary.coverage(prediction, labels)
@@ -78,14 +81,17 @@ def coverage_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) 
 
 
 def coverage_text(record: Record, text: Mapping[str, str]) -> str:
-    """The record as lines of text."""
+    """Return the record as lines of text."""
     return "\n".join(
         (text["conformal"], text_table(_rows(record), digits=4), text["conformal_shift"])
     )
 
 
 def coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
-    """The record as parts of a page: a picture, and tables of the coverages asked for, of sizes and of classes."""
+    """Return the record as parts of a page.
+
+    The parts are a plot and the tables of the coverages, the sizes of the sets and the classes.
+    """
     from creinn.report.figures import coverage_chart
 
     parts = {name: _shares(record[f"by_{name}"], name) for name in ("size", "class")}
@@ -94,7 +100,7 @@ def coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
 
 
 def _rows(record: Record) -> list[Record]:
-    """A row per coverage asked for."""
+    """Return one row for each coverage."""
     names = {
         "asked": "asked",
         "found": "coverage",
@@ -106,7 +112,7 @@ def _rows(record: Record) -> list[Record]:
 
 
 def _shares(shares: Mapping[str, Record], name: str) -> list[Record]:
-    """A row per size of sets, or per class."""
+    """Return one row for each size of the sets, or for each class."""
     return [
         {
             name: key,

@@ -1,6 +1,7 @@
-"""``creinn evaluate``: how good classes, probabilities, sets of classes and uncertainties are.
+"""``creinn evaluate``: evaluate classes, probabilities, sets and uncertainties.
 
-The numbers are one record of plain JSON; the terminal and the page show it, with a sentence on each number.
+The results are a record in JSON. The terminal and the page show the same record, with a sentence
+about each of the numbers.
 """
 
 import json
@@ -31,8 +32,8 @@ from creinn.report.theme import texts
 
 Record = dict[str, Any]
 
-MOST_POINTS = 1001  # of a curve in the JSON file; the area under it is that of the whole curve
-MOST_CLASSES = 10  # in the terminal's table; the page and the JSON file have all
+MOST_POINTS = 1001  # points of a curve in the JSON file; the area is computed from all points
+MOST_CLASSES = 10  # in the table of the terminal; the page and the JSON file contain all classes
 NUMBERS = {
     "accuracy": "accuracy",
     "log_loss": "log loss",
@@ -44,7 +45,7 @@ NUMBERS = {
 
 
 def evaluate(options: EvaluateOptions) -> int:
-    """Evaluate by ``options``, print and write the results, and return the exit code."""
+    """Evaluate a model, print and write the results, and return the exit code."""
     if options.report is not None and find_spec("plotly") is None:
         raise ValueError(
             f"The report {options.report} requires plotly: pip install 'creinn[report]'. "
@@ -104,7 +105,7 @@ def evaluate(options: EvaluateOptions) -> int:
 
 
 def terminal_text(record: Record) -> str:
-    """All of a record as lines of text."""
+    """Return the record as lines of text."""
     text = texts("evaluation.txt", record=record, log=log)
     said = [
         f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
@@ -119,7 +120,7 @@ def terminal_text(record: Record) -> str:
 
 
 def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
-    """Classes and probabilities against the truth, all together and class by class."""
+    """Return the measures of classes and probabilities, in total and by class."""
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
     bins = reliability(prediction.probabilities, labels, predicted=predicted)._asdict()
@@ -147,14 +148,17 @@ def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
 def _explorer(
     model: Any, asked: Sequence[tuple[Any, Any, Any]], record: Record, rule: str
 ) -> Markup:
-    """Some of the rows, to be explored; ``asked`` has options, prediction and labels of these and of foreign data."""
+    """Return a part of the rows for the explorer.
+
+    ``asked`` contains the options, the prediction and the labels of the data and of the OOD data.
+    """
     from creinn.cli.explore import explored
     from creinn.report.explorer import explore, sample_limit
 
     most = sample_limit(len(model.class_names), len(asked))
     known = (
         [None] if len(asked) == 1 else [False, True]
-    )  # without other data, nothing is said on their distribution
+    )  # without OOD data there is no information about the distribution
     samples = [
         one
         for of, outside in zip(asked, known, strict=True)
@@ -170,7 +174,10 @@ def _write_page(
     scores: Mapping[str, Any],
     explorer: Markup,
 ) -> None:
-    """Numbers, what they mean, and pictures; curves are by uncertainty, scores of all rows by data and uncertainty."""
+    """Write a page with the numbers, their meaning and the plots.
+
+    The curves are by uncertainty. The scores of all rows are by data and uncertainty.
+    """
     from creinn import report
 
     text = texts("evaluation.txt", record=record, log=log)
@@ -210,7 +217,7 @@ def _write_page(
 
 
 def _present(text: Mapping[str, str], *names: str) -> list[str]:
-    """Those of the sentences that there is something to say about."""
+    """Return the sentences that are in the text."""
     return [text[name] for name in names if name in text]
 
 
@@ -221,7 +228,7 @@ def _heading(record: Record) -> str:
 
 
 def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
-    """A row per number: what it is, the number, what it says."""
+    """Return one row for each number, with its name, value and meaning."""
     values = record | record.get("sets", {})
     named = [(name, label) for name, label in NUMBERS.items() if name in values]
     return [
@@ -230,7 +237,7 @@ def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
 
 
 def _uncertainty_rows(record: Record) -> list[Record]:
-    """A row per measure of uncertainty: areas under the curves."""
+    """Return one row for each measure of uncertainty, with the areas under the curves."""
     rows = [{"uncertainty": name, "AUARC": area} for name, area in record["auarc"].items()]
     for row in rows if "ood" in record else ():
         row |= {
@@ -241,7 +248,7 @@ def _uncertainty_rows(record: Record) -> list[Record]:
 
 
 def _class_rows(record: Record) -> list[Record]:
-    """A row per class: how many rows are of it, and its recall."""
+    """Return one row for each class, with the number of rows and the recall."""
     rows = zip(record["classes"], record["confusion"], strict=True)
     return [
         {"class": name, "rows": sum(counts), "recall": record["recall"][name]}
@@ -250,7 +257,10 @@ def _class_rows(record: Record) -> list[Record]:
 
 
 def _classes_text(record: Record, meaning: str) -> str:
-    """Recall per class, and what the class is most often taken for; of many classes those of the lowest recall."""
+    """Return the recall of each class and the most frequent wrong class.
+
+    If there are many classes, only the classes with the lowest recall are used.
+    """
     rows = _class_rows(record)
     for index, (row, counts) in enumerate(zip(rows, record["confusion"], strict=True)):
         wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)

@@ -1,7 +1,8 @@
-"""What the explorer of ``creinn evaluate --report`` shows of a user's data, beside what the model has said of all rows.
+"""The data of the explorer in ``creinn evaluate --report``.
 
-Some rows are chosen and read again, as they are written, or as pixels. A model that takes intervals is asked about them
-at other widths too: of points, ever wider ones; of measured intervals, parts and multiples of these.
+A part of the rows is read again as text or as pixels. If the model supports intervals, the rows are
+also predicted with other widths. For points these are increasing widths. For intervals these are
+parts and multiples of the measured widths.
 """
 
 from collections.abc import Sequence
@@ -24,29 +25,35 @@ from creinn.interval import Interval, cat
 from creinn.report.explorer import Samples, choose_samples
 from creinn.report.tables import NO_VALUE
 
-MOST_COLUMNS = 60  # of a table that are shown
+MOST_COLUMNS = 60  # the number of columns of a table that are shown
 DEVIATIONS = (
     0.0,
     0.1,
     0.2,
     0.5,
     1.0,
-)  # widths of numbers in a table, in standard deviations of the training table
-BRIGHTNESS = (0.0, 0.02, 0.05, 0.1, 0.2)  # widths of pixels, of the range from black to white
-TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)  # the width that was measured
+)  # the widths of the numbers in a table, in standard deviations of the training table
+BRIGHTNESS = (
+    0.0,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+)  # widths of pixels, from 0 to 1
+TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)  # factors of the measured width
 
 
 @dataclass(eq=False)
 class _Read:
-    """Chosen rows as they were read."""
+    """A part of the rows, as they are read."""
 
-    x: Any = None  # inputs of the network: a tensor or an interval
+    x: Any = None  # the inputs of the network: a tensor or an interval
     names: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     cells: list[list[str]] = field(default_factory=list)
     complete: list[bool] = field(
         default_factory=list
-    )  # whether no cell that the model uses is missing
+    )  # whether all cells that are used by the model are present
     missing: Missing | None = None  # of a table
 
 
@@ -58,9 +65,10 @@ def explored(
     room: int,
     outside: bool | None,
 ) -> list[Samples]:
-    """At most ``room`` samples of the data that ``options`` name; ``prediction`` and ``labels`` are those of all rows.
+    """Return at most ``room`` samples of the data in ``options``.
 
-    Samples that lack values come by themselves: they have no widths.
+    ``prediction`` and ``labels`` are for all rows. Samples with missing values are separate,
+    because they have no widths.
     """
     chosen = torch.from_numpy(choose_samples(prediction.total, room))
     read = _read(model, options, chosen.numpy())
@@ -92,7 +100,7 @@ def explored(
 
 
 def _read(model: Any, options: ModelOptions, chosen: Any) -> _Read:
-    """The rows at ``chosen``, which is in order, by reading the data again as far as the last of them."""
+    """Read the data again up to the last of the rows ``chosen``, which must be sorted."""
     before, parts, found = 0, [], _Read()
     for rows in stream_rows(options, model.preprocessing, whole=False):
         here = chosen[(chosen >= before) & (chosen < before + len(rows.x))] - before
@@ -120,7 +128,7 @@ def _read(model: Any, options: ModelOptions, chosen: Any) -> _Read:
 
 
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
-    """Cells of a table as texts; of two, from the one to the other where they differ."""
+    """Return the cells of a table as text, or of two tables as ranges if they differ."""
     frames = [table.frame[columns].astype(object) for table in (tables[0], tables[-1])]
     first, last = (frame.where(frame.notna(), NO_VALUE).to_numpy().tolist() for frame in frames)
     pairs = [zip(*rows, strict=True) for rows in zip(first, last, strict=True)]
@@ -128,13 +136,13 @@ def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
 
 
 def _pixels(x: Any, preprocessing: dict[str, Any]) -> Any:
-    """Images in [0, 1] from inputs of a network; of intervals the centres."""
+    """Return the images in [0, 1] of the inputs, or of the centers of intervals."""
     mean, std = (np.array(preprocessing[name])[:, None, None] for name in ("mean", "std"))
     return (as_numpy(x.center if isinstance(x, Interval) else x) * std + mean).clip(0, 1)
 
 
 def _widths(model: Any, read: _Read, at: Tensor, own: Any, batch_size: int) -> dict[str, Any]:
-    """Predictions for wider and narrower inputs, by what is said of the width; the ``own`` one in its place."""
+    """Return the predictions by the name of the width, including ``own``."""
     x, preprocessing = read.x[at], model.preprocessing
     is_measured = isinstance(x, Interval)
     if read.missing is not None:
@@ -170,7 +178,7 @@ def _widths(model: Any, read: _Read, at: Tensor, own: Any, batch_size: int) -> d
 
 
 def _is_number(preprocessing: dict[str, Any], missing: Missing) -> Tensor:
-    """1 for the features that are numbers of a table, 0 for those that say which category or date it is."""
+    """Return 1 for features that are numbers, and 0 for categories and dates."""
     columns = TableEncoder.from_json(preprocessing).columns
     kinds = [float(isinstance(column, Number)) for column in columns for _ in range(column.width)]
     return torch.tensor(kinds + [0.0] * len(missing.marked))

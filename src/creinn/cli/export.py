@@ -1,4 +1,4 @@
-"""``creinn export``: a trained model as one ONNX graph, or a program of ``torch.export``."""
+"""``creinn export``: export a trained model to ONNX or ``torch.export``."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from creinn.interval import Interval
 
 
 def export_model(options: ExportOptions) -> int:
-    """Export by ``options``; returns the exit code."""
+    """Export a model and return the exit code."""
     path = _path(options)
     model = read_model(options.model, "cpu")
     if not isinstance(model, CreINN | Ensemble):
@@ -35,7 +35,7 @@ def export_model(options: ExportOptions) -> int:
 
 
 def _path(options: ExportOptions) -> Path:
-    """Return the file to write, by its suffix or the format."""
+    """Return the path of the output, based on the suffix or the format."""
     path = options.out or options.model / f"model.{options.format or 'onnx'}"
     if options.format is not None and path.suffix != f".{options.format}":
         raise ValueError(
@@ -53,7 +53,7 @@ def _example(model: Any, options: ExportOptions) -> Inputs:
             "The model has an ordinary network, which has no interval inputs. Remove --intervals."
         )
     said = model.preprocessing if isinstance(model.preprocessing, dict) else {}
-    size = said.get("size") or options.size  # models of older versions do not know theirs
+    size = said.get("size") or options.size  # the size is not in the models of older versions
     if said.get("kind") == "images":
         if size is None:
             raise ValueError(

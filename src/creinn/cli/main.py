@@ -1,7 +1,7 @@
-"""``creinn COMMAND ...``: parse the options of a command, run it, and print errors as one line.
+"""``creinn COMMAND ...``: parse the options, run a command and print the errors.
 
-Exit codes: 0 success; 1 error in the data, files or settings; 2 error in the command line; 130
-interrupted by Ctrl-C.
+The exit code is 0 for success, 1 for an error in the data, files or settings, 2 for an error in the
+command line, and 130 if the command is interrupted by Ctrl-C. An error is printed as one line.
 """
 
 import os
@@ -54,17 +54,17 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "evaluate": (options.EvaluateOptions, _evaluate),
     "export": (options.ExportOptions, _export),
 }
-"""The options of each command and its function, in the order of the help.
+"""The options and the function of each command, in the order of the help.
 
-The function returns the exit code, or raises an error that :func:`main` prints. It imports the
-module of the command, because most of these modules load torch.
+The function returns the exit code, or raises an error that is printed by :func:`main`. It imports
+the module of the command, because most of these modules import torch.
 """
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         program = f"creinn {command}"
         kind, run = COMMANDS[command]
         keep_freed_memory()
-        if "WORLD_SIZE" in os.environ:  # before torch is loaded: one warning per process is noise
+        if "WORLD_SIZE" in os.environ:  # before the import of torch: avoid warnings
             os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         found: Any = parse_options(kind, program, arguments[1:])
         with warnings.catch_warnings():
@@ -112,7 +112,7 @@ def _overview() -> str:
 def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """Print a warning of creinn as a note, and any other with its place."""
+    """Print a warning of creinn as a note, and other warnings with the place."""
     ours = category.__module__.startswith("creinn") or category is UserWarning
     print(
         f"note: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}",

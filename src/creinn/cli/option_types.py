@@ -1,4 +1,4 @@
-"""Types of options: from a dataclass field to a type that jsonargparse checks."""
+"""Conversion of the type of a dataclass field to a type of jsonargparse."""
 
 from collections.abc import Callable
 from dataclasses import MISSING
@@ -9,9 +9,9 @@ from jsonargparse import ArgumentParser
 
 
 def comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a type function for ``a,b``, for ``[a, "b,c"]`` and for a list of a YAML file."""
+    """Return a function that converts ``a,b``, ``[a, "b,c"]`` or a YAML list."""
 
-    # Not "convert": jsonargparse looks for the name of a type in the package, which imports it.
+    # The name is not "convert", because jsonargparse would import that name from the package.
     def to_tuple(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str) and not (value.startswith("[") and value.endswith("]")):
             return tuple(kind(item.strip()) for item in value.split(",") if item.strip())
@@ -24,13 +24,13 @@ def comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def true_or_number(value: Any) -> bool | float:
-    """Convert ``true``, ``false`` or a number."""
+    """Convert the value to a boolean or a number."""
     truth = {"true": True, "false": False}.get(str(value).lower())
     return float(value) if truth is None else truth
 
 
 def option_type(hint: Any) -> Any:
-    """Return the type for the annotation of a field, without ``None``."""
+    """Return the type for the annotation of a field without ``None``."""
     if get_origin(hint) is tuple:
         return comma_separated(get_args(hint)[0])
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]
@@ -40,7 +40,7 @@ def option_type(hint: Any) -> Any:
 
 
 def convert_options(types: dict[str, tuple[Any, Any]], values: dict[str, Any]) -> dict[str, Any]:
-    """Check values by name; ``types`` has the type and the default, or MISSING, of each name."""
+    """Check the values by name; ``types`` is the type and default of each name."""
     parser = ArgumentParser(exit_on_error=False)
     for name, (kind, default) in types.items():
         rest = {"required": True} if default is MISSING else {"default": default}

@@ -1,7 +1,8 @@
-"""Options of a command, defined by the fields of a dataclass.
+"""Parsing of the options of a command, which are the fields of a dataclass.
 
-Common options appear on the command line. Others are settings: ``--set NAME=VALUE`` or a line of
-the YAML file of ``--config`` gives them. The field ``from_`` is the option ``from``.
+The common options are options of the command line. The other options are settings. They are given
+by ``--set NAME=VALUE`` or in the YAML file of ``--config``. The name of the field ``from_`` is
+``from`` on the command line.
 """
 
 import inspect
@@ -25,21 +26,23 @@ GROUPS = ("data", "method", "training", "output")
 
 
 class UsageError(Exception):
-    """Error in the command line or in a file of options."""
+    """Error in the command line or in a file with options."""
 
 
 def option(default: Any = MISSING, group: str = "output", help: str = "", **kind: bool) -> Any:
-    """Define an option; a positional one is given without its name."""
+    """Define an option; the name of a positional option is not written."""
     return field(default=default, metadata={"group": group, "help": help, **kind})
 
 
 def setting(default: Any, group: str, help: str) -> Any:
-    """Define a less common option, for ``--set`` or a file."""
+    """Define a less common option for ``--set`` or for a file."""
     return option(default, group, help, setting=True)
 
 
 def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -> Options:
-    """Read options from the command line and from the file of ``--config``, which yields to it.
+    """Parse the options of the command line and of the file of ``--config``.
+
+    If an option is in both, the command line is used.
 
     Raises:
         UsageError: If an option is unknown, missing or of the wrong type, or the file is invalid.
@@ -65,16 +68,16 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
 
 
 def options_yaml(command: str, options: Any) -> str:
-    """Format all options as a file for ``--config``; its first line names version and command."""
+    """Return all options as a file for ``--config``, with the version and the command."""
     values = {_key(entry): getattr(options, entry.name) for entry in fields(options)}
-    plain = json.loads(json.dumps(values, default=str))  # paths become texts, tuples become lists
+    plain = json.loads(json.dumps(values, default=str))  # convert paths and tuples
     style: Any = {"allow_unicode": True, "default_flow_style": None, "width": 2**16}
     text = yaml.safe_dump(plain, sort_keys=False, **style)
     return f"# creinn {version('creinn')}; again: creinn {command} --config THIS_FILE\n{text}"
 
 
 def command_line(command: str, options: Any, leave_out: Sequence[str] = ()) -> str:
-    """Format a command line with the options that differ from their defaults."""
+    """Return a command line with the options that are not equal to the default."""
     words = ["creinn", command]
     for entry in fields(options):
         value = getattr(options, entry.name)
@@ -97,7 +100,7 @@ def summary(kind: type) -> str:
 
 
 def _parser(kind: type, program: str) -> ArgumentParser:
-    """Return a parser of texts; a file may give what is required."""
+    """Return a parser of strings; required options can also be given in a file."""
     how: Any = {"formatter_class": RawDescriptionHelpFormatter, "argument_default": SUPPRESS}
     how |= {"exit_on_error": False, "print_config": None, "allow_abbrev": False}
     parser = ArgumentParser(prog=program, description=inspect.getdoc(kind), **how)
@@ -142,7 +145,7 @@ def _flag(entry: Field[Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """Format a value as it is written on the command line."""
+    """Return the value as it is written on the command line."""
     if isinstance(value, tuple):
         return json.dumps(value) if "," in "".join(map(str, value)) else ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

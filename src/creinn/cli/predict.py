@@ -1,6 +1,6 @@
-"""``creinn predict``: one row per input, with its class, bounds, uncertainties and set of classes.
+"""``creinn predict``: write the class, bounds and uncertainties of each input.
 
-:func:`predict_all` and :func:`check_outputs` are shared with ``creinn evaluate``.
+The functions :func:`predict_all` and :func:`check_outputs` are also used by ``creinn evaluate``.
 """
 
 import os
@@ -35,13 +35,13 @@ from creinn.evaluation.summary import MEASURES
 from creinn.files import new_file, write_bytes, writing
 from creinn.saving import CONFIG, WEIGHTS
 
-BETWEEN = "|"  # between the names in a set of classes
+BETWEEN = "|"  # the separator of the names in a set of classes
 READ, WRITTEN = ("data", "lower", "upper", "ood", "ood_lower", "ood_upper"), ("out", "report")
-"""Names of options that are files."""
+"""The names of the options that are files."""
 
 
 def predict(options: PredictOptions) -> int:
-    """Predict by ``options``, write a table in parts, and return the exit code."""
+    """Predict the data, write the table in parts, and return the exit code."""
     check_outputs("predict", options)
     model = read_model(options.model, options.device)
     count = 0
@@ -56,7 +56,7 @@ def predict(options: PredictOptions) -> int:
 
 @contextmanager
 def new_table(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
-    """Open a new CSV or Parquet file, by its suffix, and yield a function that appends rows."""
+    """Open a new CSV or Parquet file, by suffix, and yield a function to append rows."""
     with new_file(path) as file, ExitStack() as stack:
         append = (
             stack.enter_context(ParquetWriter(file)).write
@@ -72,14 +72,14 @@ def new_table(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
 
 
 def _append_csv(file: BinaryIO, table: pd.DataFrame) -> None:
-    """Append rows in the format of pandas, more than twice as fast."""
+    """Append rows in the format of pandas; this is more than twice as fast."""
     cells = zip(*(_csv_texts(column) for _, column in table.items()), strict=True)
     names = [[_quoted(name) for name in table.columns]] if file.tell() == 0 else []
     file.write("".join(",".join(row) + "\n" for row in chain(names, cells)).encode())
 
 
 def _csv_texts(column: pd.Series) -> Iterable[str]:
-    """Format cells; nine digits restore every number in single precision."""
+    """Return the cells as text; nine digits are exact for single precision."""
     if column.dtype == np.float32:
         return map("%.9g".__mod__, column.tolist())
     codes, found = pd.factorize(column)
@@ -96,11 +96,12 @@ def prediction_table(
     names: dict[str, Sequence[Any]],
     rule: str = "maximality",
 ) -> pd.DataFrame:
-    """Predictions as columns, after those of ``names``, which say which row is which and are called otherwise.
+    """Return the predictions as columns after ``names``, which identify the rows.
 
-    They are ``label``; ``probability_c``, of a credal set the intersection probability, and ``lower_c`` and ``upper_c``
-    for every class ``c``; ``AU``, ``EU``, ``TU``; ``set``; and of a calibrated model ``conformal_set``, which may be
-    empty. Only credal sets have bounds and sets.
+    A column of ``names`` is renamed if necessary. The columns are ``label``; ``probability_c``,
+    ``lower_c`` and ``upper_c`` for each class ``c``; ``AU``, ``EU``, ``TU``; ``set``; and
+    ``conformal_set`` if the model is calibrated, which can be empty. The probability of a credal
+    set is the intersection probability. Only credal sets have bounds and sets.
     """
     named = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": named[prediction.label.numpy()]}
@@ -126,7 +127,7 @@ def prediction_table(
 
 
 def predict_all(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any, Any]:
-    """Predict all rows of a user's data in parts; return predictions and, if labelled, classes."""
+    """Predict all rows in parts; return the predictions and, if labelled, classes."""
     found = [
         (said, rows.labels)
         for rows, said in _answers(model, options, model.class_names if labelled else None)
@@ -140,7 +141,7 @@ def predict_all(model: Any, options: ModelOptions, labelled: bool) -> tuple[Any,
 def _answers(
     model: Any, options: ModelOptions, classes: Sequence[str] | None = None
 ) -> Iterator[tuple[Rows, Any]]:
-    """Yield parts of a user's data with their predictions, then print the notes of the reader."""
+    """Yield the parts of the data with the predictions, and then print the notes."""
     check_paths(options)
     rows = None
     with _seeded():
@@ -160,17 +161,18 @@ def _answers(
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Seed methods that predict by sampling, so that results are reproducible."""
+    """Set the seed of methods that use sampling, for reproducible results."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
 
 
 def check_outputs(command: str, options: ModelOptions) -> None:
-    """Raise, before any work, if an output would replace an input, the model or a foreign file.
+    """Raise an error if an output would replace an input, the model or other files.
 
-    ``--force`` permits foreign files. The options are written beside the first output, with the
-    suffix ``.yaml``; a later run finds in them which files this command wrote.
+    The check is done before any work. With ``--force`` other files can be replaced. The options are written to a file with the
+    suffix ``.yaml`` in the directory of the first output. This file contains the names of the files
+    that were written by the command.
     """
     outputs = [path for name in WRITTEN if (path := getattr(options, name, None)) is not None]
     kept = options.out.with_suffix(".yaml")
@@ -207,7 +209,7 @@ def check_outputs(command: str, options: ModelOptions) -> None:
 
 
 def _written_before(kept: Path, command: str) -> set[Path]:
-    """Return the files that an earlier run names in its options, and the file of the options."""
+    """Return the files in the options of an earlier run, and the file of the options."""
     try:
         text = kept.read_text(encoding="utf-8")
         named = yaml.safe_load(text)

@@ -1,7 +1,9 @@
-"""What the user has: a saved model, and inputs of a network in a table, a pair of tables of bounds, or images.
+"""The data and the models of the user.
 
-In: options and, after training, how the training inputs were prepared (plain JSON from the saved model). Out:
-:class:`Rows`, with tensors, intervals or images that are read when needed, labels, and what each row is called.
+The data are a table, two tables of bounds, or images. The input is the options and, after training,
+the preprocessing in the saved model. The output is a :class:`Rows` with the inputs of the network,
+the labels and the names of the rows. The inputs are tensors, intervals, or images that are read
+when they are needed.
 """
 
 import sys
@@ -36,17 +38,17 @@ from creinn.interval import Interval
 from creinn.saving import load
 
 OPTIONS = "train.yaml"
-"""File in a model directory with the options of its training."""
-IMAGES, TABLE_ROWS = 256, 4096  # that are predicted at once, if nobody says otherwise
-SOON = 0.5  # seconds that nobody needs a bar for
+"""The file in the directory of a model with the options of the training."""
+IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
+SOON = 0.5  # the time in seconds before a progress bar is shown
 MOST_ROWS, MOST_CELLS = (
     16_384,
     2_000_000,
-)  # of a table that are in memory at once, if it is predicted in parts
+)  # the number of rows of a table in memory if it is predicted in parts
 
 
 def read_model(directory: Path, device: str) -> Any:
-    """The classifier in a model directory, with ``class_names`` and ``preprocessing``."""
+    """Return the model in a directory, with ``class_names`` and ``preprocessing``."""
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no model directory {directory}.")
     model = load(directory, choose_device(device))
@@ -55,7 +57,7 @@ def read_model(directory: Path, device: str) -> Any:
 
 
 def trained_on(options: ModelOptions) -> bool:
-    """Whether the data are those that the model was trained on, by their paths."""
+    """Return whether the paths of the data are those of the training data."""
     kept = options.model / OPTIONS
     if not kept.is_file():
         return False
@@ -65,17 +67,17 @@ def trained_on(options: ModelOptions) -> bool:
 
 
 def parts(model: Any) -> list[Any]:
-    """The members of an ensemble, or the one model that there is."""
+    """Return the members of an ensemble, or a list of the model."""
     return list(getattr(model, "members", [model]))
 
 
 def takes_intervals(model: Any) -> bool:
-    """Whether inputs of a model may be intervals."""
+    """Return whether the inputs of a model can be intervals."""
     return all(getattr(part, "is_interval", False) for part in parts(model))
 
 
 def check_paths(options: DataOptions, prefix: str = "") -> None:
-    """Refuse too few or too many paths, and such as are not there; ``prefix`` is that of the options' names."""
+    """Raise an error if a path does not exist, or the number of paths is wrong."""
     pair = f"--{prefix}lower and --{prefix}upper"
     if (options.lower is None) != (options.upper is None):
         raise ValueError(f"{pair} are two halves of a pair, but only one is given.")
@@ -91,21 +93,21 @@ def check_paths(options: DataOptions, prefix: str = "") -> None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs of a network."""
+    """The inputs of a network."""
 
     x: Inputs  # or LazyImages
-    labels: Tensor | None  # number of the class per row; None if not asked for
+    labels: Tensor | None  # the index of the class for each row, or None
     classes: Sequence[str] = ()
-    names: dict[str, Sequence[Any]] = field(default_factory=dict)  # what each row is called
-    notes: Sequence[str] = ()  # what was found out or left out
-    unreadable: Sequence[str] = ()  # why files were left out, one message for each
-    missing: Missing | None = None  # what stands for missing cells, which are NaN in x
-    preprocessing: dict[str, Any] = field(default_factory=dict)  # how to prepare further rows alike
-    share: float = 1.0  # of the data that is read with these
-    tables: Sequence[Table] = ()  # as they are written, if they are rows of a table or of two
+    names: dict[str, Sequence[Any]] = field(default_factory=dict)  # the names of each row
+    notes: Sequence[str] = ()  # the guesses and the omissions of the reader
+    unreadable: Sequence[str] = ()  # a message for each file that is not used
+    missing: Missing | None = None  # the values for missing cells, which are NaN in x
+    preprocessing: dict[str, Any] = field(default_factory=dict)  # the preprocessing of new rows
+    share: float = 1.0  # the fraction of the data that is read
+    tables: Sequence[Table] = ()  # the original rows of the table or tables
 
     def print_notes(self) -> None:
-        """Print the notes, and to stderr each file that was left out."""
+        """Print the notes, and print the unreadable files to stderr."""
         for note in self.notes:
             print(f"note: {with_flags(note)}")
         for message in self.unreadable:
@@ -113,20 +115,20 @@ class Rows:
 
     @property
     def is_interval(self) -> bool:
-        """Whether inputs are intervals."""
+        """Whether the inputs are intervals."""
         return isinstance(self.x, Interval) or (
             isinstance(self.x, LazyImages) and self.x.is_interval
         )
 
     def take(self, index: Tensor) -> "Rows":
-        """Some of the rows, by their numbers; what they are called is left out."""
+        """Return the rows with these indices, without the names."""
         x = self.x.take(index) if isinstance(self.x, LazyImages) else self.x[index]
         return replace(
             self, x=x, labels=None if self.labels is None else self.labels[index], names={}
         )
 
     def to_fit(self) -> Any:
-        """Training data as :func:`creinn.fit` takes them, with something in place of missing cells."""
+        """Return the data for :func:`creinn.fit`, with values for missing cells."""
         if isinstance(self.x, LazyImages):
             return self.x
         return self.x if self.missing is None or self.is_interval else self.missing.fill(
@@ -134,14 +136,14 @@ class Rows:
         ), self.labels
 
     def predict(self, model: Any, batch_size: int | None = None) -> Any:
-        """What a model says of the rows."""
+        """Return the predictions of a model."""
         if self.missing is None:
             return model.predict(self.x, batch_size or IMAGES)
         return predict(model, self.x, self.missing, batch_size or TABLE_ROWS)
 
 
 def learn_rows(options: TrainOptions) -> Rows:
-    """Read training data, and learn how they become numbers."""
+    """Read the training data, and fit the preprocessing."""
     rows = _learn_images(options) if _is_tree(options.paths[0]) else _learn_tables(options)
     if len(rows.classes) < 2:
         raise ValueError(
@@ -151,7 +153,7 @@ def learn_rows(options: TrainOptions) -> Rows:
 
 
 def read_rows(options: DataOptions, preprocessing: Any, classes: Sequence[str]) -> Rows:
-    """Read labelled data, images when they are needed, and prepare them as the training data were."""
+    """Read labelled data with the preprocessing of the training data."""
     (rows,) = stream_rows(options, preprocessing, classes)
     return rows
 
@@ -162,9 +164,10 @@ def stream_rows(
     classes: Sequence[str] | None = None,
     whole: bool = True,
 ) -> Iterator[Rows]:
-    """As :func:`read_rows`, ``whole`` or a part at a time; notes are on all parts so far, and a part may be empty.
+    """Read data as in :func:`read_rows`, in one part if ``whole``, else in parts.
 
-    Without ``classes`` there are no labels; then only parts can be read.
+    The notes are for all parts up to this one. A part can be empty. If ``classes`` is ``None``,
+    there are no labels, and ``whole`` must be false.
     """
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
@@ -183,7 +186,7 @@ def stream_rows(
 
 
 def counting(parts: Iterator[Rows], shown: bool, what: str | None = None) -> Iterator[Rows]:
-    """The same parts, and on a terminal, if it is to be ``shown``, a bar that says how many rows are done."""
+    """Yield the parts, and show a progress bar in a terminal if ``shown`` is true."""
     hidden = not (shown and rank() == 0 and sys.stderr.isatty())
     with tqdm(desc=what, unit=" rows", unit_scale=True, delay=SOON, disable=hidden) as bar:
         count = 0
@@ -245,7 +248,7 @@ def _read_tables(
     at_once = options.batch_size or TABLE_ROWS
     most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else at_once * max(1, most // at_once)
-    fast = encoder.plain_numbers(reading).difference(kept)  # kept columns stay as written
+    fast = encoder.plain_numbers(reading).difference(kept)  # not the kept columns
     dropped: Counter[str] = Counter()
     tables: Tables
     for tables in in_step(*(read_chunks(path, reading, rows, fast) for path in options.paths)):
@@ -283,7 +286,7 @@ def _inputs(features: Sequence[Any], missing: Missing) -> Inputs:
 
 
 def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> Tensor:
-    """Indices of classes."""
+    """Return the indices of the classes."""
     numbers = pd.Index(classes, dtype=object).get_indexer(labels)
     if (numbers < 0).any():
         row = int((numbers < 0).argmax())
@@ -293,7 +296,10 @@ def _numbers(labels: Any, classes: Sequence[str], table: Table, target: str) -> 
 
 
 def _learn_images(options: TrainOptions) -> Rows:
-    """Images by class; colours, of intervals their centres, are scaled to mean 0 and deviation 1 per channel."""
+    """Read images by class, and scale each channel to mean 0 and standard deviation 1.
+
+    For intervals, the mean and the standard deviation are those of the centers.
+    """
     colours = ChannelStats()
     rows = _survey(
         options, _images(options, options.size, options.channels, (), options.batch_size), colours
@@ -313,7 +319,7 @@ def _learn_images(options: TrainOptions) -> Rows:
 
 
 def _survey(options: DataOptions, parts: Iterator[Rows], colours: ChannelStats) -> Rows:
-    """All images as one, to be read again when they are needed; only their ``colours`` are counted now."""
+    """Return all images, to be read when they are needed, and count ``colours``."""
     files: list[str] = []
     for rows in counting(parts, getattr(options, "progress", False), "looking at images"):
         files += rows.names["file"]
@@ -338,9 +344,7 @@ def _read_images(
 ) -> Iterator[Rows]:
     if isinstance(options, PredictOptions) and options.keep:
         raise ValueError(f"--keep is for columns of a table, but {options.source} holds images.")
-    known = preprocessing[
-        "size"
-    ]  # height and width; the side of a square, or null, in older models
+    known = preprocessing["size"]  # height and width; in older models the side of a square, or null
     known = [known, known] if isinstance(known, int) else known
     if known is not None and options.size is not None and known != [options.size, options.size]:
         why = f"the model was trained on images of {format_size(known)} pixels and stretches all others to that"
@@ -358,9 +362,10 @@ def _read_images(
 def _images(
     options: DataOptions, size: Size, channels: int, classes: Sequence[str] | None, count: int
 ) -> Iterator[Rows]:
-    """Images in [0, 1], points or intervals, ``count`` at once.
+    """Yield images in [0, 1] as points or intervals, ``count`` at a time.
 
-    ``classes`` are those expected; any if empty, no labels if ``None``.
+    ``classes`` is the expected classes. If it is empty, all classes are used. If it is ``None``,
+    there are no labels.
     """
     first = options.paths[0]
     with open_tree(first) as tree:

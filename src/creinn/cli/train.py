@@ -1,4 +1,4 @@
-"""``creinn train``: read and prepare data, train a new or a saved model, write the model."""
+"""``creinn train``: read the data, train a new or a saved model, and write it."""
 
 import inspect
 import sys
@@ -35,15 +35,15 @@ from creinn.saving import save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
 
-MEMBERS = 5  # default size of an ensemble
-A_SIXTH = 1 / 6  # default validation fraction
-FEWEST = 10  # rows that are worth holding out
+MEMBERS = 5  # the default size of an ensemble
+A_SIXTH = 1 / 6  # the default validation fraction
+FEWEST = 10  # the minimum number of rows for validation
 
 
 def train(options: TrainOptions) -> int:
-    """Train by ``options`` in all processes of torchrun and return the exit code.
+    """Train a model in all processes of torchrun and return the exit code.
 
-    Only the first process prints and writes.
+    Only the first process prints messages and writes files.
     """
     with ExitStack() as stack:
         stack.enter_context(process_group(options.device))
@@ -104,10 +104,11 @@ def _train(options: TrainOptions) -> int:
 def train_val_split(
     data: Rows, fraction: float | None, seed: int, is_new: bool
 ) -> tuple[Rows, Rows | None]:
-    """Split rows into those to train on and those to hold out, which may be ``None``.
+    """Split the rows into a training set and a validation set, which can be ``None``.
 
-    The default fraction is a sixth. It is 0 if a sixth is too few rows, or if the model is not
-    new and may have seen them. Classes keep at least one row to train on. Notes report both.
+    The default fraction is a sixth. It is 0 if a sixth is too small, or if the model is not new and
+    was possibly trained on the rows. These cases are reported in the notes. There is at least one
+    row of each class in the training set.
     """
     labels = data.labels
     assert labels is not None
@@ -156,7 +157,7 @@ def _fit(
     held_out: Rows | None,
     config: TrainConfig,
 ) -> tuple[Sequence[Classifier], Sequence[History]]:
-    """Train the networks, or fit only their distance with ``train=nothing``."""
+    """Train the networks, or only fit the distance if ``train=nothing``."""
     train_data, val_data = kept.to_fit(), None if held_out is None else held_out.to_fit()
     if options.train == "nothing":
         networks: list[Any] = [build() for _ in range(members)]
@@ -173,14 +174,14 @@ def _fit(
 
 
 def _chosen(model: Classifier) -> list[str]:
-    """Names of what held-out rows have chosen, apart from the epoch."""
+    """Return the settings that were chosen by validation, except the epoch."""
     scale = any(getattr(part, "distance", None) is True for part in parts(model))
     temperature = any(part.temperature.is_on for part in parts(model))
     return ["the temperature"] * temperature + ["the scale of the distance"] * scale
 
 
 def _load_start(options: TrainOptions, form: dict[str, Any]) -> tuple[list[CreINN], Rows]:
-    """Load the networks of ``--from`` as credal ones, and rows prepared as for that model."""
+    """Load the networks of ``--from`` as credal networks, and the rows for this model."""
     assert options.from_ is not None
     model = sources.read_model(options.from_, options.device)
     kinds = {type(part) for part in parts(model)}

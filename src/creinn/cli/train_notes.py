@@ -11,12 +11,12 @@ from creinn.data.numerals import counted
 from creinn.evaluation import summary
 from creinn.training import History
 
-NEARLY_POINTS = 1e-3  # mean width of probability intervals
-MOST_CLASSES = 20  # named in a line
+NEARLY_POINTS = 1e-3  # the mean width of the probability intervals
+MOST_CLASSES = 20  # the number of classes in a line
 
 
 def print_data(data: Rows) -> None:
-    """Print the notes of the reader, the shape of the data and the sizes of the classes."""
+    """Print the notes of the reader and the shape and classes of the data."""
     assert data.labels is not None
     shape = " x ".join(map(str, data.x.shape[1:]))
     kind = "intervals" if data.is_interval else "numbers"
@@ -58,7 +58,7 @@ def print_training(model: Classifier, histories: Sequence[History], keeps_best: 
 
 
 def print_validation(prediction: Any, y: Any, chosen: Sequence[str]) -> None:
-    """Print measures on held-out rows of classes ``y``, and what these rows have chosen."""
+    """Print the measures on the validation rows, and the settings chosen by them."""
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = round(found["accuracy"] * len(y))
     print(f"validation accuracy {found['accuracy']:.4f} ({correct} of {counted(len(y), 'row')})")

@@ -18,7 +18,7 @@ ONLY_NEW_IMAGES = ("size", "channels", "network", "stem", "width")
 
 
 def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
-    """Return options with the defaults that depend on others, or raise if they contradict."""
+    """Return the options with all defaults, and raise an error if there is a conflict."""
     for entry in fields(options):
         name = entry.name
         if getattr(options, name) == entry.default:
@@ -49,7 +49,7 @@ def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
 
 
 def train_config(options: TrainOptions) -> TrainConfig:
-    """Return the configuration of the training loop."""
+    """Return the configuration of the training."""
     fraction = options.validation_fraction
     if options.patience and (fraction == 0 or (fraction is None and options.from_ is not None)):
         raise ValueError(
@@ -71,7 +71,10 @@ def train_config(options: TrainOptions) -> TrainConfig:
 
 
 def check_directory(out: Path) -> None:
-    """Raise, before any work, if the model cannot be written or would replace other files."""
+    """Raise an error, before any work, if the model cannot be written.
+
+    It must not replace other files.
+    """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file. Give a directory for the model.")
     if any((out / name).exists() for name in (CONFIG, WEIGHTS)):

@@ -1,8 +1,9 @@
 """Training and evaluation of the classifiers of the demo.
 
-Six classifiers with the same architecture learn the digits 0 to 7. An ensemble of CreINNs has half
-as many members as the Deep Ensemble, so its form of the paper has about the same number of
-parameters (Section "Ensemble strategy"). The out-of-distribution images do not affect any setting.
+There are six classifiers with the same architecture, which are trained on the digits 0 to 7. The
+number of members of the ensemble of CreINNs is half of the number in the Deep Ensemble, so that the
+number of parameters is about the same, as in the paper (Section "Ensemble strategy"). The
+out-of-distribution images are not used to choose any of the settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,7 +112,7 @@ class DemoResult:
 
 
 def measures_of(model: str) -> list[str]:
-    """Return the uncertainties of a model; a single network has no epistemic uncertainty."""
+    """Return the uncertainties of a model; a single network has no epistemic one."""
     return [measure for measure in MEASURES if not (model == "SNN" and measure == "epistemic")]
 
 
@@ -140,7 +141,9 @@ def photograph_patches() -> Dataset:
 
 
 def run_demo(config: DemoConfig) -> DemoResult:
-    """Train and evaluate all classifiers; the number of processes does not change the results.
+    """Train and evaluate all classifiers, with any number of processes.
+
+    The number of processes does not change the results.
 
     Raises:
         FloatingPointError: If a training diverges.
@@ -237,7 +240,7 @@ def _collect(trained: Mapping[str, Sequence[Trained]], labels: Tensor) -> dict[s
 def numbers_of(
     model: str, predictions: Mapping[str, Any], labels: Tensor
 ) -> dict[str, float | None]:
-    """Return all numbers of the table for one model, ``None`` where one does not apply."""
+    """Return the numbers of the table for one model, or ``None`` if not defined."""
     test = predictions[TEST]
     numbers: dict[str, float | None] = {"accuracy": summary.quality(test, labels)["accuracy"]}
     curves = summary.rejection(test, labels)

@@ -43,9 +43,8 @@ def compile(
 
     Args:
         model: A trained CreINN, or an ensemble of them.
-        example: An example of the inputs. It is used to prepare the convolutions for the size of
-            the images and to choose the memory format. Inputs of other sizes are correct but
-            slower.
+        example: An example of the inputs, to prepare the convolutions for the size of the images
+            and to choose the memory format. Other sizes are slower.
         memory_format: The memory format of the images and of the weights of 2d convolutions. It is
             ``torch.contiguous_format``, ``torch.channels_last`` or ``"auto"``. If ``"auto"``, the
             faster format on ``example`` is used, or the first one if there is no example.
@@ -53,8 +52,7 @@ def compile(
         native: Whether to use :mod:`creinn.native`, if it is available, for convolutions with more
             than one output pixel. It is not used with ``torch_compile``.
         rigorous: Whether to round outwards, so that the credal sets are valid in floating point;
-            see :mod:`creinn.graph.rigorous`. This is slower and requires mode ``"sound"`` and a
-            CPU.
+            see :mod:`creinn.graph.rigorous`. It is slow and requires mode ``"sound"`` on a CPU.
 
     Raises:
         TypeError: If the class of the model is not supported.

@@ -1,8 +1,7 @@
 r"""Product of intervals ``>= 0`` and interval weights with the C++ library.
 
-.. math:: \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if } \underline W_k \ge
-0
-    \text{ else } \overline a_k),\quad \overline o = \sum_k \overline W_k \cdot (\overline a_k
+.. math:: \underline o = \sum_k \underline W_k \cdot (\underline a_k \text{ if } \underline W_k
+    \ge 0 \text{ else } \overline a_k),\quad \overline o = \sum_k \overline W_k \cdot (\overline a_k
     \text{ if } \overline W_k \ge 0 \text{ else } \underline a_k)
 
 The result is exact (sim_full_o_lower_upper), with two multiplications for each weight. The product
@@ -21,7 +20,7 @@ from creinn.native.library import LEVELS, LIBRARY, Layer, best_level, reason
 
 Pair = tuple[int, int]
 
-_STEP = 32  # most inputs that are multiplied at once: their signs fill a word, and their tile fits the first cache
+_STEP = 32  # inputs per step; the signs fill a word and the tile is in the L1 cache
 
 
 @dataclass(frozen=True)
@@ -124,15 +123,13 @@ def product(
     Args:
         bounds: The bounds of the inputs, which are ``>= 0``.
         weights: The bounds of the weights, as returned by :func:`pack`.
-        norm: The scale and the shift of the sum of the bounds, and then of their difference, for
-            each output. The results are the center and the radius. The identity is ``(0.5, 0, 0.5,
-            0)``.
+        norm: The scale and shift of the sum of the bounds, and then of the difference, for each
+            output. They give center and radius. The identity is ``(0.5, 0, 0.5, 0)``.
         window: The kernel, stride, padding, dilation and groups.
         residual: The bounds to be added.
         magnitude: Whether to use the absolute value of a negative radius. Otherwise it is 0.
         relu: Whether to apply a ReLU.
-        level: The instructions, as an index of ``LEVELS``. The default is the highest level of the
-            processor.
+        level: The index in ``LEVELS``. The default is the highest level of the processor.
         threads: The number of threads. The default is the number of threads of torch.
 
     Raises:
