@@ -94,7 +94,8 @@ def gather(value: T) -> list[T]:
 def broadcast_object(compute: Callable[[], T]) -> T:
     """Call ``compute`` on rank 0, and return its result on all processes.
 
-    An error is also raised on all processes. Rank 0 uses :func:`single_process`. Tensors are moved to the CPU.
+    An error is also raised on all processes. Rank 0 uses :func:`single_process`. Tensors are moved
+    to the CPU.
     """
     if world_size() == 1:
         return compute()

@@ -170,9 +170,9 @@ def _seeded() -> Iterator[None]:
 def check_outputs(command: str, options: ModelOptions) -> None:
     """Raise an error if an output would replace an input, the model or other files.
 
-    The check is done before any work. With ``--force`` other files can be replaced. The options are written to a file with the
-    suffix ``.yaml`` in the directory of the first output. This file contains the names of the files
-    that were written by the command.
+    The check is done before any work. With ``--force`` other files can be replaced. The options are
+    written to a file with the suffix ``.yaml`` in the directory of the first output. This file
+    contains the names of the files that were written by the command.
     """
     outputs = [path for name in WRITTEN if (path := getattr(options, name, None)) is not None]
     kept = options.out.with_suffix(".yaml")
