@@ -19,7 +19,7 @@ from experiments.definition import Experiment, smoke_test, with_overrides
 
 OVERRIDES = (
     *("methods", "ood", "seeds", "epochs", "batch_size", "width"),
-    *("train_images", "test_images", "options"),
+    *("train_images", "test_images", "options", "mixed_precision"),
 )
 """Options of ``run`` that change the experiment."""
 
@@ -140,6 +140,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--width", type=int, help="channels of the first stage of the network")
     add("--train-images", type=int, help="number of training and validation images")
     add("--test-images", type=int, help="number of test images")
+    add(
+        "--mixed-precision",
+        action=argparse.BooleanOptionalAction,
+        help="train in bfloat16 on a CPU; use it if the processor has bfloat16 instructions",
+    )
     add("--steps", type=int, help="smoke test: this number of training steps, one run")
 
 

@@ -196,6 +196,7 @@ def with_overrides(
     train_images: int | None = None,
     test_images: int | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    mixed_precision: bool | None = None,
 ) -> Experiment:
     """Change what is given; the rest stays.
 
@@ -236,6 +237,9 @@ def with_overrides(
             epochs=passes,
             milestones=tuple(sorted(milestones)),
             batch_size=batch_size or training.batch_size,
+            mixed_precision=(
+                training.mixed_precision if mixed_precision is None else mixed_precision
+            ),
         ),
         seeds=seeds or experiment.seeds,
         snn_seeds=None if seeds else experiment.snn_seeds,
