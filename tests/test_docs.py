@@ -165,7 +165,10 @@ def test_the_table_of_the_readme_is_as_recorded():
             line for line in report if line[2:].startswith(known) and ("wrapper" in line) == wrapper
         ]
         for score in scores:
-            assert score == "\N{EN DASH}" or any(f"| {score} " in line for line in lines), (model, score)
+            assert score == "\N{EN DASH}" or any(f"| {score} " in line for line in lines), (
+                model,
+                score,
+            )
         accuracies = {cell[:5] for line in lines for cell in re.findall(r"\| (\d\d\.\d\d) ", line)}
         assert accuracy in {f"{float(value) + 1e-9:.1f}" for value in accuracies}, model
         if digits != "\N{EN DASH}":

@@ -85,7 +85,8 @@ def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(
 def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
     if backend == "ray" and find_spec("ray") is None:
         pytest.skip("ray is not installed; pip install creinn[ray]")
-    command = [sys.executable, "-m", "experiments", "run", *SETTINGS, "--backend", backend]
+    long = ["--epochs", "400"]  # Ctrl-C comes after the first epoch and long before the last one
+    command = [sys.executable, "-m", "experiments", "run", *SETTINGS, *long, "--backend", backend]
     command += ["--jobs", "2", "--data", str(tiny_data), "--out", str(tmp_path)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
