@@ -33,6 +33,7 @@ from experiments import predictions, preparation
 from experiments.definition import Experiment
 from experiments.plan import VERSIONS, Task
 from experiments.preparation import Normalisation, Sources
+from experiments.small_images import use_small_image_convolutions
 from experiments.store import Store, read_arrays, write_arrays, write_json
 
 _TILES = 16  # most kernels of the first layer whose radii are recorded
@@ -138,6 +139,7 @@ def train(context: RunContext, task: Task) -> None:
             if augment == "none"
             else preparation.CropFlip(normalise, flip=augment == "crop-flip")
         )
+        use_small_image_convolutions(model)
         history = fit(model, train_data, val_data, _config(context, task), changes)
         if history.interrupted:
             raise KeyboardInterrupt

@@ -59,6 +59,22 @@ def test_runs_in_two_parts_end_as_in_one(tmp_path, changes):
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 6
 
 
+def test_resumed_run_keeps_the_memory_format_of_the_optimizer(tmp_path):
+    images = torch.rand(len(X), 2, 5, 5, generator=torch.Generator().manual_seed(1))
+
+    def model():
+        torch.manual_seed(0)
+        conv = inn.Conv2d(2, 4, 3)
+        network = torch.nn.Sequential(conv, inn.ReLU(), inn.Flatten(), inn.Linear(36, 3))
+        return CreINN(network).to(memory_format=torch.channels_last)
+
+    whole, part, rest = model(), model(), model()
+    fit(whole, (images, Y), None, settings(None, epochs=4))
+    fit(part, (images, Y), None, settings(tmp_path, epochs=2))
+    fit(rest, (images, Y), None, settings(tmp_path, epochs=4))
+    assert same(whole, rest)
+
+
 def test_a_finished_run_is_only_loaded(tmp_path):
     first, second = creinn(), creinn(mode="paper")
     history = fit(first, (X, Y), None, settings(tmp_path))

@@ -157,13 +157,21 @@ class Checkpoints:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self._model.load_state_dict(checkpoint.weights)
+        trained = self._optimizer.param_groups[0]["params"]
         state: dict[int, dict[str, Tensor]] = {}
         for key, value in checkpoint.optimizer.items():
             index, name = key.split("/")
-            state.setdefault(int(index), {})[name] = value
+            state.setdefault(int(index), {})[name] = _with_layout_of(trained[int(index)], value)
         self._optimizer.load_state_dict(self._optimizer.state_dict() | {"state": state})
         if checkpoint.scaler and self._scaler.is_enabled():
             self._scaler.load_state_dict(checkpoint.scaler)
+
+
+def _with_layout_of(parameter: Tensor, value: Tensor) -> Tensor:
+    """Return ``value`` with the strides of the parameter, which fused Adam assumes unchecked."""
+    if value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
 
 
 def _append(path: Path, line: str) -> None:
