@@ -6,13 +6,13 @@ import torch
 from experiments.small_images import Conv2d, use_small_image_convolutions
 
 CASES = {
-    "3x3 on one pixel": (dict(kernel_size=3, padding=1), 1),
-    "3x3 to one pixel": (dict(kernel_size=3, padding=1, stride=2), 2),
-    "1x1": (dict(kernel_size=1), 4),
-    "1x1 with stride": (dict(kernel_size=1, stride=2, bias=False), 5),
-    "1x1 with padding": (dict(kernel_size=1, padding=1), 3),
-    "3x3": (dict(kernel_size=3, padding=1), 4),
-    "groups": (dict(kernel_size=1, groups=2), 4),
+    "3x3 on one pixel": ({"kernel_size": 3, "padding": 1}, 1),
+    "3x3 to one pixel": ({"kernel_size": 3, "padding": 1, "stride": 2}, 2),
+    "1x1": ({"kernel_size": 1}, 4),
+    "1x1 with stride": ({"kernel_size": 1, "stride": 2, "bias": False}, 5),
+    "1x1 with padding": ({"kernel_size": 1, "padding": 1}, 3),
+    "3x3": ({"kernel_size": 3, "padding": 1}, 4),
+    "groups": ({"kernel_size": 1, "groups": 2}, 4),
 }
 
 
