@@ -1,10 +1,11 @@
-"""Numerically stable functions, and checks of arguments.
+"""Numerically stable functions, checks of arguments, and counts in messages.
 
 The functions are elementwise, or they work on the last axis. They do not copy data to the host, but
 the checks do.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -227,3 +228,28 @@ def check_integers(least: int = 1, **values: Any) -> None:
             raise TypeError(f"{name} must be an integer, got {value!r}.")
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}.")
+
+
+def pluralize(count: int, noun: str) -> str:
+    """Return a count with its noun, for messages.
+
+    Example:
+        >>> pluralize(1, "row"), pluralize(2, "row")
+        ('1 row', '2 rows')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def list_names(names: Sequence[str], noun: str) -> str:
+    """Return the number of names and the first ones, for messages.
+
+    Example:
+        >>> list_names(["a", "b"], "column")
+        '2 columns (a, b)'
+    """
+    return f"{pluralize(len(names), noun)} ({shorten_list(names)})"
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """Return the first ten names, separated by commas."""
+    return ", ".join([*names[:10], *(["..."] if len(names) > 10 else [])])

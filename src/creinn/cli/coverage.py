@@ -8,9 +8,9 @@ import torch
 from creinn.cli.sources import Rows
 from creinn.credal.conformal import DISTRIBUTION, check_coverage, rows_needed
 from creinn.credal.credal_set import CredalSet
-from creinn.data.numerals import counted
 from creinn.evaluation import summary
 from creinn.evaluation.label_sets import LEVELS
+from creinn.numerics import pluralize
 from creinn.report.tables import html_table, text_table
 
 Record = dict[str, Any]
@@ -29,7 +29,7 @@ def calibration_split(data: Rows, coverage: float, seed: int) -> tuple[Rows, Row
     if count < (needed := rows_needed(check_coverage(coverage))):
         raise ValueError(
             f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a sixth of "
-            f"{counted(len(order), 'row')} is {count}. Use more data or a lower coverage."
+            f"{pluralize(len(order), 'row')} is {count}. Use more data or a lower coverage."
         )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
@@ -40,7 +40,7 @@ def calibrate(model: Any, rows: Rows, coverage: float) -> None:
     model.calibrate_predictions(prediction, rows.labels, coverage)
     sets = prediction.with_conformal(model.calibration.conformal).classes("conformal")
     size = float(sets.sum(1).double().mean())
-    rows_said = counted(len(sets), "row")
+    rows_said = pluralize(len(sets), "row")
     print(
         f"calibrated by {rows_said}, for a coverage of {coverage:g}: sets have {size:.2f} classes there"
     )

@@ -21,11 +21,11 @@ from creinn.cli.options import EvaluateOptions
 from creinn.cli.parsing import command_line, options_yaml
 from creinn.cli.predict import check_outputs, predict_all
 from creinn.cli.sources import check_paths, read_model, trained_on
-from creinn.data.numerals import counted
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
+from creinn.numerics import pluralize
 from creinn.report.provenance import provenance, provenance_rows
 from creinn.report.tables import html_table, text_table
 from creinn.report.theme import texts
@@ -222,9 +222,11 @@ def _present(text: Mapping[str, str], *names: str) -> list[str]:
 
 
 def _heading(record: Record) -> str:
-    text = f"{counted(record['rows'], 'row')} of {record['data']}, {len(record['classes'])} classes"
+    text = (
+        f"{pluralize(record['rows'], 'row')} of {record['data']}, {len(record['classes'])} classes"
+    )
     ood = record.get("ood")
-    return f"{text}; OOD: {counted(ood['rows'], 'row')} of {ood['data']}" if ood else text
+    return f"{text}; OOD: {pluralize(ood['rows'], 'row')} of {ood['data']}" if ood else text
 
 
 def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:

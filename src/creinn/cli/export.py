@@ -9,9 +9,9 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.cli.options import ExportOptions
 from creinn.cli.sources import read_model, takes_intervals
-from creinn.data.numerals import counted
 from creinn.graph.export import MOST_CLASSES, example_of, export
 from creinn.interval import Interval
+from creinn.numerics import pluralize
 
 
 def export_model(options: ExportOptions) -> int:
@@ -23,7 +23,7 @@ def export_model(options: ExportOptions) -> int:
             f"{options.model} is a model of kind {type(model).__name__}. Only a CreINN can be exported."
         )
     export(model, path, _example(model, options))
-    print(f"wrote {path}: {counted(path.stat().st_size, 'byte')}")
+    print(f"wrote {path}: {pluralize(path.stat().st_size, 'byte')}")
     if model.preprocessing is not None:
         print(
             "note: inputs of the graph are prepared inputs; its metadata describe the preparation "

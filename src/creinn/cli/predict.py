@@ -29,10 +29,10 @@ from creinn.cli.sources import (
     takes_intervals,
 )
 from creinn.credal.credal_set import CredalSet
-from creinn.data.numerals import counted
 from creinn.data.parquet import ParquetWriter, is_parquet
 from creinn.evaluation.summary import MEASURES
 from creinn.files import new_file, write_bytes, writing
+from creinn.numerics import pluralize
 from creinn.saving import CONFIG, WEIGHTS
 
 BETWEEN = "|"  # the separator of the names in a set of classes
@@ -50,7 +50,7 @@ def predict(options: PredictOptions) -> int:
             write(prediction_table(prediction, model.class_names, rows.names, options.rule))
             count += len(prediction)
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("predict", options).encode())
-    print(f"wrote {options.out}: {counted(count, 'row')}")
+    print(f"wrote {options.out}: {pluralize(count, 'row')}")
     return 0
 
 

@@ -28,13 +28,13 @@ from creinn.data.encoder import TableEncoder, classes_of, labelled_rows
 from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
 from creinn.data.lazy import KEPT, ChannelStats, LazyImages
 from creinn.data.missing import Missing, predict
-from creinn.data.numerals import counted
 from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_same_texts
 from creinn.data.transforms import normalize
 from creinn.device import choose_device
 from creinn.distributed import rank
 from creinn.interval import Interval
+from creinn.numerics import pluralize
 from creinn.saving import load
 
 OPTIONS = "train.yaml"
@@ -263,7 +263,7 @@ def _read_tables(
         first = tables[0]
         features, notes = encoder.encode(tables, stats)
         if dropped["rows"]:
-            found = f"{counted(dropped['rows'], 'row')} without a class dropped"
+            found = f"{pluralize(dropped['rows'], 'row')} without a class dropped"
             notes.append(f"{first.name}: {found}")
         names: dict[str, Any] = {"row": first.frame.index + 1}
         for column in kept:

@@ -27,10 +27,10 @@ from creinn.cli.train_notes import print_data, print_training, print_validation
 from creinn.cli.train_options import METHODS, check_directory, resolve_options, train_config
 from creinn.data import RandomCropFlip
 from creinn.data.dataset import Dataset, split
-from creinn.data.numerals import counted, listed
 from creinn.distributed import process_group, rank, single_process
 from creinn.files import write_bytes
 from creinn.graph.convert import credal
+from creinn.numerics import list_names, pluralize
 from creinn.saving import save
 from creinn.training import History, TrainConfig
 from creinn.training.loop import fit_members
@@ -116,7 +116,7 @@ def train_val_split(
     if fraction is None and not is_new:
         reason = "No row is held out: the model to start from may have seen it"
     elif fraction is None and len(labels) * A_SIXTH < FEWEST:
-        reason = f"{counted(len(labels), 'row')} are too few to hold some out"
+        reason = f"{pluralize(len(labels), 'row')} are too few to hold some out"
     if reason:
         print(
             f"note: {reason}. No accuracy is measured. To hold out a fifth of the rows, give "
@@ -131,7 +131,7 @@ def train_val_split(
     emptied = (lost == total) & (total > 0)
     if emptied.any():
         names = [data.classes[number] for number in emptied.nonzero()[:, 0].tolist()]
-        print(f"note: classes with too few rows to hold some out: {listed(names, 'name')}")
+        print(f"note: classes with too few rows to hold some out: {list_names(names, 'name')}")
         held = held[~emptied[labels[held]]]
     if not len(held):
         return data, None

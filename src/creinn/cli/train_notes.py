@@ -7,8 +7,8 @@ import torch
 
 from creinn.classifier.base import Classifier
 from creinn.cli.sources import Rows, parts, takes_intervals
-from creinn.data.numerals import counted
 from creinn.evaluation import summary
+from creinn.numerics import pluralize
 from creinn.training import History
 
 NEARLY_POINTS = 1e-3  # the mean width of the probability intervals
@@ -25,7 +25,7 @@ def print_data(data: Rows) -> None:
     if len(shown) > MOST_CLASSES:
         shown = [*shown[: MOST_CLASSES - 1], f"{len(shown) - MOST_CLASSES + 1} more"]
     data.print_notes()
-    rows = f"{counted(len(data.x), 'row')} of {shape} {kind}"
+    rows = f"{pluralize(len(data.x), 'row')} of {shape} {kind}"
     print(f"{rows}; {len(data.classes)} classes: {', '.join(shown)}")
 
 
@@ -35,7 +35,7 @@ def print_training(model: Classifier, histories: Sequence[History], keeps_best: 
         epochs = ", ".join(str(len(history)) for history in histories)
         best = ", ".join(str(history.best_epoch) for history in histories)
         kept = f" (best, and kept: {best})" if keeps_best else ""
-        print(f"trained {counted(len(histories), 'network')}, epochs: {epochs}{kept}")
+        print(f"trained {pluralize(len(histories), 'network')}, epochs: {epochs}{kept}")
     members = parts(model)
     temperatures = [part.temperature.value for part in members if part.temperature.is_on]
     radii = [getattr(part, "distance_radius", None) for part in members]
@@ -61,7 +61,7 @@ def print_validation(prediction: Any, y: Any, chosen: Sequence[str]) -> None:
     """Print the measures on the validation rows, and the settings chosen by them."""
     found, sets = summary.quality(prediction, y), summary.sets(prediction, y, "maximality")
     correct = round(found["accuracy"] * len(y))
-    print(f"validation accuracy {found['accuracy']:.4f} ({correct} of {counted(len(y), 'row')})")
+    print(f"validation accuracy {found['accuracy']:.4f} ({correct} of {pluralize(len(y), 'row')})")
     print(f"validation log loss {found['log_loss']:.4f}")
     if sets is not None:
         covered = f"the true class is in {sets.coverage:.4f} of them"

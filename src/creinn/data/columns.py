@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from creinn.data.numerals import Floats, Style, counted, listed_counts, parse
+from creinn.data.numerals import Floats, Style, listed_counts, parse
 from creinn.data.scaling import FAR, OUTLIER, Scaling, learn_scaling
 from creinn.data.table import (
     UNIT_ADVICE,
@@ -25,6 +25,7 @@ from creinn.data.table import (
     has_units,
     parse_dates,
 )
+from creinn.numerics import pluralize
 
 Features = npt.NDArray[np.float32]
 
@@ -174,7 +175,7 @@ def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | Non
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
         remarks.append(
-            f"{counted(outliers, 'outlier')} such as {far:g}, more than {OUTLIER} interquartile "
+            f"{pluralize(outliers, 'outlier')} such as {far:g}, more than {OUTLIER} interquartile "
             "ranges from the median, left out of mean and deviation, and clipped"
         )
     if _is_key(values[: len(tables[0])], name):
@@ -322,10 +323,12 @@ class ColumnStats:
         """Remarks on all rows so far."""
         remarks = _missing(self.missing, "")
         if self.clipped:
-            remarks.append(f"{counted(self.clipped, 'number')} far from the training rows, clipped")
+            remarks.append(
+                f"{pluralize(self.clipped, 'number')} far from the training rows, clipped"
+            )
         if isinstance(column, Category) and self.unknown:
             known = f"treated as none of the {len(column.categories)} known ones"
-            found = f"{counted(self.unknown, 'value')} not seen in training"
+            found = f"{pluralize(self.unknown, 'value')} not seen in training"
             remarks.append(f"{found}, {self.first_unknown}; {known}")
         return remarks
 
@@ -340,5 +343,5 @@ def missing_remarks(table: Table, name: str) -> list[str]:
 
 
 def _missing(count: int, marks: str) -> list[str]:
-    found = f"{counted(count, 'missing value')}{marks}, replaced by all plausible values"
+    found = f"{pluralize(count, 'missing value')}{marks}, replaced by all plausible values"
     return [found] if count else []

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from creinn.data.numerals import counted, listed, shortened
+from creinn.numerics import list_names, pluralize, shorten_list
 
 Bytes = npt.NDArray[np.uint8]
 Size = int | Sequence[int] | None  # side of a square; height and width; or as in the files
@@ -62,7 +62,7 @@ class DecodeStats:
     def check_any(self, where: str) -> None:
         """Raise ``ValueError`` if no image of the folder could be read."""
         if self.first is None:
-            files = counted(len(self.unreadable), "file")
+            files = pluralize(len(self.unreadable), "file")
             why = next(iter(self.unreadable.values()))
             raise ValueError(f"{where}: no image can be read, {files} in all. {why}")
 
@@ -71,7 +71,7 @@ class DecodeStats:
         notes = []
         for value_range, count in self.scaled.items():
             seen = f"; the largest value is {self.largest:g}" if value_range == _SIXTEEN_BIT else ""
-            images = counted(count, "image")
+            images = pluralize(count, "image")
             notes.append(f"{where}: {images} with wide pixels scaled from {value_range}{seen}")
         return notes
 
@@ -81,15 +81,15 @@ class DecodeStats:
         size_now = format_size(self.first[1][1:]) if self.first else ""
         sizes = Counter({size: count for size, count in self.sizes.items() if size != size_now})
         if sizes:
-            shown = shortened([f"{n} of {name}" for name, n in sizes.most_common()])
-            images = counted(sizes.total(), "image")
+            shown = shorten_list([f"{n} of {name}" for name, n in sizes.most_common()])
+            images = pluralize(sizes.total(), "image")
             notes.append(f"{where}: {images} stretched to {size_now} pixels: {shown}")
         if self.transparent:
-            images = counted(self.transparent, "image")
+            images = pluralize(self.transparent, "image")
             notes.append(f"{where}: {images} with transparency laid on white")
         notes += self.scaling_notes(where)
         if self.unreadable:
-            files = listed(sorted(self.unreadable), "file")
+            files = list_names(sorted(self.unreadable), "file")
             notes.append(f"{where}: {files} left out, being unreadable")
         return notes
 

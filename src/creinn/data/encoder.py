@@ -22,17 +22,9 @@ from creinn.data.columns import (
     case_remarks,
     learn_column,
 )
-from creinn.data.numerals import (
-    Style,
-    choose_styles,
-    counted,
-    listed,
-    listed_counts,
-    parse,
-    styles,
-    told_apart,
-)
+from creinn.data.numerals import Style, choose_styles, listed_counts, parse, styles, told_apart
 from creinn.data.table import Reading, Tables, Texts, check_bounds, check_rows, check_same_texts
+from creinn.numerics import list_names, pluralize
 
 Names = Collection[str]
 Notes = list[str]
@@ -215,14 +207,14 @@ def classes_of(labels: Texts, target: str = "", most: int | None = None) -> tupl
     what, advice = f"The target {target!r} has {len(found)}", f"pass max_classes={len(found)}."
     if most is None and quantity:
         raise ValueError(
-            f"{what} different numbers in {counted(len(labels), 'row')}. creinn classifies and has "
+            f"{what} different numbers in {pluralize(len(labels), 'row')}. creinn classifies and has "
             f"no regression: divide the numbers into ranges. If each is a class, {advice}"
         )
     if len(found) > (limit := most or _MOST_CLASSES):
         raise ValueError(f"{what} classes, more than {limit}. If it is the right column, {advice}")
     notes = [f"target {target!r}: {remark}" for remark in case_remarks(found)]
     if len(single := names[counts == 1].tolist()) and len(labels) > len(found):
-        notes.append(f"target {target!r}: classes with one row only: {listed(single, 'name')}")
+        notes.append(f"target {target!r}: classes with one row only: {list_names(single, 'name')}")
     if is_number.all():
         found = [found[i] for i in np.argsort(values, kind="stable")]
     return found, notes

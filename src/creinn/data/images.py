@@ -28,8 +28,8 @@ from creinn.data.decoding import (
     decode_all,
     format_size,
 )
-from creinn.data.numerals import listed
 from creinn.interval import Interval
+from creinn.numerics import list_names
 
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
@@ -86,7 +86,7 @@ class Tree:
         """A note on files that are no images; none if there are none."""
         others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
         return (
-            [f"{self.where}: {listed(others, 'file')} left out, being no image by the suffix"]
+            [f"{self.where}: {list_names(others, 'file')} left out, being no image by the suffix"]
             if others
             else []
         )

@@ -14,7 +14,6 @@ import pandas as pd
 Floats = npt.NDArray[np.float64]
 
 _SAMPLE = 1000  # different texts of a column to look at
-_SHOWN = 10  # names in a message
 
 
 class Style(NamedTuple):
@@ -98,26 +97,6 @@ def told_apart(cells: pd.Series, style: Style) -> str:
     between = f" and {style.thousands!r} between thousands" if style.thousands else ""
     example = f"{texts[differ].iloc[0]!r} is {values[differ][0]:.10g}"
     return f"numbers have {style.decimal!r} before decimals{between}: {example}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun in singular or plural.
-
-    Example:
-        >>> counted(1, "row"), counted(2, "row")
-        ('1 row', '2 rows')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def listed(names: Sequence[str], noun: str) -> str:
-    """Number of names, and the first names."""
-    return f"{counted(len(names), noun)} ({shortened(names)})"
-
-
-def shortened(names: Sequence[str]) -> str:
-    """The first names."""
-    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])
 
 
 def listed_counts(counts: pd.Series) -> str:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.numerals import PLAIN, Floats, Style, counted, is_numeric, listed_counts, parse
+from creinn.data.numerals import PLAIN, Floats, Style, is_numeric, listed_counts, parse
+from creinn.numerics import pluralize
 
 Texts = npt.NDArray[np.object_]
 
@@ -108,7 +109,7 @@ class Table:
             other = "," if style.decimal == "." else "."
             advice = f" Numbers are read with decimal={style.decimal!r}; pass decimal={other!r}?"
         raise ValueError(
-            f"{first}: {texts.iloc[0]!r} is not a finite number. {counted(len(texts), 'cell')} of "
+            f"{first}: {texts.iloc[0]!r} is not a finite number. {pluralize(len(texts), 'cell')} of "
             f"{int(cells.notna().sum())} are not: {listed_counts(texts.value_counts())}.{advice} "
             f"Pass missing= with these texts if they mark missing values, or categorical={column!r} "
             "in training if the column holds categories."
@@ -173,7 +174,7 @@ def check_names(names: Sequence[str], where: str) -> None:
 def check_rows(names: Sequence[str], rows: Sequence[int]) -> None:
     """Raise a ``ValueError`` if tables of a pair differ in their number of rows."""
     if len(set(rows)) > 1:
-        found = f"{names[0]} has {counted(rows[0], 'row')}, but {names[1]} has {rows[1]}"
+        found = f"{names[0]} has {pluralize(rows[0], 'row')}, but {names[1]} has {rows[1]}"
         raise ValueError(f"{found}. Each row must have both bounds.")
 
 
