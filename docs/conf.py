@@ -1,5 +1,6 @@
 """How the site is built: our Markdown, the docstrings and the examples, for a reader without a network."""
 
+import importlib
 import importlib.util
 import logging
 import os
@@ -14,6 +15,8 @@ from typing import Any
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.ext.napoleon.docstring import GoogleDocstring
+
+from sphinx.addnodes import desc_signature
 
 import creinn
 from creinn.cli.main import COMMANDS, main
@@ -51,7 +54,7 @@ python_maximum_signature_line_length = 160
 napoleon_use_ivar = True  # an "Attributes" section does not describe an object twice
 # A docstring of an attribute is a sentence; napoleon would take what stands before a colon for its type.
 GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
-# Every reference to a name of ours must lead somewhere; those to torch's cannot, without a network.
+# References to names of creinn must resolve; references to other packages cannot, without a network.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!creinn\.).*")]
 
@@ -119,6 +122,34 @@ def skip_field_alias(
     return True if (member.__doc__ or "").startswith("Alias for field number") else None
 
 
+def internal_reference(app: Any, env: Any, node: Any, content: Any) -> Any:
+    """Show the name of an internal object as text; a name that does not exist stays a warning."""
+    target = node.get("reftarget", "").split(".")
+    in_signature = any(isinstance(parent, desc_signature) for parent in parents(node))
+    return content if in_signature or (target[0] == "creinn" and exists(target)) else None
+
+
+def parents(node: Any) -> list[Any]:
+    """Ancestors of a node, the nearest first."""
+    found = []
+    while (node := node.parent) is not None:
+        found.append(node)
+    return found
+
+
+def exists(names: list[str]) -> bool:
+    """Whether the names form the path of a module or of an attribute in it."""
+    for length in range(len(names), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(names[:length]))
+            for name in names[length:]:
+                found = getattr(found, name)
+        except (ModuleNotFoundError, AttributeError):
+            continue
+        return True
+    return False
+
+
 def setup(app: Any) -> None:
     """Connect the functions above and the flowcharts."""
     from diagram import Mermaid
@@ -127,4 +158,5 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", (math, None), (math, None))
     app.connect("builder-inited", copy_tables)
     app.connect("source-read", change_source)
+    app.connect("missing-reference", internal_reference)
     app.connect("autodoc-skip-member", skip_field_alias)
