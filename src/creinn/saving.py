@@ -1,6 +1,6 @@
 """Saved models: a directory with ``config.json`` and ``model.safetensors``.
 
-The files contain no code. Networks are built by :mod:`creinn.graph.describe`, and classifiers are
+The files contain no code. Networks are built by :mod:`creinn.graph.serialize`, and classifiers are
 the classes in :data:`creinn.baselines.registry.CLASSES`. The weights contain a copy of the
 configuration, so that an interrupted call of :func:`save` leaves either the old model or the new
 one.
@@ -24,7 +24,7 @@ from creinn.classifier.calibration import Calibrated
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.network import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
-from creinn.graph import describe as architecture
+from creinn.graph import serialize as architecture
 from creinn.nn.families import family_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -205,7 +205,7 @@ def _describe(model: Any) -> dict[str, Any]:
     if hasattr(model, "members"):
         return description | {"members": [_describe(member) for member in model.members]}
     try:
-        network = architecture.describe(model.network)
+        network = architecture.serialize(model.network)
         options = description["options"]
         places = [
             place.removesuffix(TOKENS)

@@ -1,4 +1,4 @@
-"""Tracing, by way of conversion: each refusal names the place and the reason."""
+"""Tests of tracing; the errors contain the place and the reason."""
 
 import pickle
 from collections.abc import Callable
@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from creinn import nn as inn
 from creinn.graph.convert import ConversionError, convert
-from creinn.graph.trace import graph_module, trace
-from creinn.graph.tracer import GraphTracer
+from creinn.graph.trace import GraphTracer, trace
 
 
 def module(forward: Callable[..., object], **parts: object) -> nn.Module:
-    """A module with these parts and this forward pass, inside another one."""
+    """Return a network that contains a module with these parts and this forward pass."""
 
     class Inner(nn.Module):
         def __init__(self) -> None:
@@ -54,185 +53,116 @@ def mode_dependent(self: nn.Module, x: Tensor) -> Tensor:
 REFUSED = {
     "layer norm": (
         lambda: nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.LayerNorm(4))),
-        r"Cannot convert 1\.1: LayerNorm: it normalises with statistics of the sample itself",
+        r"1\.1: LayerNorm: .*statistics",
     ),
     "attention": (
         lambda: module(lambda s, x: s.attention(x, x, x)[0], attention=nn.MultiheadAttention(4, 1)),
-        r"1\.attention: MultiheadAttention: it multiplies activations by a softmax of activations",
+        r"1\.attention: MultiheadAttention: .*activations",
     ),
-    "unknown layer": (
-        lambda: nn.Sequential(nn.Bilinear(2, 2, 2)),
-        "0: Bilinear: it is not among the known ones",
-    ),
+    "unknown layer": (lambda: nn.Sequential(nn.Bilinear(2, 2, 2)), "0: Bilinear: .*known"),
     "softmax layer": (
         lambda: nn.Sequential(nn.Linear(2, 2), nn.Softmax(1)),
-        "1: Softmax: CreINN applies Interval SoftMax",
+        "1: Softmax: .*CreINN",
     ),
     "softmax": (
         lambda: module(lambda s, x: F.softmax(s.fc(x), 1)),
-        r"1 \(Inner\).*unknown function 'torch\.nn\.functional\.softmax': CreINN applies Interval SoftMax itself",
+        r"1 \(Inner\).*'torch\.nn\.functional\.softmax': .*CreINN",
     ),
-    "unknown function": (
-        lambda: module(lambda s, x: torch.exp(x)),
-        r"1 \(Inner\).*unknown function '.*exp'",
-    ),
-    "unknown method": (lambda: module(lambda s, x: x.exp()), r"unknown method '\.exp\(\)'"),
-    "unknown attribute": (
-        lambda: module(lambda s, x: s.fc(x.T)),
-        r"unknown attribute '\.T': only shape, ndim",
-    ),
-    "matmul": (lambda: module(lambda s, x: x @ x), "unknown function '_operator.matmul'"),
-    "alpha": (
-        lambda: module(lambda s, x: torch.add(x, x, alpha=2)),
-        "add cannot be called like this.*'alpha'",
-    ),
-    "dtype": (
-        lambda: module(lambda s, x: x.mean(1, dtype=torch.float64)),
-        "mean cannot be called like this.*'dtype'",
-    ),
-    "reinterpretation": (
-        lambda: module(lambda s, x: x.view(torch.int32)),
-        r"reshape does not take torch\.int32",
-    ),
-    "quotient": (
-        lambda: module(lambda s, x: s.fc(x) / x),
-        "truediv needs a constant as 'other', but the network computes",
-    ),
-    "reciprocal": (
-        lambda: module(lambda s, x: 1 / x),
-        "truediv needs a value that the network computes as 'input', got 1",
-    ),
-    "computed index": (
-        lambda: module(lambda s, x: x[s.fc(x)]),
-        "getitem needs a constant as 'index'",
-    ),
+    "unknown function": (lambda: module(lambda s, x: torch.exp(x)), r"1 \(Inner\).*'.*exp'"),
+    "unknown method": (lambda: module(lambda s, x: x.exp()), r"'\.exp\(\)'"),
+    "unknown attribute": (lambda: module(lambda s, x: s.fc(x.T)), r"'\.T': .*shape, ndim"),
+    "matmul": (lambda: module(lambda s, x: x @ x), "'_operator.matmul'"),
+    "alpha": (lambda: module(lambda s, x: torch.add(x, x, alpha=2)), "add .*'alpha'"),
+    "dtype": (lambda: module(lambda s, x: x.mean(1, dtype=torch.float64)), "mean .*'dtype'"),
+    "reinterpretation": (lambda: module(lambda s, x: x.view(torch.int32)), r"torch\.int32"),
+    "quotient": (lambda: module(lambda s, x: s.fc(x) / x), "truediv .*'other'"),
+    "reciprocal": (lambda: module(lambda s, x: 1 / x), "truediv .*'input'.* 1"),
+    "computed index": (lambda: module(lambda s, x: x[s.fc(x)]), "getitem .*'index'"),
     "indices": (
         lambda: module(lambda s, x: F.max_pool1d(x, 2, return_indices=True)[0]),
-        "MaxPool1d cannot return indices|unknown function",
+        "MaxPool1d|max_pool1d",
     ),
-    "falling function": (
+    "decreasing function": (
         lambda: module(lambda s, x: F.leaky_relu(x, -0.1)),
-        "LeakyReLU with negative_slope=-0.1 is not mono",
+        "LeakyReLU.*negative_slope=-0.1",
     ),
-    "falling layer": (
+    "decreasing layer": (
         lambda: nn.Sequential(nn.Linear(2, 2), nn.LeakyReLU(-0.1)),
-        "Cannot convert 1: LeakyReLU: .*not mono",
+        "1: LeakyReLU: .*negative_slope=-0.1",
     ),
-    "data-dependent": (
-        lambda: module(data_dependent),
-        r"1 \(Inner\), line .*'_operator\.gt'",
-    ),
-    "condition": (
-        lambda: module(lambda s, x: s.fc(x) if x.sum() else x),
-        "1: Inner: its forward pass cannot be traced: symbolically traced variables cannot be used as inputs",
-    ),
-    "mode-dependent": (
-        lambda: module(mode_dependent),
-        r"depends on the mode: output \(output\) in training, relu",
-    ),
+    "data-dependent": (lambda: module(data_dependent), r"1 \(Inner\), line .*'_operator\.gt'"),
+    "condition": (lambda: module(lambda s, x: s.fc(x) if x.sum() else x), "1: Inner: .*traced"),
+    "mode-dependent": (lambda: module(mode_dependent), r"mode: output \(output\).* relu"),
     "parameter": (
         lambda: module(lambda s, x: s.fc(x) * s.scale, scale=nn.Parameter(torch.ones(4))),
-        r"1 \(Inner\).*the tensor '1\.scale' is used directly",
+        r"1 \(Inner\).*'1\.scale'",
     ),
     "functional linear": (
         lambda: module(lambda s, x: F.linear(x, s.fc.weight)),
-        r"the tensor '1\.fc\.weight' is used directly",
+        r"'1\.fc\.weight'",
     ),
-    "constant": (
-        lambda: module(lambda s, x: x + torch.ones(4)),
-        "the tensor '_tensor_constant0' is used directly",
-    ),
-    "whole quotient": (
-        lambda: module(lambda s, x: s.fc(x) // 2),
-        "floordiv needs a constant as 'input', but the network computes it from its input",
-    ),
+    "constant": (lambda: module(lambda s, x: x + torch.ones(4)), "'_tensor_constant0'"),
+    "integer quotient": (lambda: module(lambda s, x: s.fc(x) // 2), "floordiv .*'input'"),
     "subclass": (
         lambda: nn.Sequential(type("Mine", (nn.Linear,), {})(2, 2)),
-        r"0 \(Mine\).*the tensor '0\.weight' is used",
+        r"0 \(Mine\).*'0\.weight'",
     ),
-    "in place": (
-        lambda: module(inplace_reuse),
-        r"relu \(relu\) changes its input in place, and that is used again later",
-    ),
-    "in place on a view": (
-        lambda: module(inplace_view),
-        r"add \(iadd\) changes its input in place",
-    ),
-    "tuple": (
-        lambda: module(lambda s, x: (x, s.fc(x))),
-        "must return one tensor of logits, but returns a tuple",
-    ),
-    "two inputs": (
-        lambda: module(lambda s, x, y: x + y),
-        "missing 1 required positional argument: 'y'",
-    ),
+    "in place": (lambda: module(inplace_reuse), r"relu \(relu\) .*in place"),
+    "in place on a view": (lambda: module(inplace_view), r"add \(iadd\) .*in place"),
+    "tuple": (lambda: module(lambda s, x: (x, s.fc(x))), "a tuple"),
+    "two inputs": (lambda: module(lambda s, x, y: x + y), "'y'"),
     "interval": (
         lambda: nn.Sequential(nn.Linear(2, 2), inn.Linear(2, 2)),
-        "1: Linear: it is a layer of the family 'interval' already; only ordinary layers belong here",
+        "1: Linear: .*'interval'",
     ),
-    "interval layer": (
-        lambda: inn.Linear(2, 2),
-        "Cannot convert Linear: it is a layer of the family 'interval' already",
-    ),
-    "no weights": (lambda: nn.Sequential(nn.ReLU()), "Sequential has no layer with weights"),
-    "no forward pass": (
-        lambda: nn.ModuleDict({"a": nn.Linear(2, 2)}),
-        "ModuleDict: its forward pass cannot be traced",
-    ),
-    "complex": (
-        lambda: nn.Linear(2, 2, dtype=torch.complex64),
-        "layer.weight: its dtype is torch.complex64",
-    ),
+    "interval layer": (lambda: inn.Linear(2, 2), "Linear: .*'interval'"),
+    "no weights": (lambda: nn.Sequential(nn.ReLU()), "Sequential .*weights"),
+    "no forward pass": (lambda: nn.ModuleDict({"a": nn.Linear(2, 2)}), "ModuleDict: .*traced"),
+    "complex": (lambda: nn.Linear(2, 2, dtype=torch.complex64), "layer.weight: .*complex64"),
 }
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
-def test_refusals_name_the_place_and_the_reason(case: str) -> None:
+def test_errors_contain_the_place_and_the_reason(case: str) -> None:
     build, message = REFUSED[case]
     with pytest.raises(ConversionError, match=message):
         convert(build())
 
 
-def test_interval_networks_that_read_again_what_they_changed_are_refused() -> None:
+def test_in_place_operation_in_an_interval_network() -> None:
     source = module(inplace_reuse)
     source[0], source[1].fc = inn.Linear(4, 4), inn.Linear(4, 4)
-    with pytest.raises(ValueError, match=r"relu \(relu\) changes its input in place"):
+    with pytest.raises(ValueError, match=r"relu \(relu\) .*in place"):
         trace(source, ("interval",))
 
 
-def test_hooks_and_patched_forward_passes_are_refused() -> None:
+def test_hooks_and_replaced_forward_raise() -> None:
     source = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     handle = source[0].register_forward_hook(lambda *args: None)
-    with pytest.raises(
-        ConversionError, match="0: Linear: it has forward hooks, which would be lost"
-    ):
+    with pytest.raises(ConversionError, match=r"0: Linear: .*hooks"):
         convert(source)
     handle.remove()
     source[0].forward = lambda x: x
-    with pytest.raises(
-        ConversionError, match="0: Linear: it has a forward of its own, set on the object"
-    ):
+    with pytest.raises(ConversionError, match=r"0: Linear: .*forward"):
         convert(source)
-    with pytest.raises(ConversionError, match="Linear: it has a forward of its own"):
+    with pytest.raises(ConversionError, match=r"Linear: .*forward"):
         convert(source[0])
 
 
-def test_parametrized_weights_are_refused() -> None:
+def test_parametrized_weights_raise() -> None:
     source = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
-    with pytest.raises(ConversionError, match="0: ParametrizedLinear: it has parametrized weights"):
+    with pytest.raises(ConversionError, match="0: ParametrizedLinear"):
         convert(source)
 
 
-def test_tied_parameters_are_refused() -> None:
+def test_tied_parameters_raise() -> None:
     source = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     source[1].weight = source[0].weight
-    with pytest.raises(
-        ConversionError, match=r"1\.weight: it is the same parameter as 0\.weight of another layer"
-    ):
+    with pytest.raises(ConversionError, match=r"1\.weight: .*0\.weight"):
         convert(source)
 
 
-def test_names_that_a_graph_cannot_hold_are_refused() -> None:
+def test_reserved_names_raise() -> None:
     source = nn.Sequential()
     source.add_module("graph", nn.Linear(2, 2))
     with pytest.raises(ConversionError, match="'graph'"):
@@ -244,29 +174,28 @@ def test_names_that_a_graph_cannot_hold_are_refused() -> None:
 
 
 @pytest.mark.parametrize("radius", [0.0, -0.1, float("nan"), float("inf")])
-def test_bad_radii(radius: float) -> None:
-    with pytest.raises(ValueError, match="radius must be a positive number, got"):
+def test_invalid_radius(radius: float) -> None:
+    with pytest.raises(ValueError, match="radius"):
         convert(nn.Linear(2, 2), radius=radius)
 
 
-def test_other_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="Unknown mode 'exact'"):
+def test_invalid_arguments() -> None:
+    with pytest.raises(ValueError, match="'exact'"):
         convert(nn.Linear(2, 2), mode="exact")
-    with pytest.raises(TypeError, match=r"Expected a torch\.nn\.Module, got str"):
+    with pytest.raises(TypeError, match="str"):
         convert("resnet18")
 
 
-def test_sound_norms_without_running_statistics_are_refused() -> None:
+def test_sound_norm_without_running_statistics_raises() -> None:
     norm = torch.nn.BatchNorm2d(3, track_running_stats=False)
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 1), norm, torch.nn.ReLU(), norm)
-    message = r"Cannot convert 1: BatchNorm2d: BatchNorm2d\(3\) with track_running_stats=False cannot be sound"
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(ConversionError, match=r"1: BatchNorm2d: .*track_running_stats=False"):
         convert(network, mode="sound")
     convert(network, mode="paper")
 
 
 class Watched(nn.Module):
-    """Notes which ``torch.nn.Module.__call__`` there is while its forward pass runs."""
+    """Network that records ``torch.nn.Module.__call__`` in each forward pass."""
 
     calls: ClassVar[list[object]] = []
 
@@ -279,14 +208,14 @@ class Watched(nn.Module):
         return inn.functional.relu(self.fc(x))
 
 
-def test_tracing_changes_no_class_and_no_function() -> None:
+def test_tracing_does_not_change_classes_and_functions() -> None:
     before = nn.Module.__call__, nn.Module.__getattr__, inn.functional.relu
     Watched.calls.clear()
     convert(nn.Sequential(nn.Linear(4, 4), Watched()))
     assert Watched.calls == [before, before]  # once per mode
 
 
-def test_a_graph_is_unpickled_without_a_change_of_any_class(monkeypatch) -> None:
+def test_unpickling_does_not_change_classes(monkeypatch) -> None:
     calls = []
     record = GraphTracer.create_node
 
@@ -302,7 +231,7 @@ def test_a_graph_is_unpickled_without_a_change_of_any_class(monkeypatch) -> None
 
 
 class Staged(nn.Module):
-    """Calls its layers through a plain list, a method and ``forward``."""
+    """Network that calls its layers from a list, from a method and by ``forward``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,12 +247,12 @@ class Staged(nn.Module):
         return self.tail(nn.ReLU()(x)) * scale
 
 
-def test_layers_in_lists_and_direct_calls_of_forward_are_traced() -> None:
+def test_layers_in_a_list_and_calls_of_forward() -> None:
     network, x = Staged(), torch.randn(5, 4)
     before = {path: dict(vars(module)) for path, module in network.named_modules()}
     traced = trace(network, ("ordinary",))
     assert list(traced.layers) == ["first", "second", "third"]
-    torch.testing.assert_close(graph_module(traced)(x), network(x))
+    torch.testing.assert_close(traced.module()(x), network(x))
     assert {path: dict(vars(module)) for path, module in network.named_modules()} == before
 
 
@@ -336,19 +265,19 @@ def test_layers_in_lists_and_direct_calls_of_forward_are_traced() -> None:
     ],
     ids=["number", "left operand", "shape"],
 )
-def test_parameters_cannot_become_constants_of_a_graph(forward: Callable[..., object]) -> None:
-    with pytest.raises(ConversionError, match=r"1\.(scale|fc\.weight)' is used directly"):
+def test_parameter_as_a_constant_raises(forward: Callable[..., object]) -> None:
+    with pytest.raises(ConversionError, match=r"1\.(scale|fc\.weight)'"):
         convert(module(forward, scale=nn.Parameter(torch.ones(1))))
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-def test_torchscript_is_refused() -> None:
+def test_torchscript_raises() -> None:
     inner = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
     with pytest.raises(ConversionError, match="TorchScript"):
         convert(nn.Sequential(nn.Linear(4, 4), inner))
 
 
-def test_threads_trace_and_run_modules_at_once() -> None:
+def test_threads_trace_and_run_modules_at_the_same_time() -> None:
     networks = [nn.Sequential(nn.Linear(4, 4), Watched()) for _ in range(8)]
     unrelated, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(3, 4)
     expected, call = unrelated(x), nn.Module.__call__

@@ -19,7 +19,7 @@ from cases import RELATIVE, LayerCase
 from creinn import CreINN, cross_entropy, diagnose, load, models
 from creinn import nn as inn
 from creinn.graph.convert import convert
-from creinn.graph.describe import build, describe
+from creinn.graph.serialize import build, serialize
 from creinn.interval import Interval
 from creinn.nn import families as layers
 from creinn.nn import relative
@@ -294,7 +294,7 @@ def test_save_and_load(form: str, tmp_path: Path) -> None:
 
 
 def test_a_single_layer_is_described_and_built() -> None:
-    description = describe(relative.Linear(2, 3, bias=False))
+    description = serialize(relative.Linear(2, 3, bias=False))
     assert description["layer"]["family"] == "relative"
     assert isinstance(build(description), relative.Linear)
 

@@ -53,12 +53,6 @@ def check_paths(paths: Iterable[Any]) -> None:
             raise GraphError(f"{path!r}: torch.fx reserves the name {first!r}. Rename the layer.")
 
 
-def check_module(path: str, module: torch.nn.Module, families: Collection[str]) -> None:
-    """Raise a :class:`GraphError` if the module cannot be called in a graph."""
-    if why := why_refused(module, families):
-        raise GraphError(f"{place(path, module)}: {why}")
-
-
 def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
     """Return the reason why a graph cannot call the module, or an empty string."""
     kind, family = type(module), family_of(module)
@@ -70,15 +64,9 @@ def why_refused(module: torch.nn.Module, families: Collection[str]) -> str:
         if kind.__module__.partition(".")[0] == "torch" and not isinstance(module, _CONTAINERS):
             return f"{why_unknown(kind.__name__)}."
     elif family not in families:
-        return (
-            f"it is a layer of the family {family!r} already; "
-            f"only {', '.join(families)} layers belong here."
-        )
+        return f"it is a layer of the family {family!r}, expected {', '.join(families)} layers."
     elif "forward" in vars(module):
-        return (
-            "it has a forward of its own, set on the object. "
-            "Write it as a subclass of torch.nn.Module."
-        )
+        return "its forward was replaced on the object. Write a subclass of torch.nn.Module."
     return ""
 
 
@@ -117,19 +105,17 @@ def check_call(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], kind
 
 
 def _check_operand(name: str, argument: str, given: Any, kinds: Kinds) -> None:
+    expected = "a value that the network computes"
     if argument == "tensors":
-        good = isinstance(given, list | tuple) and all(
-            kinds.get(entry) == "value" for entry in given
-        )
-        wanted = "a list of values that the network computes"
-    elif "other" in OPERANDS[name]:
-        good = isinstance(given, fx.Node | int | float) and not isinstance(given, bool)
-        wanted = "a value that the network computes or a number"
+        good = isinstance(given, list | tuple) and all(kinds.get(x) == "value" for x in given)
+        expected = f"a list, each entry {expected},"
+    elif isinstance(given, fx.Node):
+        good = kinds[given] == "value" or "other" in OPERANDS[name]
     else:
-        good = isinstance(given, fx.Node) and kinds[given] == "value"
-        wanted = "a value that the network computes"
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        good = is_number and "other" in OPERANDS[name]
     if not good:
-        raise ValueError(f"{name} needs {wanted} as {argument!r}, got {given!r}")
+        raise ValueError(f"{name} needs {expected} as {argument!r}, got {given!r}")
 
 
 def _check_constant(name: str, argument: str, given: Any, kinds: Kinds) -> None:
@@ -150,7 +136,7 @@ def why_unknown(name: str) -> str:
     """Return the reason why the layer or function has no interval version."""
     plain = name.replace("_", "").lower()
     known = (why for pattern, why in _REASONS.items() if re.match(pattern, plain))
-    return next(known, "it is not among the known ones, whose range over intervals is known")
+    return next(known, "it is not a known layer or function")
 
 
 def place(path: str, module: torch.nn.Module) -> str:

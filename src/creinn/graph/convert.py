@@ -3,8 +3,8 @@ r"""Conversion of an ordinary network to an interval network.
 The relative radius cannot be the same in all layers. In a ResNet-20, small intervals grow by a
 factor of :math:`10^{14}`, so that the credal sets would be vacuous or too small to be seen. A layer
 is therefore initialized with a smaller radius if the growth after the layer is larger; see
-:func:`_start`. In mode ``"sound"`` the norms are exact and the result encloses the original
-network. In the other modes the norms, and so the results, are heuristics.
+:func:`_initialize_radii`. In mode ``"sound"`` the norms are exact and the result encloses the
+original network. In the other modes the norms, and so the results, are heuristics.
 """
 
 import math
@@ -14,10 +14,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, fx
 
-from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN
-from creinn.graph.checks import GraphError, check_module
-from creinn.graph.trace import Traced, graph_module, trace
+from creinn.graph.checks import GraphError, place, why_refused
+from creinn.graph.trace import Traced, trace
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm, Mode
 from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
@@ -59,44 +58,20 @@ def convert(
         TypeError: If ``module`` is not a module.
 
     Example:
-        >>> network = convert(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
-        >>> network(torch.zeros(2, 4)).shape
-        torch.Size([2, 3])
+        >>> ordinary = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+        >>> convert(ordinary)(torch.zeros(2, 4)).shape
+        torch.Size([2, 8])
     """
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
-    if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(
-            f"radius must be a positive number, got {radius}. Without radii there are no intervals."
-        )
-    family = layers if isinstance(layers, str) else family_name(layers)
-    if family not in INTERVAL_FAMILIES:
-        raise ValueError(
-            f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'."
-        )
-    if family == "relative" and radius > MAX_RELATIVE_RADIUS:
-        raise ValueError(
-            f"radius must be at most {MAX_RELATIVE_RADIUS} with relative radii, got {radius}."
-        )
-    if mode not in get_args(Mode):
-        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
-    try:
-        traced = (
-            _single(module) if family_of(module) == "ordinary" else trace(module, ("ordinary",))
-        )
-    except GraphError as error:
-        raise ConversionError(f"Cannot convert {error}") from error
-    _check_parameters(traced)
+    family = _check_options(module, radius, mode, layers)
+    traced = _trace_ordinary(module)
     twins = {layer: _twin(path, layer, family, mode) for path, layer in traced.layers.items()}
     if not any(isinstance(layer, IntervalParameters) for layer in twins.values()):
-        raise ConversionError(
-            f"{type(module).__name__} has no layer with weights, to make intervals of."
-        )
+        raise ConversionError(f"{type(module).__name__} has no layer with weights.")
     interval = Traced(traced.graph, {path: twins[layer] for path, layer in traced.layers.items()})
-    _start(interval, radius, mode)
+    _initialize_radii(interval, radius, mode)
     if module in twins:
         return twins[module]
-    network = graph_module(interval, type(module).__name__)
+    network = interval.module(type(module).__name__)
     sources = dict(module.named_modules(remove_duplicate=False))
     for path, part in network.named_modules():
         if path in sources:
@@ -104,21 +79,53 @@ def convert(
     return network
 
 
-def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """Return a CreINN with options ``form`` and the weights of a trained model.
+def _check_options(module: Any, radius: float, mode: Mode, layers: Family | str) -> str:
+    """Check the arguments of :func:`convert`, and return the name of the family."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"Expected a torch.nn.Module, got {type(module).__name__}.")
+    family = layers if isinstance(layers, str) else family_name(layers)
+    if family not in INTERVAL_FAMILIES:
+        raise ValueError(
+            f"Unknown family of interval layers {layers!r}; choose 'interval' or 'relative'."
+        )
+    largest = MAX_RELATIVE_RADIUS if family == "relative" else math.inf
+    if not (0 < radius <= largest and math.isfinite(radius)):
+        raise ValueError(f"radius must be positive and at most {largest}, got {radius}.")
+    if mode not in get_args(Mode):
+        raise ValueError(f"Unknown mode {mode!r}; choose 'paper', 'scaled' or 'sound'.")
+    return family
 
-    The weights are shared. The network and the norm are those of the model. If ``needs_radii`` is
-    true, an ordinary network is converted to an interval network. A distance uses the network as it
-    is.
+
+def _trace_ordinary(module: torch.nn.Module) -> Traced:
+    """Trace an ordinary network, or return the graph of a single layer."""
+    try:
+        if family_of(module) == "ordinary":
+            if why := why_refused(module, ("ordinary",)):
+                raise GraphError(f"{place('', module)}: {why}")
+            graph = fx.Graph()
+            graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
+            traced = Traced(graph, {"layer": module})
+        else:
+            traced = trace(module, ("ordinary",))
+        _check_parameters(traced)
+    except GraphError as error:
+        raise ConversionError(f"Cannot convert {error}") from error
+    return traced
+
+
+def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
+    """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
+
+    The weights are shared. If ``needs_radii`` is true, an ordinary network is converted to an
+    interval network.
 
     Raises:
         ValueError: If the network cannot be converted, or is an interval network of another mode.
     """
     is_interval = isinstance(model, CreINN) and model.is_interval
-    mode = getattr(model, "mode", None)
-    if is_interval and form["mode"] != mode:
+    if is_interval and form["mode"] != model.mode:
         raise ValueError(
-            f"The model to start from was trained with mode={mode!r}. Pass the same mode."
+            f"The model to start from was trained with mode={model.mode!r}. Pass the same mode."
         )
     if needs_radii and not is_interval:
         ordinary = (
@@ -132,13 +139,6 @@ def credal(model: SNN | CreINN, form: Mapping[str, Any], needs_radii: bool) -> C
     return made.eval()
 
 
-def _single(layer: torch.nn.Module) -> Traced:
-    check_module("", layer, ("ordinary",))
-    graph = fx.Graph()
-    graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
-    return Traced(graph, {"layer": layer})
-
-
 def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.nn.Module:
     try:
         interval = twin(layer, family)
@@ -150,20 +150,24 @@ def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.n
 
 
 def _check_parameters(traced: Traced) -> None:
+    """Raise a :class:`GraphError` if a parameter is complex, or is shared by two layers."""
     owner: dict[Tensor, tuple[str, torch.nn.Module]] = {}
     for path, layer in traced.layers.items():
         for name, parameter in layer.named_parameters():
-            why, (first, other) = "", owner.setdefault(parameter, (f"{path}.{name}", layer))
+            first, other = owner.setdefault(parameter, (f"{path}.{name}", layer))
             if other is not layer:
-                why = f"it is the same parameter as {first} of another layer. Share the whole layer, or copy it."
-            elif not parameter.is_floating_point():
-                why = f"its dtype is {parameter.dtype}; intervals need a real floating one."
-            if why:
-                raise ConversionError(f"Cannot convert {path}.{name}: {why}")
+                raise GraphError(
+                    f"{path}.{name}: it is the same parameter as {first} of another layer. "
+                    "Share the whole layer, or copy the parameter."
+                )
+            if not parameter.is_floating_point():
+                raise GraphError(
+                    f"{path}.{name}: its dtype is {parameter.dtype}, expected a floating dtype."
+                )
 
 
 @torch.no_grad()
-def _start(traced: Traced, radius: float, mode: Mode) -> None:
+def _initialize_radii(traced: Traced, radius: float, mode: Mode) -> None:
     """Set the radii and the radius branches of the batch norms.
 
     The initial radius of a row of weights is ``radius * mean|w_o| / g``, or ``radius / g`` if it is

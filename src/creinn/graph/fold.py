@@ -19,7 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from creinn import nn as inn
 from creinn.graph.checks import GraphError
-from creinn.graph.trace import Traced, graph_module, trace
+from creinn.graph.trace import Traced, trace
 from creinn.interval import Interval
 from creinn.nn import functional as functions
 from creinn.nn._operations import Biases
@@ -102,7 +102,7 @@ def fold(
             _absorb(node, relu)
     called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
     kept = {path: _copied(layer) for path, layer in traced.layers.items() if path in called}
-    module = graph_module(Traced(graph, kept), "Folded").requires_grad_(False).eval()
+    module = Traced(graph, kept).module("Folded").requires_grad_(False).eval()
     return FoldedNetwork(module).eval() if wanted else module
 
 

@@ -53,7 +53,7 @@ from creinn.graph.outward import (
     widen_by_error,
 )
 from creinn.graph.outward_distance import radius_bound
-from creinn.graph.trace import graph_module, trace
+from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn import functional as functions
 from creinn.nn._operations import Matrix, Operation
@@ -246,7 +246,7 @@ class _Member:
         output = next(node for node in traced.graph.nodes if node.op == "output")
         logits = output.args[0] if head is None else output_node(f"0.{head}", network, traced.graph)
         output.args = ((*wanted, logits),)
-        self.network = graph_module(traced).eval()
+        self.network = traced.module().eval()
         affine = {one for one in traced.layers.values() if isinstance(one, IntervalParameters)}
         self.products = {layer: _Affine(layer) for layer in affine}
 

@@ -3,24 +3,43 @@
 The result is a :class:`Traced`, which is used for the conversion, saving and folding of networks.
 The graph is valid for all inputs and in both modes. In-place operations are replaced by ordinary
 operations. A :class:`GraphError` is raised if this would change the result.
+
+``torch.fx.Tracer.trace`` replaces ``torch.nn.Module.__call__`` in the whole process, which is not
+safe if modules are used in other threads. :class:`GraphTracer` sets the ``forward`` attribute of
+the traced modules instead, which belong to a copy of the network.
 """
 
 import copy
+import functools
 import inspect
 import itertools
-from collections.abc import Collection, Mapping
+import operator
+import sys
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
 from creinn import nn as inn
-from creinn.graph.checks import GraphError, check_paths
-from creinn.graph.tracer import GraphTracer, StrictTracer, guard_parameters, node_label
+from creinn import traceable
+from creinn.graph.checks import (
+    GraphError,
+    Kind,
+    check_call,
+    check_paths,
+    place,
+    why_refused,
+    why_unknown,
+)
 from creinn.nn import functional as functions
 from creinn.nn.families import INTERVAL_FAMILIES, family_of
-from creinn.nn.functional import INPLACE, REBOUND
+from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
 
+_ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
+_TORCH = str(Path(torch.__file__).parent)
 _VIEWS = {  # functions and layers with a result that can share memory with the argument
     *("flatten", "reshape", "unsqueeze", "squeeze", "permute", "transpose", "contiguous"),
     *("getitem", "dropout", "Flatten", "Identity", "Dropout", "Dropout1d", "Dropout2d"),
@@ -41,6 +60,15 @@ class Traced(NamedTuple):
         """Return the layer that is called by a node, or ``None``."""
         return self.layers[str(node.target)] if node.op == "call_module" else None
 
+    def module(self, class_name: str = "GraphModule") -> fx.GraphModule:
+        """Return a module of the graph with the layers by path, in the same order."""
+        module = fx.GraphModule(self.layers, self.graph, class_name)
+        for name, _ in list(module.named_children()):
+            delattr(module, name)
+        for path, layer in self.layers.items():
+            module.add_submodule(path, layer)
+        return module
+
 
 def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
     """Trace a copy of a network with layers of the given families.
@@ -56,7 +84,7 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
         raise GraphError(
             f"{type(network).__name__} cannot be copied, which tracing needs: {error}"
         ) from error
-    guard_parameters(duplicate)
+    _guard_parameters(duplicate)
     training, evaluation = (_trace_in(duplicate, mode, families) for mode in (True, False))
     layers = dict(network.named_modules(remove_duplicate=False))
     _check_inplace(list(training.nodes), layers)
@@ -72,26 +100,219 @@ def trace(network: torch.nn.Module, families: Collection[str]) -> Traced:
     return Traced(graph, {path: layer for path, layer in layers.items() if layer in called} | added)
 
 
-def graph_module(traced: Traced, class_name: str = "GraphModule") -> fx.GraphModule:
-    """Return a module of the graph with the layers by path, in the same order."""
-    module = fx.GraphModule(traced.layers, traced.graph, class_name)
-    for name, _ in list(module.named_children()):
-        delattr(module, name)
-    for path, layer in traced.layers.items():
-        module.add_submodule(path, layer)
-    return module
-
-
 def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str]) -> fx.Graph:
     for module in network.modules():
         module.training = training
-    return StrictTracer(families).trace(network)
+    return _StrictTracer(network, families).trace(torch.nn.Sequential(network))
+
+
+# Recording of a forward pass.
+
+
+class GraphTracer(fx.Tracer):
+    """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
+
+    def trace(
+        self,
+        root: torch.nn.Module | Callable[..., Any],
+        concrete_args: dict[str, Any] | None = None,
+    ) -> fx.Graph:
+        """Record the forward pass of ``root``."""
+        assert isinstance(root, torch.nn.Module)
+        self.root, self.graph = root, fx.Graph(tracer_cls=type(self))
+        self.submodule_paths = {module: path for path, module in root.named_modules()}
+        self.tensor_attrs: dict[Any, str] = {}
+        modules = [m for m in root.modules() if not isinstance(m, torch.jit.ScriptModule)][1:]
+        own = {module: vars(module).get("forward") for module in modules}
+        for module in modules:
+            vars(module)["forward"] = functools.partial(self._call, module, module.forward)
+        try:
+            output = root.forward(self.create_proxy("placeholder", "x", (), {}))
+            self.create_node("output", "output", (self.create_arg(output),), {})
+        finally:
+            for module, forward in own.items():
+                del vars(module)["forward"]
+                if forward is not None:
+                    vars(module)["forward"] = forward
+        return self.graph
+
+    def _call(self, module: torch.nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.call_module(module, forward, args, kwargs)
+
+
+class _StrictTracer(GraphTracer):
+    """Tracer of a network in a ``Sequential`` that only supports known functions and layers.
+
+    In-place operations are recorded as ordinary operations with a mark in ``node.meta``.
+    """
+
+    def __init__(self, network: torch.nn.Module, families: Collection[str]) -> None:
+        super().__init__()
+        self.refused = {module: why_refused(module, families) for module in network.modules()}
+        self.kinds: dict[fx.Node, Kind] = {}
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Return the proxy of a node."""
+        return _Proxy(node, self)
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        """Return whether a call of the module is recorded as a node."""
+        return family_of(m) is not None
+
+    def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Record the call of a layer, or run any other module."""
+        where = place(_path(self.path_of_module(m)), m)
+        if self.refused[m]:
+            raise GraphError(f"{where}: {self.refused[m]}")
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except GraphError:
+            raise
+        except Exception as error:
+            raise GraphError(f"{where}: its forward pass cannot be traced: {error}") from error
+
+    def create_arg(self, a: Any) -> Any:
+        """Convert an argument of a call to nodes and constants."""
+        if isinstance(a, torch.ScriptObject):  # the owner of a compiled forward pass
+            raise GraphError(
+                f"{self._where()}: TorchScript cannot be traced. Use the Python module."
+            )
+        return super().create_arg(a)
+
+    def create_node(
+        self, kind: str, target: Any, args: Any, kwargs: Any, *_: Any, **__: Any
+    ) -> fx.Node:
+        """Create a node that calls a layer by path, or a known function."""
+        meta = {"where": self._where(), "target": target, "inplace": kwargs.get("inplace", False)}
+        try:
+            *known, gives = self._known(kind, target, args, kwargs)
+        except ValueError as error:
+            raise GraphError(f"{meta['where']}: {error}.") from error
+        node = super().create_node(*known)
+        node.meta.update(meta)
+        self.kinds[node] = gives
+        return node
+
+    def _known(
+        self, op: str, target: Any, args: Any, kwargs: Any
+    ) -> tuple[str, Any, Any, Any, Kind]:
+        """Return the node to be recorded and its kind."""
+        if op == "placeholder":
+            return op, "x", (), {}, "value"
+        if op == "get_attr":
+            raise ValueError(_used_directly(_path(target)))
+        if op == "call_module":
+            path, operands = _path(target), (*args, *kwargs.values())
+            if len(operands) != 1 or not self._is_value(operands[0]):
+                raise ValueError(f"the layer {path} takes one input, got {len(operands)} arguments")
+            return op, path, operands, {}, "value"
+        if op == "output":
+            if not self._is_value(args[0]):
+                found = _label(args[0])
+                raise ValueError(f"the network must return one tensor of logits, not {found}")
+            return op, target, args, kwargs, "value"
+        name = _name(op, target, args)
+        args = args[:1] if target is getattr else args
+        kwargs = {argument: value for argument, value in kwargs.items() if argument != "inplace"}
+        kind = check_call(name, args, kwargs, self.kinds)
+        return "call_function", FUNCTIONS[name], args, kwargs, kind
+
+    def _is_value(self, argument: Any) -> bool:
+        return isinstance(argument, fx.Node) and self.kinds[argument] == "value"
+
+    def _where(self) -> str:
+        """Return the module and the line of the current forward pass."""
+        path, kind = next(reversed(self.module_stack.values()), ("", None))
+        name = "the network" if kind is None else getattr(kind, "__name__", str(kind))
+        line = _line()
+        return (f"{_path(path)} ({name})" if _path(path) else name) + (f", {line}" if line else "")
+
+
+class _Parameter(torch.nn.Parameter):
+    """Parameter that raises an error if it is used, instead of being a constant."""
+
+    path: str
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        used = (value for value in (*args, *(kwargs or {}).values()) if isinstance(value, cls))
+        raise ValueError(_used_directly(next(used).path))
+
+
+def _guard_parameters(network: torch.nn.Module) -> None:
+    for path, parameter in network.named_parameters():
+        if type(parameter) is torch.nn.Parameter:
+            parameter.__class__ = _Parameter
+            parameter.path = path  # type: ignore[attr-defined]
+
+
+def _used_directly(path: str) -> str:
+    return f"the tensor {path!r} is used directly, outside of a known layer"
+
+
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def operation(self: fx.Proxy, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    return operation
+
+
+class _Proxy(fx.Proxy):
+    """Proxy that marks in-place operations."""
+
+    __iadd__, __isub__ = _recorded(operator.iadd), _recorded(operator.isub)
+    __imul__, __itruediv__ = _recorded(operator.imul), _recorded(operator.itruediv)
+
+
+def _name(op: str, target: Any, args: tuple[Any, ...]) -> str:
+    """Return the name in this library of the function, method or attribute."""
+    if target is getattr:
+        if args[1] not in _ATTRIBUTES:
+            known = ", ".join(_ATTRIBUTES)
+            raise ValueError(f"unknown attribute '.{args[1]}': the known ones are {known}")
+        return _ATTRIBUTES[args[1]]
+    if op == "call_method":
+        if target not in METHODS:
+            raise ValueError(f"unknown method '.{target}()': {why_unknown(target)}")
+        return METHODS[target]
+    if target not in TARGETS:
+        name = getattr(target, "__name__", repr(target))
+        where = getattr(target, "__module__", "?")
+        raise ValueError(f"unknown function '{where}.{name}': {why_unknown(name)}")
+    return TARGETS[target]
+
+
+def _path(qualified: str) -> str:
+    """Return the path in the network, which is the first module of a ``Sequential``."""
+    return qualified.removeprefix("0").removeprefix(".")
+
+
+def _line() -> str | None:
+    """Return the current line of the forward pass outside of torch and creinn."""
+    for frame, number in traceback.walk_stack(sys._getframe()):
+        file = frame.f_code.co_filename
+        if frame.f_code is GraphTracer.trace.__code__:
+            return None  # the call of the network itself
+        if file not in (__file__, traceable.__file__, "<string>") and not file.startswith(_TORCH):
+            return f"line {number} of {Path(file).name}"
+    return None
+
+
+def _label(thing: Any) -> str:
+    """Return the name of the function of a node, or the type of any other object."""
+    if not isinstance(thing, fx.Node):
+        return f"a {type(thing).__name__}"
+    target = thing.meta["target"]
+    return f"{thing.name} ({getattr(target, '__name__', target)})"
+
+
+# Differences between the modes, and in-place operations.
 
 
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
 ) -> dict[str, torch.nn.Module]:
-    """Replace functional dropout that depends on the mode by layers.
+    """Replace functional dropout that depends on the mode by layers, which are returned.
 
     Raises:
         GraphError: If there is any other difference between the graphs of the two modes.
@@ -102,8 +323,8 @@ def _join_modes(
         follows_mode = here.pop("training", None) != there.pop("training", None)
         if here != there:
             raise GraphError(
-                f"{node.meta['where']}: the forward pass depends on the mode: {node_label(node)} "
-                f"in training, {node_label(other)} in eval mode. Only dropout may."
+                f"{node.meta['where']}: the forward pass depends on the mode: {_label(node)} in "
+                f"training, {_label(other)} in eval mode. Only dropout can depend on it."
             )
         if follows_mode:
             dropouts[node] = here["p"]
@@ -121,16 +342,12 @@ def _join_modes(
 
 def _action(node: fx.Node) -> dict[str, Any]:
     """Return the target and the arguments of a node; those of dropout by name."""
-    if node.target is not functions.dropout:
-        return {
-            "op": node.op,
-            "target": node.meta["target"],
-            "args": str(node.args),
-            "kwargs": str(node.kwargs),
-        }
-    bound = inspect.signature(functions.dropout).bind(*node.args, **node.kwargs)
-    bound.apply_defaults()
-    return {**bound.arguments, "input": str(bound.arguments["input"])}
+    if node.target is functions.dropout:
+        bound = inspect.signature(functions.dropout).bind(*node.args, **node.kwargs)
+        bound.apply_defaults()
+        return {**bound.arguments, "input": str(bound.arguments["input"])}
+    target = node.meta["target"]
+    return {"op": node.op, "target": target, "args": str(node.args), "kwargs": str(node.kwargs)}
 
 
 def _is_interval(layers: Mapping[str, torch.nn.Module]) -> bool:
@@ -147,20 +364,15 @@ def _check_inplace(nodes: list[fx.Node], layers: Mapping[str, torch.nn.Module]) 
     for index, node in enumerate(nodes):
         layer = layers[str(node.target)] if node.op == "call_module" else None
         name = getattr(node.target, "__name__", "") if layer is None else type(layer).__name__
-        inplace = (
-            node.meta["inplace"]
-            or node.meta["target"] in changing
-            or getattr(layer, "inplace", False)
-        )
+        inplace = node.meta["inplace"] or node.meta["target"] in changing
+        inplace = inplace or getattr(layer, "inplace", False)
         shares = node.all_input_nodes and (inplace or name in _VIEWS)
         memory[node] = memory[node.all_input_nodes[0]] if shares else node
         if not inplace:
             continue
-        read_later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
-        if any(
-            memory[earlier] is memory[node] and earlier in read_later for earlier in nodes[:index]
-        ):
+        later = {argument for user in nodes[index + 1 :] for argument in user.all_input_nodes}
+        if any(memory[node] is memory[one] and one in later for one in nodes[:index]):
             raise GraphError(
-                f"{node.meta['where']}: {node_label(node)} changes its input in place, and that is "
-                "used again later. Use the ordinary operation, e.g. inplace=False."
+                f"{node.meta['where']}: {_label(node)} changes its input in place, and the input "
+                "is used again later. Use the ordinary operation, e.g. inplace=False."
             )

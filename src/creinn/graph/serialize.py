@@ -13,8 +13,7 @@ import torch
 from torch import fx
 
 from creinn.graph.checks import Kind, check_call, check_paths
-from creinn.graph.trace import Traced, graph_module, trace
-from creinn.graph.tracer import GraphTracer
+from creinn.graph.trace import GraphTracer, Traced, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.nn.families import arguments, build_layer, family_of, known_families
@@ -23,7 +22,7 @@ from creinn.nn.functional import FUNCTIONS
 Description = dict[str, Any]
 
 
-def describe(network: torch.nn.Module) -> Description:
+def serialize(network: torch.nn.Module) -> Description:
     """Describe the architecture of a network, as the input of :func:`build`.
 
     Raises:
@@ -32,20 +31,20 @@ def describe(network: torch.nn.Module) -> Description:
 
     Example:
         >>> from creinn import nn as inn
-        >>> describe(inn.Linear(2, 3))
-        {'layer': {'family': 'interval', 'class': 'Linear', 'arguments': {'in_features': 2, 'out_features': 3, 'bias':
-        True}}}
+        >>> serialize(inn.ReLU())
+        {'layer': {'family': 'interval', 'class': 'ReLU', 'arguments': {'inplace': False}}}
     """
     if (recorded := _recorded(network)) is not None:
         return recorded
     try:
         single = family_of(network) is not None
-        description = {"layer": _layer_entry(network)} if single else _describe_graph(network)
+        description = {"layer": _layer_entry(network)} if single else _graph_entries(network)
         _check_state(network, description)
     except ValueError as error:
         raise ValueError(
-            f"Cannot describe the architecture of {type(network).__name__}: {error} Its weights can still be saved; "
-            "load them into a network that you build yourself, with creinn.load(path, network=...)."
+            f"Cannot describe the architecture of {type(network).__name__}: {error} Its weights "
+            "can still be saved. Load them into a network that you build yourself, with "
+            "creinn.load(path, network=...)."
         ) from error
     return description
 
@@ -63,48 +62,23 @@ def build(description: Mapping[str, Any]) -> torch.nn.Module:
         >>> build({"builder": "mlp", "arguments": arguments}).head
         Linear(in_features=3, out_features=2, bias=True)
     """
-    if not isinstance(description, Mapping):
-        raise ValueError(
-            f"An architecture is described by a dictionary, got {type(description).__name__}."
-        )
     try:
         if "builder" in description:
             return _build_recorded(description)
         if "layer" in description:
-            entry = description["layer"]
-            return build_layer(entry["family"], entry["class"], entry["arguments"])
+            return _build_layer(description["layer"])
         if "graph" in description and "layers" in description:
             layers = _build_layers(description["layers"])
-            return graph_module(Traced(_build_nodes(description["graph"], layers), layers))
+            return Traced(_build_graph(description["graph"], layers), layers).module()
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(
-            f"Malformed description of an architecture: {type(error).__name__}: {error}"
-        ) from error
+        raise ValueError(f"Invalid description of an architecture: {error!r}") from error
     raise ValueError(
-        f"The description has neither 'builder' nor 'layer' nor 'graph' and 'layers', only {sorted(description)}."
+        "The description of an architecture must contain 'builder', 'layer', or 'graph' and "
+        f"'layers', got {sorted(description)}."
     )
 
 
-def _check_state(network: torch.nn.Module, description: Description) -> None:
-    """Check that the description can be read and has the state of the network."""
-    try:
-        written = json.dumps(description, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
-    if differing := _shapes(network) ^ _shapes(_build_apart(json.loads(written))):
-        raise ValueError(
-            f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape."
-        )
-
-
-def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
-    return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
-
-
-def _build_apart(description: Mapping[str, Any]) -> torch.nn.Module:
-    """Build a network on the CPU for a comparison, and restore the random state."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        return build(description)
+# Networks of a builder.
 
 
 def _recorded(network: torch.nn.Module) -> Description | None:
@@ -113,41 +87,27 @@ def _recorded(network: torch.nn.Module) -> Description | None:
     if not (isinstance(config, Mapping) and {"builder", "arguments"} <= config.keys()):
         return None
     description = {"builder": config["builder"], "arguments": config["arguments"]}
-    if {layer.mode for layer in network.modules() if isinstance(layer, IntervalBatchNorm)} == {
-        "sound"
-    }:
+    norms = [layer for layer in network.modules() if isinstance(layer, IntervalBatchNorm)]
+    if {layer.mode for layer in norms} == {"sound"}:
         description["norm_mode"] = "sound"
     try:
-        rebuilt = _build_apart(description)
+        rebuilt = _build_separately(description)
     except ValueError:
         return None
     same = _parts(rebuilt) == _parts(network) and _shapes(rebuilt) == _shapes(network)
     return description if same else None
 
 
-def _parts(network: torch.nn.Module) -> dict[str, Any]:
-    """Return the description of each layer, or the class of a module, by path."""
-    named = network.named_modules(remove_duplicate=False)
-    return {
-        path: _layer_entry(part) if family_of(part) is not None else type(part)
-        for path, part in named
-    }
-
-
 def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
-    name, given = description["builder"], description.get("arguments", {})
+    name, options = description["builder"], description.get("arguments", {})
     if name not in BUILDERS:
-        raise ValueError(
-            f"Unknown builder {name!r} in a saved architecture; known are {', '.join(BUILDERS)}."
-        )
-    if not isinstance(given, Mapping) or not isinstance(given.get("layers", ""), str):
-        raise ValueError(
-            f"Malformed arguments of builder {name!r} in a saved architecture: {given!r}."
-        )
+        raise ValueError(f"Unknown builder {name!r}. The builders are {', '.join(BUILDERS)}.")
+    if not isinstance(options, Mapping) or not isinstance(options.get("layers", ""), str):
+        raise ValueError(f"Invalid arguments of the builder {name!r}: {options!r}.")
     try:
-        network = BUILDERS[name](**given)
+        network = BUILDERS[name](**options)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"The builder {name!r} refuses the saved arguments: {error}") from error
+        raise ValueError(f"Invalid arguments of the builder {name!r}: {error}") from error
     if "norm_mode" in description:
         for layer in network.modules():
             if isinstance(layer, IntervalBatchNorm):
@@ -155,7 +115,65 @@ def _build_recorded(description: Mapping[str, Any]) -> torch.nn.Module:
     return network
 
 
-def _describe_graph(network: torch.nn.Module) -> Description:
+def _parts(network: torch.nn.Module) -> dict[str, Any]:
+    """Return the description of each layer, or the class of a module, by path."""
+    return {
+        path: _layer_entry(part) if family_of(part) is not None else type(part)
+        for path, part in network.named_modules(remove_duplicate=False)
+    }
+
+
+def _shapes(network: torch.nn.Module) -> set[tuple[str, torch.Size]]:
+    return {(name, tensor.shape) for name, tensor in network.state_dict().items()}
+
+
+def _build_separately(description: Mapping[str, Any]) -> torch.nn.Module:
+    """Build a network on the CPU for a comparison, and restore the random state."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return build(description)
+
+
+def _check_state(network: torch.nn.Module, description: Description) -> None:
+    """Check that the description can be read and has the state of the network."""
+    try:
+        written = json.dumps(description, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"an argument cannot be written as JSON: {error}.") from error
+    if differing := _shapes(network) ^ _shapes(_build_separately(json.loads(written))):
+        raise ValueError(
+            f"its state {min(differing)[0]!r} belongs to no known layer, or has changed its shape."
+        )
+
+
+# Layers.
+
+
+def _layer_entry(layer: torch.nn.Module) -> Description:
+    family, kind = family_of(layer), type(layer).__name__
+    return {"family": family, "class": kind, "arguments": arguments(layer)}
+
+
+def _build_layer(entry: Mapping[str, Any]) -> torch.nn.Module:
+    return build_layer(entry["family"], entry["class"], entry["arguments"])
+
+
+def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
+    layers: dict[str, torch.nn.Module] = {}
+    for entry in entries:
+        path, source = entry["path"], entry.get("same_as")
+        check_paths([path])
+        if path in layers:
+            raise ValueError(f"The layer path {path!r} is repeated in the saved graph.")
+        if source is not None and source not in layers:
+            raise ValueError(f"Unknown layer {source!r} in the saved graph, shared by {path!r}.")
+        layers[path] = _build_layer(entry) if source is None else layers[source]
+    return layers
+
+
+# Nodes.
+
+
+def _graph_entries(network: torch.nn.Module) -> Description:
     """Describe the nodes and all layers, including those that are not called."""
     traced = trace(network, known_families())
     named = network.named_modules(remove_duplicate=False)
@@ -164,19 +182,10 @@ def _describe_graph(network: torch.nn.Module) -> Description:
     first: dict[torch.nn.Module, str] = {}
     layers = []
     for path, layer in {**everything, **traced.layers}.items():
-        shared = first.setdefault(layer, path) != path
-        layers.append(
-            {"path": path, **({"same_as": first[layer]} if shared else _layer_entry(layer))}
-        )
+        source = first.setdefault(layer, path)
+        entry = _layer_entry(layer) if source == path else {"same_as": source}
+        layers.append({"path": path, **entry})
     return {"graph": [_node_entry(node) for node in traced.graph.nodes], "layers": layers}
-
-
-def _layer_entry(layer: torch.nn.Module) -> Description:
-    return {
-        "family": family_of(layer),
-        "class": type(layer).__name__,
-        "arguments": arguments(layer),
-    }
 
 
 def _node_entry(node: fx.Node) -> Description:
@@ -185,34 +194,15 @@ def _node_entry(node: fx.Node) -> Description:
     args = _encode([*node.args])
     if node.op == "output":
         return {"op": "output", "args": args}
-    op, target = (
-        "layer" if node.op == "call_module" else "function",
-        getattr(node.target, "__name__", node.target),
-    )
+    op = "layer" if node.op == "call_module" else "function"
+    target = getattr(node.target, "__name__", node.target)
     entry = {"name": node.name, "op": op, "target": target, "args": args}
-    return (
-        {**entry, "kwargs": {name: _encode(value) for name, value in node.kwargs.items()}}
-        if node.kwargs
-        else entry
-    )
+    if node.kwargs:
+        entry["kwargs"] = {name: _encode(value) for name, value in node.kwargs.items()}
+    return entry
 
 
-def _build_layers(entries: list[Mapping[str, Any]]) -> dict[str, torch.nn.Module]:
-    layers: dict[str, torch.nn.Module] = {}
-    for entry in entries:
-        path = entry["path"]
-        check_paths([path])
-        if path in layers:
-            raise ValueError(f"Repeated layer path {path!r} in a saved graph.")
-        if "same_as" in entry and entry["same_as"] not in layers:
-            raise ValueError(
-                f"The layer {path!r} of a saved graph shares the unknown layer {entry['same_as']!r}."
-            )
-        layers[path] = layers[entry["same_as"]] if "same_as" in entry else build({"layer": entry})
-    return layers
-
-
-def _build_nodes(
+def _build_graph(
     entries: list[Mapping[str, Any]], layers: Mapping[str, torch.nn.Module]
 ) -> fx.Graph:
     graph = fx.Graph(tracer_cls=GraphTracer)
@@ -220,31 +210,26 @@ def _build_nodes(
     kinds: dict[fx.Node, Kind] = {}
     ops = [entry["op"] for entry in entries]
     if ops.count("input") != 1 or ops.count("output") != 1 or ops[-1] != "output":
-        raise ValueError("A saved graph needs one input and one output, which comes last.")
+        raise ValueError("A saved graph needs one input and one output, which must be the last.")
     for entry in entries:
         op, target = entry["op"], str(entry.get("target"))
         args = tuple(_decode(value, nodes) for value in entry.get("args", ()))
         kwargs = {name: _decode(value, nodes) for name, value in entry.get("kwargs", {}).items()}
         kind: Kind = "value"
         if op in ("layer", "output") and (len(args) != 1 or kinds.get(args[0]) != "value"):
-            raise ValueError("a layer or the output of a saved graph needs one value")
-        if op == "input":
-            node = graph.placeholder("x")
-        elif op == "output":
+            raise ValueError(f"The node {op!r} in the saved graph needs one value.")
+        if op == "output":
             graph.output(args[0])
             break
-        elif op == "layer":
-            if target not in layers:
-                raise ValueError(f"unknown layer path {target!r} in saved graph")
+        if op == "input":
+            node = graph.placeholder("x")
+        elif op == "layer" and target in layers:
             node = graph.call_module(target, args)
         elif op == "function":
-            try:
-                kind = check_call(target, args, kwargs, kinds)
-            except ValueError as error:
-                raise ValueError(f"{error} in saved graph") from error
+            kind = check_call(target, args, kwargs, kinds)
             node = graph.call_function(FUNCTIONS[target], args, kwargs)
         else:
-            raise ValueError(f"unknown operation {op!r} in saved graph")
+            raise ValueError(f"Unknown {op} {target!r} in the saved graph.")
         nodes[entry["name"]], kinds[node] = node, kind
     return graph
 
@@ -264,9 +249,7 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
     match value:
-        case {"node": name}:
-            if name not in nodes:
-                raise ValueError(f"unknown node {name!r} in saved graph")
+        case {"node": name} if name in nodes:
             return nodes[name]
         case list():
             return [_decode(entry, nodes) for entry in value]
@@ -277,5 +260,5 @@ def _decode(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
         case {"ellipsis": True}:
             return Ellipsis
         case dict():
-            raise ValueError(f"unknown form {', '.join(value)!r} of a constant in saved graph")
+            raise ValueError(f"Unknown constant or node {value} in the saved graph.")
     return value
