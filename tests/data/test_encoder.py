@@ -10,9 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from creinn.data.columns import Category, Number
-from creinn.data.encoder import TableEncoder, classes_of, labelled_rows
-from creinn.data.scaling import learn_scaling
+from creinn.data.columns import Category, Number, fit_scaling
+from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
 from creinn.data.table import Table
 
 
@@ -147,11 +146,11 @@ def test_classes_are_sorted_by_value_if_numbers():
         (["10", "9", "b"], ["10", "9", "b"]),
         (["True", "False"], ["False", "True"]),
     ):
-        assert classes_of(np.array(labels, object)) == (classes, [])
+        assert find_classes(np.array(labels, object)) == (classes, [])
 
 
 def test_classes_that_look_wrong_are_noted():
-    _, notes = classes_of(np.array(["JA", "ja", "ja", "JA", "nein"], object), "y")
+    _, notes = find_classes(np.array(["JA", "ja", "ja", "JA", "nein"], object), "y")
     assert "'JA', 'ja'" in notes[0]
     assert "one row only: 1 name (nein)" in notes[1]
 
@@ -159,15 +158,15 @@ def test_classes_that_look_wrong_are_noted():
 def test_targets_that_look_wrong():
     prices = np.array([str(i / 7) for i in range(100)], object)
     with pytest.raises(ValueError, match="max_classes=100"):
-        classes_of(prices, "price")
-    assert len(classes_of(prices, "price", 100)[0]) == 100
+        find_classes(prices, "price")
+    assert len(find_classes(prices, "price", 100)[0]) == 100
     with pytest.raises(ValueError, match="more than 99"):
-        classes_of(prices, "price", 99)
-    assert len(classes_of(np.repeat(prices, 5), "price")[0]) == 100  # each often enough
+        find_classes(prices, "price", 99)
+    assert len(find_classes(np.repeat(prices, 5), "price")[0]) == 100  # each often enough
     words = np.array([f"w{i}" for i in range(1001)], object)
     with pytest.raises(ValueError, match="max_classes=1001"):
-        classes_of(words, "word")
-    assert len(classes_of(words[:1000], "word")[0]) == 1000
+        find_classes(words, "word")
+    assert len(find_classes(words[:1000], "word")[0]) == 1000
 
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
@@ -179,7 +178,7 @@ def test_pairs_are_scaled_by_one_map_that_keeps_order(rows, data):
     low = [a for a, _ in rows]
     high = [a + w for a, w in rows]
     both = np.concatenate([low, high])[:, None]
-    _, (outliers,) = learn_scaling(both)
+    _, (outliers,) = fit_scaling(both)
     assume(both.std() > 0 and not outliers)
     lower = table("lo.csv", x=[repr(v) for v in low], y=["a", "b", *"a" * (len(low) - 2)])
     upper = table("hi.csv", x=[repr(v) for v in high], y=["a", "b", *"a" * (len(low) - 2)])

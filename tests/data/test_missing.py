@@ -13,7 +13,7 @@ from creinn import nn as inn
 from creinn.baselines import SNN, DeepEnsemble
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
-from creinn.data.missing import FILLS, PLAUSIBLE, Missing, predict
+from creinn.data.missing import FILLS, PLAUSIBLE, Missing
 from creinn.evaluation import set_decisions
 from creinn.training import TrainConfig
 
@@ -21,7 +21,7 @@ X = torch.tensor([[3.0, 1.0, 0.0], [nan, 0.0, 1.0], [1.0, nan, nan], [5.0, 1.0, 
 
 
 def test_learnt_by_hand():
-    missing = Missing.learn(X, (1, 2))
+    missing = Missing.fit(X, (1, 2))
     assert missing.low.tolist() == [1, 0, 0]
     assert missing.high.tolist() == [5, 1, 1]
     assert missing.marked == (0, 1)
@@ -29,13 +29,13 @@ def test_learnt_by_hand():
     assert sorted(missing.donors[:, 0].tolist()) == [1] * 5 + [3] * 6 + [5] * 5
     assert (missing.donors[:, 1:].sum(1) == 1).all()  # a category stays a category
     assert missing.donors[:, 1].sum() == 11  # two of three
-    assert Missing.learn(X[:, 1:]).marked == (0, 1)
+    assert Missing.fit(X[:, 1:]).marked == (0, 1)
     copy = Missing.from_json(json.loads(json.dumps(missing.to_json(), allow_nan=False)))
     torch.testing.assert_close(copy.fills(X), missing.fills(X))
 
 
 def test_rows_by_hand():
-    missing = Missing.learn(X, (1, 2))
+    missing = Missing.fit(X, (1, 2))
     box = missing.intervals(X)
     assert box.lower.tolist()[:3] == [[3, 1, 0, 0, 0], [1, 0, 1, 1, 0], [1, 0, 0, 0, 1]]
     assert box.upper.tolist()[:3] == [[3, 1, 0, 0, 0], [5, 0, 1, 1, 0], [1, 1, 1, 0, 1]]
@@ -53,7 +53,7 @@ def test_rows_by_hand():
 
 
 def test_a_column_without_any_value_is_zero():
-    missing = Missing.learn(torch.full((2, 1), nan))
+    missing = Missing.fit(torch.full((2, 1), nan))
     assert missing.intervals(torch.tensor([[nan]])).upper.tolist() == [[0, 1]]
     assert (missing.donors == 0).all()
 
@@ -88,9 +88,9 @@ def model(form: str):
     "form", ["creinn-d", "paper", "scaled", "sound", "ensemble", "snn", "deep-ensemble"]
 )
 def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
-    missing, classifier = Missing.learn(X, (1, 2)), model(form)
+    missing, classifier = Missing.fit(X, (1, 2)), model(form)
     x = X[[1, 0, 2, 3, 1]]
-    got = predict(classifier, x, missing, batch_size=2)
+    got = missing.predict(classifier, x, batch_size=2)
     plain = classifier.predict(missing.fill(x[[1, 3]]), 2)
     torch.testing.assert_close(got.probabilities[[1, 3]], plain.probabilities)
     torch.testing.assert_close(got.probabilities[0], got.probabilities[4])
@@ -107,23 +107,23 @@ def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
             ((got.lower <= f.lower + 1e-6) & (got.upper >= f.upper - 1e-6)).all(1) for f in fills
         ]
         assert torch.stack(inside).sum(0).min() >= (PLAUSIBLE if form == "creinn-d" else FILLS)
-    complete = predict(classifier, x[[1, 3]], missing, 2)
+    complete = missing.predict(classifier, x[[1, 3]], 2)
     torch.testing.assert_close(complete.probabilities, plain.probabilities)
 
 
 def test_fillings_unlike_the_training_data_do_not_count():
     """Far from the training data the sets of a CreINN-D are all of the simplex, and would say nothing."""
-    missing, classifier = Missing.learn(X, (1, 2)), model("creinn-d")
+    missing, classifier = Missing.fit(X, (1, 2)), model("creinn-d")
     missing.donors[:, 0] = torch.linspace(-1, 1, FILLS)
     missing.donors[: FILLS - PLAUSIBLE, 0] = 1e4
-    assert predict(classifier, X[1:2], missing).width.max() < 0.9
+    assert missing.predict(classifier, X[1:2]).width.max() < 0.9
     missing.donors[: FILLS - PLAUSIBLE + 1, 0] = 1e4
-    assert predict(classifier, X[1:2], missing).width.max() > 0.99
+    assert missing.predict(classifier, X[1:2]).width.max() > 0.99
 
 
 def test_sound_sets_hold_every_value_of_the_training_range():
-    missing, classifier = Missing.learn(X, (1, 2)), model("sound")
-    whole = predict(classifier, X[1:2], missing)
+    missing, classifier = Missing.fit(X, (1, 2)), model("sound")
+    whole = missing.predict(classifier, X[1:2])
     values = torch.linspace(1, 5, 201)
     rows = torch.cat((values[:, None], torch.tensor([[0.0, 1.0, 1.0, 0.0]]).expand(201, -1)), 1)
     inside = classifier.predict(rows)
@@ -144,7 +144,7 @@ def test_sets_grow_with_what_is_missing(load, form, share):
     rows = x[train].masked_fill(
         torch.rand(len(train), x.shape[1], generator=generator) < share, nan
     )
-    missing = Missing.learn(rows)
+    missing = Missing.fit(rows)
     torch.manual_seed(0)
     logits = 1 if y.max() == 1 else 3
     layers = torch.nn if form == "creinn-d" else inn
@@ -161,7 +161,7 @@ def test_sets_grow_with_what_is_missing(load, form, share):
     order = torch.rand(blanked.shape, generator=generator).argsort(1)
     sets: list[CredalSet] = []
     for count in (0, 2, 5):
-        sets.append(predict(classifier, blanked.masked_fill(order < count, nan), missing))
+        sets.append(missing.predict(classifier, blanked.masked_fill(order < count, nan)))
     found = [set_decisions(s.classes("maximality"), y[test]) for s in sets]
     uncertainty = [float(s.epistemic.mean()) for s in sets]
     assert uncertainty[0] < uncertainty[1] < uncertainty[2]

@@ -9,10 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from creinn.data.encoder import TableEncoder
-from creinn.data.numerals import Style
-from creinn.data.parquet import ParquetWriter
-from creinn.data.reading import read_chunks, read_table
-from creinn.data.table import Reading
+from creinn.data.reading import ParquetWriter, read_chunks, read_table
+from creinn.data.table import NumberFormat, Reading
 
 ROWS = {
     "whole": [1, 2, None, 2**53 + 1],
@@ -34,7 +32,9 @@ def path(tmp_path):
 def test_columns_keep_their_types(path):
     table = read_table(path)
     assert table.texts("whole").tolist() == ["1", "2", None, str(2**53 + 1)]
-    np.testing.assert_array_equal(table.numbers("number", Style(",", "")), [0.5, np.nan, 1, -999])
+    np.testing.assert_array_equal(
+        table.numbers("number", NumberFormat(",", "")), [0.5, np.nan, 1, -999]
+    )
     assert table.texts("number").tolist() == ["0.5", None, "1", "-999"]
     assert table.texts("truth").tolist() == ["True", None, "False", "True"]
     assert table.texts("text").tolist() == ["a", None, None, None]
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, path):
     pd.DataFrame({"a": [1, 2]}, index=["r", "s"]).to_parquet(tmp_path / "index.parquet")
     table = read_table(tmp_path / "index.parquet")
     assert table.columns == ["a"]
-    assert "row labels" in table.notes[0]
+    assert "index" in table.notes[0]
 
 
 def test_the_first_chunk_says_what_columns_hold(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
+from creinn.data.reading import is_zipped_table, read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import AUTO, Reading
 
 
@@ -151,16 +151,16 @@ def test_compressed_tables(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text))
     for name in ("t.zip", "t.csv.gz"):
         assert read_table(tmp_path / name).texts("b").tolist() == ["2"]
-    assert is_packed_table(tmp_path / "t.zip")
+    assert is_zipped_table(tmp_path / "t.zip")
     with zipfile.ZipFile(tmp_path / "t.zip", "a") as archive:
         archive.writestr("u.csv", text)
     with pytest.raises(ValueError, match=r"u\.csv"):
         read_table(tmp_path / "t.zip")
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         archive.writestr("a.png", b"")
-    assert not is_packed_table(tmp_path / "images.zip")
+    assert not is_zipped_table(tmp_path / "images.zip")
     (tmp_path / "broken.zip").write_bytes(b"junk")
-    assert not is_packed_table(tmp_path / "broken.zip")
+    assert not is_zipped_table(tmp_path / "broken.zip")
 
 
 def test_a_truncated_compressed_file(tmp_path):
@@ -234,6 +234,6 @@ def test_an_index_must_be_one_in_all_chunks(tmp_path):
 def test_tables_of_a_pair_have_equal_numbers_of_rows(tmp_path, rows):
     paths = [write(tmp_path, "a\n" + "1\n" * n, f"{n}.csv") for n in rows]
     with pytest.raises(ValueError, match=f"{rows[0]} rows.* {rows[1]}"):
-        list(in_step(*(read_chunks(path, rows=2) for path in paths)))
-    pairs = list(in_step(*(read_chunks(paths[0], rows=2) for _ in range(2))))
+        list(read_pairs_of_chunks(*(read_chunks(path, rows=2) for path in paths)))
+    pairs = list(read_pairs_of_chunks(*(read_chunks(paths[0], rows=2) for _ in range(2))))
     assert [len(table) for pair in pairs for table in pair] == [2] * rows[0]

@@ -1,11 +1,20 @@
-"""Cells of a table as numbers, texts and dates; messages on cells that are neither."""
+"""Cells of a table as numbers, texts and dates, number formats, and messages."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from creinn.data.numerals import Style
-from creinn.data.table import MARKS, Reading, Table, has_units
+from creinn.data.table import (
+    MARKS,
+    PLAIN,
+    NumberFormat,
+    Reading,
+    Table,
+    choose_formats,
+    describe_format,
+    have_units,
+    parse_numbers,
+)
 
 
 def table(*cells: str | None, **options) -> Table:
@@ -16,7 +25,7 @@ def table(*cells: str | None, **options) -> Table:
 def test_default_marks_are_missing_and_counted():
     cells = table(*MARKS, None, "1", "NA")
     np.testing.assert_array_equal(cells.numbers("x"), [np.nan] * 11 + [1, np.nan])
-    counts = cells.marked("x")
+    counts = cells.count_missing("x")
     assert counts["NA"] == 2
     assert counts["empty"] == 1
     assert counts.sum() == 12
@@ -41,11 +50,11 @@ def test_all_texts_that_are_not_numbers_are_listed_with_their_counts():
 @pytest.mark.parametrize(
     ("cells", "style", "token"),
     [
-        (("1.5", "2,5"), Style(), "decimal=','"),
-        (("1,5", "2.5"), Style(","), r"decimal='\.'"),
-        (("1.5", "12.30 €"), Style(), "Convert"),
-        (("1.5", "4.1%"), Style(), "Convert"),
-        (("1.5", "x"), Style(), "missing="),
+        (("1.5", "2,5"), NumberFormat(), "decimal=','"),
+        (("1,5", "2.5"), NumberFormat(","), r"decimal='\.'"),
+        (("1.5", "12.30 €"), NumberFormat(), "Convert"),
+        (("1.5", "4.1%"), NumberFormat(), "Convert"),
+        (("1.5", "x"), NumberFormat(), "missing="),
     ],
 )
 def test_messages_name_the_likely_cause(cells, style, token):
@@ -55,11 +64,81 @@ def test_messages_name_the_likely_cause(cells, style, token):
 
 def test_units():
     for texts in (["12.30 €", "1.2 €"], ["4.1%"], ["$3", "$ 1,200.50"]):
-        assert has_units(pd.Series(texts))
+        assert have_units(pd.Series(texts))
     for texts in (["12.30 €", "x"], ["41"], ["a%"], []):
-        assert not has_units(pd.Series(texts, dtype=object))
+        assert not have_units(pd.Series(texts, dtype=object))
 
 
 def test_absent_columns():
     with pytest.raises(ValueError, match="'weight'"):
         table("1").numbers("weight")
+
+
+# Formats of numbers.
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "value"),
+    [
+        (PLAIN, "1.5", 1.5),
+        (PLAIN, "1,5", None),
+        (NumberFormat(",", ""), "-1,5e3", -1500),
+        (NumberFormat(",", ""), ",5", 0.5),
+        (NumberFormat(",", ""), "1.5", None),
+        (NumberFormat(",", "."), "1.234.567,5", 1234567.5),
+        (NumberFormat(",", "."), "1.5", None),  # not a group of three digits
+        (NumberFormat(",", "."), "1234,5", 1234.5),
+        (NumberFormat(".", ","), "22,967", 22967),
+        (NumberFormat(".", ","), "1,23", None),
+        (NumberFormat(".", ","), ",", None),
+        (NumberFormat(".", "'"), "1'234.5", 1234.5),
+        (NumberFormat(",", " "), "1\u202f234,5", 1234.5),
+    ],
+)
+def test_numbers_are_parsed_by_format(form, text, value):
+    expected = [np.nan if value is None else value, np.nan]
+    np.testing.assert_array_equal(parse_numbers([text, None], form), expected)
+
+
+@pytest.mark.parametrize(
+    ("separator", "columns", "expected"),
+    [
+        (";", [["3,5", "22,967"], ["1", "2"]], [NumberFormat(",", "")] * 2),
+        (";", [["22,967", "967"]], [NumberFormat(",", "")]),
+        (",", [["22,967", "967"], ["3.5", "1"]], [NumberFormat(".", ",")] * 2),
+        (";", [["1.234,5"], ["1.234", "17"]], [NumberFormat(",", ".")] * 2),
+        (";", [["1.5", "2.5"], ["x", "y"]], [PLAIN, PLAIN]),
+        (",", [["1", "2"], []], [PLAIN, PLAIN]),
+        (";", [["1,5"], ["2,5"], ["3.14"]], [NumberFormat(",", "")] * 2 + [PLAIN]),
+        (",", [["1", "?", "2"]], [PLAIN]),
+        (",", [], []),
+    ],
+)
+def test_formats_are_detected(separator, columns, expected):
+    series = [pd.Series(column, dtype=object) for column in columns]
+    assert choose_formats(series, Reading(separator=separator)) == expected
+
+
+def candidates(decimal, thousands):
+    return Reading(separator=",", decimal=decimal, thousands=thousands).candidates()
+
+
+def test_formats_with_given_marks():
+    assert candidates(".", "none") == (PLAIN,)
+    assert candidates(",", ".") == (NumberFormat(",", "."),)
+    assert {form.decimal for form in candidates(",", "auto")} == {","}
+    assert candidates(",", "'") == (NumberFormat(",", "'"),)
+    for decimal, thousands, token in (
+        (";", "auto", "decimal="),
+        (".", "x", "thousands="),
+        (",", ",", "thousands="),
+    ):
+        with pytest.raises(ValueError, match=token):
+            candidates(decimal, thousands)
+
+
+def test_formats_are_described_with_an_example():
+    cells = pd.Series(["1", None, "1.234"], dtype=object)
+    assert "'1.234' is 1234" in describe_format(cells, NumberFormat(",", "."))
+    assert describe_format(cells, PLAIN) == ""
+    assert describe_format(pd.Series(["1", "2"], dtype=object), NumberFormat(",", "")) == ""

@@ -29,7 +29,7 @@ from creinn.cli.sources import (
     takes_intervals,
 )
 from creinn.credal.credal_set import CredalSet
-from creinn.data.parquet import ParquetWriter, is_parquet
+from creinn.data.reading import ParquetWriter, is_parquet
 from creinn.evaluation.summary import MEASURES
 from creinn.files import new_file, write_bytes, writing
 from creinn.numerics import pluralize

@@ -24,11 +24,11 @@ from creinn.classifier.base import Inputs
 from creinn.cli.options import DataOptions, ModelOptions, PredictOptions, TrainOptions, with_flags
 from creinn.data.columns import ColumnStats
 from creinn.data.decoding import Size, format_size
-from creinn.data.encoder import TableEncoder, classes_of, labelled_rows
+from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
 from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
 from creinn.data.lazy import KEPT, ChannelStats, LazyImages
-from creinn.data.missing import Missing, predict
-from creinn.data.reading import in_step, is_packed_table, read_chunks, read_table
+from creinn.data.missing import Missing
+from creinn.data.reading import is_zipped_table, read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_same_texts
 from creinn.data.transforms import normalize
 from creinn.device import choose_device
@@ -139,7 +139,7 @@ class Rows:
         """Return the predictions of a model."""
         if self.missing is None:
             return model.predict(self.x, batch_size or IMAGES)
-        return predict(model, self.x, self.missing, batch_size or TABLE_ROWS)
+        return self.missing.predict(model, self.x, batch_size or TABLE_ROWS)
 
 
 def learn_rows(options: TrainOptions) -> Rows:
@@ -213,9 +213,9 @@ def _learn_tables(options: TrainOptions) -> Rows:
     encoder, notes = TableEncoder.fit(
         tables, target, options.drop, options.categorical, options.max_categories
     )
-    classes, about_classes = classes_of(labels, target, options.max_classes)
+    classes, about_classes = find_classes(labels, target, options.max_classes)
     features, _ = encoder.encode(tables)
-    missing = Missing.learn(torch.from_numpy(np.concatenate(features)), encoder.widths)
+    missing = Missing.fit(torch.from_numpy(np.concatenate(features)), encoder.widths)
     learnt = {
         "kind": "table",
         **encoder.to_json(),
@@ -251,7 +251,9 @@ def _read_tables(
     fast = encoder.plain_numbers(reading).difference(kept)  # not the kept columns
     dropped: Counter[str] = Counter()
     tables: Tables
-    for tables in in_step(*(read_chunks(path, reading, rows, fast) for path in options.paths)):
+    for tables in read_pairs_of_chunks(
+        *(read_chunks(path, reading, rows, fast) for path in options.paths)
+    ):
         labels: Tensor | None = None
         if classes is not None:
             assert encoder.target is not None
@@ -394,5 +396,5 @@ def _normalized(rows: Rows, preprocessing: dict[str, Any]) -> Rows:
 
 
 def _is_tree(path: Path) -> bool:
-    packed_images = path.suffix.lower() == ".zip" and not is_packed_table(path)
+    packed_images = path.suffix.lower() == ".zip" and not is_zipped_table(path)
     return path.is_dir() or packed_images or is_image(path.name)

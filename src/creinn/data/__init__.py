@@ -1,8 +1,9 @@
-"""Files in, labelled inputs out: readers of the real formats, splits, interval data, missing values.
+"""Labelled data: images, tables, intervals and missing values.
 
-In reading order: ``dataset``; ``decoding``, ``images`` (folders), ``lazy`` (folders read when needed), ``arrays``
-(memory maps); ``transforms`` (of batches); of tables ``numerals``,
-``table``, ``parquet``, ``reading``, ``scaling``, ``columns``, ``encoder``; ``missing`` (unknown numbers).
+``dataset`` contains labelled data in memory, and ``transforms`` functions of image batches. Images
+are read by ``decoding``, ``images`` and ``lazy``, and memory maps by ``arrays``. Tables are read by
+``reading`` as a ``table``, and converted to numbers by ``columns`` and ``encoder``. Missing values
+are filled by ``missing``.
 """
 
 from creinn.data.arrays import open_arrays
@@ -11,7 +12,18 @@ from creinn.data.images import image_folder
 from creinn.data.lazy import LazyImages
 from creinn.data.transforms import RandomCropFlip, brightness, noise, normalize
 
-__all__ = [  # noqa: RUF022 (in the order of the files)
-    "Dataset", "resize", "split", "subset", "to_grey", "to_rgb", "image_folder", "LazyImages",
-    "open_arrays", "RandomCropFlip", "brightness", "noise", "normalize",
-]  # fmt: skip
+__all__ = [
+    "Dataset",
+    "LazyImages",
+    "RandomCropFlip",
+    "brightness",
+    "image_folder",
+    "noise",
+    "normalize",
+    "open_arrays",
+    "resize",
+    "split",
+    "subset",
+    "to_grey",
+    "to_rgb",
+]

@@ -1,40 +1,92 @@
-"""Encode a column of a table: numbers are standardised, categories one-hot, dates in parts.
+"""Encoders of the columns of a table: numbers, categories and dates.
 
-What is learnt from training tables is a plain record that maps any table to an array ``(N, width)``
-in single precision, NaN where a cell is missing. Learning also returns remarks for the user.
+Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. An
+encoder is fitted to the tables for training. It encodes any table as an array ``(N, width)`` in
+single precision, with NaN for missing cells.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
-from creinn.data.numerals import Floats, Style, listed_counts, parse
-from creinn.data.scaling import FAR, OUTLIER, Scaling, learn_scaling
 from creinn.data.table import (
     UNIT_ADVICE,
+    Floats,
+    NumberFormat,
     Table,
     Tables,
     check_bounds,
     check_same_texts,
-    has_units,
+    have_units,
+    list_counts,
     parse_dates,
+    parse_numbers,
 )
 from creinn.numerics import pluralize
 
+Array = npt.NDArray[Any]
 Features = npt.NDArray[np.float32]
 
-_FREQUENT = 0.2  # share of the rows above which a mark of missing values may be a category
+OUTLIER = 20  # interquartile ranges from the median beyond which a value is an outlier
+MARGIN = 3  # standard deviations from the other values at which outliers are clipped
+FAR = 1e6  # standard deviations at which new values are clipped
+_FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
 _DAY_FIRST, _MONTH_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y"), ("%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _DOUBTFUL = {"n.a.", "na", "nan", "nil", "none", "null", "<na>", "missing", "unknown"}
-_KEY_ROWS = 20  # fewer different whole numbers may be a coincidence
-_OTHER = "\0other"  # stands for rare categories
+_KEY_ROWS = 20  # fewer distinct integers are not reported as a key
+
+
+class Scaling(NamedTuple):
+    """A map of ``x`` to ``(x - mean) / scale``, clipped to ``[low, high]``, for each column."""
+
+    mean: Array
+    scale: Array
+    low: Array
+    high: Array
+
+    def apply(self, values: Array) -> Array:
+        """Return the scaled columns in double precision. NaN stays NaN."""
+        with np.errstate(over="ignore"):
+            return np.clip((values - self.mean) / self.scale, self.low, self.high)
+
+
+def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
+    """Return the mean and the standard deviation of each column, and its number of outliers.
+
+    Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
+    for the mean and the standard deviation, and the column is clipped ``MARGIN`` standard
+    deviations beyond all other values. NaN is a missing number.
+
+    Example:
+        >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
+        >>> scaling.mean.tolist(), outliers.tolist()
+        ([2.5], [1])
+    """
+    frame = pd.DataFrame(rows, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, center, high = frame.quantile([0.25, 0.5, 0.75]).to_numpy()
+        limit = OUTLIER * (high - low)
+        for k in np.flatnonzero(limit == 0):  # most values are equal: use the other values
+            others = frame[k][frame[k].notna() & (frame[k] != center[k])]
+            spread = np.subtract(*others.quantile([0.75, 0.25]))
+            limit[k] = OUTLIER * spread if spread > 0 else np.inf
+        inside = frame.where(~((frame - center).abs() > limit)).to_numpy()
+    outliers = (np.isnan(inside) & frame.notna().to_numpy()).sum(0)
+    size = np.nanmax(np.abs(inside), axis=0)
+    size[size == 0] = 1
+    scaler = StandardScaler().fit(inside / size, sample_weight=weights)  # no square overflows
+    mean, scale = scaler.mean_ * size, scaler.scale_ * size
+    with np.errstate(over="ignore"):
+        scaled = (inside - mean) / scale
+    low = np.where(outliers > 0, np.nanmin(scaled, axis=0) - MARGIN, -FAR)
+    high = np.where(outliers > 0, np.nanmax(scaled, axis=0) + MARGIN, FAR)
+    return Scaling(mean, scale, low, high), outliers
 
 
 @dataclass(frozen=True)
@@ -45,181 +97,166 @@ class Number:
     width: ClassVar[int] = 1
     name: str
     mean: float
-    scale: float  # standard deviation in the training table, without outliers
-    low: float = -FAR  # limits of the scaled values
+    scale: float  # the standard deviation in the training table, without outliers
+    low: float = -FAR  # the limits of the scaled values
     high: float = FAR
     decimal: str = "."
     thousands: str = ""
 
     @property
-    def style(self) -> Style:
-        """How numbers are written."""
-        return Style(self.decimal, self.thousands)
+    def form(self) -> NumberFormat:
+        """The format of the numbers."""
+        return NumberFormat(self.decimal, self.thousands)
 
     def encode(self, table: Table) -> Features:
-        """One feature ``(N, 1)``; raises a ``ValueError`` for cells that are not finite numbers."""
-        values = table.numbers(self.name, self.style)[:, None]
-        bounds = (np.array([value]) for value in (self.mean, self.scale, self.low, self.high))
-        return Scaling(*bounds).apply(values).astype(np.float32)
+        """Return the feature ``(N, 1)``. A cell that is not a number raises a ``ValueError``."""
+        values = table.numbers(self.name, self.form)[:, None]
+        parts = (np.array([part]) for part in (self.mean, self.scale, self.low, self.high))
+        return Scaling(*parts).apply(values).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories: one indicator for each, and one for all others if some were rare."""
+    """A column of categories with an indicator for each, and one for all rare categories."""
 
     kind: ClassVar[str] = "category"
     name: str
     categories: tuple[str, ...]
-    other: bool = False  # without it, unknown categories have all features 0
+    other: bool = False  # whether rare categories were merged; otherwise unknown ones are all 0
 
     @property
     def width(self) -> int:
-        """Number of features."""
+        """The number of features."""
         return len(self.categories) + self.other
 
-    @cached_property
-    def _encoder(self) -> OneHotEncoder:
-        names = [*self.categories, *([_OTHER] if self.other else [])]
-        known = [np.array(names, dtype=object)]
-        encoder = OneHotEncoder(
-            categories=known, handle_unknown="ignore", sparse_output=False, dtype=np.float32
-        )
-        return encoder.fit(known[0][:1, None])
-
     def encode(self, table: Table) -> Features:
-        """Indicators ``(N, width)``."""
-        codes, found = pd.factorize(table.texts(self.name))
-        if self.other:
-            found = np.where(np.isin(found, self.categories), found, _OTHER)
+        """Return the indicators ``(N, width)``."""
+        texts = table.texts(self.name)
+        codes = pd.Index(self.categories, dtype=object).get_indexer(texts)
+        codes[(codes < 0) & pd.notna(texts)] = len(self.categories)
+        indicators = np.eye(len(self.categories) + 1, self.width, dtype=np.float32)
         missing = np.full((1, self.width), np.nan, np.float32)
-        rows = self._encoder.transform(found[:, None]) if len(found) else missing[:0]
-        return np.concatenate((rows, missing))[codes]  # a missing cell has the code -1
+        return np.concatenate((indicators, missing))[codes]  # the code of a missing cell is -1
 
 
 @dataclass(frozen=True)
 class Date:
-    """A column of dates: year, month, weekday and days since the first; hour as sine and cosine."""
+    """A column of dates: year, month, weekday, days since the first, and sine and cosine of hour."""
 
     kind: ClassVar[str] = "date"
     name: str
-    form: str  # as in pandas.to_datetime
-    first: str  # in the training table
+    form: str  # the format in pandas.to_datetime
+    first: str  # the first date in the training table
     means: tuple[float, ...]
     scales: tuple[float, ...]
 
     @property
     def width(self) -> int:
-        """Number of features: 6 with time of day, 4 without."""
+        """The number of features: 6 with the time of day, and 4 without."""
         return len(self.means)
 
     def encode(self, table: Table) -> Features:
-        """Features ``(N, width)``; raises a ``ValueError`` for cells that are not such dates."""
+        """Return the features ``(N, width)``. A cell that is not a date raises a ``ValueError``."""
         parts = _date_parts(table.dates(self.name, self.form), self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
 
 Column = Number | Category | Date
+Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant; and the remarks
 
 
-def learn_column(
-    tables: Tables, name: str, categorical: bool, style: Style, max_categories: int
-) -> tuple[Column | None, list[str]]:
-    """Learn a column; ``None`` if it is empty or constant. Also returns remarks.
+def fit_column(
+    tables: Tables, name: str, categorical: bool, form: NumberFormat, max_categories: int
+) -> Fitted:
+    """Fit the encoder of a column, which is ``None`` if the column is empty or constant.
 
     Raises:
-        ValueError: If the column is ambiguous, or the tables of a pair do not agree.
+        ValueError: If the column is ambiguous, or if the tables of a pair do not fit.
     """
     table = tables[0]
     present = table.cells(name).dropna()
-    values, _ = parse(present, style)
     has_zeros = len(tables) == 1 and _has_leading_zeros(present)
-    if not categorical and not has_zeros and not np.isnan(values).all():
-        check_bounds(tables, name, style)
-        return _learn_number(tables, name, style)
+    is_typed = not categorical and not has_zeros
+    if is_typed and not np.isnan(parse_numbers(present, form)).all():
+        check_bounds(tables, name, form)
+        return _fit_number(tables, name, form)
     check_same_texts(tables, name)
-    form = None
-    if not categorical and not has_zeros and len(present):
-        if has_units(present):
-            where = f"{table.name}, column {name!r}: {present.iloc[0]!r}"
-            raise ValueError(
-                f"{where} is a number with a unit. {UNIT_ADVICE} Or pass categorical={name!r} if the "
-                "column holds categories."
-            )
-        form = _date_form(table, name, present)
-    if form is not None:
-        return _learn_date(table, name, form)
-    column, remarks = _learn_category(table, name, max_categories)
+    if is_typed and have_units(present):
+        found = f"{table.name}, column {name!r}: {present.iloc[0]!r} is a number with a unit"
+        advice = f"{UNIT_ADVICE} Or pass categorical={name!r} if the cells are categories."
+        raise ValueError(f"{found}. {advice}")
+    if is_typed and len(present) and (date_form := _date_form(table, name, present)):
+        return _fit_date(table, name, date_form)
+    column, remarks = _fit_category(table, name, max_categories)
     if has_zeros and not categorical:
-        zero = next(text for text in present if str(text).startswith("0") and len(text) > 1)
+        zero = next(text for text in map(str, present) if text.startswith("0") and text != "0")
         remarks.insert(0, f"categories, because of leading zeros such as {zero!r}")
     return column, remarks
 
 
 def _has_leading_zeros(cells: pd.Series) -> bool:
-    """Whether all cells are digits, and some start with a zero, as in postal codes."""
+    """Return whether all cells are digits, and some start with a zero, as in postal codes."""
     if cells.dtype != object or not len(cells):
         return False
     texts = cells.drop_duplicates().astype(str)
     return bool(texts.str.fullmatch(r"\d+").all() and texts.str.fullmatch(r"0\d+").any())
 
 
-def _learn_number(tables: Tables, name: str, style: Style) -> tuple[Number | None, list[str]]:
-    values = np.concatenate([table.numbers(name, style) for table in tables])
+def _fit_number(tables: Tables, name: str, form: NumberFormat) -> Fitted:
+    values = np.concatenate([table.numbers(name, form) for table in tables])
     known = values[~np.isnan(values)]
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
-    scaling, (outliers,) = learn_scaling(known[:, None])
-    mean, scale, low, high = (float(part[0]) for part in scaling)
-    column = Number(name, mean, scale, low, high, *style)
+    scaling, (outliers,) = fit_scaling(known[:, None])
+    column = Number(name, *(float(part[0]) for part in scaling), *form)
     remarks = missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
         remarks.append(
-            f"{pluralize(outliers, 'outlier')} such as {far:g}, more than {OUTLIER} interquartile "
-            "ranges from the median, left out of mean and deviation, and clipped"
+            f"{pluralize(int(outliers), 'outlier')} such as {far:g}, more than {OUTLIER} interquartile "
+            "ranges from the median, not used for mean and standard deviation, and clipped"
         )
     if _is_key(values[: len(tables[0])], name):
-        remarks.append(
-            f"different whole numbers in all rows; if they number the rows, pass drop={name!r}"
-        )
+        remarks.append(f"distinct integers in all rows; if they are a key, pass drop={name!r}")
     return column, remarks
 
 
 def _is_key(values: Floats, name: str) -> bool:
-    """Whether numbers look like row numbers: all different, and dense, in order or named so."""
+    """Return whether the values are distinct integers that are dense, sorted or named as a key."""
     n = len(values)
     if n < _KEY_ROWS or not (values == values.round()).all() or len(np.unique(values)) < n:
         return False
     ranks = values.argsort().argsort()
-    in_order = abs(np.corrcoef(ranks, np.arange(n))[0, 1]) > 0.95
+    is_sorted = abs(np.corrcoef(ranks, np.arange(n))[0, 1]) > 0.95
     is_named = str(name).lower().endswith(("id", "key", "index", "number", "nr", "no"))
-    return bool(in_order or np.ptp(values) < 10 * n or is_named)
+    return bool(is_sorted or np.ptp(values) < 10 * n or is_named)
 
 
 def _date_form(table: Table, name: str, cells: pd.Series) -> str | None:
-    """The date format of all cells, if there is one; raises if day and month may be swapped."""
-    some = cells.drop_duplicates().astype(str)
-    if not some.str.match(r"\d+[-/.]\d+").all():
+    """Return the format of dates that fits all cells, or ``None``.
+
+    Raises:
+        ValueError: If the order of day and month is ambiguous.
+    """
+    texts = cells.drop_duplicates().astype(str)
+    if not texts.str.match(r"\d+[-/.]\d+").all():
         return None
-    if parse_dates(some, "ISO8601").notna().all():
+    if parse_dates(texts, "ISO8601").notna().all():
         return "ISO8601"
     found = {}
-    for days in (_DAY_FIRST, _MONTH_FIRST):
-        for form in (day + time for day in days for time in _TIMES):
-            times = parse_dates(some, form)
-            if times.notna().all():
-                found[form] = times
+    for form in (day + time for day in (*_DAY_FIRST, *_MONTH_FIRST) for time in _TIMES):
+        times = parse_dates(texts, form)
+        if times.notna().all():
+            found[form] = times
     dayfirst = table.reading.dayfirst
     forms = [form for form in found if dayfirst is None or form.startswith("%d") == dayfirst]
+    where = f"{table.name}, column {name!r}"
     if not forms and found:
-        raise ValueError(
-            f"{table.name}, column {name!r}: dates such as {some.iloc[0]!r} do not fit "
-            f"dayfirst={dayfirst}."
-        )
+        raise ValueError(f"{where}: the date {texts.iloc[0]!r} does not fit dayfirst={dayfirst}.")
     if len(forms) > 1 and not found[forms[0]].equals(found[forms[1]]):
         raise ValueError(
-            f"{table.name}, column {name!r}: the order of day and month in {some.iloc[0]!r} is "
-            "undecidable, since no day is above 12. Pass dayfirst=True or dayfirst=False, or "
+            f"{where}: the order of day and month in {texts.iloc[0]!r} is ambiguous, because no "
+            "day is above 12. Pass dayfirst=True or dayfirst=False, or "
             f"categorical={name!r}."
         )
     return forms[0] if forms else None
@@ -233,7 +270,7 @@ def _date_parts(times: pd.Series, first: str) -> Floats:
     return np.stack([part.to_numpy(np.float64) for part in parts], 1)
 
 
-def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, list[str]]:
+def _fit_date(table: Table, name: str, form: str) -> Fitted:
     times = table.dates(name, form)
     known = times.dropna()
     first = str(known.min())
@@ -249,67 +286,78 @@ def _learn_date(table: Table, name: str, form: str) -> tuple[Date | None, list[s
     zones = cells.str.extract(r"\d:\d\d.*?(Z|[+-]\d\d:?\d\d)$")[0]
     if zones.notna().any():
         without = int(zones.isna().sum())
-        found = f"time zones {listed_counts(zones.value_counts())} are converted to UTC"
+        found = f"time zones {list_counts(zones.value_counts())} are converted to UTC"
         remarks.append(f"{found}; {without} without a zone are taken as UTC" if without else found)
     return column, remarks + missing_remarks(table, name)
 
 
-def _learn_category(table: Table, name: str, most: int) -> tuple[Category | None, list[str]]:
+def _fit_category(table: Table, name: str, most: int) -> Fitted:
     _check_frequent_marks(table, name)
     texts = pd.Series(table.texts(name), dtype=object)
     counts = texts.value_counts()
     if len(counts) < 2:
-        what = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
-        return None, [f"it is {what}, so it is left out"]
+        found = f"{counts.index[0]!r} in all rows" if len(counts) else "empty"
+        return None, [f"it is {found}, so it is left out"]
     ordered = counts.sort_index(kind="stable").sort_values(ascending=False, kind="stable")
     column = Category(name, tuple(sorted(ordered.index[:most])), len(counts) > most)
     remarks = missing_remarks(table, name)
     doubtful = counts[[text.casefold() in _DOUBTFUL for text in counts.index]]
     if len(doubtful):
-        remarks.append(
-            f"{listed_counts(doubtful)} may mark missing values; pass missing= if they do"
-        )
+        found = f"{list_counts(doubtful)} may mark missing values"
+        remarks.append(f"{found}; pass missing= if they do")
     remarks += case_remarks(counts.index)
     if len(counts) > max(20, len(texts) // 2):
-        many = f"{len(counts)} categories in {len(texts)} rows"
-        remarks.append(f"{many}; if it is a name or a key, pass drop={name!r}")
+        found = f"{len(counts)} categories in {len(texts)} rows"
+        remarks.append(f"{found}; if it is a name or a key, pass drop={name!r}")
     if column.other:
         remarks.append(f"the {len(counts) - most} rarest of {len(counts)} categories are merged")
     return column, remarks
 
 
 def _check_frequent_marks(table: Table, name: str) -> None:
-    """Raise a ``ValueError`` if a default mark of missing values may well be a category."""
-    if "auto" not in table.reading.missing:
-        return
-    for mark, count in table.marked(name).drop("empty", errors="ignore").items():
-        if count > _FREQUENT * len(table) and mark not in table.reading.missing:
-            others = ",".join(text for text in table.reading.marks if text != mark)
+    """Raise a ``ValueError`` if a default mark of missing values is frequent in categories."""
+    given, marks = table.reading.missing, table.reading.marks
+    counts = table.count_missing(name).drop("empty", errors="ignore")
+    for mark, count in counts.items() if "auto" in given else ():
+        if count > _FREQUENT * len(table) and mark not in given:
+            others = ",".join(text for text in marks if text != mark)
             raise ValueError(
-                f"{table.name}, column {name!r}: {mark!r} stands in {count} of {len(table)} rows. "
-                f"Pass missing='auto,{mark}' if it marks missing values, or missing='{others}' if "
-                "it is a category."
+                f"{table.name}, column {name!r}: {mark!r} is in {count} of {len(table)} rows. Pass "
+                f"missing='auto,{mark}' if it marks missing values, or missing='{others}' if it is "
+                "a category."
             )
 
 
 def case_remarks(names: Iterable[str]) -> list[str]:
-    """A remark on names that differ in upper and lower case only."""
+    """Return a remark on names that differ only in case, if there are any."""
     texts = pd.Series(sorted(names, key=str.casefold), dtype=object)
     found = ", ".join(map(repr, texts[texts.str.casefold().duplicated(keep=False)]))
     return [f"names that differ in case only: {found}"] if found else []
 
 
+def missing_remarks(table: Table, name: str) -> list[str]:
+    """Return a remark on missing values with the count of each mark, if there are any."""
+    counts = table.count_missing(name)
+    marks = [f"{mark if mark == 'empty' else repr(mark)} {n}" for mark, n in counts.items()]
+    return _missing_remarks(int(counts.sum()), f" ({', '.join(marks)})")
+
+
+def _missing_remarks(count: int, marks: str = "") -> list[str]:
+    found = f"{pluralize(count, 'missing value')}{marks}, replaced by all plausible values"
+    return [found] if count else []
+
+
 @dataclass
 class ColumnStats:
-    """Counts of missing cells, unknown categories and clipped numbers over all chunks."""
+    """Counts of missing cells, unknown categories and clipped numbers in all chunks."""
 
     missing: int = 0
-    unknown: int = 0  # categories without a feature
+    unknown: int = 0  # cells with a category that has no feature
     first_unknown: str = ""
     clipped: int = 0
 
-    def count(self, column: Column, table: Table, features: Features) -> None:
-        """Count the rows of a further table."""
+    def update(self, column: Column, table: Table, features: Features) -> None:
+        """Count the cells of another chunk."""
         self.missing += int(np.isnan(features[:, 0]).sum())
         if isinstance(column, Number):
             limits = np.array([column.low, column.high], np.float32)
@@ -320,28 +368,13 @@ class ColumnStats:
             self.unknown += len(rows)
 
     def remarks(self, column: Column) -> list[str]:
-        """Remarks on all rows so far."""
-        remarks = _missing(self.missing, "")
+        """Return remarks on all chunks."""
+        remarks = _missing_remarks(self.missing)
         if self.clipped:
-            remarks.append(
-                f"{pluralize(self.clipped, 'number')} far from the training rows, clipped"
-            )
+            found = pluralize(self.clipped, "number")
+            remarks.append(f"{found} far from the training rows, clipped")
         if isinstance(column, Category) and self.unknown:
             known = f"treated as none of the {len(column.categories)} known ones"
             found = f"{pluralize(self.unknown, 'value')} not seen in training"
             remarks.append(f"{found}, {self.first_unknown}; {known}")
         return remarks
-
-
-def missing_remarks(table: Table, name: str) -> list[str]:
-    """A remark on missing values with the count of each mark, if there are any."""
-    marked: pd.Series = table.marked(name)
-    shown: Sequence[str] = [
-        f"{mark if mark == 'empty' else repr(mark)} {count}" for mark, count in marked.items()
-    ]
-    return _missing(int(marked.sum()), f" ({', '.join(shown)})")
-
-
-def _missing(count: int, marks: str) -> list[str]:
-    found = f"{pluralize(count, 'missing value')}{marks}, replaced by all plausible values"
-    return [found] if count else []

@@ -1,7 +1,8 @@
-"""Learn the columns of a training table, and encode any table alike.
+"""Encoder of tables, and the classes of a target column.
 
-In: one table, or lower and upper bounds. Out: features ``(N, features)``, NaN where missing, and
-notes on what was detected, left out or unknown. The encoder is saved as plain JSON.
+The encoder is fitted to one table, or to lower and upper bounds. It returns the features
+``(N, features)``, with NaN for missing cells, and notes on what was detected, omitted or unknown.
+It is saved as plain JSON.
 """
 
 import json
@@ -20,22 +21,33 @@ from creinn.data.columns import (
     Features,
     Number,
     case_remarks,
-    learn_column,
+    fit_column,
 )
-from creinn.data.numerals import Style, choose_styles, listed_counts, parse, styles, told_apart
-from creinn.data.table import Reading, Tables, Texts, check_bounds, check_rows, check_same_texts
+from creinn.data.table import (
+    PLAIN,
+    Reading,
+    Tables,
+    Texts,
+    check_bounds,
+    check_rows,
+    check_same_texts,
+    choose_formats,
+    describe_format,
+    list_counts,
+    parse_numbers,
+)
 from creinn.numerics import list_names, pluralize
 
 Names = Collection[str]
 Notes = list[str]
 
 _MOST_CLASSES, _MOST_NUMBERS = 1000, 50  # of a target
-_FEW_ROWS = 5  # numbers with fewer rows each look like quantities
+_FEW_ROWS = 5  # a number with fewer rows is probably not a class
 
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """Encoders of the columns of a training table, in order.
+    """Encoders of the columns of a training table, in their order.
 
     Example:
         >>> encoder = TableEncoder("y", (Number("age", 40.0, 10.0), Category("sex", ("f", "m"))))
@@ -43,9 +55,9 @@ class TableEncoder:
         [1, 2]
     """
 
-    target: str | None  # column of the classes
-    columns: tuple[Column, ...]  # columns that become features
-    ignored: tuple[str, ...] = ()  # columns that do not: dropped, constant or empty
+    target: str | None  # the column of the classes
+    columns: tuple[Column, ...]  # the columns that are features
+    ignored: tuple[str, ...] = ()  # the columns that are dropped, constant or empty
 
     @classmethod
     def fit(
@@ -56,13 +68,14 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Learn all columns except the target and those to drop; also returns notes.
+        """Fit the encoder to one table or two bounds, and return it with notes.
 
-        Columns in ``categorical`` hold categories even if these are numbers or dates. Beyond
-        ``max_categories`` of a column, rare categories are merged.
+        The columns in ``categorical`` are categories even if they contain numbers or dates. If a
+        column has more than ``max_categories``, the rare categories are merged.
 
         Raises:
-            ValueError: If a column is absent or ambiguous, a pair does not fit, or none is left.
+            ValueError: If a column does not exist or is ambiguous, if the tables of a pair do not
+                fit, or if no column is left.
         """
         _check_pair(tables)
         first = tables[0]
@@ -74,51 +87,52 @@ class TableEncoder:
         columns: list[Column] = []
         ignored = [name for name in first.columns if name in drop]
         used = [name for name in first.columns if name != target and name not in drop]
-        candidates = styles(first.reading.separator, first.reading.decimal, first.reading.thousands)
-        written: dict[Style, tuple[str, list[str]]] = {}
-        found_styles = choose_styles(map(first.cells, used), candidates)
-        for name, style in zip(used, found_styles, strict=True):
-            column, remarks = learn_column(tables, name, name in categorical, style, max_categories)
-            if isinstance(column, Number) and (example := told_apart(first.cells(name), style)):
-                written.setdefault(style, (example, []))[1].append(name)
+        examples: dict[Any, tuple[str, list[str]]] = {}  # one note for each format
+        for name, form in zip(
+            used, choose_formats(map(first.cells, used), first.reading), strict=True
+        ):
+            column, remarks = fit_column(tables, name, name in categorical, form, max_categories)
+            if isinstance(column, Number) and (text := describe_format(first.cells(name), form)):
+                examples.setdefault(form, (text, []))[1].append(name)
             if remarks:
                 notes.append(f"{first.name}, column {name!r}: {'; '.join(remarks)}")
             if column is None:
                 ignored.append(name)
             else:
                 columns.append(column)
-        for example, names in written.values():
-            notes.append(f"{first.name}, {example} ({', '.join(names)})")
+        notes += [f"{first.name}, {text} ({', '.join(who)})" for text, who in examples.values()]
         if not columns:
             raise ValueError(f"{first.name} has no column to learn from besides {target!r}.")
         return cls(target, tuple(columns), tuple(ignored)), notes
 
     @property
     def widths(self) -> list[int]:
-        """Number of features of each column."""
+        """The number of features of each column."""
         return [column.width for column in self.columns]
 
     def plain_numbers(self, reading: Reading) -> set[str]:
-        """Columns of numbers that pandas can parse as they are written."""
+        """Return the columns of numbers that pandas can parse without a format."""
         numbers = [column for column in self.columns if isinstance(column, Number)]
-        return {column.name for column in numbers if reading.style(column.style) == Style()}
+        return {column.name for column in numbers if reading.number_format(column.form) == PLAIN}
 
     def encode(
         self, tables: Tables, stats: dict[str, ColumnStats] | None = None
     ) -> tuple[list[Features], Notes]:
-        """Encode one table, or lower and upper bounds; also returns notes.
+        """Encode one table or two bounds, and return the features of each with notes.
 
-        ``stats`` are those of earlier chunks; they are updated, and the notes are on all chunks.
+        ``stats`` are the counts of earlier chunks. They are updated, and the notes are on all
+        chunks.
 
         Raises:
-            ValueError: If a column is absent, a cell not of its kind, or a pair does not fit.
+            ValueError: If a column does not exist, if a cell does not have the type of its column,
+                or if the tables of a pair do not fit.
         """
         _check_pair(tables)
         first = tables[0]
         for column in self.columns:
             first.check_column(column.name, ", which the model was trained with")
             if isinstance(column, Number):
-                check_bounds(tables, column.name, column.style)
+                check_bounds(tables, column.name, column.form)
             else:
                 check_same_texts(tables, column.name)
         parts = [[column.encode(table) for column in self.columns] for table in tables]
@@ -126,7 +140,7 @@ class TableEncoder:
         stats = {} if stats is None else stats
         for column, part in zip(self.columns, parts[0], strict=True):
             counts = stats.setdefault(column.name, ColumnStats())
-            counts.count(column, first, part)
+            counts.update(column, first, part)
             where = f"{first.name}, column {column.name!r}"
             notes += [f"{where}: {remark}" for remark in counts.remarks(column)]
         used = {self.target, *self.ignored, *(column.name for column in self.columns)}
@@ -136,14 +150,14 @@ class TableEncoder:
         return [np.concatenate(part, axis=1) for part in parts], notes
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON, for a saved model."""
+        """Return the encoder as plain JSON, for a saved model."""
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
         record = {"target": self.target, "columns": columns, "ignored": self.ignored}
         return json.loads(json.dumps(record))
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "TableEncoder":
-        """Encoder that :meth:`to_json` wrote; raises a ``ValueError`` for other records."""
+        """Return the encoder of a record, or raise a ``ValueError`` if it is not valid."""
         kinds: dict[Any, Any] = {kind.kind: kind for kind in (Number, Category, Date)}
         columns = []
         try:
@@ -158,7 +172,7 @@ class TableEncoder:
 
 
 def _check_pair(tables: Tables) -> None:
-    """Raise a ``ValueError`` if tables of a pair differ in columns or number of rows."""
+    """Raise a ``ValueError`` if the tables of a pair differ in columns or number of rows."""
     lower, upper = tables[0], tables[-1]
     check_rows([lower.name, upper.name], [len(lower), len(upper)])
     for has, lacks in ((lower, upper), (upper, lower)):
@@ -169,52 +183,58 @@ def _check_pair(tables: Tables) -> None:
 def labelled_rows(
     tables: Tables, target: str, drop_unlabelled: bool
 ) -> tuple[Tables, Texts, Notes]:
-    """Tables with their classes ``(N,)``; rows without a class raise, or are dropped with a note.
+    """Return the rows that have a class, their classes ``(N,)``, and notes.
 
     Raises:
-        ValueError: If rows have no class, or the classes of a pair differ.
+        ValueError: If the classes of a pair differ, or if a row has no class and
+            ``drop_unlabelled`` is false.
     """
     check_same_texts(tables, target)
     texts = tables[0].texts(target)
-    lacks = pd.isna(texts)
-    if not lacks.any():
+    missing = pd.isna(texts)
+    if not missing.any():
         return tables, texts, []
-    marked = listed_counts(tables[0].marked(target))
-    found = f"{tables[0].name}, column {target!r}: {lacks.sum()} of {len(texts)} rows have no class"
+    marks = list_counts(tables[0].count_missing(target))
+    found = f"{missing.sum()} of {len(texts)} rows have no class"
+    found = f"{tables[0].name}, column {target!r}: {found}"
     if not drop_unlabelled:
         raise ValueError(
-            f"{found}: {marked}, first in {tables[0].row(int(lacks.argmax()))}. Pass "
+            f"{found}: {marks}, first in {tables[0].row(int(missing.argmax()))}. Pass "
             "drop_unlabelled=True to drop these rows, or missing= if such a text is a class."
         )
-    kept = [replace(table, frame=table.frame[~lacks]) for table in tables]
-    return kept, texts[~lacks], [f"{found} and were dropped: {marked}"]
+    kept = [replace(table, frame=table.frame[~missing]) for table in tables]
+    return kept, texts[~missing], [f"{found} and were dropped: {marks}"]
 
 
-def classes_of(labels: Texts, target: str = "", most: int | None = None) -> tuple[list[str], Notes]:
-    """Different labels, sorted, by value if all are numbers; and notes on those that look wrong.
+def find_classes(
+    labels: Texts, target: str = "", most: int | None = None
+) -> tuple[list[str], Notes]:
+    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes.
 
     Raises:
-        ValueError: If there are more than ``most``, by default 1000, or 50 numbers with few rows.
+        ValueError: If there are more than ``most`` classes (1000 by default), or more than 50
+            numbers with few rows.
 
     Example:
-        >>> classes_of(np.array(["10", "9", "10", "9"], dtype=object))
+        >>> find_classes(np.array(["10", "9", "10", "9"], dtype=object))
         (['9', '10'], [])
     """
     names, counts = np.unique(labels.astype(str), return_counts=True)
     found = names.tolist()
-    values, is_number = parse(found)
-    quantity = is_number.all() and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
+    values = parse_numbers(found)
+    is_number = bool(np.isfinite(values).all())
     what, advice = f"The target {target!r} has {len(found)}", f"pass max_classes={len(found)}."
-    if most is None and quantity:
+    is_quantity = is_number and len(found) > _MOST_NUMBERS and np.median(counts) < _FEW_ROWS
+    if most is None and is_quantity:
         raise ValueError(
-            f"{what} different numbers in {pluralize(len(labels), 'row')}. creinn classifies and has "
-            f"no regression: divide the numbers into ranges. If each is a class, {advice}"
+            f"{what} different numbers in {pluralize(len(labels), 'row')}. creinn supports "
+            f"classification only: divide the numbers into ranges. If each is a class, {advice}"
         )
     if len(found) > (limit := most or _MOST_CLASSES):
         raise ValueError(f"{what} classes, more than {limit}. If it is the right column, {advice}")
     notes = [f"target {target!r}: {remark}" for remark in case_remarks(found)]
     if len(single := names[counts == 1].tolist()) and len(labels) > len(found):
         notes.append(f"target {target!r}: classes with one row only: {list_names(single, 'name')}")
-    if is_number.all():
+    if is_number:
         found = [found[i] for i in np.argsort(values, kind="stable")]
     return found, notes

@@ -1,6 +1,7 @@
-"""Read CSV and Parquet tables with pandas, whole or in chunks of rows.
+"""Readers of CSV and Parquet tables, whole or in chunks of rows, and a writer of Parquet.
 
-Detects encoding, separator and an index column, and reports them. CSV may be compressed.
+The encoding, the separator and an index column of a CSV file are detected and reported. The file
+can be compressed. Parquet requires pyarrow.
 """
 
 import bz2
@@ -12,29 +13,29 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
+import numpy as np
 import pandas as pd
 
-from creinn.data.numerals import is_numeric, parse
-from creinn.data.parquet import is_parquet, parquet_chunks
-from creinn.data.table import AUTO, Reading, Table, check_names, check_rows, clean_texts
+from creinn.data.table import AUTO, Reading, Table, check_rows, is_numeric, parse_numbers
 
 _SEPARATORS = (",", ";", "\t", "|")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_SAMPLE_LINES = 100  # to detect the separator
+_SAMPLE_LINES = 100  # lines that are used to detect the separator
 _BEGINNING = 1_000_000  # characters that contain these lines
 _BLOCK = 1 << 20
+_INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
 
 
 def read_table(path: str | PathLike[str], reading: Reading = AUTO) -> Table:
-    """Read a whole table; see :func:`read_chunks`."""
+    """Read a whole table. See :func:`read_chunks`."""
     (table,) = read_chunks(path, reading)
     return table
 
@@ -45,24 +46,25 @@ def read_chunks(
     rows: int | None = None,
     numbers: Collection[str] = (),
 ) -> Iterator[Table]:
-    """Read a table in chunks of ``rows``: Parquet, or CSV with a header line, plain or compressed.
+    """Read a CSV or Parquet table in chunks of ``rows``.
 
-    pandas parses the columns in ``numbers`` as numbers, which is faster than parsing texts later.
+    The columns in ``numbers`` are parsed by pandas as numbers, which is faster.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is empty or not a table, or columns have no name or the same name.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is empty or not a table, or if a name of a column is empty or
+            used twice.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     if is_parquet(path):
-        return parquet_chunks(path, reading, rows)
+        return _parquet_chunks(path, reading, rows)
     return _csv_chunks(path, reading, rows, numbers)
 
 
-def in_step(*streams: Iterator[Table]) -> Iterator[list[Table]]:
-    """Chunks of one table, or of two with equal numbers of rows, side by side."""
+def read_pairs_of_chunks(*streams: Iterator[Table]) -> Iterator[list[Table]]:
+    """Yield the chunks of one table, or of two tables with the same number of rows."""
     names, before = [""] * len(streams), 0
     for tables in zip_longest(*streams):
         names = [n if table is None else table.name for n, table in zip(names, tables, strict=True)]
@@ -74,20 +76,25 @@ def in_step(*streams: Iterator[Table]) -> Iterator[list[Table]]:
         yield list(tables)
 
 
-def is_packed_table(path: Path) -> bool:
-    """Whether a zip archive contains a table rather than images."""
+def is_zipped_table(path: Path) -> bool:
+    """Return whether a zip archive contains a table, and not images."""
     with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
         return len(_tables_in(archive)) > 0
     return False
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a file has a suffix of Parquet."""
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 def _csv_chunks(
     path: Path, reading: Reading, rows: int | None, numbers: Collection[str]
 ) -> Iterator[Table]:
     encoding, notes = _encoding(path, reading.encoding)
-    with _opened(path) as (file, share), io.TextIOWrapper(file, encoding, newline="") as text:
+    with _open(path) as (file, share), io.TextIOWrapper(file, encoding, newline="") as text:
         beginning = text.read(_BEGINNING)
-        _check_csv(path, beginning)
+        _check_not_json(path, beginning)
         separator = reading.separator.replace("\\t", "\t")
         if separator == "auto" and (separator := _separator(beginning, reading)) != ",":
             notes.append(f"{path}: cells are separated by {separator!r}")
@@ -95,19 +102,22 @@ def _csv_chunks(
             raise ValueError(f"separator= must be one character, \\t or auto, got {separator!r}.")
         reading = replace(reading, encoding=encoding, separator=separator)
         text.seek(0)
-        names = _header(text, path, reading)
+        _, header = next(_records(text, path, reading), (0, []))
+        if not header:
+            raise ValueError(f"{path} is empty. A table needs a header line with column names.")
+        names = [name.strip() for name in header]
         has_index = int(not names[0] and len(names) > 1)
         if has_index:
             notes.append(f"{path}: the first column has no name and numbers the rows: left out")
-        check_names(names[has_index:], str(path))
+        _check_names(names[has_index:], path)
         checked = False
         for cells in _parsed(text, path, names, reading, rows, numbers):
             if not checked and (cells.iloc[:, -1].isna() | (cells.iloc[:, -1] == "")).any():
-                _check_lines(path, len(names), reading)  # short rows end in empty cells
+                _check_lines(path, len(names), reading)  # a short row ends in empty cells
                 checked = True
-            frame = cells.apply(lambda cell: cell if is_numeric(cell) else clean_texts(cell))
+            frame = cells.apply(lambda cell: cell if is_numeric(cell) else _stripped(cell))
             if has_index and not _is_index(frame[0]):
-                check_names(names, str(path))
+                _check_names(names, path)
             frame = frame.iloc[:, has_index:].set_axis(names[has_index:], axis=1)
             yield Table(str(path), frame, reading, tuple(notes), share())
 
@@ -120,9 +130,9 @@ def _parsed(
     rows: int | None,
     numbers: Collection[str],
 ) -> Iterator[pd.DataFrame]:
-    """Chunks of cells below the header; of a single column each line is a row, blank or not."""
-    plain = not parse(reading.marks)[1].any()  # pandas would take -999.0 too for the mark -999
-    fast = [k for k, name in enumerate(names[:-1]) if plain and name in numbers]
+    """Yield chunks of the cells below the header. In a single column a blank line is a row."""
+    is_safe = not np.isfinite(parse_numbers(reading.marks)).any()  # -999 would match -999.0
+    fast = [k for k, name in enumerate(names[:-1]) if is_safe and name in numbers]
     options: dict[str, Any] = {
         "sep": reading.separator,
         "comment": reading.comment or None,
@@ -154,17 +164,9 @@ def _parsed(
         raise ValueError(f"{path} has a header line, but no rows below it.")
 
 
-def _header(text: io.TextIOBase, path: Path, reading: Reading) -> list[str]:
-    """Names of the columns; the text then stands at the line below."""
-    lines = _records(iter(text.readline, ""), path, reading)
-    for _, names in lines:
-        return [name.strip() for name in names]
-    raise ValueError(f"{path} is empty. It must have a header line with column names, then rows.")
-
-
-def _records(lines: Iterator[str], path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Cells of each record that is neither blank nor a comment, with its line number."""
-    reader = csv.reader(lines, delimiter=reading.separator)
+def _records(text: Any, path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the cells of each record that is not blank or a comment."""
+    reader = csv.reader(iter(text.readline, ""), delimiter=reading.separator)
     try:
         for cells in reader:
             if cells and not (reading.comment and cells[0].startswith(reading.comment)):
@@ -176,9 +178,9 @@ def _records(lines: Iterator[str], path: Path, reading: Reading) -> Iterator[tup
 
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
     """Raise a ``ValueError`` for the first line with more or fewer cells than the header."""
-    with _opened(path) as (file, _), io.TextIOWrapper(file, reading.encoding, newline="") as text:
+    with _open(path) as (file, _), io.TextIOWrapper(file, reading.encoding, newline="") as text:
         header: tuple[int, list[str]] | None = None
-        for line, cells in _records(iter(text.readline, ""), path, reading):
+        for line, cells in _records(text, path, reading):
             header = header or (line, cells)
             if len(cells) == columns or (reading.comment and reading.comment in "".join(cells)):
                 continue
@@ -193,23 +195,36 @@ def _check_lines(path: Path, columns: int, reading: Reading) -> None:
             )
 
 
-def _check_csv(path: Path, beginning: str) -> None:
-    """Raise a ``ValueError`` for JSON, and for a header line without an end."""
+def _check_not_json(path: Path, beginning: str) -> None:
+    """Raise a ``ValueError`` for JSON."""
     suffixes = (".json", ".jsonl", ".ndjson")
     if path.suffix.lower() in suffixes or re.match(r'\s*(\{\s*"|\[\s*[\[{])', beginning):
         lines = ", lines=True" if re.match(r"\s*\{.*\}\s*\n\s*\{", beginning) else ""
         convert = f"pandas.read_json({str(path)!r}{lines}).to_csv('table.csv', index=False)"
         raise ValueError(f"{path} is JSON, not CSV. Convert it first: {convert}")
-    if len(beginning) == _BEGINNING and "\n" not in beginning and "\r" not in beginning:
-        raise ValueError(
-            f"{path} is not a table: line 1 does not end within {_BEGINNING} characters."
-        )
+
+
+def _check_names(names: Sequence[str], path: Path) -> None:
+    """Raise a ``ValueError`` if the name of a column is empty or used twice."""
+    for position, name in enumerate(names, start=1):
+        if not name:
+            found = f"column {position} of {len(names)} has no name in the header line"
+            raise ValueError(f"{path}: {found}.")
+        if (first := names.index(name) + 1) < position:
+            found = f"columns {first} and {position} have the same name {name!r}"
+            raise ValueError(f"{path}: {found}. Rename one.")
+
+
+def _stripped(cells: pd.Series) -> pd.Series:
+    """Return texts without surrounding space, and ``None`` for empty texts."""
+    cells = cells.astype(object).str.strip()
+    return cells.where(cells.notna() & (cells != ""), None)
 
 
 def _is_index(cells: pd.Series) -> bool:
-    """Whether all cells are different whole numbers, as pandas and R write row labels."""
-    values, is_number = parse(cells)
-    return bool(is_number.all() and (values == values.round()).all()) and cells.is_unique
+    """Return whether the cells are distinct integers, as in an index of pandas or R."""
+    values = parse_numbers(cells)
+    return bool(np.isfinite(values).all() and (values % 1 == 0).all()) and cells.is_unique
 
 
 def _tables_in(archive: zipfile.ZipFile) -> list[str]:
@@ -218,10 +233,10 @@ def _tables_in(archive: zipfile.ZipFile) -> list[str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
-    """Uncompressed bytes of a file, and a function that returns the share that has been read."""
+def _open(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
+    """Open a file and decompress it; also yields a function for the fraction that is read."""
     with open(path, "rb") as file, ExitStack() as stack:
-        unpacked: Any = file
+        opened: Any = file
         try:
             if path.suffix.lower() == ".zip":
                 archive = stack.enter_context(zipfile.ZipFile(file))
@@ -229,20 +244,19 @@ def _opened(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
                 if len(names) != 1:
                     found = f"{len(names)} tables ({', '.join(names[:3])})"
                     raise ValueError(f"{path} contains {found}; expected one.")
-                unpacked = stack.enter_context(archive.open(names[0]))
+                opened = stack.enter_context(archive.open(names[0]))
             elif opener := _OPENERS.get(path.suffix.lower()):
-                unpacked = stack.enter_context(opener(file))
+                opened = stack.enter_context(opener(file))
             size = max(1, path.stat().st_size)
-            yield unpacked, lambda: min(1.0, file.tell() / size)
+            yield opened, lambda: min(1.0, file.tell() / size)
         except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{path} cannot be unpacked: {error}. It is truncated or damaged."
-            ) from error
+            found = f"{path} cannot be decompressed: {error}"
+            raise ValueError(f"{found}. It is truncated or damaged.") from error
 
 
 def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
-    """The encoding that decodes the whole file, and a note if it was guessed."""
-    with _opened(path) as (file, _):
+    """Return an encoding that can decode the whole file, and a note if it was detected."""
+    with _open(path) as (file, _):
         content = file.read(1000)
     if path.suffix.lower() in (".xls", ".xlsx"):
         convert = f"pandas.read_excel({str(path)!r}).to_csv('table.csv', index=False)"
@@ -257,11 +271,11 @@ def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
         guesses = ["utf-8-sig", "cp1252", "latin-1"]
     for guess in guesses:
         try:
-            with _opened(path) as (file, _), io.TextIOWrapper(file, guess, newline="") as text:
+            with _open(path) as (file, _), io.TextIOWrapper(file, guess, newline="") as text:
                 while text.read(_BLOCK):
                     pass
         except LookupError:
-            known = "utf-8, cp1252 and utf-16 are common ones"
+            known = "common encodings are utf-8, cp1252 and utf-16"
             raise ValueError(f"encoding={guess!r} is not known to Python; {known}.") from None
         except UnicodeError:
             continue
@@ -272,12 +286,12 @@ def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
 
 
 def _separator(text: str, reading: Reading) -> str:
-    """The separator that divides the header into most cells, and most lines into as many."""
+    """Return the separator with the most cells in the header and in most of the lines."""
     lines = text.splitlines()[:_SAMPLE_LINES]
     if reading.comment:
         lines = [line for line in lines if not line.startswith(reading.comment)]
 
-    def cells(separator: str) -> int:
+    def count_cells(separator: str) -> int:
         try:
             counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
         except csv.Error:
@@ -287,4 +301,87 @@ def _separator(text: str, reading: Reading) -> str:
         few_are_longer = sum(n > header for n in counts) < len(counts) / 10
         return header if most_are_equal and few_are_longer else 1
 
-    return max(_SEPARATORS, key=cells)
+    return max(_SEPARATORS, key=count_cells)
+
+
+def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[Table]:
+    pa, pq = _pyarrow()
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, total = file.schema_arrow, file.metadata.num_rows
+            if total == 0:
+                raise ValueError(f"{path} has columns, but no rows.")
+            columns = [name for name in schema.names if name != _INDEX]
+            _check_names(columns, path)
+            notes = (f"{path}: the index of pandas was left out",) * (_INDEX in schema.names)
+            for name in columns:
+                if pa.types.is_nested(kind := schema.field(name).type):
+                    found = f"{path}, column {name!r} has the type {kind}"
+                    raise ValueError(f"{found}. Remove the column from the file.")
+            first, size = 0, rows or total
+            for batch in _regrouped(pa, file.iter_batches(size, columns=columns), size):
+                frame = batch.to_pandas(types_mapper=pd.ArrowDtype)
+                for name in frame.columns[[pd.api.types.is_string_dtype(t) for t in frame.dtypes]]:
+                    frame[name] = _stripped(frame[name])
+                frame.index = pd.RangeIndex(first, first + len(frame))
+                first += len(frame)
+                yield Table(str(path), frame, reading, notes, first / total)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}. Is it complete?") from error
+
+
+def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
+    """Yield tables with this number of rows, independent of the row groups of the file."""
+    waiting = None
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        waiting = table if waiting is None else pa.concat_tables([waiting, table])
+        while len(waiting) >= rows:
+            yield waiting.slice(0, rows)
+            waiting = waiting.slice(rows)
+    if waiting is not None and len(waiting):
+        yield waiting
+
+
+class ParquetWriter:
+    """Writer of chunks of rows. The first chunk determines the types of the columns.
+
+    Example:
+        >>> import io
+        >>> with ParquetWriter(file := io.BytesIO()) as writer:
+        ...     writer.write(pd.DataFrame({"x": [1.5], "name": ["a"]}))
+        >>> pd.read_parquet(file)["x"].tolist()
+        [1.5]
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._pa, self._pq = _pyarrow()
+        self._file, self._writer = file, cast(Any, None)
+
+    def write(self, frame: pd.DataFrame) -> None:
+        """Append the rows of a frame."""
+        pa = self._pa
+        if self._writer is None:
+            found = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+            texts = {pa.null(), pa.large_string()}  # an empty column, or texts of pandas
+            fields = [pa.field(f.name, pa.string() if f.type in texts else f.type) for f in found]
+            self._writer = self._pq.ParquetWriter(self._file, pa.schema(fields))
+        rows = pa.Table.from_pandas(frame, self._writer.schema, preserve_index=False)
+        self._writer.write_table(rows)
+
+    def __enter__(self) -> "ParquetWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        advice = 'Parquet files need pyarrow. Install it: pip install "creinn[parquet]"'
+        raise ImportError(advice) from error
+    return pyarrow, pyarrow.parquet

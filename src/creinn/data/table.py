@@ -1,52 +1,77 @@
-"""Tables as read: texts, numbers or dates per column; options of reading; checks of pairs of bounds.
+"""Tables of texts, numbers and dates, formats of numbers, and checks of bounds.
 
-Messages name options of :class:`Reading` and of the encoder as keywords, such as ``missing=``.
+The messages name the options of :class:`Reading` and of the encoder as keywords, such as
+``missing=``.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from creinn.data.numerals import PLAIN, Floats, Style, is_numeric, listed_counts, parse
 from creinn.numerics import pluralize
 
+Floats = npt.NDArray[np.float64]
 Texts = npt.NDArray[np.object_]
 
 MARKS = ("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-")
-"""Texts that mark a missing value by default; empty cells are always missing."""
-_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # integers as written in columns with missing values
-_UNIT = re.compile(r"[€$£¥]\s*[+-]?\d[\d.,' ]*|[+-]?\d[\d.,' ]*\s*[€$£¥%]")
+"""The default marks of missing values. Empty cells are always missing."""
 UNIT_ADVICE = "Convert such cells to numbers: '4.1%' to 4.1, '12.30 €' to 12.30."
+_INTEGER = re.compile(r"^([+-]?\d+)\.0+$")  # an integer in a column with missing values
+_UNIT = re.compile(r"[€$£¥]\s*[+-]?\d[\d.,' ]*|[+-]?\d[\d.,' ]*\s*[€$£¥%]")
+_SAMPLE = 1000  # distinct texts of a column that are used to detect the format
+
+
+class NumberFormat(NamedTuple):
+    """The decimal mark and the thousands separator, which can be empty."""
+
+    decimal: str = "."
+    thousands: str = ""
+
+
+PLAIN = NumberFormat()
+_POINT = tuple(NumberFormat(".", mark) for mark in (",", "'", " "))
+_COMMA = tuple(NumberFormat(",", mark) for mark in ("", ".", " "))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for reading a table; ``auto`` is detected."""
+    """The options for the reader of tables. The value ``auto`` is detected."""
 
-    missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto stands for MARKS
-    separator: str = "auto"  # between cells; \t is a tab
-    decimal: str = "auto"  # before decimals
-    thousands: str = "auto"  # between thousands, or "none"
-    encoding: str = "auto"  # as Python names it
-    comment: str = ""  # begins a comment, to the end of the line
-    dayfirst: bool | None = None  # whether 03/04/2021 is the third of April
+    missing: tuple[str, ...] = ("auto",)  # marks of missing values; auto means MARKS
+    separator: str = "auto"  # the character between cells; \t is a tab
+    decimal: str = "auto"  # the decimal mark
+    thousands: str = "auto"  # the thousands separator, or "none"
+    encoding: str = "auto"  # the name of the encoding in Python
+    comment: str = ""  # the character that starts a comment
+    dayfirst: bool | None = None  # whether the day of 03/04/2021 is the third
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Texts that mark a missing value."""
-        return tuple(
-            mark for name in self.missing for mark in (MARKS if name == "auto" else (name,))
-        )
+        """The marks of missing values."""
+        return tuple(m for mark in self.missing for m in (MARKS if mark == "auto" else (mark,)))
 
-    def style(self, own: Style) -> Style:
-        """The number format given here, or ``own`` where it is ``auto``."""
+    def number_format(self, detected: NumberFormat) -> NumberFormat:
+        """Return the format in these options, with the detected marks for ``auto``."""
         given = (self.decimal, self.thousands.replace("none", ""))
-        return Style(*(o if sign == "auto" else sign for sign, o in zip(given, own, strict=True)))
+        marks = zip(given, detected, strict=True)
+        return NumberFormat(*(own if mark == "auto" else mark for mark, own in marks))
+
+    def candidates(self) -> tuple[NumberFormat, ...]:
+        """Return the possible formats of numbers, with the most likely format first."""
+        for option, marks in (("decimal", ".,"), ("thousands", ",.' ")):
+            mark = getattr(self, option)
+            if mark not in ("auto", *marks) and (option, mark) != ("thousands", "none"):
+                raise ValueError(f"{option}= must be auto or one of {marks!r}, got {mark!r}.")
+        if self.decimal == self.thousands != "auto":
+            raise ValueError(f"decimal= and thousands= must differ, but both are {self.decimal!r}.")
+        known = (*_POINT, *_COMMA) if self.separator == "," else (*_COMMA, *_POINT)
+        found = tuple(form for form in (PLAIN, *known) if self.number_format(form) == form)
+        return found or (self.number_format(PLAIN),)
 
 
 AUTO = Reading()
@@ -54,150 +79,206 @@ AUTO = Reading()
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Named columns; missing cells are ``None`` or NaN. The index of the frame numbers the rows."""
+    """Columns with names. A missing cell is ``None`` or NaN, and the index is the row number."""
 
-    name: str  # the file, for messages
+    name: str  # the name of the file in messages
     frame: pd.DataFrame
-    reading: Reading = Reading(separator=",")  # with the separator that was found
-    notes: tuple[str, ...] = ()  # what was detected or left out in reading
-    share: float = 1.0  # of the file that has been read
+    reading: Reading = Reading(separator=",")  # with the detected separator
+    notes: tuple[str, ...] = ()  # what was detected or omitted by the reader
+    share: float = 1.0  # the fraction of the file that has been read
 
     def __len__(self) -> int:
         return len(self.frame)
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, in the order of the file."""
+        """The names of the columns, in the order of the file."""
         return list(self.frame.columns)
 
     def cells(self, column: str) -> pd.Series:
-        """Cells as written, or numbers; missing ones are ``None`` or NaN."""
+        """Return the cells as texts or numbers. Missing cells are ``None`` or NaN."""
         self.check_column(column)
         cells, marks = self.frame[column], np.array(self.reading.marks, dtype=object)
         if is_numeric(cells):
-            values, is_number = parse(marks)
-            marks = values[is_number]
+            marks = parse_numbers(marks)
+            marks = marks[np.isfinite(marks)]
         elif cells.dtype != object:  # booleans, dates, categories
             cells = cells.astype(str).astype(object).where(cells.notna(), None)
         return cells.mask(cells.isin(marks), None) if len(marks) else cells
 
-    def marked(self, column: str) -> pd.Series:
-        """Number of cells by mark of missing values; ``"empty"`` for empty cells."""
+    def count_missing(self, column: str) -> pd.Series:
+        """Count the cells of each mark of missing values, and the empty cells as ``"empty"``."""
         cells = self.frame[column]
         marks = cells[cells.isna() | cells.astype(object).isin(self.reading.marks)]
         return marks.astype(object).where(marks.notna(), "empty").value_counts()
 
     def texts(self, column: str) -> Texts:
-        """As :meth:`cells`, but whole numbers are written without decimals, ``1.0`` as ``1``."""
+        """Return the cells as texts, and ``None`` for missing cells. The number 1.0 is ``"1"``."""
         codes, found = pd.factorize(self.cells(column))
-        named = [*(_WHOLE.sub(r"\1", str(text)) for text in found), None]
-        return np.array(named, dtype=object)[codes]
+        texts = [*(_INTEGER.sub(r"\1", str(text)) for text in found), None]
+        return np.array(texts, dtype=object)[codes]
 
-    def numbers(self, column: str, style: Style = PLAIN) -> Floats:
-        """Cells as finite numbers, NaN where missing; other texts raise a ``ValueError``."""
-        cells, style = self.cells(column), self.reading.style(style)
-        values, is_number = parse(cells, style)
-        wrong = ~is_number & cells.notna().to_numpy()
+    def numbers(self, column: str, own: NumberFormat = PLAIN) -> Floats:
+        """Return the cells as numbers, and NaN for missing cells.
+
+        The format is that of ``reading``, and ``own`` where this is ``auto``.
+
+        Raises:
+            ValueError: If a cell is not a finite number.
+        """
+        cells, form = self.cells(column), self.reading.number_format(own)
+        values = parse_numbers(cells, form)
+        wrong = ~np.isfinite(values) & cells.notna().to_numpy()
         if not wrong.any():
             return values
-        texts = cells[wrong].astype(str)
-        first = self.at(int(wrong.argmax()), column)
-        advice = ""
+        texts, advice = cells[wrong].astype(str), ""
+        other = "," if form.decimal == "." else "."
         if any(map(_UNIT.fullmatch, texts)):
             advice = f" {UNIT_ADVICE}"
-        elif parse(texts, Style("," if style.decimal == "." else "."))[1].any():
-            other = "," if style.decimal == "." else "."
-            advice = f" Numbers are read with decimal={style.decimal!r}; pass decimal={other!r}?"
+        elif np.isfinite(parse_numbers(texts, NumberFormat(other))).any():
+            advice = f" The numbers were read with decimal={form.decimal!r}; try decimal={other!r}."
         raise ValueError(
-            f"{first}: {texts.iloc[0]!r} is not a finite number. {pluralize(len(texts), 'cell')} of "
-            f"{int(cells.notna().sum())} are not: {listed_counts(texts.value_counts())}.{advice} "
-            f"Pass missing= with these texts if they mark missing values, or categorical={column!r} "
-            "in training if the column holds categories."
+            f"{self.at(int(wrong.argmax()), column)}: {texts.iloc[0]!r} is not a finite number. "
+            f"{pluralize(len(texts), 'cell')} of {cells.count()} are not: "
+            f"{list_counts(texts.value_counts())}.{advice} Pass missing= with these texts if they "
+            f"mark missing values, or categorical={column!r} in training if they are categories."
         )
 
     def dates(self, column: str, form: str) -> pd.Series:
-        """Cells as times in UTC, NaT where missing; ``form`` as in :func:`pandas.to_datetime`."""
+        """Return the cells as times in UTC, and NaT for missing cells.
+
+        Raises:
+            ValueError: If a cell is not a date in the format ``form`` of the training.
+        """
         cells = self.cells(column)
         times = parse_dates(cells, form)
         for row in np.flatnonzero(times.isna() & cells.notna()):
-            found = f"{cells.iloc[row]!r} is not a date of the form {form}"
-            raise ValueError(f"{self.at(row, column)}: {found}, as in training.")
+            found = f"{self.at(row, column)}: {cells.iloc[row]!r}"
+            raise ValueError(f"{found} is not a date in the format of the training, {form}.")
         return times
 
     def row(self, row: int | np.integer[Any]) -> str:
-        """Name of a row for messages, counted from 1; ``row`` is its position."""
+        """Return the number of a row for messages. The first row is 1."""
         return f"row {self.frame.index[row] + 1}"
 
     def at(self, row: int | np.integer[Any], column: str) -> str:
-        """Name of a cell for messages."""
+        """Return the name of a cell for messages."""
         return f"{self.name} {self.row(row)}, column {column!r}"
 
     def check_column(self, column: str, why: str = "") -> None:
-        """Raise a ``ValueError`` if there is no such column; ``why`` says what needs it."""
+        """Raise a ``ValueError`` if the column does not exist."""
         if column not in self.frame:
             known = ", ".join(map(str, self.columns))
             raise ValueError(f"{self.name} has no column {column!r}{why}; its columns are {known}.")
 
 
-Tables = Sequence[Table]  # one, or two: lower and upper bounds of the same rows
+Tables = Sequence[Table]  # one table, or the lower and upper bounds of the same rows
 
 
-def has_units(cells: pd.Series) -> bool:
-    """Whether all texts are numbers with a currency sign or a percent sign."""
+def is_numeric(cells: Any) -> bool:
+    """Return whether the type of a column is numeric, and not boolean."""
+    kind = getattr(cells, "dtype", object)
+    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind)
+
+
+def parse_numbers(cells: Any, form: NumberFormat = PLAIN) -> Floats:
+    """Convert texts in a given format to numbers, and other texts to NaN.
+
+    Example:
+        >>> parse_numbers(["1.234,5", "12.34"], NumberFormat(",", "."))
+        array([1234.5,    nan])
+    """
+    if is_numeric(cells):
+        return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    texts = pd.Series(cells, dtype=object)
+    if form != PLAIN:
+        decimal, thousands = map(re.escape, form)
+        texts = texts.str.replace("[\u00a0\u202f]", " ", regex=True)
+        groups = rf"|\d{{1,3}}(?:{thousands}\d{{3}})+" if thousands else ""
+        number = rf"[+-]?(?:\d+{groups})?(?:{decimal}\d*)?(?:[eE][+-]?\d+)?"
+        texts = texts.where(texts.str.fullmatch(number, na=False).astype(bool))
+        texts = texts.str.replace(form.thousands, "", regex=False) if thousands else texts
+        texts = texts.str.replace(form.decimal, ".", regex=False)
+    return pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
+
+
+def choose_formats(columns: Iterable[pd.Series], reading: Reading) -> list[NumberFormat]:
+    """Choose a format for each column.
+
+    This is the format that fits the most columns if it fits all cells of the column, and otherwise
+    the format that fits the most cells of the column.
+    """
+    candidates = reading.candidates()
+    rows = []
+    for column in columns:
+        sample = column.dropna().drop_duplicates().head(_SAMPLE)
+        fits = [np.isfinite(parse_numbers(sample, form)).sum() for form in candidates]
+        rows.append(np.array(fits) / max(1, len(sample)))
+    shares = np.reshape(rows, (-1, len(candidates)))
+    common = int((shares == 1).sum(0).argmax())
+    return [candidates[common if row[common] == 1 else int(row.argmax())] for row in shares]
+
+
+def describe_format(cells: pd.Series, form: NumberFormat) -> str:
+    """Describe a format with an example, or return "" if all cells are plain numbers."""
+    texts = cells.dropna().drop_duplicates()
+    values = parse_numbers(texts, form)
+    differ = values != parse_numbers(texts)
+    if form == PLAIN or not differ.any():
+        return ""
+    between = f" and {form.thousands!r} between thousands" if form.thousands else ""
+    example = f"{texts[differ].iloc[0]!r} is {values[differ][0]:.10g}"
+    return f"numbers have {form.decimal!r} before decimals{between}: {example}"
+
+
+def have_units(cells: pd.Series) -> bool:
+    """Return whether all texts are numbers with a currency sign or a percent sign."""
     return len(cells) > 0 and all(map(_UNIT.fullmatch, cells.drop_duplicates().astype(str)))
 
 
 def parse_dates(cells: pd.Series, form: str) -> pd.Series:
-    """Times in UTC without a zone, NaT where a cell is not a date of that form."""
+    """Convert texts in a given format to times in UTC, and other texts to NaT."""
     return pd.to_datetime(cells, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 
-def clean_texts(cells: pd.Series) -> pd.Series:
-    """Texts without surrounding space, ``None`` if empty."""
-    cells = cells.astype(object).str.strip()
-    return cells.where(cells.notna() & (cells != ""), None)
+def list_counts(counts: pd.Series) -> str:
+    """Return the texts in the index with their counts, and at most 50 of them.
 
-
-def check_names(names: Sequence[str], where: str) -> None:
-    """Raise a ``ValueError`` if a column has no name, or two have the same."""
-    for position, name in enumerate(names, start=1):
-        if not name:
-            raise ValueError(
-                f"{where}: column {position} of {len(names)} has no name in the header line."
-            )
-        if (first := names.index(name) + 1) < position:
-            raise ValueError(
-                f"{where}: columns {first} and {position} have the same name {name!r}. Rename one."
-            )
+    Example:
+        >>> list_counts(pd.Series(["a", "b", "a"]).value_counts())
+        "'a' (2), 'b' (1)"
+    """
+    shown = [f"{text!r} ({count})" for text, count in counts.head(50).items()]
+    return ", ".join([*shown, *([f"{len(counts) - 50} more"] if len(counts) > 50 else [])])
 
 
 def check_rows(names: Sequence[str], rows: Sequence[int]) -> None:
-    """Raise a ``ValueError`` if tables of a pair differ in their number of rows."""
+    """Raise a ``ValueError`` if the tables of a pair have different numbers of rows."""
     if len(set(rows)) > 1:
         found = f"{names[0]} has {pluralize(rows[0], 'row')}, but {names[1]} has {rows[1]}"
         raise ValueError(f"{found}. Each row must have both bounds.")
 
 
 def check_same_texts(tables: Tables, column: str) -> None:
-    """Raise a ``ValueError`` if categories or classes differ between the tables of a pair."""
+    """Raise a ``ValueError`` if the texts of a column differ between the tables of a pair."""
     lower = tables[0]
     for upper in tables[1:]:
         low, high = lower.texts(column), upper.texts(column)
         for row in np.flatnonzero(low != high):
             one, other = ("missing" if t is None else repr(t) for t in (low[row], high[row]))
             found = f"{lower.at(row, column)} is {one}, but {other} in {upper.name}"
-            raise ValueError(f"{found}. Only numbers may differ.")
+            raise ValueError(f"{found}. Only numbers can differ.")
 
 
-def check_bounds(tables: Tables, column: str, style: Style) -> None:
-    """Raise a ``ValueError`` if bounds are out of order, or only one of them is missing."""
+def check_bounds(tables: Tables, column: str, form: NumberFormat) -> None:
+    """Raise a ``ValueError`` if a lower bound is above its upper bound, or one is missing."""
     lower = tables[0]
     for upper in tables[1:]:
-        low, high = lower.numbers(column, style), upper.numbers(column, style)
+        low, high = lower.numbers(column, form), upper.numbers(column, form)
         for row in np.flatnonzero(np.isnan(low) != np.isnan(high)):
             lacks, has = (lower, upper) if np.isnan(low[row]) else (upper, lower)
             found = f"{lacks.at(row, column)} is missing, but not in {has.name}"
             raise ValueError(f"{found}. Give both bounds or none.")
         for row in np.flatnonzero(low > high):
-            above = f"{low[row]:g}, above the {high[row]:g} in {upper.name}"
-            raise ValueError(f"{lower.at(row, column)} is {above}. Are the tables swapped?")
+            found = f"{low[row]:g}, above the {high[row]:g} in {upper.name}"
+            raise ValueError(f"{lower.at(row, column)} is {found}. Are the tables swapped?")

@@ -15,12 +15,21 @@ import torch
 
 from creinn.classifier.base import Inputs
 from creinn.credal.credal_set import CredalSet
+from creinn.data.columns import Array, Scaling, fit_scaling
 from creinn.data.encoder import TableEncoder
-from creinn.data.missing import Missing, predict
-from creinn.data.scaling import LARGEST, Array, Scaling, identity, learn_scaling
+from creinn.data.missing import Missing
 from creinn.data.table import Reading, Table
 from creinn.interval import Interval
 from creinn.saving import ESTIMATOR
+
+LARGEST = 1e15
+
+
+def identity(columns: int) -> Scaling:
+    """Return the scaling that does not change numbers up to ``LARGEST``."""
+    zeros, ones = np.zeros(columns), np.ones(columns)
+    return Scaling(zeros, ones, ones * -LARGEST, ones * LARGEST)
+
 
 Bounds = Sequence[Array]
 """Points alone, or lower and upper bounds; NaN in points is a missing number."""
@@ -52,12 +61,12 @@ class Preparation:
         _check(~np.isnan(rows).all(0), "has no number in any row. Drop it.")
         scaling = identity(rows.shape[1])
         if standardize and widths is None:
-            scaling, _ = learn_scaling(rows, np.tile(weights, len(bounds)))
+            scaling, _ = fit_scaling(rows, np.tile(weights, len(bounds)))
         elif widths is None:
             small = ~(np.abs(rows) > LARGEST).any(0)
             _check(small, f"holds numbers beyond {LARGEST:g}. Set standardize=True.")
         scaled = torch.from_numpy(scaling.apply(rows)).float()
-        return cls(scaling, Missing.learn(scaled, widths, seed=seed))
+        return cls(scaling, Missing.fit(scaled, widths, seed=seed))
 
     def scaled(self, bounds: Bounds, dtype: torch.dtype) -> Inputs:
         """Scaled points or intervals, NaN where missing."""
@@ -74,7 +83,7 @@ class Preparation:
         x = self.scaled(bounds, next(model.parameters()).dtype)
         if isinstance(x, Interval):
             x = self.missing.intervals(x.lower, x.upper)
-        prediction = predict(model, x, self.missing, batch_size=4096)
+        prediction = self.missing.predict(model, x, batch_size=4096)
         assert isinstance(prediction, CredalSet)
         return prediction
 
