@@ -76,7 +76,7 @@ class Contenders:
             folded = fold_batch_norm(snn.network)
             if name == "snn-folded-channels-last":
                 folded.to(memory_format=torch.channels_last)
-            return baselines.SNN(folded, logits=snn.logits)
+            return baselines.SNN(folded, num_logits=snn.num_logits)
         raise ValueError(f"Unknown contender {name!r}; choose of {', '.join(NAMES)}.")
 
     def _inputs(self, rows: int) -> Tensor:

@@ -80,7 +80,7 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
     x = architecture.inputs(rows)
     model: Any = contenders.model("creinn")
     plain: Any = Contenders(architecture).model("creinn")
-    plain.keeps_compiled = False
+    plain.uses_compile_cache = False
     ordinary, compiled = contenders.model("snn"), contenders.model("creinn-compiled", rows)
     plain.predict(x)  # asks the network once what it gives
     seconds = {

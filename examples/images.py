@@ -36,7 +36,7 @@ fit(
 inside = model.predict(test)
 print(
     f"accuracy {(inside.label == classes[2]).float().mean():.3f}; distance measured at",
-    *model.distance_at,
+    *model.feature_layers,
 )
 
 # %%

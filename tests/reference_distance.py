@@ -1,6 +1,6 @@
 """The radius by distance in ball arithmetic: real numbers, from the statistics as they are stored.
 
-Written from the formulas of :mod:`creinn.classifier.radius` and :mod:`creinn.classifier.distance`; nothing is shared
+Written from the formulas of :mod:`creinn.distance.radius` and :mod:`creinn.distance.mahalanobis`; nothing is shared
 with them but what was fitted.
 """
 

@@ -28,7 +28,7 @@ def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.fl
     """A sound model with a distance: of its own data, or of usual ones where these are too large to be squared."""
     model, usual = model_of(name, kind, seed, dtype), model_of(name, "usual", seed, dtype)
     for one, its_kind in ((model, kind), (usual, "usual")):
-        one.distance_at = PLACES[name]
+        one.feature_layers = PLACES[name]
         with suppress(ValueError):  # that squares overflow
             one.fit_distance(
                 inputs_of(name, its_kind, 60, 99, dtype), torch.arange(60) % one.num_classes
@@ -52,7 +52,7 @@ def count_misses(
         with flint.ctx.workprec(BITS):
             member = draw_member(model.network, kind, rng)
             outputs, logits = run_at(
-                model.network, draw_inputs(x, kind, rng), member, model.distance_at
+                model.network, draw_inputs(x, kind, rng), member, model.feature_layers
             )
             logits = run(model.norm, logits, member)
             for shares in perturbed(logits, radius_of(model.distance_radius, outputs)):

@@ -107,12 +107,12 @@ def test_configuration_is_readable(tmp_path):
     assert config["kind"] == "CreINN"
     assert config["options"] == {
         "mode": "sound",
-        "logits": 3,
+        "num_logits": 3,
         "logit_norm": True,
         "distance": None,
         "loss": "intersection",
-        "distance_at": None,
-        "head": None,
+        "feature_layers": None,
+        "logits_layer": None,
         "temperature": False,
     }
     assert config["classes"] == ["ham", "eggs", "spam"]

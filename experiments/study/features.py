@@ -19,11 +19,11 @@ from creinn import CreINN
 from creinn.baselines import LaplaceBNN
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.calibration import Calibration
-from creinn.classifier.distance import Distance
-from creinn.classifier.network import HEAD, observe, pooled
-from creinn.classifier.places import find_places
-from creinn.classifier.radius import directions
+from creinn.classifier.network import HEAD, outputs_and_logits, pooled
 from creinn.credal.credal_set import CredalSet
+from creinn.distance.feature_layers import find_feature_layers
+from creinn.distance.mahalanobis import Distance
+from creinn.distance.radius import directions
 from creinn.evaluation import auarc, ood_detection, summary
 from experiments.datasets import load
 from experiments.store import write_json
@@ -88,10 +88,12 @@ def extract(
     if (work / f"{name}.npy").exists():
         return
     pictures, labels = read_images(source, data, size)
-    places = find_places(net, prepared(pictures[:2], size))
+    places = find_feature_layers(net, prepared(pictures[:2], size))
     rows: list[Tensor] = []
     for start in range(0, len(pictures), BATCH):
-        outputs, _ = observe(net, prepared(pictures[start : start + BATCH], size), places)
+        outputs, _ = outputs_and_logits(
+            net, prepared(pictures[start : start + BATCH], size), places
+        )
         parts = [pooled(output) for output in outputs]
         rows.append(torch.cat(parts, 1))
     np.save(work / f"{name}-labels.npy", np.asarray(labels))
@@ -157,7 +159,7 @@ def linear_head(x: Tensor, y: Tensor, classes: int, decay: float) -> tuple[Tenso
 def with_distance(kept: Kept, x: Sets, y: Sets) -> CreINN:
     """The network as a CreINN-D with its defaults, fitted."""
     at = (*(f"parts.{index}" for index in range(len(kept.parts))), HEAD)
-    model = CreINN(kept, logit_norm=False, distance=True, distance_at=at)
+    model = CreINN(kept, logit_norm=False, distance=True, feature_layers=at)
     return model.fit_distance(x["train"], y["train"], (x["held-out"], y["held-out"]))
 
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from creinn import CreINN
-from creinn.classifier.network import HEAD, observe, pooled
-from creinn.classifier.radius import FAR_WEIGHT, NEAR_PLACES, _median_and_spread
+from creinn.classifier.network import HEAD, outputs_and_logits, pooled
+from creinn.distance.radius import FAR_WEIGHT, NUM_NEAR_LAYERS, _median_and_spread
 from creinn.evaluation import auarc, ood_detection, summary
 from creinn.report.provenance import provenance
 from experiments.catalogue import EXPERIMENTS
@@ -83,7 +83,10 @@ def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
 @torch.no_grad()
 def terms_of(model: Any, rows: Tensor) -> Tensor:
     """All terms of the distance, in units of their spread."""
-    outputs = [observe(model.network, part, model.distance_at)[0] for part in rows.split(1000)]
+    outputs = [
+        outputs_and_logits(model.network, part, model.feature_layers)[0]
+        for part in rows.split(1000)
+    ]
     places = [torch.cat([pooled(output) for output in of]) for of in zip(*outputs, strict=True)]
     radius = model.distance_radius
     return (radius._terms(places) - radius.usual) / radius.spreads
@@ -91,7 +94,7 @@ def terms_of(model: Any, rows: Tensor) -> Tensor:
 
 def ways_of(z: Sets) -> dict[str, Sets]:
     """One number per row of each set, by each way to join its terms."""
-    count = 2 * NEAR_PLACES
+    count = 2 * NUM_NEAR_LAYERS
 
     def in_units(values: Sets) -> Sets:
         median, spread = _median_and_spread(values["held-out"])
@@ -147,7 +150,7 @@ def areas(scores: Sets) -> dict[str, float]:
 
 def by_scale(model: Any, x: Sets, labels: Tensor) -> Iterator[tuple[str, dict[str, float]]]:
     """What each scale does to the ranks of total uncertainty, and what it costs on test images."""
-    model.keeps_compiled = False
+    model.uses_compile_cache = False
     chosen = float(model.distance_radius.scale)
     for scale in SCALES:
         model.distance_radius.scale.fill_(scale)

@@ -209,10 +209,10 @@ def _describe(model: Any) -> dict[str, Any]:
         options = description["options"]
         places = [
             place.removesuffix(TOKENS)
-            for place in options.get("distance_at") or ()
+            for place in options.get("feature_layers") or ()
             if place != HEAD
         ]
-        for path in (*places, options.get("head")) if "graph" in network else ():
+        for path in (*places, options.get("logits_layer")) if "graph" in network else ():
             if path is not None and family_of(model.network.get_submodule(path)) is None:
                 raise ValueError(
                     f"the distance uses the features of {path!r}, which is not a known layer."

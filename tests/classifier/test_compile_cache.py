@@ -335,7 +335,7 @@ def test_it_goes_with_its_model():
 @torch.no_grad()
 def test_it_can_be_switched_off():
     model = warm(trained())
-    model.keeps_compiled = False
+    model.uses_compile_cache = False
     for _ in range(3):
         assert_plain(model)
     assert model not in compile_cache._ENTRIES
@@ -471,7 +471,7 @@ def test_networks_of_unknown_parts_predict_as_before():
 
 def test_errors_and_vacuous_rows_are_as_before():
     model, plain = warm(trained()), trained()
-    plain.keeps_compiled = False
+    plain.uses_compile_cache = False
     plain.predict(X)
     for wrong in (torch.zeros(4, 6), torch.zeros(5), torch.zeros(2, 3, 5, 2)):
         for either in (plain, model):

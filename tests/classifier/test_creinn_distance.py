@@ -16,9 +16,9 @@ import reference
 from creinn import CreINN, Ensemble, Interval, TrainConfig, fit, load, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.network import observe
-from creinn.classifier.radius import VACUOUS, add_radius
-from creinn.classifier.sample import Sample
+from creinn.classifier.network import outputs_and_logits
+from creinn.distance.radius import VACUOUS, add_radius
+from creinn.distance.sample import Sample
 from distance_cases import blobs, ordinary
 
 
@@ -37,7 +37,7 @@ def test_features_that_overflow_give_vacuous_sets(
         layers = torch.nn.Sequential(
             torch.nn.Conv2d(1, 4, 2), torch.nn.Flatten(), torch.nn.Linear(4, 3)
         )
-        model = CreINN(layers, mode=mode, distance=0.5, distance_at=("0",))
+        model = CreINN(layers, mode=mode, distance=0.5, feature_layers=("0",))
     else:
         head = torch.nn.Linear(8, 1 if network == "one logit" else 3)
         layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LeakyReLU(), head)
@@ -78,7 +78,7 @@ def test_sets_grow_with_the_distance(network: str) -> None:
     before = credal_set(model.eval()._normalised(model.network(x)), mode)
     model.fit_distance(x, y)
     near, far = model.predict(x), model.predict(50 * x)
-    outputs, _ = observe(model.network, x, model.distance_at)
+    outputs, _ = outputs_and_logits(model.network, x, model.feature_layers)
     assert len(outputs) == (4 if network == "convolutions" else 1)
     excess = model.distance_radius.excess(model._measured(outputs))
     assert excess.median() < 1  # log(2) ** 4 = 0.23 at the median of new data
@@ -354,7 +354,7 @@ def test_streams_give_the_distance_of_tensors(
 def test_many_rows_are_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs(3000)
     whole, sampled = ordinary().double().fit_distance(x, y), ordinary().double()
-    monkeypatch.setattr("creinn.classifier.fitting.Sample", partial(Sample, 1000))
+    monkeypatch.setattr("creinn.distance.fitting.Sample", partial(Sample, 1000))
     sampled.fit_distance(Flow(x, y))
     one, other = (model.distance_radius for model in (whole, sampled))
     torch.testing.assert_close(
@@ -421,7 +421,7 @@ def test_saved_and_exported(kind: str, tmp_path: object) -> None:
         )
     elif kind == "places":
         network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-        model = CreINN(network, distance=True, distance_at=("0", "1"))
+        model = CreINN(network, distance=True, feature_layers=("0", "1"))
     elif kind == "sound":
         network = models.mlp(4, 3, hidden=(8,))
         inn.scale_radii_(network, 0.01)
@@ -496,17 +496,17 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="held-out data are empty"):
         model.fit_distance(x, y, held_out=(x[:0], y[:0]))
     with pytest.raises(ValueError, match=r"MLP has no module 'layer7' .* Its modules are: body"):
-        ordinary(distance_at=("layer7",))
+        ordinary(feature_layers=("layer7",))
     twice = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
     twice.insert(1, twice[0])
     with pytest.raises(ValueError, match="measured at '0', but it ran 2 times, not once"):
-        CreINN(twice, distance=True, distance_at=("0",)).fit_distance(x, y)
+        CreINN(twice, distance=True, feature_layers=("0",)).fit_distance(x, y)
     flat = torch.nn.Sequential(
         torch.nn.Flatten(0), torch.nn.Unflatten(0, (-1, 4)), torch.nn.Linear(4, 3)
     )
     with pytest.raises(
         ValueError, match=r"measured at '0', but its output is torch.float32 of shape \(128,\)"
     ):
-        CreINN(flat, distance=True, distance_at=("0",)).fit_distance(x, y)
+        CreINN(flat, distance=True, feature_layers=("0",)).fit_distance(x, y)
     with pytest.raises(ValueError, match="Unknown combine 'union'; choose 'average' or 'envelope'"):
         Ensemble([model], combine="union")

@@ -13,10 +13,10 @@ from creinn.baselines import SNN
 from creinn.classifier.inputs import (
     batches,
     count_rows,
+    describe,
     first_rows,
-    in_words,
     labelled_batches,
-    placed,
+    to_device,
 )
 from creinn.evaluation import summary
 
@@ -195,12 +195,12 @@ def test_batches_keep_the_form_and_integers():
     parts = {"ids": torch.arange(5), "numbers": np.ones((5, 2)), "name": "kept"}
     (batch,) = batches([(parts, torch.zeros(5))], 2)
     assert batch["name"] == "kept"
-    placed_batch = placed(batch, torch.device("cpu"), torch.float32)
+    placed_batch = to_device(batch, torch.device("cpu"), torch.float32)
     assert (placed_batch["ids"].dtype, placed_batch["numbers"].dtype) == (
         torch.int64,
         torch.float32,
     )
-    assert in_words(placed_batch) == (
+    assert describe(placed_batch) == (
         "dict: ['ids'] torch.int64 of shape (5,), ['numbers'] torch.float32 of shape (5, 2), ['name'] str"
     )
     assert len(first_rows(batch, 2)["ids"]) == 5  # a word has no rows, so nothing is cut
@@ -224,7 +224,7 @@ def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
             ValueError, match=rf"^row 7 of the inputs holds {value} at index \(7, 1\)\."
         ):
             model.predict(x, batch_size=5)
-        model.gives_logits = False  # a model that has just been loaded looks at these rows
+        model.is_checked = False  # a model that has just been loaded looks at these rows
         prediction = model.predict(x, missing="vacuous")
         assert prediction.lower[7].tolist() == [0, 0, 0]
         assert prediction.upper[7].tolist() == [1, 1, 1]

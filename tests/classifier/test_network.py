@@ -13,9 +13,9 @@ import reference
 from creinn import CreINN, Interval, load, models
 from creinn import nn as inn
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.network import find_head, observe, pooled
-from creinn.classifier.radius import add_radius
+from creinn.classifier.network import find_logits_layer, outputs_and_logits, pooled
 from creinn.classifier.recording import has_hooks
+from creinn.distance.radius import add_radius
 from distance_cases import blobs
 
 
@@ -45,18 +45,19 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
     model = CreINN(network, distance=0.01)
     model.train()(x)
     model.eval().fit_distance(x, y)
-    assert model.distance_at == ("layer1", "layer2", "layer3", "<head>")
+    assert model.feature_layers == ("layer1", "layer2", "layer3", "<head>")
     seen = {}
-    for path in model.distance_at[:-1]:
+    for path in model.feature_layers[:-1]:
         network.get_submodule(path).register_forward_hook(
             lambda _, i, o, path=path: seen.update({path: o})
         )
     far = 2 * x[:20]
     network(far)
     stages = [
-        seen[path] if layers is torch.nn else seen[path].center for path in model.distance_at[:-1]
+        seen[path] if layers is torch.nn else seen[path].center
+        for path in model.feature_layers[:-1]
     ]
-    for path in model.distance_at[:-1]:
+    for path in model.feature_layers[:-1]:
         network.get_submodule(path)._forward_hooks.clear()
     features = [
         torch.cat((maps.mean((2, 3)), maps.std((2, 3), correction=0)), 1) for maps in stages
@@ -92,7 +93,7 @@ def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) 
         return torch.nn.Sequential(block, torch.nn.Linear(8, 3))
 
     x, y = blobs()
-    model = CreINN(network(), distance=True, distance_at=("0",)).eval().fit_distance(x, y)
+    model = CreINN(network(), distance=True, feature_layers=("0",)).eval().fit_distance(x, y)
     with pytest.warns(
         UserWarning,
         match="features of '0'",
@@ -147,10 +148,10 @@ def test_features_are_what_enters_the_head() -> None:
     mlp = models.mlp(4, 3, hidden=(8,), layers=torch.nn).eval()
     hooked = torch.nn.Sequential(*mlp.body, mlp.head)
     for network in (mlp, hooked, Named()):
-        (features,), logits = observe(network, x)
-        torch.testing.assert_close(find_head(network)(features), logits)
+        (features,), logits = outputs_and_logits(network, x)
+        torch.testing.assert_close(find_logits_layer(network)(features), logits)
         torch.testing.assert_close(logits, network(x))
-    torch.testing.assert_close(observe(hooked, x)[0][0], mlp.features(x))
+    torch.testing.assert_close(outputs_and_logits(hooked, x)[0][0], mlp.features(x))
     assert not has_hooks(hooked[-1])
 
 
@@ -170,4 +171,4 @@ def test_networks_whose_features_cannot_be_found_are_refused() -> None:
         ValueError, match=r"features of Sequence should have shape \(N, 4\).*got \(32, 5, 4\)"
     ):
         CreINN(Sequence(), distance=True).fit_distance(x, y)
-    assert CreINN(Named(), distance=True).fit_distance(x, y).logits == 3
+    assert CreINN(Named(), distance=True).fit_distance(x, y).num_logits == 3

@@ -24,10 +24,10 @@ ONCE = TrainConfig(epochs=1, batch_size=20, progress=False)
 class Normed(nn.Module):
     """Layer norm and dropout."""
 
-    def __init__(self, logits=3):
+    def __init__(self, num_logits=3):
         super().__init__()
         self.first, self.norm, self.dropout = nn.Linear(4, 8), nn.LayerNorm(8), nn.Dropout(0.2)
-        self.fc = nn.Linear(8, logits)
+        self.fc = nn.Linear(8, num_logits)
 
     def forward(self, x):
         return self.fc(self.dropout(self.norm(self.first(x)).relu()))
@@ -36,8 +36,8 @@ class Normed(nn.Module):
 class Ending(Normed):
     """Something done to the logits."""
 
-    def __init__(self, end, logits=3):
-        super().__init__(logits)
+    def __init__(self, end, num_logits=3):
+        super().__init__(num_logits)
         self.end = end
 
     def forward(self, x):
@@ -119,16 +119,20 @@ WORKING = {
     "transformer": (Attention, IDS, {}),
     "a dict": (lambda: Mixed(("ids", "numbers")), {"ids": IDS, "numbers": X}, {}),
     "a tuple": (lambda: Mixed((0, 1)), (IDS.numpy(), X), {}),
-    "returns its state": (lambda: Tokens(True), IDS, {"head": "fc"}),
-    "returns a dict": (lambda: Ending(lambda logits: {"logits": logits}), X, {"head": "fc"}),
-    "ends in a softmax": (lambda: Ending(nn.Softmax(1)), X, {"head": "fc"}),
-    "auxiliary head": (Auxiliary, X, {"head": "fc"}),
-    "head defined first": (HeadFirst, X, {"head": "fc"}),
-    "1x1 convolution": (convolutions, IMAGES, {"head": "3"}),
+    "returns its state": (lambda: Tokens(True), IDS, {"logits_layer": "fc"}),
+    "returns a dict": (
+        lambda: Ending(lambda logits: {"logits": logits}),
+        X,
+        {"logits_layer": "fc"},
+    ),
+    "ends in a softmax": (lambda: Ending(nn.Softmax(1)), X, {"logits_layer": "fc"}),
+    "auxiliary head": (Auxiliary, X, {"logits_layer": "fc"}),
+    "head defined first": (HeadFirst, X, {"logits_layer": "fc"}),
+    "1x1 convolution": (convolutions, IMAGES, {"logits_layer": "3"}),
     "1x1 convolution, flat": (
         lambda: convolutions(nn.Flatten()),
         IMAGES,
-        {"logits": 3, "distance_at": ("2",)},
+        {"num_logits": 3, "feature_layers": ("2",)},
     ),
     "one logit per row": (lambda: Ending(lambda logits: logits.squeeze(1), 1), X, {}),
 }
@@ -158,18 +162,18 @@ REFUSED = {
     "returns its state": (
         lambda: Tokens(True),
         IDS,
-        r"alone, but returns tuple: \[0\] torch.float32 .*head='path'",
+        r"alone, but returns tuple: \[0\] torch.float32 .*logits_layer='path'",
     ),
     "returns a dict": (
         lambda: Ending(lambda y: {"logits": y}),
         X,
-        r"returns dict: \['logits'\] .*head='path'",
+        r"returns dict: \['logits'\] .*logits_layer='path'",
     ),
-    "auxiliary head": (Auxiliary, X, r"alone, but returns tuple: .*head='path'"),
+    "auxiliary head": (Auxiliary, X, r"alone, but returns tuple: .*logits_layer='path'"),
     "head defined first": (
         HeadFirst,
         X,
-        r"linear layers ran in the order: first, fc\. Name the module .*head='path'",
+        r"linear layers ran in the order: first, fc\. Name the module .*logits_layer='path'",
     ),
     "sequence": (
         lambda: Ending(lambda y: y.unsqueeze(1)),
@@ -203,14 +207,16 @@ REFUSED = {
 def test_what_cannot_work_is_refused_before_training(name):
     network, x, message = REFUSED[name]
     options = (
-        {"head": "3"}
+        {"logits_layer": "3"}
         if name == "bytes"
-        else {"distance_at": ("",), "logits": 3}
+        else {"feature_layers": ("",), "num_logits": 3}
         if "two" in name
         else {}
     )
     model = (
-        SNN(network(), logits=3) if "two" in name else CreINN(network(), distance=True, **options)
+        SNN(network(), num_logits=3)
+        if "two" in name
+        else CreINN(network(), distance=True, **options)
     )
     with pytest.raises(ValueError, match=message):
         fit(model, (x, Y), config=ONCE)
@@ -220,16 +226,16 @@ def test_a_head_must_be_there_run_and_say_how_many_logits_it_gives():
     with pytest.raises(
         ValueError, match=r"no module 'last' that gives the logits\. Its modules are: first,"
     ):
-        CreINN(Normed(), distance=True, head="last")
+        CreINN(Normed(), distance=True, logits_layer="last")
     with pytest.raises(
-        ValueError, match=r"'dropout' does not say how many logits it gives; pass .* logits="
+        ValueError, match=r"'dropout' does not say how many logits it gives; pass .* num_logits="
     ):
-        CreINN(Normed(), distance=True, head="dropout")
+        CreINN(Normed(), distance=True, logits_layer="dropout")
     with pytest.raises(
         ValueError, match="logits are to come from 'aux', but it ran 0 times, not once"
     ):
-        CreINN(Auxiliary(), distance=True, head="aux").fit_distance(X, Y)
-    assert CreINN(Normed(), distance=True, head="fc").options()["head"] == "fc"
+        CreINN(Auxiliary(), distance=True, logits_layer="aux").fit_distance(X, Y)
+    assert CreINN(Normed(), distance=True, logits_layer="fc").options()["logits_layer"] == "fc"
 
 
 def test_features_are_looked_at_when_a_distance_comes_later():
@@ -237,7 +243,7 @@ def test_features_are_looked_at_when_a_distance_comes_later():
         def forward(self, x):
             return self[0](self[1](x))
 
-    model = CreINN(Backwards(inn.Linear(8, 3), inn.Linear(4, 8)), logits=3)
+    model = CreINN(Backwards(inn.Linear(8, 3), inn.Linear(4, 8)), num_logits=3)
     model.predict(X)
     with pytest.raises(ValueError, match="linear layers ran in the order: 1, 0"):
         model.fit_distance(X, Y)
@@ -245,17 +251,17 @@ def test_features_are_looked_at_when_a_distance_comes_later():
 
 def test_a_saved_head_is_found_again(tmp_path):
     torch.manual_seed(0)
-    model = CreINN(HeadFirst(), distance=True, head="fc").fit_distance(X, Y)
+    model = CreINN(HeadFirst(), distance=True, logits_layer="fc").fit_distance(X, Y)
     model.save(tmp_path)
     again = load(tmp_path)
-    assert again.head == "fc"
+    assert again.logits_layer == "fc"
     torch.testing.assert_close(again.predict(X).lower, model.predict(X).lower)
 
 
 def test_an_interval_network_takes_its_logits_from_the_head_too():
     torch.manual_seed(0)
     layers = (inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))
-    model = CreINN(nn.Sequential(*layers, inn.Sigmoid()), head="2").eval()
+    model = CreINN(nn.Sequential(*layers, inn.Sigmoid()), logits_layer="2").eval()
     plain = CreINN(nn.Sequential(*layers)).eval()
     torch.testing.assert_close(model.predict(X).lower, plain.predict(X).lower)
     torch.testing.assert_close(creinn.compile(model).predict(X).lower, plain.predict(X).lower)
@@ -327,7 +333,7 @@ def test_logits_with_a_reference_class_are_not_taken_for_a_log_softmax(frozen):
         network.fc.bias.fill_(-30)
     x = 0.1 * X + torch.eye(4)[Y - 1] * (Y > 0).unsqueeze(1)
     x, y = x[Y.argsort(stable=True)].repeat_interleave(2, 0), Y.sort().values.repeat_interleave(2)
-    model = CreINN(network, distance=True, logits=3).fit_distance(x, y)
+    model = CreINN(network, distance=True, num_logits=3).fit_distance(x, y)
     assert (model.predict(x).label == y).double().mean() > 0.9
 
 

@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from creinn.classifier.network import HEAD, observe
+from creinn.classifier.network import HEAD, outputs_and_logits
 from creinn.classifier.recording import has_hooks, last_calls, recording
 
 
@@ -40,7 +40,7 @@ def test_each_thread_observes_its_own_features():
         hidden = torch.relu(module[0](x))
         barrier.wait()
         for _ in range(100):
-            (found, features), logits = observe(module, x, ("1", HEAD))
+            (found, features), logits = outputs_and_logits(module, x, ("1", HEAD))
             torch.testing.assert_close(found, hidden)
             torch.testing.assert_close(features, hidden)
             torch.testing.assert_close(logits, module[2](hidden))

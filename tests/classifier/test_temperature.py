@@ -173,7 +173,7 @@ def test_saved_loaded_compiled_and_seen_by_predict(tmp_path):
         torch.testing.assert_close(other(x).lower, expected.lower, atol=1e-6, rtol=1e-5)
     for _ in range(4):  # by then a compiled form is kept
         torch.testing.assert_close(model.predict(x).lower, expected.lower, atol=1e-6, rtol=1e-5)
-    model.temperature.forget()
+    model.temperature.reset()
     assert (model.predict(x).lower - expected.lower).abs().max() > 0.01
 
 

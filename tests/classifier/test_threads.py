@@ -108,7 +108,7 @@ def modes(model):
 def as_new(model):
     """A copy whose first prediction checks and compiles it."""
     new = copy.deepcopy(model)
-    new.gives_logits = False
+    new.is_checked = False
     return new
 
 
@@ -149,7 +149,7 @@ def test_first_predictions_of_threads(name):
     for _ in range(5):
         new = as_new(model)
         run_in_threads(lambda _, new=new: assert_equal(new.predict(x), expected))
-        assert new.gives_logits
+        assert new.is_checked
 
 
 DROPOUT = {
@@ -204,7 +204,7 @@ def test_hooks_are_called_in_training_mode():
 
     model, recorder = SNN(mlp(torch.nn)).train(), Recorder()
     model.network[0].register_forward_hook(recorder.hook)
-    model.gives_logits = True
+    model.is_checked = True
     model.predict(torch.zeros(2, 5))
     assert recorder.calls == 1
 

@@ -57,7 +57,7 @@ def rows(x, start, stop):
 def test_fit_predict_save_and_load(tmp_path, network, inputs, blocks):
     x = inputs()
     model = CreINN(network(), distance=True).fit_distance(x, Y)
-    assert any(place.startswith(blocks) for place in model.distance_at)
+    assert any(place.startswith(blocks) for place in model.feature_layers)
     prediction = model.predict(x, batch_size=25)
     assert prediction.lower.shape == (60, 3)
     with torch.no_grad():

@@ -225,7 +225,7 @@ def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
     assert (
         run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
     )
-    assert load(tmp_path / "m").logits == 1
+    assert load(tmp_path / "m").num_logits == 1
 
 
 def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypatch):

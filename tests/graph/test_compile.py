@@ -359,7 +359,7 @@ def overflowing(family, **options):
     """A model whose weights let numbers of about 1e9 overflow, and leave numbers of about 1e-30 alone."""
     torch.manual_seed(0)
     network = torch.nn.Sequential(
-        family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("logits", 3))
+        family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("num_logits", 3))
     )
     with torch.no_grad():
         network[0].weight.mul_(1e30)
@@ -370,7 +370,7 @@ def overflowing(family, **options):
     ("family", "options"),
     [
         *((inn, {"mode": mode}) for mode in ("paper", "scaled", "sound")),
-        (inn, {"logits": 1, "mode": "sound"}),
+        (inn, {"num_logits": 1, "mode": "sound"}),
         (inn, {"logit_norm": False}),
         (inn, {"distance": 0.001}),
         (torch.nn, {"distance": 0.001}),

@@ -12,9 +12,9 @@ import torch
 import creinn
 from creinn import CredalSet, CreINN, Ensemble, Interval
 from creinn import nn as inn
-from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.network import pooled
-from creinn.classifier.radius import DistanceRadius
+from creinn.distance.fitting import Observed, fit_radius
+from creinn.distance.radius import DistanceRadius
 from creinn.graph.outward import exact_box
 from creinn.graph.outward_distance import _pooled, radius_bound
 from creinn.graph.rigorous import probability_bounds
@@ -240,7 +240,7 @@ def hidden_distance() -> CreINN:
         inn.Linear(2, 2), inn.ReLU(), inn.Linear(2, 2), inn.Linear(2, 2)
     ).double()
     model = CreINN(
-        network, mode="sound", logit_norm=False, distance=0.01, distance_at=("<head>",)
+        network, mode="sound", logit_norm=False, distance=0.01, feature_layers=("<head>",)
     ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -270,7 +270,7 @@ def test_radii_of_exact_features_are_rounded_outwards_too():
     # inputs themselves, nearly alike in direction, and logits 0: nothing but the radius rounds
     network = torch.nn.Sequential(inn.Flatten(), inn.Linear(6, 2))
     model = CreINN(
-        network, mode="sound", logit_norm=False, distance=0.01, distance_at=("0",)
+        network, mode="sound", logit_norm=False, distance=0.01, feature_layers=("0",)
     ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -350,7 +350,7 @@ def test_a_distance_without_data_is_refused():
 def test_a_named_head():
     torch.manual_seed(0)
     network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3), inn.Sigmoid())
-    options = {"head": "2", "logit_norm": False, "distance": 0.01}
+    options = {"logits_layer": "2", "logit_norm": False, "distance": 0.01}
     model = CreINN(inn.scale_radii_(network, 1e-3), "sound", **options)
     x, y = blobs()
     model.fit_distance(x, y)

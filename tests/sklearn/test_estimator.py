@@ -124,7 +124,7 @@ def test_two_classes(quick):
     clf = quick().fit(X, y)
     assert clf.score(test, labels) > 0.93
     assert clf.predict(test).dtype == bool
-    assert clf.model_.logits == 1
+    assert clf.model_.num_logits == 1
     bounds = clf.predict_interval(test)
     np.testing.assert_allclose(bounds[:, 0, 0], 1 - bounds[:, 1, 1], atol=1e-12)
     np.testing.assert_allclose(

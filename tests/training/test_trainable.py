@@ -270,7 +270,7 @@ IDLE = {
         {"network.1.bias"},
     ),
     "head": (
-        lambda: CreINN(Beside(), distance=True, head="fc", logit_norm=True).double(),
+        lambda: CreINN(Beside(), distance=True, logits_layer="fc", logit_norm=True).double(),
         {"network.fc.bias"},
     ),
     "paper": (lambda: creinn().double(), {"network.9.bias", "network.9.bias_radius"}),
@@ -285,7 +285,7 @@ IDLE = {
         lambda: ending(torch.nn.Linear(36, 3), torch.nn.Dropout(0.5), logit_norm=True),
         set(),
     ),
-    "twice": (lambda: SNN(Beside(more=True), logits=3, logit_norm=True).double(), set()),
+    "twice": (lambda: SNN(Beside(more=True), num_logits=3, logit_norm=True).double(), set()),
     "in place": (
         lambda: ending(torch.nn.Linear(36, 3), torch.nn.ReLU(inplace=True), logit_norm=True),
         set(),

@@ -163,11 +163,11 @@ class BNN(SNN):
         prior_std: float = 1.0,
         kl_weight: float = 1.0,
         warmup: float = 0.25,
-        logits: int | None = None,
+        num_logits: int | None = None,
         logit_norm: bool = False,
         temperature: bool = False,
     ) -> None:
-        super().__init__(network, logits, logit_norm, temperature)
+        super().__init__(network, num_logits, logit_norm, temperature)
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
         if not prior_std > 0:
@@ -204,7 +204,7 @@ class BNN(SNN):
 
     def draw_logits(self, x: Tensor, count: int) -> Iterable[Tensor]:
         """Return samples of the logits, each of shape ``(N, K)``, before batch norm."""
-        return (as_logits(run(self.network, x), self.logits) for _ in range(count))
+        return (as_logits(run(self.network, x), self.num_logits) for _ in range(count))
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the cross-entropy, plus the weighted KL divergence in training mode."""

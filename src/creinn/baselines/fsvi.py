@@ -18,8 +18,8 @@ from torch import Tensor
 from creinn.baselines.bnn import BNN, INITIAL_STD, inverse_softplus
 from creinn.baselines.snn import add_bias_column, check_tensor
 from creinn.classifier.base import Labelled, evaluating
-from creinn.classifier.network import features_and_logits, find_head
-from creinn.classifier.sample import Sample
+from creinn.classifier.network import features_and_logits, find_logits_layer
+from creinn.distance.sample import Sample
 from creinn.numerics import safe_sqrt
 
 JITTER = 1e-4
@@ -66,7 +66,7 @@ class FSVI(BNN):
 
     def _start_posterior(self) -> None:
         """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
-        head = find_head(self.network)
+        head = find_logits_layer(self.network)
         starts = [(p, p[0].numel() if p.ndim > 1 else len(p)) for p in head.parameters()]
         rho = [
             torch.full_like(p, inverse_softplus(INITIAL_STD / math.sqrt(fan_in)))

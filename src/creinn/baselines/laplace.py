@@ -19,7 +19,7 @@ from torch.nn.utils.fusion import fuse_linear_bn_weights
 from creinn.baselines.predictive import DirichletPredictive, Predictive
 from creinn.baselines.snn import SNN, add_bias_column, check_tensor
 from creinn.classifier.base import Labelled, evaluating
-from creinn.classifier.network import features_and_logits, find_head
+from creinn.classifier.network import features_and_logits, find_logits_layer
 from creinn.distributed import all_sum
 
 PRIOR_PRECISIONS = torch.logspace(-4, 4, 81, dtype=torch.float64)
@@ -55,13 +55,13 @@ class LaplaceBNN(SNN):
         samples: int = 10,
         normalise: bool = True,
         prior_precision: float | Literal["marginal-likelihood"] = "marginal-likelihood",
-        logits: int | None = None,
+        num_logits: int | None = None,
         logit_norm: bool = False,
     ) -> None:
-        super().__init__(network, logits, logit_norm)
-        if self.logits < 3:
+        super().__init__(network, num_logits, logit_norm)
+        if self.num_logits < 3:
             raise ValueError(
-                f"BNN-L needs at least 3 logits, got {self.logits}. Use another method for binary "
+                f"BNN-L needs at least 3 logits, got {self.num_logits}. Use another method for binary "
                 "classification."
             )
         if isinstance(prior_precision, str) and prior_precision != "marginal-likelihood":
@@ -74,9 +74,9 @@ class LaplaceBNN(SNN):
         if samples < 1:
             raise ValueError(f"samples must be at least 1, got {samples}.")
         self.samples, self.normalise, self.prior_precision = samples, normalise, prior_precision
-        head: Any = find_head(network)
+        head: Any = find_logits_layer(network)
         self._has_bias = logit_norm or head.bias is not None
-        self.curvature = Kronecker(self.logits, head.in_features + self._has_bias)
+        self.curvature = Kronecker(self.num_logits, head.in_features + self._has_bias)
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("precision", torch.ones(()))
         self.register_buffer("log_likelihood", torch.zeros(()))
@@ -125,7 +125,7 @@ class LaplaceBNN(SNN):
     @torch.no_grad()
     def _batches(self, data: Labelled) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features and probabilities, and add the log-likelihood to the buffer."""
-        like: Any = find_head(self.network).weight
+        like: Any = find_logits_layer(self.network).weight
         with evaluating(self):
             for x, target in data:
                 features, logits = features_and_logits(self.network, check_tensor(x).to(like))
@@ -135,7 +135,7 @@ class LaplaceBNN(SNN):
 
     def _folded(self) -> tuple[Tensor, Tensor | None]:
         """Return the weight and the bias of the last layer, with the batch norm folded in."""
-        head: Any = find_head(self.network)
+        head: Any = find_logits_layer(self.network)
         norm: Any = self.norm
         if not self.logit_norm:
             return head.weight, head.bias

@@ -18,7 +18,7 @@ class SNN(Classifier):
 
     Args:
         network: A module that returns logits of shape ``(N, K)``.
-        logits: The number of logits ``K``. The default is the size of the last parameter of the
+        num_logits: The number of logits ``K``. The default is the size of the last parameter of the
             network.
         logit_norm: If True, batch norm is applied to the logits.
         temperature: If True, the logits are divided by the temperature that minimizes the log loss
@@ -30,17 +30,17 @@ class SNN(Classifier):
     def __init__(
         self,
         network: torch.nn.Module,
-        logits: int | None = None,
+        num_logits: int | None = None,
         logit_norm: bool = False,
         temperature: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         *_, last = network.parameters()
-        self.logits = last.shape[0] if logits is None else logits
-        self.num_classes = max(self.logits, 2)
+        self.num_logits = last.shape[0] if num_logits is None else num_logits
+        self.num_classes = max(self.num_logits, 2)
         self.logit_norm = logit_norm
-        self.norm = torch.nn.BatchNorm1d(self.logits) if logit_norm else torch.nn.Identity()
+        self.norm = torch.nn.BatchNorm1d(self.num_logits) if logit_norm else torch.nn.Identity()
         self.norm.to(last.device, last.dtype)
         self.temperature = Temperature(temperature).to(last)
 
@@ -59,11 +59,11 @@ class SNN(Classifier):
 
     def normed_logits(self, x: Tensor) -> Tensor:
         """Return samples of the logits of shape ``(S, N, K)``, after batch norm."""
-        return self.norm(as_logits(run(self.network, x), self.logits)).unsqueeze(0)
+        return self.norm(as_logits(run(self.network, x), self.num_logits)).unsqueeze(0)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Reset the temperature, because the training changes the logits."""
-        self.temperature.forget()
+        self.temperature.reset()
 
     @torch.no_grad()
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:

@@ -20,9 +20,9 @@ from creinn.classifier.inputs import (
     find_not_finite,
     first_rows,
     labelled_batches,
-    placed,
+    nan_to_zero,
     rows_not_finite,
-    without_gaps,
+    to_device,
 )
 from creinn.classifier.network import check_network, is_single_row
 from creinn.classifier.recording import LOCK
@@ -81,8 +81,8 @@ class Classifier(torch.nn.Module):
     """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
     network: Any  # of all but ensembles
     members: Any  # of ensembles
-    logits: int
-    gives_logits = False  # as far as is known; see check_network
+    num_logits: int
+    is_checked = False  # as far as is known; see check_network
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
@@ -190,13 +190,13 @@ class Classifier(torch.nn.Module):
         """Predict one batch whose row 0 has the number ``first``."""
         like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
         with torch.no_grad():
-            batch = placed(batch, like.device, like.dtype)
+            batch = to_device(batch, like.device, like.dtype)
             where = find_not_finite(batch, first=first)
             if where and missing == "refuse":
                 raise ValueError(
                     f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'."
                 )
-            filled = without_gaps(batch) if where else batch
+            filled = nan_to_zero(batch) if where else batch
             prediction = self._predict_rows(filled)
             return self._vacuous(prediction, rows_not_finite(batch)) if where else prediction
 
@@ -221,14 +221,14 @@ class Classifier(torch.nn.Module):
     def _explain(self, x: Inputs, error: Exception) -> None:
         """Raise a ``ValueError`` if the inputs of a failed prediction do not fit the network."""
         for part in self._with_networks():
-            network, head = in_eval_mode(part.network), getattr(part, "head", None)
-            if is_single_row(network, x, part.logits):
+            network, head = in_eval_mode(part.network), getattr(part, "logits_layer", None)
+            if is_single_row(network, x, part.num_logits):
                 raise ValueError(
                     f"Expected inputs of shape (N, ...), found shape {tuple(x.shape)}, a single "
                     "row without a batch dimension. Pass x[None]."
                 ) from error
             if not isinstance(error, ValueError):
-                check_network(network, x, part.logits, (), head)
+                check_network(network, x, part.num_logits, (), head)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
@@ -243,15 +243,15 @@ class Classifier(torch.nn.Module):
             ValueError: If a network does not.
         """
         for part in self._with_networks():
-            if not part.gives_logits:
+            if not part.is_checked:
                 with LOCK, torch.inference_mode(False), torch.enable_grad():
-                    if not part.gives_logits:
+                    if not part.is_checked:
                         part._check_network(in_eval_mode(part.network), first_rows(x))
-                        part.gives_logits = True
+                        part.is_checked = True
 
     def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
         """Check :attr:`network`, or a copy of it in eval mode."""
-        check_network(network, x, self.logits)
+        check_network(network, x, self.num_logits)
 
     def _take_mode_of_members(self) -> None:
         """Put a new ensemble into eval mode if all members are; a new module is in training mode."""

@@ -66,7 +66,7 @@ class Calibration(torch.nn.Module):
         numbers = _from_bits(usual), _from_bits(rounding)
         return Conformal(scores, self.groups.cpu(), *fixed, *numbers)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Be empty again: predictions are about to change."""
         for name in ("bits", "groups", "setting"):
             setattr(self, name, getattr(self, name).new_empty(0))

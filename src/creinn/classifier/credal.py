@@ -10,16 +10,16 @@ import creinn
 from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Missing
 from creinn.classifier.calibration import Calibrated
-from creinn.classifier.radius import DistanceRadius
 from creinn.classifier.state import is_training
 from creinn.credal.credal_set import CredalSet
+from creinn.distance.radius import DistanceRadius
 
 
-class _Credal(Calibrated):
+class CredalClassifier(Calibrated):
     """What :class:`CreINN` and :class:`Ensemble` share."""
 
     prediction_type = CredalSet
-    keeps_compiled = True
+    uses_compile_cache = True
     """Whether ``predict`` compiles the model in eval mode, and keeps the compiled form until the model changes."""
 
     if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Credal(Calibrated):
                 "ensemble, for each member. creinn.fit does it at the end of a training that is not interrupted."
             )
         for part in self.modules():
-            if isinstance(part, _Credal):
+            if isinstance(part, CredalClassifier):
                 part.check_distance()
 
     def check_distance(self) -> None:
@@ -74,7 +74,7 @@ class _Credal(Calibrated):
         return super()._apply(*args, **kwargs)
 
     def _forward_fast(self, x: Inputs) -> CredalSet:
-        if not self.keeps_compiled:
+        if not self.uses_compile_cache:
             compile_cache.invalidate(self)
         elif not is_training(self):
             compiled = compile_cache.compiled_form(self, x, creinn.compile_for_predict)

@@ -1,7 +1,7 @@
 """CreINN and its ensemble: a network and a head that turns its logits into a credal set.
 
 In: a tensor or an :class:`Interval`. Out: a :class:`CredalSet`, differentiable. Sections "Credal-set interval neural
-networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.classifier.radius`.
+networks" and "Ensemble strategy"; the distance is our own extension, see :mod:`creinn.distance.radius`.
 """
 
 import warnings
@@ -15,38 +15,38 @@ from torch import Tensor
 from creinn import nn as inn
 from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Labelled, common_classes
-from creinn.classifier.credal import _Credal
+from creinn.classifier.credal import CredalClassifier
 from creinn.classifier.fitted_on import digest, part_hashes
-from creinn.classifier.fitting import Observed, fit_radius
 from creinn.classifier.head import Mode, credal_set
 from creinn.classifier.inputs import (
-    Again,
+    ReiterableStream,
     as_classes,
     find_not_finite,
     is_mapped,
     is_pair,
     labelled_batches,
-    placed,
+    to_device,
 )
 from creinn.classifier.label_check import Agreement
 from creinn.classifier.logits import as_logits
 from creinn.classifier.network import (
     HEAD,
     TOKENS,
+    check_layers,
     check_network,
-    check_places,
     count_logits,
-    find_head,
-    observe,
+    find_logits_layer,
+    outputs_and_logits,
     pooled,
     run,
 )
-from creinn.classifier.places import find_places
-from creinn.classifier.radius import DistanceRadius, check_distance
 from creinn.classifier.state import structure
 from creinn.classifier.temperature import Temperature
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import bounds_cross_entropy, cross_entropy
+from creinn.distance.feature_layers import find_feature_layers
+from creinn.distance.fitting import Observed, fit_radius
+from creinn.distance.radius import DistanceRadius, check_distance
 from creinn.distributed import single_process
 from creinn.interval import Interval, as_interval
 from creinn.nn.affine import IntervalParameters, project_
@@ -56,7 +56,7 @@ Loss = Literal["intersection", "bounds"]
 Combine = Literal["average", "envelope"]
 
 
-class CreINN(_Credal):
+class CreINN(CredalClassifier):
     """Credal-set interval neural network.
 
     The logits pass batch norm, if there is one, then Interval SoftMax (IntSoftMax); one makes a binary classifier.
@@ -69,25 +69,26 @@ class CreINN(_Credal):
             the set then contains the probabilities of every ordinary network inside the weight intervals; radii should
             be small, see ``nn.scale_radii_``. ``creinn.compile(model, rigorous=True)`` also rounds outwards.
             ``model.mode = ...`` sets it later. Interval batch norms follow the mode.
-        logits: Number of logits ``K``; by default that of the last interval layer, or of an ordinary network's head.
+        num_logits: Number of logits ``K``; by default that of the last interval layer, or of the
+            head of an ordinary network.
         logit_norm: Whether to put batch norm on the logits; by default on those of an interval network, as its authors
             do. Few steps of training leave probabilities timid behind it.
         distance: Inputs whose features are far from the training data get wider sets, in eval mode. ``True`` chooses
             the scale on held-out data, a number fixes it. Fitted when :func:`creinn.fit` ends, or by
             :meth:`fit_distance`. Around an ordinary network this is CreINN-D, the recommended form.
-        distance_at: Paths of the modules of ``network`` at whose outputs the distance is measured, the deepest last;
+        feature_layers: Paths of the modules of ``network`` at whose outputs the distance is measured, the deepest last;
             ``"<head>"`` stands for what enters the last layer. By default they are found when the network is first
-            run, see :func:`creinn.classifier.places.find_places`.
+            run, see :func:`creinn.distance.feature_layers.find_feature_layers`.
         loss: ``"intersection"``, the paper's cross-entropy, or ``"bounds"``, see :func:`creinn.bounds_cross_entropy`.
-        head: Path of the module of ``network`` whose output are the logits and whose input are the features, where it
-            returns more than logits, or its head is not found by itself.
+        logits_layer: Path of the module of ``network`` that computes the logits from the
+            features. Needed if the network returns more than logits or ends in a softmax.
         temperature: Whether to divide the logits by the one number that has the least log loss on held-out data, found
             where the distance is, before its scale; see :mod:`creinn.classifier.temperature`. By default so around an
             ordinary network. Without held-out data it is 1.
 
     Raises:
         ValueError: If an option is unknown, the network has no interval layer and there is no distance
-            either, or it has no module of ``distance_at`` or ``head``.
+            either, or it has no module of ``feature_layers`` or ``logits_layer``.
         TypeError: If ``distance`` is neither a truth value nor a number.
 
     Example:
@@ -108,19 +109,19 @@ class CreINN(_Credal):
         self,
         network: torch.nn.Module,
         mode: Mode = "paper",
-        logits: int | None = None,
+        num_logits: int | None = None,
         logit_norm: bool | None = None,
         distance: float | bool | None = None,
         loss: Loss = "intersection",
-        distance_at: Sequence[str] | None = None,
-        head: str | None = None,
+        feature_layers: Sequence[str] | None = None,
+        logits_layer: str | None = None,
         temperature: bool | None = None,
     ) -> None:
         super().__init__()
         _check_choice("loss", loss, Loss)
         check_distance(distance)
         self.distance_radius: DistanceRadius | None = None
-        self.network, self.head, self._loss = network, head, loss
+        self.network, self.logits_layer, self._loss = network, logits_layer, loss
         self.is_interval = any(isinstance(layer, IntervalParameters) for layer in network.modules())
         has_distance = distance is not None and distance is not False
         if not self.is_interval and not has_distance:
@@ -128,22 +129,24 @@ class CreINN(_Credal):
                 "The network has no interval layer, so its credal sets would be single points. Build it from "
                 "creinn.nn, make an interval twin of it with creinn.convert(network), or pass distance=True."
             )
-        self.logits = logits if logits is not None else count_logits(network, head)
-        self.num_classes = max(self.logits, 2)
+        self.num_logits = (
+            num_logits if num_logits is not None else count_logits(network, logits_layer)
+        )
+        self.num_classes = max(self.num_logits, 2)
         self.logit_norm = logit_norm = self.is_interval if logit_norm is None else logit_norm
         family: Any = inn if self.is_interval else torch.nn
         like = next(network.parameters())
-        norm = family.BatchNorm1d(self.logits) if logit_norm else family.Identity()
+        norm = family.BatchNorm1d(self.num_logits) if logit_norm else family.Identity()
         self.norm: torch.nn.Module = norm.to(like.device, like.dtype)
         self.temperature = Temperature(
             not self.is_interval if temperature is None else temperature
         ).to(like)
         self.mode = mode
         self.distance = distance
-        self.distance_at = (
-            None if distance_at is None else tuple(distance_at)
+        self.feature_layers = (
+            None if feature_layers is None else tuple(feature_layers)
         )  # found by the first rows
-        check_places(network, self.distance_at or ())
+        check_layers(network, self.feature_layers or ())
         self._has_warned = False  # that the distance is left out
         if has_distance:
             self._add_distance()
@@ -165,17 +168,17 @@ class CreINN(_Credal):
         """The constructor's arguments after the network, by name."""
         options = {
             name: getattr(self, name)
-            for name in ("mode", "logits", "logit_norm", "distance", "head")
+            for name in ("mode", "num_logits", "logit_norm", "distance", "logits_layer")
         }
         places = (
             None
-            if self.distance_radius is None or self.distance_at is None
-            else list(self.distance_at)
+            if self.distance_radius is None or self.feature_layers is None
+            else list(self.feature_layers)
         )
         return {
             **options,
             "loss": self._loss,
-            "distance_at": places,
+            "feature_layers": places,
             "temperature": self.temperature.is_on,
         }
 
@@ -189,8 +192,8 @@ class CreINN(_Credal):
             "temperature": (self.temperature.is_on, self.temperature),
             "distance": () if radius is None else (radius,),
         }
-        if radius is None or self.distance_at is not None:  # otherwise the first rows find them
-            parts["feature layers"] = (self.distance_at,) if radius is not None else ()
+        if radius is None or self.feature_layers is not None:  # otherwise the first rows find them
+            parts["feature layers"] = (self.feature_layers,) if radius is not None else ()
         return part_hashes(parts)
 
     @property
@@ -231,7 +234,9 @@ class CreINN(_Credal):
             return credal_set(self._logits(x), self.mode, training=self.training)
         if not torch.compiler.is_compiling():
             self.check_distance()
-        outputs, logits = observe(self.network, x, self.distance_at or (), self.head)
+        outputs, logits = outputs_and_logits(
+            self.network, x, self.feature_layers or (), self.logits_layer
+        )
         return credal_set(self._normalised(logits), self.mode, radius(self._measured(outputs)))
 
     def loss(self, prediction: CredalSet, target: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -245,8 +250,8 @@ class CreINN(_Credal):
 
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Forget calibration, temperature and distance: they belong to a network that is about to change."""
-        self.calibration.forget()
-        self.temperature.forget()
+        self.calibration.reset()
+        self.temperature.reset()
         if self.distance_radius is not None:
             self._add_distance()
 
@@ -269,7 +274,7 @@ class CreINN(_Credal):
         A model that was built without ``distance`` gets one. Returns the model, in eval mode. Of ``held_out`` data the
         temperature is found first, where the model has one; without them it stays as it is. The scale, unless
         ``distance`` is a number, is the largest up to which predictions on ``held_out``, or else on a sixth of the
-        training data, hardly suffer: see :mod:`creinn.classifier.distance`. Of either at most 20,000 rows are looked
+        training data, hardly suffer: see :mod:`creinn.distance.mahalanobis`. Of either at most 20,000 rows are looked
         at, drawn at random.
 
         Inside a process group every rank looks at all that it is given; :func:`creinn.fit` shares the work.
@@ -322,16 +327,16 @@ class CreINN(_Credal):
     def _fit_temperature(self, held_out: Any, batch_size: int) -> Any:
         """Fit the temperature, if there is one, to held-out data; give these back, to be gone over again."""
         compile_cache.invalidate(self.eval())
-        self.calibration.forget()
+        self.calibration.reset()
         if held_out is None or not self.temperature.is_on:
             return held_out
         held_out = list(held_out) if isinstance(held_out, Iterator) else held_out
         like, name = next(self.network.parameters()), "the held-out data"
-        self.temperature.forget()
+        self.temperature.reset()
 
         def found() -> Iterator[tuple[Interval, Tensor]]:
             for x, y in labelled_batches(held_out, batch_size, name):
-                x = placed(x, like.device, like.dtype)
+                x = to_device(x, like.device, like.dtype)
                 self.check_network(x)
                 logits = self._logits(self._inputs(x))
                 yield (
@@ -345,9 +350,9 @@ class CreINN(_Credal):
         return held_out
 
     def _add_distance(self) -> None:
-        if self.distance_at is None:
-            find_head(self.network, self.head)  # refuses a network without one
-        self.gives_logits = False  # there are features to be looked at too
+        if self.feature_layers is None:
+            find_logits_layer(self.network, self.logits_layer)  # refuses a network without one
+        self.is_checked = False  # there are features to be looked at too
         self.distance_radius = DistanceRadius(self.num_classes).train(self.training)
         like = next(self.network.parameters())
         self.distance_radius.to(like.device, like.dtype)
@@ -355,10 +360,10 @@ class CreINN(_Credal):
     def _check_network(self, network: torch.nn.Module, x: Inputs) -> None:
         x = self._inputs(x)
         measures = self.distance_radius is not None
-        at = self.distance_at or (HEAD,) if measures else ()
-        check_network(network, x, self.logits, at, self.head)
-        if measures and self.distance_at is None:
-            self.distance_at = find_places(network, x, self.head)
+        at = self.feature_layers or (HEAD,) if measures else ()
+        check_network(network, x, self.num_logits, at, self.logits_layer)
+        if measures and self.feature_layers is None:
+            self.feature_layers = find_feature_layers(network, x, self.logits_layer)
 
     def _inputs(self, x: Inputs) -> Inputs:
         if self.is_interval:
@@ -373,18 +378,18 @@ class CreINN(_Credal):
     def _logits(self, x: Inputs) -> Interval:
         logits = (
             run(self.network, x)
-            if self.head is None
-            else observe(self.network, x, (), self.head)[1]
+            if self.logits_layer is None
+            else outputs_and_logits(self.network, x, (), self.logits_layer)[1]
         )
         return self._normalised(logits)
 
     def _normalised(self, logits: Inputs) -> Interval:
-        return self.temperature(as_interval(self.norm(as_logits(logits, self.logits))))
+        return self.temperature(as_interval(self.norm(as_logits(logits, self.num_logits))))
 
     def _measured(self, outputs: Iterable[Inputs]) -> tuple[Interval, ...]:
         """Features that the distance is measured of: in sound mode of all of the box, otherwise of its centre."""
         found, of_box = [], self.mode == "sound"
-        for place, output in zip(self.distance_at or (), outputs, strict=True):
+        for place, output in zip(self.feature_layers or (), outputs, strict=True):
             box = as_interval(output)
             found.append(as_interval(pooled(box if of_box else box.center, place.endswith(TOKENS))))
         return tuple(found)
@@ -395,18 +400,18 @@ class CreINN(_Credal):
         return (
             self._observed(given, name)
             if isinstance(given, Iterator)
-            else Again(lambda: self._observed(given, name))
+            else ReiterableStream(lambda: self._observed(given, name))
         )
 
     def _observed(self, batches: Labelled, name: str) -> Iterator[Observed]:
         like, rows = next(self.network.parameters()), 0
         for x, y in batches:
-            x = placed(x, like.device, like.dtype)
+            x = to_device(x, like.device, like.dtype)
             if where := find_not_finite(x, name, first=rows):
                 raise ValueError(f"{where}. Impute or drop it first.")
             self.check_network(x)
-            outputs, logits = observe(
-                self.network, self._inputs(x), self.distance_at or (), self.head
+            outputs, logits = outputs_and_logits(
+                self.network, self._inputs(x), self.feature_layers or (), self.logits_layer
             )
             labels = as_classes(torch.as_tensor(y).long(), self.num_classes, name, len(logits)).to(
                 like.device
@@ -415,7 +420,7 @@ class CreINN(_Credal):
             yield Observed(self._measured(outputs), self._normalised(logits), labels)
 
 
-class Ensemble(_Credal):
+class Ensemble(CredalClassifier):
     """Several CreINNs as one.
 
     Args:

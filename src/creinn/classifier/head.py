@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from creinn.classifier.radius import add_radius
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.probability import interval_softmax, one_logit_softmax
+from creinn.distance.radius import add_radius
 from creinn.interval import Interval
 from creinn.numerics import at_least_single
 

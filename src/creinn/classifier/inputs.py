@@ -47,7 +47,7 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
             raise ValueError(
                 f"{name.capitalize()} have {rows} inputs but {len(y)} classes, not one for each."
             )
-        return Again(lambda: ((as_inputs(x), y) for x, y in _split((x, y), batch_size)))
+        return ReiterableStream(lambda: ((as_inputs(x), y) for x, y in _split((x, y), batch_size)))
     pairs = f"{name.capitalize()} must be a pair (inputs, classes), a Dataset, or batches that are such pairs"
     if isinstance(data, IterableDataset) or _has_rows(data):
         data = DataLoader(data, batch_size)
@@ -59,7 +59,11 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
             raise TypeError(f"{pairs}.")
         return as_inputs(batch[0]), batch[1]
 
-    return map(checked, data) if isinstance(data, Iterator) else Again(lambda: map(checked, data))
+    return (
+        map(checked, data)
+        if isinstance(data, Iterator)
+        else ReiterableStream(lambda: map(checked, data))
+    )
 
 
 def is_pair(data: Any) -> bool:
@@ -68,11 +72,11 @@ def is_pair(data: Any) -> bool:
     return is_two and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1]))
 
 
-class Again(Iterable[Any]):
+class ReiterableStream(Iterable[Any]):
     """What can be gone over again and again: each time ``start`` is called.
 
     Example:
-        >>> squares = Again(lambda: (n * n for n in range(3)))
+        >>> squares = ReiterableStream(lambda: (n * n for n in range(3)))
         >>> list(squares), list(squares)
         ([0, 1, 4], [0, 1, 4])
     """
@@ -117,7 +121,7 @@ def is_mapped(x: Any) -> bool:
     return any(isinstance(part, np.memmap) for part in pytree.tree_leaves(x))
 
 
-def joined(batches: Sequence[Any]) -> Any:
+def concatenate(batches: Sequence[Any]) -> Any:
     """Batches of the same form as one."""
     together = [torch.cat(parts) for parts in zip(*map(leaves_of, batches), strict=True)]
     return pytree.tree_unflatten(together, pytree.tree_structure(batches[0]))
@@ -162,7 +166,7 @@ def first_rows(x: Any, count: int = 32) -> Any:
     return _each(lambda part: part.clone(), x)
 
 
-def placed(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
+def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
     """Inputs on a device, by default where they are, the floating ones in a dtype."""
 
     def place(part: Any) -> Any:
@@ -197,18 +201,18 @@ def rows_not_finite(x: Any) -> Tensor:
     return torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in floating(x)]).any(0)
 
 
-def without_gaps(x: Any) -> Any:
+def nan_to_zero(x: Any) -> Any:
     """Inputs with 0 where they hold NaN or an infinite number."""
     return _each(
         lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x
     )
 
 
-def in_words(x: Any) -> str:
+def describe(x: Any) -> str:
     """What inputs or outputs are.
 
     Example:
-        >>> in_words({"ids": torch.zeros(2, 3, dtype=torch.long)})
+        >>> describe({"ids": torch.zeros(2, 3, dtype=torch.long)})
         "dict: ['ids'] torch.int64 of shape (2, 3)"
     """
     words = []

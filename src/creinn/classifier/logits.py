@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.inputs import in_words
+from creinn.classifier.inputs import describe
 from creinn.interval import Interval
 
-_NAME_IT = " Where a module gives the logits, name it: CreINN(network, head='path')."
+_NAME_IT = " Where a module gives the logits, name it: CreINN(network, logits_layer='path')."
 _VIEWS = (
     "Squeeze",
     "Unsqueeze",
@@ -42,7 +42,7 @@ def as_logits(output: Any, count: int) -> Any:
     """``(N, K)`` of ``(N, K, 1, 1)``, and of ``(N,)`` for one logit; refuses what is no tensor or interval."""
     if not isinstance(output, Tensor | Interval):
         raise ValueError(
-            f"The network should return logits (N, {count}) alone, but returns {in_words(output)}.{_NAME_IT}"
+            f"The network should return logits (N, {count}) alone, but returns {describe(output)}.{_NAME_IT}"
         )
     if output.ndim == 1 and count == 1:
         return output.unsqueeze(1)
@@ -50,7 +50,7 @@ def as_logits(output: Any, count: int) -> Any:
         return output.flatten(1)
     if output.ndim != 2:
         raise ValueError(
-            f"The network should return logits (N, {count}), but returns {in_words(output)}.{_NAME_IT}"
+            f"The network should return logits (N, {count}), but returns {describe(output)}.{_NAME_IT}"
         )
     return output
 
@@ -64,9 +64,9 @@ def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:
     """
     if logits.ndim != 2 or logits.shape[1] != count or not logits.dtype.is_floating_point:
         other = logits.ndim == 2 and logits.dtype.is_floating_point
-        advice = f" If these are the logits, pass logits={logits.shape[1]}." if other else ""
+        advice = f" If these are the logits, pass num_logits={logits.shape[1]}." if other else ""
         raise ValueError(
-            f"{who} should return logits (N, {count}), but returns {in_words(logits)}."
+            f"{who} should return logits (N, {count}), but returns {describe(logits)}."
             f"{advice}{_NAME_IT}"
         )
     values = (

@@ -3,7 +3,7 @@
 A place is the path of a module, whose output is looked at, with ``:tokens`` behind it if that is ``(N, tokens, D)``; or
 ``<head>``, for what enters the head. That is the module whose path is given, and whose output are then the logits; or a
 layer named ``head`` of a network with a method ``features``, as those of :mod:`creinn.models`; or the last ``Linear``.
-Hooks observe the modules (``creinn.classifier.recording``), so ``torch.export`` needs ``strict=False``.
+Hooks outputs_and_logits the modules (``creinn.classifier.recording``), so ``torch.export`` needs ``strict=False``.
 """
 
 import inspect
@@ -16,7 +16,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
-from creinn.classifier.inputs import in_words
+from creinn.classifier.inputs import describe
 from creinn.classifier.logits import as_logits, check_logits, tracking_operations
 from creinn.classifier.recording import last_calls, recording
 from creinn.interval import Interval, as_interval
@@ -29,8 +29,8 @@ _ONE_ARGUMENT = (
     " It gets a dict or tuple as one argument, unless its forward takes the keys of a dict by name."
 )
 _ADVICE = (
-    "Name the module that gives the logits, CreINN(network, head='path'), or give the network a method features(x) "
-    "and a layer head, so that forward(x) is head(features(x))."
+    "Name the module that gives the logits, CreINN(network, logits_layer='path'), or give the "
+    "network a method features(x) and a layer head, so that forward(x) is head(features(x))."
 )
 
 
@@ -61,15 +61,15 @@ def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
     return named
 
 
-def find_head(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
+def find_logits_layer(network: torch.nn.Module, head: str | None = None) -> torch.nn.Module:
     """The layer from features to logits: the one of the path ``head``, or else a linear one; refuses to find none.
 
     Example:
-        >>> find_head(torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
+        >>> find_logits_layer(torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)))
         Linear(in_features=8, out_features=3, bias=True)
     """
     if head is not None:
-        check_places(network, [head], "that gives the logits")
+        check_layers(network, [head], "that gives the logits")
         return network.get_submodule(head)
     layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
     layer: Any = network.head if _names_features(network) else layers[-1] if layers else None
@@ -88,18 +88,18 @@ def count_logits(network: torch.nn.Module, head: str | None = None) -> int:
         3
     """
     interval = [layer for layer in network.modules() if isinstance(layer, IntervalParameters)]
-    layer = interval[-1] if interval and head is None else find_head(network, head)
+    layer = interval[-1] if interval and head is None else find_logits_layer(network, head)
     if isinstance(layer, IntervalParameters):
         return layer.weight.shape[0]
     count = getattr(layer, "out_features", getattr(layer, "out_channels", None))
     if count is None:
         raise ValueError(
-            f"The head {head!r} does not say how many logits it gives; pass their number, logits=..."
+            f"The head {head!r} does not say how many logits it gives; pass their number, num_logits=..."
         )
     return int(count)
 
 
-def observe(
+def outputs_and_logits(
     network: torch.nn.Module, x: Any, at: Sequence[str] = (HEAD,), head: str | None = None
 ) -> tuple[tuple[Any, ...], Any]:
     """One forward pass: what there is at the places ``at``, and the logits.
@@ -108,7 +108,7 @@ def observe(
     """
     if hasattr(network, "outputs_and_logits"):
         return network.outputs_and_logits(x)  # type: ignore[operator]
-    last = find_head(network, head) if HEAD in at or head is not None else None
+    last = find_logits_layer(network, head) if HEAD in at or head is not None else None
     places = [
         last if place == HEAD else network.get_submodule(place.removesuffix(TOKENS)) for place in at
     ]
@@ -116,7 +116,9 @@ def observe(
         logits = run(network, x)
     for path, module in zip((*at, head or HEAD), (*places, last), strict=True):
         if module is not None and calls[module] is None:
-            raise ValueError(f"The module {path!r} did not run, so it has no output to observe.")
+            raise ValueError(
+                f"The module {path!r} did not run, so it has no output to outputs_and_logits."
+            )
     outputs = tuple(
         calls[module].inputs[0] if place == HEAD else calls[module].output  # type: ignore
         for place, module in zip(at, places, strict=True)
@@ -126,7 +128,7 @@ def observe(
 
 def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """One pass through a network that must end in its head: the head's input ``(N, D)`` and the logits ``(N, K)``."""
-    head = find_head(network)
+    head = find_logits_layer(network)
     with recording([head]) as calls:
         logits = run(network, x)
     if len(calls) != 1 or calls[0].output is not logits:
@@ -205,7 +207,7 @@ def check_network(
             advice += " Integers reach it as they are: .float() makes numbers of them, Dataset.scaled() of images."
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{who} cannot be run on inputs of {in_words(x)}: {reason}.{advice}"
+            f"{who} cannot be run on inputs of {describe(x)}: {reason}.{advice}"
         ) from error
     if head is None:
         output = as_logits(output, logits)
@@ -213,11 +215,11 @@ def check_network(
         _check_features(network, x, at, head)
     if head is not None:
         with tracking_operations(network):
-            output, who = observe(network, x, (), head)[1], f"The module {head!r}"
+            output, who = outputs_and_logits(network, x, (), head)[1], f"The module {head!r}"
     check_logits(as_logits(output, logits), logits, who)
 
 
-def check_places(
+def check_layers(
     network: torch.nn.Module, at: Iterable[str], what: str = "to measure a distance at"
 ) -> None:
     """Refuse paths that the network does not have."""
@@ -250,7 +252,7 @@ def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: s
                 else "A distance is to be measured at"
             )
             raise ValueError(f"{what} {place!r}, but it ran {runs} times, not once.")
-    outputs, logits = observe(network, x, at, head)
+    outputs, logits = outputs_and_logits(network, x, at, head)
     for place, found in zip(at, outputs, strict=True):
         is_array = (
             isinstance(found, Tensor | Interval) and found.ndim > 1 and len(found) == len(logits)
@@ -258,7 +260,7 @@ def _check_features(network: torch.nn.Module, x: Any, at: Sequence[str], head: s
         if not is_array or (place.endswith(TOKENS) and found.ndim != 3):
             where = f"the input of {head}" if place == HEAD else place
             raise ValueError(
-                f"A distance is to be measured at {where!r}, but its output is {in_words(found)}. It should have shape "
+                f"A distance is to be measured at {where!r}, but its output is {describe(found)}. It should have shape "
                 f"({len(logits)}, D) or ({len(logits)}, C, ...), and with {TOKENS!r} behind the name (N, tokens, D)."
             )
 
@@ -267,7 +269,7 @@ def _check_head(network: torch.nn.Module, x: Any) -> None:
     """Refuse a network whose head is not found by the rules of this module."""
     name = type(network).__name__
     paths = {layer: path for path, layer in network.named_modules()}
-    layer: Any = find_head(network)
+    layer: Any = find_logits_layer(network)
     with recording(
         {layer, *(part for part in paths if isinstance(part, torch.nn.Linear))}
     ) as calls:

@@ -19,7 +19,7 @@ from jaxtyping import Int
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from creinn.classifier.sample import Sample
+from creinn.distance.sample import Sample
 from creinn.interval import Interval, as_interval
 
 DEVIATION = 0.5  # of ln T, beforehand
@@ -55,7 +55,7 @@ class Temperature(torch.nn.Module):
     def _scaled(self, logits: Tensor) -> Tensor:
         return logits / self.value
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Be 1 again: the weights are about to change."""
         self.value = torch.ones_like(self.value)
 

@@ -14,10 +14,10 @@ from torch import Tensor, fx
 
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
-from creinn.classifier.creinn import CreINN, Ensemble, _Credal
+from creinn.classifier.creinn import CredalClassifier, CreINN, Ensemble
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import first_rows
-from creinn.classifier.network import HEAD, TOKENS, find_head
+from creinn.classifier.network import HEAD, TOKENS, find_logits_layer
 from creinn.classifier.recording import LOCK, recording
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.checks import GraphError
@@ -97,7 +97,7 @@ def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None
     Return ``None`` if the class of the model is not CreINN or Ensemble, because a subclass may
     compute something else, or if a network raises a ``GraphError``.
     """
-    credal = [part for part in model.modules() if isinstance(part, _Credal)]
+    credal = [part for part in model.modules() if isinstance(part, CredalClassifier)]
     if any(type(part) not in (CreINN, Ensemble) for part in credal):
         return None
     try:
@@ -109,10 +109,10 @@ def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None
     return compiled
 
 
-class Compiled(_Credal):
+class Compiled(CredalClassifier):
     """A model with folded networks, always in eval mode; see :func:`compile`."""
 
-    keeps_compiled = False
+    uses_compile_cache = False
 
     def __init__(
         self, model: CreINN | Ensemble, native: bool = True, must_fold: bool = False
@@ -125,13 +125,13 @@ class Compiled(_Credal):
             self.model = self._folded_copy(model, native, must_fold)
         self.calibration = self.model.calibration
         if not model.calibration_is_current:
-            self.calibration.forget()
+            self.calibration.reset()
         for part in self.model.modules():
             if isinstance(part, FittedOn):
                 part.parts = {}  # the weights of the copy do not change
         for member in self.model.modules():
             if isinstance(member, CreINN):
-                member.gives_logits = True  # a folded network cannot be inspected
+                member.is_checked = True  # a folded network cannot be inspected
         self.num_classes = model.num_classes
         self.memory_format = torch.contiguous_format
         self.requires_grad_(False).eval()
@@ -198,12 +198,12 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
 
     An interval network is folded with its norm.
     """
-    if member.head is not None:
+    if member.logits_layer is not None:
         return None  # the logits are computed inside the graph
     parts = [member.network, member.norm] if member.is_interval else [member.network]
-    places = member.distance_at or () if member.distance_radius is not None else ()
+    places = member.feature_layers or () if member.distance_radius is not None else ()
     at = [
-        find_head(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}"
+        find_logits_layer(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}"
         for place in places
     ]
     try:

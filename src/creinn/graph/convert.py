@@ -132,8 +132,8 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
             torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
         )
         twin = convert(ordinary.eval(), mode=form["mode"])
-        return CreINN(twin, logits=model.logits, logit_norm=False, **form).eval()
-    made = CreINN(model.network, logits=model.logits, logit_norm=model.logit_norm, **form)
+        return CreINN(twin, num_logits=model.num_logits, logit_norm=False, **form).eval()
+    made = CreINN(model.network, num_logits=model.num_logits, logit_norm=model.logit_norm, **form)
     made.norm.load_state_dict(model.norm.state_dict())
     made.temperature.load_state_dict(model.temperature.state_dict())
     return made.eval()

@@ -28,7 +28,7 @@ from torch.export import Dim, ExportedProgram
 from creinn import __version__
 from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CreINN, Ensemble
-from creinn.classifier.inputs import count_rows, first_rows, joined, placed
+from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
 from creinn.credal.conformal import DISTRIBUTION, SCORES, Conformal, widen
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
@@ -206,9 +206,9 @@ def _program(
 
     The number of rows is not fixed.
     """
-    example = placed(example, next(model.parameters()).device, _dtype(model))
+    example = to_device(example, next(model.parameters()).device, _dtype(model))
     example = (
-        joined([example, example]) if count_rows(example) == 1 else example
+        concatenate([example, example]) if count_rows(example) == 1 else example
     )  # with one row, the number of rows would be fixed
     model.check_network(example)
     try:

@@ -53,7 +53,7 @@ class FoldedNetwork(torch.nn.Module):
         self.graph = graph
 
     def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return outputs and logits; see :func:`creinn.classifier.network.observe`."""
+        """Return outputs and logits; see :func:`creinn.classifier.network.outputs_and_logits`."""
         *inner, logits = self.graph(x)
         return tuple(inner), logits
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from creinn.classifier.distance import Distance, nearest_of
-from creinn.classifier.radius import FAR_WEIGHT, LARGEST, NEAR_PLACES, DistanceRadius, terms_of
+from creinn.distance.mahalanobis import Distance, nearest_of
+from creinn.distance.radius import FAR_WEIGHT, LARGEST, NUM_NEAR_LAYERS, DistanceRadius, terms_of
 from creinn.graph.outward import (
     FLOOR,
     FUNCTION,
@@ -41,10 +41,10 @@ def radius_bound(
         tokens: Whether the output at each place has the shape ``(N, tokens, C)``.
     """
     features = [_pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
-    boxes = *features, *map(_directions, features[-NEAR_PLACES:])
+    boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])
     found = [_distances(one, box) for one, box in zip(radius.distances, boxes, strict=True)]
     z = above(above(terms_of(found, len(features)) - radius.usual) / radius.spreads)
-    last = 2 * NEAR_PLACES if z.shape[1] > 3 else 2
+    last = 2 * NUM_NEAR_LAYERS if z.shape[1] > 3 else 2
     near, far = (
         above(part.sum(1), part.abs().sum(1), z.shape[1])
         for part in (z[:, -last:], z[:, :-last].relu())

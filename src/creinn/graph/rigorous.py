@@ -35,8 +35,8 @@ from torch import Tensor, fx
 
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
-from creinn.classifier.creinn import CreINN, Ensemble, _Credal
-from creinn.classifier.network import HEAD, TOKENS, as_logits, find_head
+from creinn.classifier.creinn import CredalClassifier, CreINN, Ensemble
+from creinn.classifier.network import HEAD, TOKENS, as_logits, find_logits_layer
 from creinn.credal.credal_set import CredalSet
 from creinn.graph.fold import input_node, output_node
 from creinn.graph.outward import (
@@ -233,12 +233,12 @@ class _Member:
     def __init__(self, model: CreINN) -> None:
         _check_model(model)
         self.model = copy.deepcopy(model)._apply(exact_double).requires_grad_(False).eval()
-        network, head = torch.nn.Sequential(self.model.network), self.model.head
+        network, head = torch.nn.Sequential(self.model.network), self.model.logits_layer
         self.radius = self.model.distance_radius
-        self.places = () if self.radius is None else self.model.distance_at or ()
+        self.places = () if self.radius is None else self.model.feature_layers or ()
         traced = trace(network, known_families())
         wanted = [
-            input_node(find_head(self.model.network, head), traced)
+            input_node(find_logits_layer(self.model.network, head), traced)
             if place == HEAD
             else output_node(f"0.{place.removesuffix(TOKENS)}", network, traced.graph)
             for place in self.places
@@ -253,7 +253,7 @@ class _Member:
     def logits(self, x: Interval) -> tuple[list[Any], Interval]:
         """Return the outputs at the places of the distance, and the logits after the norm."""
         *outputs, logits = _Evaluation(self.network, self.products).run(x)
-        logits = _apply_layer(self.model.norm, as_logits(logits, self.model.logits))
+        logits = _apply_layer(self.model.norm, as_logits(logits, self.model.num_logits))
         is_on, value = self.model.temperature.is_on, self.model.temperature.value
         return outputs, outward(logits / value) if is_on else logits
 
@@ -308,13 +308,13 @@ def probability_bounds(logits: Interval) -> Bounds:
     return torch.where(finite, low.clamp_min(0), 0.0), torch.where(finite, high.clamp_max(1), 1.0)
 
 
-class RigorousModel(_Credal):
+class RigorousModel(CredalClassifier):
     """A model with credal sets that are valid in floating point.
 
     It has the same interface as the model and runs on a CPU. It cannot be trained, moved or saved.
     """
 
-    keeps_compiled = False
+    uses_compile_cache = False
 
     def __init__(self, model: CreINN | Ensemble) -> None:
         super().__init__()
@@ -323,7 +323,7 @@ class RigorousModel(_Credal):
         self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
         self.calibration = copy.deepcopy(model.calibration)
         if not model.calibration_is_current:
-            self.calibration.forget()
+            self.calibration.reset()
         self.calibration.fitted_on.parts = {}  # the weights of the copy do not change
         self.num_classes, self.class_names = model.num_classes, model.class_names
         like = next(model.parameters())

@@ -437,7 +437,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         model.temperature.load_state_dict(first.temperature.state_dict())
         assert model.distance_radius is not None
         assert first.distance_radius is not None
-        model.distance_radius.take_units(first.distance_radius)
+        model.distance_radius.copy_scaling(first.distance_radius)
         return model
 
     def _weights(self, labels: Array, own: Array) -> Array:

@@ -18,16 +18,16 @@ from torch.utils.data.distributed import DistributedSampler
 
 from creinn.classifier.base import Inputs
 from creinn.classifier.inputs import (
-    Again,
+    ReiterableStream,
     as_classes,
     as_inputs,
     as_rows,
+    concatenate,
     count_rows,
     find_not_finite,
     is_mapped,
-    joined,
-    placed,
     take,
+    to_device,
 )
 from creinn.data.dataset import Dataset
 from creinn.data.lazy import LazyImages
@@ -141,7 +141,9 @@ class Rows:
 
     def labelled(self, batch_size: int) -> Iterable[tuple[Inputs, Tensor]]:
         """Return inputs and targets in order; an iterable that can be repeated if not in memory."""
-        batches = Again(lambda: ((batch.x, batch.y) for batch in self.in_order(batch_size)))
+        batches = ReiterableStream(
+            lambda: ((batch.x, batch.y) for batch in self.in_order(batch_size))
+        )
         return batches if self.in_memory is None else iter(batches)
 
     def shuffled(
@@ -194,7 +196,7 @@ class Rows:
                 if self.row_weights is None
                 else self.row_weights[index].to(device)
             )
-            yield Batch(index, placed(x, device, dtype), placed(y, device, dtype), weight)
+            yield Batch(index, to_device(x, device, dtype), to_device(y, device, dtype), weight)
 
     def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
         """Yield indices, inputs and targets of each batch in ``order``."""
@@ -215,7 +217,7 @@ class Rows:
         first, waiting = 0, None
         for batch in map(self._checked, self._loader(batch_size)):
             if waiting is not None and len(batch[1]) < max(2, world_size()):
-                batch = joined([waiting, batch])
+                batch = concatenate([waiting, batch])
             elif waiting is not None:
                 yield torch.arange(first, first + len(waiting[1])), *waiting
                 first += len(waiting[1])
@@ -266,7 +268,7 @@ class Rows:
         ):
             found = tuple(inputs.shape)
             raise ValueError(f"The inputs of {self._name} must have shape (N, ...), got {found}.")
-        inputs = placed(inputs, None, self._like.dtype)
+        inputs = to_device(inputs, None, self._like.dtype)
         self._check_finite(inputs)
         return inputs
 

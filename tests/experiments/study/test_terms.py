@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from creinn.classifier.radius import FAR_WEIGHT
+from creinn.distance.radius import FAR_WEIGHT
 from experiments.study.terms import FAR, areas, ways_of
 
 

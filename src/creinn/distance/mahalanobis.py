@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from creinn.classifier.moments import ClassSums, Products, products_of_means
+from creinn.distance.class_statistics import ClassSums, Products, products_of_means
 from creinn.interval import Interval, as_interval
 from creinn.numerics import widen
 
@@ -173,7 +173,7 @@ class Distance(torch.nn.Module):
         for name, buffer in self.named_buffers():
             setattr(self, name, buffer.to(like))
 
-    def make_room(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
+    def resize_buffers(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
         """Before loading, take the shapes that the tensors have in ``state``, if they fit; fitting decides on them."""
         shapes = [
             tuple(state[prefix + name].shape) for name in self._buffers if prefix + name in state
@@ -196,7 +196,7 @@ class Distance(torch.nn.Module):
                 setattr(self, name, self.origin.new_empty(shape))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self.make_room(state_dict, prefix)
+        self.resize_buffers(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

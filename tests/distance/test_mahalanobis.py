@@ -11,8 +11,8 @@ from sklearn.covariance import ledoit_wolf as sklearn_ledoit_wolf
 
 import reference
 from creinn import Interval
-from creinn.classifier.distance import LARGEST_RANK, Distance
-from creinn.classifier.moments import Products
+from creinn.distance.class_statistics import Products
+from creinn.distance.mahalanobis import LARGEST_RANK, Distance
 from distance_cases import blobs
 
 

@@ -52,7 +52,7 @@ class ClassSums:
             self.sums.index_add_(0, label, block - self.shift, alpha=sign)
             self.squares += sign * block.square().sum()
 
-    def join_ranks(self) -> None:
+    def all_reduce(self) -> None:
         """Make these the sums over the rows of all processes."""
         rows = self.counts.sum()
         shift = all_sum(rows * self.shift) / all_sum(rows)
@@ -102,7 +102,7 @@ class Products:
             self.fourth += sign * residuals.square().sum(1).square().sum()
             self.rows += sign * len(residuals)
 
-    def join_ranks(self) -> None:
+    def all_reduce(self) -> None:
         """Make these the sums over the rows of all processes."""
         self.products, self.fourth, self.rows = map(
             all_sum, (self.products, self.fourth, self.rows)

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from creinn.classifier.distance import second_pass
 from creinn.classifier.label_check import Agreement
-from creinn.classifier.moments import ClassSums
-from creinn.classifier.radius import DistanceRadius, Statistics, add_radius, views
-from creinn.classifier.sample import Sample
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.loss import cross_entropy
+from creinn.distance.class_statistics import ClassSums
+from creinn.distance.mahalanobis import second_pass
+from creinn.distance.radius import DistanceRadius, Statistics, add_radius, views
+from creinn.distance.sample import Sample
 from creinn.distributed import gather
 from creinn.evaluation.uncertainty import auarc
 from creinn.interval import Interval
@@ -93,7 +93,7 @@ def fit_radius(
         empty = "held-out" if sums else "training"
         raise ValueError(f"The {empty} data are empty: there is nothing to fit a distance to.")
     for of_view in sums:
-        of_view.join_ranks()
+        of_view.all_reduce()
     new: Observed = sample.rows()
     of_all: Statistics = [(of_view, second_pass(of_view)) for of_view in sums]
     of_rest: Statistics = []
@@ -111,7 +111,7 @@ def fit_radius(
             products.add(view.center, batch.labels)
     rows = of_all[0][0].rows
     for _, products in of_all + of_rest:
-        products.join_ranks()
+        products.all_reduce()
         if products.rows != rows:
             found = f"{rows} rows in the first pass, but {int(products.rows)} in the second"
             raise ValueError(

@@ -5,7 +5,7 @@ one radius per row, which CreINN adds to the radius of every logit, after batch 
 
 At each depth :math:`l` there is a distance :math:`d_l` to the nearest class. At the two deepest, features are divided
 by their norm as well, and give another one, :math:`\hat d_l`, and a relative one, :math:`\hat d'_l`
-(:mod:`creinn.classifier.distance`). Each is counted from its median on held-out data in units of its upper spread,
+(:mod:`creinn.distance.mahalanobis`). Each is counted from its median on held-out data in units of its upper spread,
 written :math:`z(\cdot)`, and so is each sum:
 
 .. math::
@@ -30,9 +30,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from creinn.classifier.distance import Distance
 from creinn.classifier.fitted_on import FittedOn
-from creinn.classifier.moments import ClassSums, Products
+from creinn.distance.class_statistics import ClassSums, Products
+from creinn.distance.mahalanobis import Distance
 from creinn.interval import Interval, as_interval
 from creinn.numerics import at_least_single
 
@@ -42,7 +42,7 @@ Statistics: TypeAlias = list[tuple[ClassSums, Products]]  # of each place
 VACUOUS = (
     20.0  # a radius this much larger than the range of the logits makes the set all of the simplex
 )
-NEAR_PLACES = 2  # how many of the deepest places tell near classes
+NUM_NEAR_LAYERS = 2  # how many of the deepest places tell near classes
 FAR_WEIGHT = 0.7  # more of it finds other kinds of data, less of it unknown classes
 POWER = 4
 UPPER = 0.84  # quantile of held-out data one spread above their median, as of a normal distribution
@@ -82,7 +82,7 @@ def directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
 
 def views(features: Features) -> tuple[Interval, ...]:
     """What distances are measured of: the features of every place, then the directions of those of the deepest."""
-    return *map(as_interval, features), *map(directions, features[-NEAR_PLACES:])
+    return *map(as_interval, features), *map(directions, features[-NUM_NEAR_LAYERS:])
 
 
 def terms_of(found: Sequence[tuple[Tensor, Tensor]], places: int) -> Float[Tensor, "rows terms"]:
@@ -111,7 +111,7 @@ def add_radius(logits: Interval, radius: Float[Tensor, " rows"]) -> Interval:
 class DistanceRadius(torch.nn.Module):
     """Features at each of several places in the network in, radii ``(N,)`` out; 0 until it is fitted.
 
-    See :func:`creinn.classifier.fitting.fit_radius`.
+    See :func:`creinn.distance.fitting.fit_radius`.
     """
 
     distances: Any  # a ModuleList of Distance, one for each of the views
@@ -174,7 +174,7 @@ class DistanceRadius(torch.nn.Module):
         median, spread = self.sums[2]
         return (self._both(*self._near_and_far(terms)) - median) / spread
 
-    def take_units(self, other: "DistanceRadius") -> None:
+    def copy_scaling(self, other: "DistanceRadius") -> None:
         """Take units and scale of a radius whose network was not trained on the rows that they were found by."""
         for name in ("usual", "spreads", "sums", "scale"):
             setattr(self, name, getattr(other, name).clone())
@@ -194,7 +194,7 @@ class DistanceRadius(torch.nn.Module):
     def _near_and_far(self, terms: Any) -> tuple[Any, Any]:
         z = (terms - self.usual) / self.spreads
         near = (
-            2 * NEAR_PLACES if terms.shape[1] > 3 else 2
+            2 * NUM_NEAR_LAYERS if terms.shape[1] > 3 else 2
         )  # of a single place there are three terms
         return z[:, -near:].sum(1), z[:, :-near].relu().sum(1)
 

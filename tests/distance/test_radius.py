@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import reference
 from creinn import CredalSet, Interval
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.distance import Distance
-from creinn.classifier.fitting import Observed, fit_radius
-from creinn.classifier.radius import VACUOUS, DistanceRadius, add_radius, directions
+from creinn.distance.fitting import Observed, fit_radius
+from creinn.distance.mahalanobis import Distance
+from creinn.distance.radius import VACUOUS, DistanceRadius, add_radius, directions
 from distance_cases import blobs
 
 

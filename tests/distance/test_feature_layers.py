@@ -6,8 +6,8 @@ from torch import nn
 
 from creinn import CreINN, models
 from creinn import nn as inn
-from creinn.classifier.network import HEAD, observe, pooled
-from creinn.classifier.places import find_places
+from creinn.classifier.network import HEAD, outputs_and_logits, pooled
+from creinn.distance.feature_layers import find_feature_layers
 
 IMAGES = torch.zeros(2, 3, 16, 16)
 
@@ -121,9 +121,9 @@ FOUND = {
 def test_places_of_several_networks(name: str) -> None:
     build, x, expected = FOUND[name]
     network = build().eval()
-    assert find_places(network, x) == (*expected, HEAD)
+    assert find_feature_layers(network, x) == (*expected, HEAD)
     with torch.no_grad():
-        outputs, logits = observe(network, x, (*expected, HEAD))
+        outputs, logits = outputs_and_logits(network, x, (*expected, HEAD))
     assert logits.shape == (2, 3)
     for place, output in zip(expected, outputs, strict=False):
         assert pooled(output, place.endswith(":tokens")).shape[0] == 2

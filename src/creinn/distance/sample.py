@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from creinn.classifier.inputs import count_rows, joined, leaves_of, take
+from creinn.classifier.inputs import concatenate, count_rows, leaves_of, take
 from creinn.distributed import gather, rank, world_size
 
 LARGEST = 20_000  # rows: enough for a median, and for the areas and means that a scale is chosen by
@@ -48,7 +48,7 @@ class Sample:
             self._filling.append(take(batch, slice(room)))
             self._numbers = np.concatenate((self._numbers, numbers[:room]))
             if len(self._numbers) == self._largest:
-                self._rows, self._filling = joined(self._filling), []
+                self._rows, self._filling = concatenate(self._filling), []
         if room < count:
             self._replace(batch, np.arange(room, count), numbers)
 
@@ -69,12 +69,12 @@ class Sample:
     def rows(self) -> Any:
         """The rows kept, of all processes, in the order of their numbers; ``None`` if there were none."""
         if self._filling:
-            self._rows, self._filling = joined(self._filling), []
+            self._rows, self._filling = concatenate(self._filling), []
         numbers = np.concatenate(gather(self._numbers))
         if world_size() > 1:
             device = None if self._rows is None else leaves_of(self._rows)[0].device
             parts = gather(pytree.tree_map(lambda part: part.cpu(), self._rows))
-            self._rows = joined([part for part in parts if part is not None])
+            self._rows = concatenate([part for part in parts if part is not None])
             self._rows = pytree.tree_map(lambda part: part.to(device), self._rows)
         order = np.sort(np.argsort(_mixed(numbers), kind="stable")[: self._largest])
         order = order[np.argsort(numbers[order])]

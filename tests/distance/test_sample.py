@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from creinn import Interval
-from creinn.classifier.sample import Sample
+from creinn.distance.sample import Sample
 
 
 def sampled(rows, largest, size):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from creinn.classifier.moments import ClassSums, Products, products_of_means
+from creinn.distance.class_statistics import ClassSums, Products, products_of_means
 from distance_cases import blobs
 
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from creinn import CredalSet, Interval
-from creinn.classifier import fitting
 from creinn.classifier.creinn import credal_set
-from creinn.classifier.fitting import (
+from creinn.credal.loss import cross_entropy
+from creinn.distance import fitting
+from creinn.distance.fitting import (
     LARGEST_SCALE_SEEN,
     SCALES,
     Observed,
@@ -14,7 +15,6 @@ from creinn.classifier.fitting import (
     share,
     unseen_excess,
 )
-from creinn.credal.loss import cross_entropy
 from creinn.evaluation import auarc
 from distance_cases import blobs, ordinary
 

@@ -8,28 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.network import HEAD, TOKENS, find_head, run
+from creinn.classifier.network import HEAD, TOKENS, find_logits_layer, run
 from creinn.classifier.recording import Call, recording
 from creinn.interval import Interval
 
-MOST_PLACES = 4  # of layers that do not differ in resolution, beside the head
+MAX_LAYERS = 4  # of layers that do not differ in resolution, beside the head
 
 
 @torch.no_grad()
-def find_places(network: torch.nn.Module, x: Any, head: str | None = None) -> tuple[str, ...]:
+def find_feature_layers(
+    network: torch.nn.Module, x: Any, head: str | None = None
+) -> tuple[str, ...]:
     """Where to measure a distance: at several depths of a network, found by running it on a few rows, and at its head.
 
     Of images and signals it is the last output of each resolution, that of a block where there are blocks; of tokens at
-    most :data:`MOST_PLACES` of the blocks, and of perceptrons as many hidden layers. Only modules that run once count.
+    most :data:`MAX_LAYERS` of the blocks, and of perceptrons as many hidden layers. Only modules that run once count.
 
     Example:
         >>> layers = torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(4, 8, 3)
         >>> network = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(8 * 3 * 3, 2))
-        >>> find_places(network, torch.zeros(1, 1, 12, 12))
+        >>> find_feature_layers(network, torch.zeros(1, 1, 12, 12))
         ('1', '2', '3', '<head>')
     """
     last, paths = (
-        find_head(network, head),
+        find_logits_layer(network, head),
         {module: path for path, module in network.named_modules() if path},
     )
     with recording(paths) as calls:
@@ -109,6 +111,6 @@ def _is_tokens(call: Call, signals: bool) -> bool:
 
 
 def _spread(calls: list[Call]) -> list[Call]:
-    """At most :data:`MOST_PLACES`, evenly, the last one among them."""
-    step = max(1, -(-len(calls) // MOST_PLACES))
+    """At most :data:`MAX_LAYERS`, evenly, the last one among them."""
+    step = max(1, -(-len(calls) // MAX_LAYERS))
     return calls[::-1][::step][::-1]
