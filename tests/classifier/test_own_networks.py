@@ -378,6 +378,24 @@ def test_a_softmax_that_is_written_out_is_refused():
         SNN(Ending(softmax)).predict(X)
 
 
+AFTER_SOFTMAX = {
+    "clone": lambda p: p.clone(),
+    "cast": lambda p: p.double().float(),
+    "transpose": lambda p: p.t().contiguous().t(),
+    "concatenate": lambda p: torch.cat([p[:, :1], p[:, 1:]], 1),
+    "index": lambda p: p[:, [2, 0, 1]],
+    "clamp": lambda p: p.clamp(1e-7, 1),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_SOFTMAX)
+def test_probabilities_are_found_behind_other_operations(name):
+    torch.manual_seed(0)
+    network = Ending(lambda y: AFTER_SOFTMAX[name](y.softmax(1)))
+    with pytest.raises(ValueError, match="softmax"):
+        SNN(network).predict(X)
+
+
 def test_looking_at_a_network_changes_nothing():
     torch.manual_seed(0)
     model = SNN(

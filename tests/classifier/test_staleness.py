@@ -292,3 +292,36 @@ def test_a_new_model_takes_the_state_of_a_fitted_one():
     other.load_state_dict(model.state_dict())
     assert other.eval().distance_is_current
     torch.testing.assert_close(other.predict(x).upper, model.predict(x).upper)
+
+
+@torch.no_grad()
+def scale_through_data(model):
+    for parameter in model.network.parameters():
+        parameter.data.mul_(3)
+
+
+def test_clear_cache_compares_weights_written_through_data():
+    model = fitted("ordinary")
+    scale_through_data(model)
+    model.clear_cache()
+    assert not model.calibration_is_current
+    assert not model.distance_is_current
+
+
+def test_models_fitted_after_a_write_through_data_are_current_when_loaded(tmp_path):
+    model = fitted("ordinary")
+    scale_through_data(model)
+    model.fit_distance(*blobs()).calibrate(*blobs(200, seed=5))
+    model.save(tmp_path)
+    assert load(tmp_path).calibration_is_current
+    assert load(tmp_path).distance_is_current
+
+
+def test_an_ensemble_is_current_while_feature_layers_of_some_members_are_unknown():
+    members = [ordinary(seed).fit_distance(*blobs()) for seed in (0, 1)]
+    fitted_ensemble = Ensemble(members).calibrate(*blobs(200, seed=5))
+    ensemble = Ensemble([ordinary(seed) for seed in (2, 3)])
+    ensemble.load_state_dict(fitted_ensemble.state_dict())
+    ensemble.eval().members[0].predict(blobs(5)[0])
+    assert ensemble.calibration_is_current
+    assert ensemble.predict(blobs(5)[0]).classes("conformal").shape == (5, 3)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs, Missing
-from creinn.classifier.fitted_on import FittedOn
+from creinn.classifier.fitted_on import FittedOn, clear_hashes
 from creinn.classifier.inputs import as_classes, labelled_batches, take
 from creinn.classifier.temperature import Temperature
 from creinn.credal.conformal import (
@@ -197,6 +197,7 @@ class Calibrated(Classifier):
         The predictions must be those of the model as it is now.
         """
         self.calibration.fit(prediction, labels, coverage, by, score, random)
+        clear_hashes()
         self.calibration.fitted_on.parts = self.part_hashes()
         return self
 

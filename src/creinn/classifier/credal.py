@@ -10,6 +10,7 @@ import creinn
 from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Missing
 from creinn.classifier.calibration import Calibrated
+from creinn.classifier.fitted_on import clear_hashes
 from creinn.classifier.state import is_training
 from creinn.credal.credal_set import CredalSet
 from creinn.distance.radius import DistanceRadius
@@ -57,11 +58,14 @@ class CredalClassifier(Calibrated):
     def clear_cache(self) -> None:
         """Drop the compiled form that :meth:`predict` caches for this model in eval mode.
 
+        The calibration and the distance are compared with the weights again, too.
+
         Call it after a write through ``Tensor.data`` or a NumPy view of a weight, which torch does
         not count, or after a change inside an object that a module holds. All other changes of
         weights, layers and options are noticed, as are hooks.
         """
         compile_cache.clear(self)
+        clear_hashes()
 
     def train(self, mode: bool = True) -> Any:
         """As ``torch.nn.Module.train``; training drops the compiled form that :meth:`predict` caches."""

@@ -16,7 +16,7 @@ from creinn import nn as inn
 from creinn.classifier import compile_cache
 from creinn.classifier.base import Inputs, Labelled, common_classes
 from creinn.classifier.credal import CredalClassifier
-from creinn.classifier.fitted_on import digest, part_hashes
+from creinn.classifier.fitted_on import clear_hashes, digest, part_hashes
 from creinn.classifier.head import Mode, credal_set
 from creinn.classifier.inputs import (
     ReiterableStream,
@@ -321,6 +321,7 @@ class CreINN(CredalClassifier):
         )
         head = partial(credal_set, mode=self.mode)
         fit_radius(self.distance_radius, train, new, scale, head, agreement)
+        clear_hashes()
         self.distance_radius.fitted_on.parts = self.part_hashes()
 
     @torch.no_grad()
@@ -442,7 +443,8 @@ class Ensemble(CredalClassifier):
     def part_hashes(self) -> dict[str, int]:
         """Return a hash of each part of all members."""
         members = [member.part_hashes() for member in self.members]
-        parts = {name: digest([member[name] for member in members]) for name in members[0]}
+        known = set.intersection(*map(set, members))
+        parts = {name: digest([member[name] for member in members]) for name in known}
         return {**parts, "combine": digest(self.combine)}
 
     @property

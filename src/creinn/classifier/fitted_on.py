@@ -31,6 +31,11 @@ def part_hashes(parts: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
     return {name: _cached_digest(values) for name, values in parts.items()}
 
 
+def clear_hashes() -> None:
+    """Drop cached hashes: torch does not count writes through ``Tensor.data``."""
+    _CACHE.clear()
+
+
 def _cached_digest(values: tuple[Any, ...]) -> int:
     modules = [value for value in values if isinstance(value, torch.nn.Module)]
     if not all(map(has_versions, modules)):

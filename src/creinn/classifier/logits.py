@@ -21,6 +21,11 @@ _VIEWS = (
     "Slice",
     "Alias",
     "Unbind",
+    "Clone",
+    "ToCopy",
+    "TBackward",
+    "Transpose",
+    "Permute",
 )
 _ENDS = {
     "Sigmoid": "sigmoid",
@@ -98,8 +103,9 @@ def tracking_operations(network: torch.nn.Module) -> Iterator[None]:
 def _ending(values: Tensor) -> str:
     """Name the function that turned logits into probabilities; empty if there is none.
 
-    The autograd graph decides. The values decide only if there is no graph, or if it ends in
-    arithmetic that may be a softmax in several steps.
+    The autograd graph decides. After any other operation, rows of values that sum to 1 show a
+    softmax. Values show a log-softmax only if there is no graph, or if it ends in arithmetic that
+    may be one in several steps.
     """
     node: Any = values.grad_fn
     # activations of intervals add their argument times 0, so that what is infinite becomes NaN
@@ -110,7 +116,8 @@ def _ending(values: Tensor) -> str:
     operation = "" if node is None else node.name().partition("Backward")[0]
     if operation in _ENDS:
         return _ENDS[operation]
-    return _sum_to_one(values) if operation in ("", *_ARITHMETIC) else ""
+    found = _sum_to_one(values)
+    return found if found == "softmax" or operation in ("", *_ARITHMETIC) else ""
 
 
 def _sum_to_one(values: Tensor) -> str:
