@@ -1,8 +1,4 @@
-"""Tables of the study: cells, the names in them, and how they become Markdown and JSON.
-
-In: means over runs, and names of data sets as experiments have them. Out: rows that :func:`render` shows rounded and
-:func:`as_json` keeps as they are.
-"""
+"""Tables of the study as Markdown with rounded numbers, or as JSON with all digits."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +29,7 @@ NOTHING = "No records yet."
 
 
 class Number(NamedTuple):
-    """Mean and standard deviation over runs, and their number."""
+    """Mean and standard deviation over runs, and the number of runs."""
 
     mean: float
     std: float | None
@@ -41,7 +37,7 @@ class Number(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float], factor: float = 1) -> "Number | None":
-        """The number, ``None`` if there are no values."""
+        """Compute the number from values; ``None`` if there are none."""
         if not values:
             return None
         mean, std = MeanStd.of(values)
@@ -53,7 +49,7 @@ Rows = list[dict[str, Entry]]
 
 
 class Table(NamedTuple):
-    """Rows, a sentence above them, and whether standard deviations are shown."""
+    """Rows, their caption, and whether standard deviations are shown."""
 
     rows: Rows
     caption: str = ""
@@ -62,7 +58,7 @@ class Table(NamedTuple):
 
 
 def render(tables: Sequence[Table]) -> str:
-    """Tables as Markdown, each under its sentence."""
+    """Return tables as Markdown, each with its caption above."""
     texts = []
     for table in tables:
         if table.rows:
@@ -76,12 +72,12 @@ def render(tables: Sequence[Table]) -> str:
 
 
 def shown(cell: Entry, spreads: bool) -> Cell:
-    """A cell as tables take it."""
+    """Convert a cell for the Markdown table."""
     return MeanStd(cell.mean, cell.std if spreads else None) if isinstance(cell, Number) else cell
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """A table as plain values, numbers as they are before rounding for display."""
+    """Return a table as plain values, without rounding."""
     rows = [
         {name: c._asdict() if isinstance(c, Number) else c for name, c in row.items()}
         for row in table.rows
@@ -90,7 +86,7 @@ def as_json(table: Table) -> dict[str, Any]:
 
 
 def counted(rows: Sequence[Mapping[str, Cell]]) -> Rows:
-    """Rows in which each number knows its runs."""
+    """Add the number of runs to each number of the rows."""
     return [
         {
             name: Number(*cell, int(str(row["runs"]))) if isinstance(cell, MeanStd) else cell
@@ -101,11 +97,11 @@ def counted(rows: Sequence[Mapping[str, Cell]]) -> Rows:
 
 
 def title(data: str, ood: str) -> str:
-    """A pair of data sets."""
+    """Return the name of a pair of data sets."""
     return f"{DATA[data]} → {foreign(data, ood)}"
 
 
 def foreign(data: str, ood: str) -> str:
-    """An OOD set as the networks of a data set see it: in grey, unless they were trained in colour."""
+    """Return the name of a foreign data set, which is grey for networks of grey images."""
     name = FOREIGN.get(ood, ood)
     return f"grey {name}" if ood in IN_COLOUR and data not in IN_COLOUR else name

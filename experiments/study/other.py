@@ -1,4 +1,4 @@
-"""Tables of the study that are not made from records, and the reader of their files."""
+"""Files of the study that are not records of experiments."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,23 +36,24 @@ Files = Mapping[str, Mapping[str, Any]]
 
 
 def read_files(paths: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """What the files hold, by name; nothing for those that are not there.
+    """Read the files that exist, by name.
 
     Raises:
-        ValueError: If a file is of another kind.
+        ValueError: If a file has other content.
     """
     files = {name: read_json(path) if path.is_file() else {} for name, path in paths.items()}
     for name, found in files.items():
         if found and KEYS[name] not in found:
             there = ", ".join(map(repr, found))
             raise ValueError(
-                f"{paths[name]} has no {KEYS[name]!r}, but {there}. Give another file as --{name}."
+                f"{paths[name]} has no key {KEYS[name]!r}; it has {there}. "
+                f"Pass another file as --{name}."
             )
     return files
 
 
 def by_members(files: Files) -> list[Table]:
-    """AUARC by TU and AUROC by EU of ensembles by their number of members, a row per quantity and method."""
+    """Build the table of AUARC and AUROC by the number of members."""
     found = files.get("members", {}).get("rows", [])
     rows: Rows = []
     for data, experiment in STUDIES.items():

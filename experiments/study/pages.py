@@ -1,72 +1,90 @@
-"""The two pages of the study: one of prose with marked places for tables, and one of tables alone."""
+"""Pages of the study: one with text and marked tables, and one with tables only."""
 
 import re
 from collections.abc import Mapping
 
 SECTIONS = {
+    "differences": (
+        "Differences",
+        'Means and standard deviations over runs. "Run by run" compares networks with the same '
+        "number. Differences of ensembles are differences of means.",
+    ),
     "fashion-mnist": (
         "Fashion-MNIST",
-        "All methods with running statistics. The runs of an ensemble are draws of its members from the runs of one "
-        "network; draws overlap, so their deviation is smaller than that of independent ensembles.",
+        "All methods with running statistics. The members of an ensemble are drawn from the runs "
+        "of one network. The draws overlap, so their deviation is smaller than the deviation of "
+        "independent ensembles.",
     ),
     "cifar10": ("CIFAR-10 against SVHN", "The same on CIFAR-10."),
     "chest-xray": ("Chest X-ray", "The same on chest X-rays, two classes."),
     "statistics": (
         "Batch statistics",
-        "AUROC by TU when batch norms use their running statistics, and when they use those of the test batch, which "
-        "holds images of one kind only.",
+        "AUROC by TU if batch norm uses running statistics, and if it uses the statistics of the "
+        "test batch, which contains images of one data set only.",
     ),
     "ensembles": (
         "Ensembles",
-        "Averaged credal sets against their envelope; runs of the average / of the envelope.",
+        "Averaged credal sets and their envelope. The runs are those of the average and of the "
+        "envelope.",
     ),
     "members": (
         "Number of members",
-        "At equal numbers: means over ten draws of the ten runs, which overlap (one draw of all ten).",
+        "Means over ten draws from ten runs, which overlap. All ten members have one draw.",
     ),
     "intervals": (
         "Interval inputs",
         "Mean uncertainty in bits of the paper's form on interval images of CIFAR-10.",
     ),
+    "frozen": (
+        "Frozen pretrained network",
+        "AUROC of detecting foreign images and AUARC by each score on features of the frozen "
+        "network. The column near is the AUROC on two classes that were left out. Means over five "
+        "splits.",
+    ),
     "lungs": (
         "X-rays on a pretrained network",
-        "AUROC against other sets and AUARC by each score: two classes on features of the frozen network, five draws "
-        "of the images held out.",
+        "The same for X-rays of two classes. Means over five draws of the held-out images.",
     ),
+    "fine-tuned": ("Fine-tuned pretrained network", "The same for fine-tuned networks."),
     "quality": (
         "Probabilities on a pretrained network",
-        "Of credal sets, those of the intersection probability.",
+        "For credal sets, the numbers of the intersection probability.",
     ),
     "terms": (
-        "What the distance could be",
-        "Other ways to join its terms, by the AUROC of the joined number; other scales, by the AUROC of total "
-        "uncertainty (TU) and what they cost on test images. Near are two classes that were left out. Nothing else is "
-        "looked at (`python -m experiments.study.terms`).",
+        "Other forms of the distance",
+        "Other ways to combine the terms, by the AUROC of the combination. Other scales, by the "
+        "AUROC of total uncertainty (TU) and by their cost on test images. The column near is the "
+        "AUROC on two classes that were left out (`python -m experiments.study.terms`).",
     ),
-    "near": (
-        "Small networks and classes that they have not learnt",
-        "Two classes are left out of training, and are the foreign images.",
+    "unknown": (
+        "Small networks and unknown classes",
+        "Two classes are left out of training. Their images are the foreign images.",
     ),
+    "resnet20": ("A ResNet-20 on all of CIFAR-10", "Trained from scratch for four epochs."),
     "scratch-statistics": (
         "Batch statistics on a larger network",
         "A ResNet-20 from scratch on all of CIFAR-10, against SVHN.",
     ),
+    "converted": (
+        "A fine-tuned network converted to intervals",
+        "One network, trained on 1,000 images and tested on 500 images of each data set.",
+    ),
     "fashion-mnist-cost": (
         "Cost on Fashion-MNIST",
-        "Parameters are trained numbers; a CreINN-D also keeps class means and covariances, which are computed in one "
-        "pass.",
+        "Parameters are trained numbers. A CreINN-D also stores class means and covariances, which "
+        "are computed in one pass.",
     ),
     "cifar10-cost": ("Cost on CIFAR-10", ""),
     "chest-xray-cost": ("Cost on chest X-rays", ""),
 }
 OPENING = """# The study: all tables
 
-Written by `python -m experiments.study` from the records in `results/experiments`; the page that says
-what they mean is [docs/study.md](../../docs/study.md)."""
+`python -m experiments.study` writes this page from the records in `results/experiments`. The page
+[docs/study.md](../../docs/study.md) discusses the results."""
 
 
 def report(tables: Mapping[str, str]) -> str:
-    """All sections, with the tables of each."""
+    """Return the page of all sections with their tables."""
     parts = [OPENING]
     for name, (heading, text) in SECTIONS.items():
         parts += [f"## {heading}", text, tables[name]]
@@ -74,10 +92,10 @@ def report(tables: Mapping[str, str]) -> str:
 
 
 def replace_blocks(page: str, blocks: Mapping[str, str]) -> str:
-    """The page with new text between its markers; all else stays.
+    """Replace the text between the markers of a page.
 
     Raises:
-        ValueError: If a marker is unknown, stands twice, or has no partner.
+        ValueError: If a marker is unknown, occurs twice, or has no partner.
     """
     marker = re.compile(r"^<!-- (begin|end): (\S+) -->$", re.MULTILINE)
     parts, done, opened, position = [], set[str](), "", 0
@@ -86,19 +104,21 @@ def replace_blocks(page: str, blocks: Mapping[str, str]) -> str:
         line = page.count("\n", 0, found.start()) + 1
         if name not in blocks:
             raise ValueError(
-                f"Line {line} of the page has a marker of {name!r}. Known are {', '.join(blocks)}."
+                f"Line {line} of the page has the unknown marker {name!r}. "
+                f"Known markers are {', '.join(blocks)}."
             )
         if kind == "begin" and opened:
             raise ValueError(
-                f"Line {line} of the page begins {name!r}, but {opened!r} has not ended. Add its end."
+                f"Line {line} of the page begins {name!r} inside {opened!r}. "
+                f"Add <!-- end: {opened} --> above."
             )
         if kind == "end" and name != opened:
             raise ValueError(
-                f"Line {line} of the page ends {name!r}, which has not begun. Add its begin, or remove it."
+                f"Line {line} of the page ends {name!r} without a beginning. Remove the marker."
             )
         if kind == "begin" and name in done:
             raise ValueError(
-                f"Line {line} of the page begins {name!r} for the second time. Remove one of the two."
+                f"Line {line} of the page begins {name!r} twice. Remove one of the blocks."
             )
         if kind == "begin":
             parts.append(page[position : found.end()])
@@ -108,7 +128,5 @@ def replace_blocks(page: str, blocks: Mapping[str, str]) -> str:
             position = found.start()
         opened = name if kind == "begin" else ""
     if opened:
-        raise ValueError(
-            f"The page begins {opened!r} and never ends it. Add <!-- end: {opened} -->."
-        )
+        raise ValueError(f"The page has no end of {opened!r}. Add <!-- end: {opened} -->.")
     return "".join([*parts, page[position:]])
