@@ -14,9 +14,8 @@ from typing import Any
 
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx.ext.napoleon.docstring import GoogleDocstring
-
 from sphinx.addnodes import desc_signature
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 import creinn
 from creinn.cli.main import COMMANDS, main
