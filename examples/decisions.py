@@ -20,7 +20,7 @@ order = rng.permutation(len(y))
 x, y = x[order] + rng.normal(0, 6, x.shape), y[order]  # noise, to make it harder
 train, calibration, test = slice(0, 800), slice(800, 1200), slice(1200, None)
 
-clf = CreINNClassifier(epochs=30, random_state=0).fit(x[train], y[train])
+clf = CreINNClassifier(max_iter=30, random_state=0).fit(x[train], y[train])
 print(f"accuracy {clf.score(x[test], y[test]):.3f}")
 
 # %%
@@ -53,7 +53,7 @@ print(f"classes per set on noise: {clf.predict_set(foreign, coverage=0.95).sum(1
 
 opinion = LogisticRegression(C=1e-4, max_iter=1000).fit(x, y).predict_proba(x)
 shares = np.stack([rng.multinomial(7, p / p.sum()) for p in opinion]) / 7
-clf = CreINNClassifier(epochs=30, random_state=0).fit(x[train], shares[train].argmax(1))
+clf = CreINNClassifier(max_iter=30, random_state=0).fit(x[train], shares[train].argmax(1))
 clf.calibrate(x[calibration], shares[calibration], coverage=0.9)
 narrow = clf.credal_set(x[test])
 for name, sets in (("predicted", narrow), ("widened", narrow.widened())):

@@ -30,7 +30,7 @@ def measured(rows: np.ndarray, error: float) -> Interval:
 # Fitted on intervals, the estimator builds an interval network: each weight is an interval, too. ``mode="sound"``
 # keeps a promise: the credal set holds the prediction for every value that the instrument allows.
 
-clf = CreINNClassifier(hidden=(32,), epochs=40, mode="sound", random_state=0).fit(
+clf = CreINNClassifier(hidden_layer_sizes=(32,), max_iter=40, mode="sound", random_state=0).fit(
     measured(X_train, 0.05), y_train
 )
 print(f"accuracy on points {clf.score(X_test, y_test):.3f}")

@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from creinn.data.columns import Category, Number, fit_scaling
+from creinn.data.columns import Category, Number
 from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
+from creinn.data.features import fit_scaling
 from creinn.data.table import Table
 
 

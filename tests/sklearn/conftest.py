@@ -14,7 +14,13 @@ def quick():
 
     def build(**options):
         return CreINNClassifier(
-            **{"hidden": (16,), "epochs": 20, "learning_rate": 0.01, "random_state": 0, **options}
+            **{
+                "hidden_layer_sizes": (16,),
+                "max_iter": 20,
+                "learning_rate": 0.01,
+                "random_state": 0,
+                **options,
+            }
         )
 
     return build
@@ -30,4 +36,4 @@ def wine():
 @pytest.fixture(scope="session")
 def fitted(quick, wine):
     train, _, y, _ = wine
-    return quick(epochs=40).fit(train, y)
+    return quick(max_iter=40).fit(train, y)

@@ -21,9 +21,9 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from creinn import Interval, load
-from creinn.sklearn import CreINNClassifier
+from creinn.sklearn import CreINNClassifier, preparation
 
-QUICK = {"hidden": (16,), "epochs": 20, "learning_rate": 0.01}
+QUICK = {"hidden_layer_sizes": (16,), "max_iter": 20, "learning_rate": 0.01}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have valid feature names.*:UserWarning")
 
@@ -85,11 +85,11 @@ def test_logarithms_of_probabilities(fitted, wine):
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"distance": False}, {"members": 2}])
+@pytest.mark.parametrize("options", [{}, {"distance": False}, {"n_estimators": 2}])
 def test_single_precision_is_kept(quick, wine, options):
     X, test, y, _ = wine
     X, test = X.astype(np.float32), test.astype(np.float32)
-    clf = quick(epochs=2, **options).fit(X, y)
+    clf = quick(max_iter=2, **options).fit(X, y)
     seen = []
     predict = type(clf.model_).predict
     with patch.object(
@@ -104,11 +104,11 @@ def test_single_precision_is_kept(quick, wine, options):
         assert (
             clf.predict_interval(rows).dtype == clf.uncertainty(rows)["total"].dtype == np.float32
         )
-    double = quick(epochs=2, **options).fit(X.astype(np.float64), y)
+    double = quick(max_iter=2, **options).fit(X.astype(np.float64), y)
     assert double.predict_proba(test).dtype == np.float64
     np.testing.assert_allclose(double.predict_proba(test), clf.predict_proba(test), atol=0.05)
     both = Interval(torch.from_numpy(X), torch.from_numpy(X))
-    assert quick(epochs=1).fit(both, y).predict_proba(both).dtype == np.float32
+    assert quick(max_iter=1).fit(both, y).predict_proba(both).dtype == np.float32
 
 
 def test_sparse_tables_are_refused_with_advice(quick, fitted, wine):
@@ -136,7 +136,7 @@ def test_random_state_decides_everything(quick, wine):
     X, test, y, _ = wine
 
     def proba(state):
-        return quick(epochs=3, members=2, random_state=state).fit(X, y).predict_proba(test)
+        return quick(max_iter=3, n_estimators=2, random_state=state).fit(X, y).predict_proba(test)
 
     first = proba(0)
     before = torch.random.get_rng_state()
@@ -150,9 +150,9 @@ def test_random_state_decides_everything(quick, wine):
 
 def test_ensemble_averages_its_members(quick, wine):
     X, test, y, _ = wine
-    clf = quick(epochs=3, members=3).fit(X, y)
+    clf = quick(max_iter=3, n_estimators=3).fit(X, y)
     assert len(clf.model_.members) == len(clf.histories_) == 3
-    scaled = clf._preparation.scaled([test], torch.float64)
+    scaled = clf._preparation.apply([test], torch.float64)
     lower = torch.stack([member(scaled).lower for member in clf.model_.members])
     assert not torch.allclose(lower[0], lower[1])
     np.testing.assert_allclose(
@@ -167,14 +167,14 @@ def test_ensemble_averages_its_members(quick, wine):
     "options",
     [
         {},
-        {"members": 2, "combine": "envelope"},
+        {"n_estimators": 2},
         {"distance": False, "mode": "sound"},
-        {"standardize": False},
+        {"early_stopping": False},
     ],
 )
 def test_saved_and_loaded(quick, wine, tmp_path, options):
     X, test, y, _ = wine
-    clf = quick(epochs=2, class_weight={"barolo": 2.0}, **options).fit(X, y)
+    clf = quick(max_iter=2, class_weight={"barolo": 2.0}, **options).fit(X, y)
     clf.save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
     again = CreINNClassifier.load(tmp_path)
@@ -203,23 +203,23 @@ def test_labels_and_names_are_loaded_with_their_type(quick, tmp_path, labels):
     frame, y = load_iris(return_X_y=True, as_frame=True)
     y = labels[y.to_numpy() % len(labels)]
     weights = {label: 1 + index for index, label in enumerate(labels)}
-    clf = quick(epochs=1, hidden=[4], class_weight=weights, learning_rate=np.float32(0.5)).fit(
-        frame, y
-    )
+    clf = quick(
+        max_iter=1, hidden_layer_sizes=[4], class_weight=weights, learning_rate=np.float32(0.5)
+    ).fit(frame, y)
     clf.save(tmp_path)
     again = CreINNClassifier.load(tmp_path)
     assert again.classes_.dtype == clf.classes_.dtype
     np.testing.assert_array_equal(again.classes_, clf.classes_)
     np.testing.assert_array_equal(again.feature_names_in_, clf.feature_names_in_)
     assert again.class_weight == weights
-    assert again.hidden == (4,)
+    assert again.hidden_layer_sizes == (4,)
     with pytest.raises(ValueError, match="feature names should match"):
         again.predict(frame[frame.columns[::-1]])
 
 
 def test_network_alone_says_that_it_wants_scaled_inputs(quick, wine, tmp_path):
     X, test, y, _ = wine
-    clf = quick(epochs=2, members=2).fit(X, y)
+    clf = quick(max_iter=2, n_estimators=2).fit(X, y)
     for name, model in (("all", clf.model_), ("one", clf.model_.members[0])):
         model.save(tmp_path / name)
         with pytest.warns(UserWarning, match="CreINNClassifier.load"):
@@ -228,9 +228,9 @@ def test_network_alone_says_that_it_wants_scaled_inputs(quick, wine, tmp_path):
         scaled = torch.from_numpy((test - scaler["mean"]) / scaler["scale"])
         torch.testing.assert_close(
             network.predict(scaled).lower,
-            model.predict(clf._preparation.scaled([test], torch.float64)).lower,
+            model.predict(clf._preparation.apply([test], torch.float64)).lower,
         )
-        with pytest.raises(ValueError, match=r"holds a saved model, but no estimator"):
+        with pytest.raises(ValueError, match="no estimator"):
             CreINNClassifier.load(tmp_path / name)
     clf.save(tmp_path)
     with pytest.warns(UserWarning, match="is the network of a CreINNClassifier"):
@@ -243,7 +243,7 @@ def test_what_cannot_be_saved_or_loaded(quick, wine, tmp_path):
         quick().save(tmp_path)
     with pytest.raises(FileNotFoundError, match="There is no saved model in"):
         CreINNClassifier.load(tmp_path)
-    clf = quick(epochs=1, random_state=np.random.RandomState(0)).fit(X, y)
+    clf = quick(max_iter=1, random_state=np.random.RandomState(0)).fit(X, y)
     with pytest.warns(UserWarning, match="A generator as random_state is not saved"):
         clf.save(tmp_path)
     assert CreINNClassifier.load(tmp_path).random_state is None
@@ -251,7 +251,7 @@ def test_what_cannot_be_saved_or_loaded(quick, wine, tmp_path):
     for change in ({"names": 3, "dtype": "float8"}, {"parameters": {"hiden": (3,)}}):
         config["preprocessing"]["estimator"] |= change
         (tmp_path / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ValueError, match="does not describe an estimator that can be built"):
+        with pytest.raises(ValueError, match="valid estimator"):
             CreINNClassifier.load(tmp_path)
 
 
@@ -273,18 +273,21 @@ def test_prediction_of_a_row_does_not_depend_on_the_others(fitted, wine):
 
 def test_pipeline_grid_search_and_cross_validation(quick, wine):
     X, test, y, labels = wine
-    pipeline = make_pipeline(MinMaxScaler(), quick(epochs=10))
+    pipeline = make_pipeline(MinMaxScaler(), quick(max_iter=10))
     search = GridSearchCV(
-        pipeline, {"creinnclassifier__hidden": [(8,), (16, 8)]}, cv=2, scoring="neg_log_loss"
+        pipeline,
+        {"creinnclassifier__hidden_layer_sizes": [(8,), (16, 8)]},
+        cv=2,
+        scoring="neg_log_loss",
     )
     search.fit(X, y)
     assert search.score(test, labels) > -0.8
-    assert cross_val_score(quick(epochs=40), X, y, cv=2).mean() > 0.85
+    assert cross_val_score(quick(max_iter=40), X, y, cv=2).mean() > 0.85
 
 
 def test_names_of_columns_are_kept_and_checked(quick):
     frame, y = load_iris(return_X_y=True, as_frame=True)
-    clf = quick(epochs=2).fit(frame, y)
+    clf = quick(max_iter=2).fit(frame, y)
     assert clf.feature_names_in_.tolist() == list(frame.columns)
     assert clf.n_features_in_ == 4
     with pytest.raises(ValueError, match="feature names should match"):
@@ -313,8 +316,8 @@ def test_class_weights_raise_the_recall_of_a_rare_class(quick):
 def test_rows_of_weight_zero_are_left_out(quick, wine):
     X, test, y, _ = wine
     weights = (np.arange(len(y)) % 3).astype(float)
-    for options in ({}, {"early_stopping": True}, {"standardize": False, "distance": False}):
-        clf = quick(epochs=3, **options)
+    for options in ({}, {"early_stopping": True}, {"distance": False}):
+        clf = quick(max_iter=3, **options)
         expected = clf.fit(X[weights > 0], y[weights > 0], weights[weights > 0]).predict_interval(
             test
         )
@@ -325,17 +328,18 @@ def test_rows_of_weight_zero_are_left_out(quick, wine):
         Interval(X, X),
         np.where(weights > 0, y, "none such"),
     )  # a class of weight zero is none
-    assert "none such" not in quick(epochs=1).fit(low, y_low, sample_weight=weights).classes_
+    assert "none such" not in quick(max_iter=1).fit(low, y_low, sample_weight=weights).classes_
     with pytest.raises(ValueError, match="only one class: 'barolo'"):
         quick().fit(X, y, sample_weight=y == "barolo")
 
 
-def test_weights_of_rows_do_what_those_of_classes_do(quick, wine):
+def test_weights_of_rows_do_what_those_of_classes_do(quick, wine, monkeypatch):
+    fit = preparation.fit_scaling  # whose weights are those of rows only
+    monkeypatch.setattr(preparation, "fit_scaling", lambda rows, weights: fit(rows))
     X, test, y, _ = wine
     by_class = {"barbera": 4.0, "barolo": 1.0, "grignolino": 0.5}
     of_rows = np.array([by_class[label] for label in y])
-    options = {"standardize": False, "epochs": 10}
-    X, test = X / X.std(0), test / X.std(0)
+    options = {"max_iter": 10}
     expected = quick(class_weight=by_class, **options).fit(X, y).predict_proba(test)
     plain = quick(**options).fit(X, y).predict_proba(test)
     for scale in (1, 1e-20, 1e307):  # their sum does not matter
@@ -351,11 +355,11 @@ def test_weights_of_rows_do_what_those_of_classes_do(quick, wine):
 def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine):
     X, _, y, _ = wine
     weights = 1.0 + np.arange(len(y)) % 3
-    clf = quick(epochs=3, early_stopping=True).fit(X, y, weights)
+    clf = quick(max_iter=3, early_stopping=True).fit(X, y, weights)
     np.testing.assert_allclose(
         clf._preparation.scaling.mean, np.repeat(X, weights.astype(int), 0).mean(0)
     )
-    other = quick(epochs=3, early_stopping=True).fit(X, y, weights**5)
+    other = quick(max_iter=3, early_stopping=True).fit(X, y, weights**5)
     assert not np.allclose(
         clf.histories_[0]["val_loss"], other.histories_[0]["val_loss"], rtol=1e-3
     )
@@ -365,11 +369,11 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine
 
 def test_first_prediction_is_the_weighted_frequencies(quick, wine):
     X, _, y, _ = wine
-    clf = quick(epochs=1).fit(X, y)
-    for masses, layers in product(
-        (np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), ("ordinary", "interval")
+    clf = quick(max_iter=1).fit(X, y)
+    for masses, kind in product(
+        (np.array([1.0, 2.0, 5.0]), np.array([1.0, 3.0])), ("point", "interval")
     ):
-        model = clf._build(masses, layers).eval()
+        model = clf._build(masses, kind).eval()
         (
             model.norm if model.logit_norm else model.network.head
         ).weight.data.zero_()  # what is left are the shifts
@@ -381,13 +385,13 @@ def test_first_prediction_is_the_weighted_frequencies(quick, wine):
 
 def test_early_stopping_stops_and_keeps_the_best(quick, wine):
     X, _, y, _ = wine
-    clf = quick(epochs=200, early_stopping=True, patience=3, validation_fraction=0.25).fit(X, y)
+    clf = quick(max_iter=200, early_stopping=0.25, n_iter_no_change=3).fit(X, y)
     history = clf.histories_[0]
     assert clf.n_iter_ == len(history) < 200
     assert history.best_epoch == len(history) - 3
-    until_best = clone(clf).set_params(epochs=history.best_epoch).fit(X, y)
+    until_best = clone(clf).set_params(max_iter=history.best_epoch).fit(X, y)
     np.testing.assert_allclose(clf.predict_proba(X), until_best.predict_proba(X), atol=1e-6)
-    assert quick(epochs=5, early_stopping=False).fit(X, y).histories_[0]["val_loss"] == [None] * 5
+    assert quick(max_iter=5, early_stopping=False).fit(X, y).histories_[0]["val_loss"] == [None] * 5
 
 
 @pytest.mark.filterwarnings("ignore:There is one row of each class")
@@ -397,7 +401,7 @@ def test_small_batches_and_a_last_batch_of_one_row(quick):
         (slice(None, None, 6), 2),
         ([0, 100], 64),
     ):  # 25 rows: a last batch of one; two rows
-        clf = quick(epochs=1, batch_size=batch_size).fit(X[rows], y[rows])
+        clf = quick(max_iter=1, batch_size=batch_size).fit(X[rows], y[rows])
         assert np.isfinite(clf.predict_proba(X)).all()
 
 
@@ -405,12 +409,12 @@ def test_one_row_of_each_class_is_said_to_be_too_little(quick, wine):
     X, _, y, _ = wine
     rows = [np.flatnonzero(y == label)[0] for label in np.unique(y)]
     with pytest.warns(UserWarning, match="one row of each class"):
-        quick(epochs=1).fit(X[rows], y[rows])
+        quick(max_iter=1).fit(X[rows], y[rows])
 
 
 def test_a_fit_that_fails_leaves_nothing_half_done(quick, wine):
     X, _, y, _ = wine
-    clf = quick(epochs=1).fit(X, y)
+    clf = quick(max_iter=1).fit(X, y)
     with pytest.raises(ValueError, match="only one class"):
         clf.fit(X, np.zeros(len(X)))
     with pytest.raises(NotFittedError):
@@ -424,11 +428,11 @@ def test_few_rows_and_few_columns(quick, columns, classes):
     X, y = X[y < classes][::10][:, columns], y[y < classes][::10]  # five rows of each class
     for options in (
         {},
-        {"hidden": ()},
-        {"early_stopping": True, "validation_fraction": 0.4},
-        {"members": 2},
+        {"hidden_layer_sizes": ()},
+        {"early_stopping": 0.4},
+        {"n_estimators": 2},
     ):
-        clf = quick(epochs=3, **options).fit(X, y)
+        clf = quick(max_iter=3, **options).fit(X, y)
         uncertainty = clf.uncertainty(np.concatenate((X, X + 1e3)))
         assert all(np.isfinite(values).all() for values in uncertainty.values())
         bits = 1 if classes == 2 else np.log2(3)
@@ -439,48 +443,34 @@ def test_few_rows_and_few_columns(quick, columns, classes):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "token"),
     [
-        ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0"),
-        ({"epochs": 2.5}, TypeError, "epochs must be an integer, got 2.5"),
-        ({"members": 0}, ValueError, "members must be at least 1, got 0"),
-        ({"batch_size": 1}, ValueError, "batch_size must be at least 2, got 1"),
-        ({"learning_rate": "slow"}, TypeError, "learning_rate must be a number, got 'slow'"),
-        ({"standardize": "no"}, TypeError, "standardize must be True or False, got 'no'"),
-        ({"early_stopping": 1}, TypeError, "early_stopping must be True, False or 'auto', got 1"),
-        ({"temperature": 2.0}, TypeError, "temperature must be True, False or None, got 2.0"),
-        ({"dropout": 1.0}, ValueError, r"dropout must be in \[0, 1\), got 1.0"),
-        ({"hidden": (8, 3.7)}, TypeError, r"hidden\[1\] must be an integer, got 3.7"),
-        (
-            {"class_weight": {"barolo": np.inf}},
-            ValueError,
-            "weight of class 'barolo' must be positive, got inf",
-        ),
-        ({"learning_rate": -1.0}, ValueError, "learning_rate must be a positive number"),
-        ({"hidden": (0,)}, ValueError, r"hidden\[0\] must be at least 1"),
-        ({"hidden": 64}, TypeError, "hidden must be a sequence of widths, got 64"),
-        ({"mode": "exact"}, ValueError, "Unknown mode 'exact'"),
-        ({"combine": "union"}, ValueError, "combine must be 'average' or 'envelope', got 'union'"),
-        ({"distance": "far"}, TypeError, "distance must be True, False or a number, got 'far'"),
-        ({"distance": -1}, ValueError, "distance must be a finite number >= 0"),
-        ({"device": "abacus"}, ValueError, "device 'abacus' cannot be used"),
-        (
-            {"validation_fraction": 1.0},
-            ValueError,
-            "validation_fraction must be between 0 and 1, got 1.0",
-        ),
-        ({"class_weight": "fair"}, ValueError, "class_weight"),
-        (
-            {"class_weight": {"barolo": 0.0}},
-            ValueError,
-            "weight of class 'barolo' must be positive, got 0.0",
-        ),
+        ({"max_iter": 0}, "max_iter.*0"),
+        ({"max_iter": 2.5}, "max_iter.*2.5"),
+        ({"n_estimators": 0}, "n_estimators.*0"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change.*0"),
+        ({"batch_size": 1}, "batch_size.*1"),
+        ({"learning_rate": "slow"}, "learning_rate.*slow"),
+        ({"learning_rate": -1.0}, "learning_rate.*-1"),
+        ({"early_stopping": 1}, "early_stopping.*1"),
+        ({"early_stopping": 1.0}, "early_stopping.*1.0"),
+        ({"dropout": 1.0}, "dropout.*1.0"),
+        ({"hidden_layer_sizes": (8, 3.7)}, "3.7"),
+        ({"hidden_layer_sizes": (0,)}, "at least 1"),
+        ({"hidden_layer_sizes": 64}, "hidden_layer_sizes.*64"),
+        ({"mode": "exact"}, "mode.*exact"),
+        ({"distance": "far"}, "distance.*far"),
+        ({"distance": -1}, "distance.*-1"),
+        ({"device": "abacus"}, "abacus"),
+        ({"class_weight": "fair"}, "class_weight"),
+        ({"class_weight": {"barolo": np.inf}}, "'barolo'.*inf"),
+        ({"class_weight": {"barolo": 0.0}}, "'barolo'.*0.0"),
     ],
 )
-def test_settings_are_checked_in_fit(quick, wine, options, error, message):
+def test_settings_are_checked_in_fit(quick, wine, options, token):
     X, _, y, _ = wine
-    clf = quick(**{"epochs": 1, **options})  # does not complain
-    with pytest.raises(error, match=message):
+    clf = quick(**{"max_iter": 1, **options})  # does not complain
+    with pytest.raises((TypeError, ValueError), match=token):
         clf.fit(X, y)
 
 
@@ -503,9 +493,9 @@ def test_numpy_numbers_are_taken(quick, wine):
     X, _, y, _ = wine
     options = {
         "learning_rate": np.float32(0.01),
-        "hidden": np.array([4, 4]),
+        "hidden_layer_sizes": np.array([4, 4]),
         "distance": np.float32(0.5),
     }
-    clf = quick(epochs=np.int64(1), **options).fit(pd.DataFrame(X), y)
-    assert quick(epochs=1, distance=np.False_).fit(X, y).model_.is_interval
+    clf = quick(max_iter=np.int64(1), **options).fit(pd.DataFrame(X), y)
+    assert quick(max_iter=1, distance=np.False_).fit(X, y).model_.is_interval
     assert clf.predict_proba(pd.DataFrame(X)).shape == (len(X), 3)

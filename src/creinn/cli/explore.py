@@ -18,7 +18,7 @@ from creinn.cli.options import ModelOptions
 from creinn.cli.sources import IMAGES, stream_rows, takes_intervals
 from creinn.data.columns import Number
 from creinn.data.encoder import TableEncoder
-from creinn.data.missing import Missing
+from creinn.data.features import Missing
 from creinn.data.table import Table
 from creinn.evaluation.checks import as_numpy
 from creinn.interval import Interval, cat

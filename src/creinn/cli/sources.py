@@ -25,9 +25,9 @@ from creinn.cli.options import DataOptions, ModelOptions, PredictOptions, TrainO
 from creinn.data.columns import ColumnStats
 from creinn.data.decoding import Size, format_size
 from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
+from creinn.data.features import Missing
 from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
 from creinn.data.lazy import KEPT, ChannelStats, LazyImages
-from creinn.data.missing import Missing
 from creinn.data.reading import is_zipped_table, read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_same_texts
 from creinn.data.transforms import normalize

@@ -7,13 +7,14 @@ single precision, with NaN for missing cells.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from sklearn.preprocessing import StandardScaler
 
+from creinn.data.features import FAR, OUTLIER, Scaling, fit_scaling
 from creinn.data.table import (
     UNIT_ADVICE,
     Floats,
@@ -29,64 +30,13 @@ from creinn.data.table import (
 )
 from creinn.numerics import pluralize
 
-Array = npt.NDArray[Any]
 Features = npt.NDArray[np.float32]
 
-OUTLIER = 20  # interquartile ranges from the median beyond which a value is an outlier
-MARGIN = 3  # standard deviations from the other values at which outliers are clipped
-FAR = 1e6  # standard deviations at which new values are clipped
 _FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
 _DAY_FIRST, _MONTH_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y"), ("%m/%d/%Y", "%m-%d-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _DOUBTFUL = {"n.a.", "na", "nan", "nil", "none", "null", "<na>", "missing", "unknown"}
 _KEY_ROWS = 20  # fewer distinct integers are not reported as a key
-
-
-class Scaling(NamedTuple):
-    """A map of ``x`` to ``(x - mean) / scale``, clipped to ``[low, high]``, for each column."""
-
-    mean: Array
-    scale: Array
-    low: Array
-    high: Array
-
-    def apply(self, values: Array) -> Array:
-        """Return the scaled columns in double precision. NaN stays NaN."""
-        with np.errstate(over="ignore"):
-            return np.clip((values - self.mean) / self.scale, self.low, self.high)
-
-
-def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
-    """Return the mean and the standard deviation of each column, and its number of outliers.
-
-    Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
-    for the mean and the standard deviation, and the column is clipped ``MARGIN`` standard
-    deviations beyond all other values. NaN is a missing number.
-
-    Example:
-        >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
-        >>> scaling.mean.tolist(), outliers.tolist()
-        ([2.5], [1])
-    """
-    frame = pd.DataFrame(rows, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        low, center, high = frame.quantile([0.25, 0.5, 0.75]).to_numpy()
-        limit = OUTLIER * (high - low)
-        for k in np.flatnonzero(limit == 0):  # most values are equal: use the other values
-            others = frame[k][frame[k].notna() & (frame[k] != center[k])]
-            spread = np.subtract(*others.quantile([0.75, 0.25]))
-            limit[k] = OUTLIER * spread if spread > 0 else np.inf
-        inside = frame.where(~((frame - center).abs() > limit)).to_numpy()
-    outliers = (np.isnan(inside) & frame.notna().to_numpy()).sum(0)
-    size = np.nanmax(np.abs(inside), axis=0)
-    size[size == 0] = 1
-    scaler = StandardScaler().fit(inside / size, sample_weight=weights)  # no square overflows
-    mean, scale = scaler.mean_ * size, scaler.scale_ * size
-    with np.errstate(over="ignore"):
-        scaled = (inside - mean) / scale
-    low = np.where(outliers > 0, np.nanmin(scaled, axis=0) - MARGIN, -FAR)
-    high = np.where(outliers > 0, np.nanmax(scaled, axis=0) + MARGIN, FAR)
-    return Scaling(mean, scale, low, high), outliers
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""The estimator for scikit-learn.
-
-In: arrays or intervals, labels. Out: labels, probabilities, intervals, sets. Read in this order: ``estimator``,
-``preparation`` (scaling and missing numbers).
-"""
+"""Scikit-learn classifier with credal sets."""
 
 from creinn.sklearn.estimator import CreINNClassifier
 

@@ -1,23 +1,24 @@
-"""CreINN as a scikit-learn classifier: arrays or intervals in; labels, probabilities, bounds, uncertainty out.
+"""Scikit-learn classifier with credal sets.
 
-Networks are trained in single precision on ``device``. Predictions are made on the CPU in double precision, in which
-they do not depend on the rows that are predicted together; after a fit on float32 in float32, and are then of that
-type.
+The network is trained in single precision on ``device``. Predictions are computed on the CPU in
+double precision, so that the prediction of a row does not depend on the other rows. If the training
+data have type float32, predictions are computed and returned in float32.
 """
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from os import PathLike
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval as Range
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -28,311 +29,262 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from creinn import models
-from creinn.baselines.registry import build_classifier
-from creinn.classifier.creinn import Combine, CreINN, Ensemble, Mode
-from creinn.classifier.methods import METHODS
+from creinn.classifier.creinn import CreINN, Ensemble, Mode
 from creinn.credal.credal_set import CredalSet
-from creinn.data.encoder import TableEncoder
 from creinn.interval import Interval
-from creinn.numerics import check_integers
 from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import (
     Array,
     Preparation,
-    as_numbers,
-    check_no_missing_labels,
-    encode_frame,
+    Rows,
+    check_labels,
+    fill_masked,
+    held_out_rows,
     is_mixed_frame,
-    learn_frame,
+    loss_weights,
+    plain,
 )
-from creinn.training import History, TrainConfig
-from creinn.training.loop import fit_members
-from creinn.training.randomness import derived_seed
 
 Rule = Literal["maximality", "e-admissibility", "conformal"]
-FEWEST = 60  # rows, of which "auto" holds some out: of fewer they say little
-FEW = 1000  # rows that are worth being learnt from once more, together with those held out
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "ordinary": {
-        "epochs": 200,
-        "dropout": 0.1,
-    },  # chosen on generated tables, see experiments/study/tabular.py
-    "interval": {"epochs": 100, "dropout": 0.0},  # as in the paper
-}
 
-_KINDS: dict[str, tuple[Any, str]] = {
-    "temperature": (bool | np.bool_ | None, "True, False or None"),
-    "standardize": (bool | np.bool_, "True or False"),
-    "validation_fraction": (Real, "a number"),
-    "distance": (bool | np.bool_ | Real, "True, False or a number"),
-}
+REFIT_ROWS = 1000  # rows below which the network is trained again on all rows
+EPOCHS = {"point": 200, "interval": 100}
+DROPOUT = {"point": 0.1, "interval": 0.0}
+_POSITIVE = Range(Integral, 1, None, closed="left")
 
 
 @dataclass(eq=False, repr=False)
 class CreINNClassifier(ClassifierMixin, BaseEstimator):
-    """Credal-set interval neural network, a multilayer perceptron, or an ensemble of such.
+    """Multilayer perceptron with credal sets, or an ensemble of such networks.
 
-    With ``distance``, rows far from the training data get wide probability intervals (CreINN-D). Trained on points, the
-    network is then an ordinary one, and takes points only. Without, it is an interval network, whose intervals are
-    learnt: the longer it is trained, the narrower they get, for the loss knows only the intersection probability. If
-    ``predict_interval`` then gives hardly more than points, take fewer epochs, or ``early_stopping``.
+    By default this is CreINN-D: an ordinary network, whose probability intervals grow with the
+    distance of a row from the training data. With ``distance=False``, or if the training data are
+    intervals, it is an interval neural network, whose intervals are trained. Its intervals become
+    narrower during training, because the loss depends on the intersection probability only. If they
+    are too narrow, use fewer epochs.
+
+    The columns are standardized, with outliers clipped. Missing numbers are replaced by all
+    plausible values, so that the credal sets of such rows are wider.
 
     Args:
-        hidden: Widths of the hidden layers.
-        dropout: Share of hidden units dropped in training; by default 0.1, and none of an interval network.
-        epochs: Passes over the training data; by default 200, and 100 of an interval network.
-        members: Networks to train and combine.
+        hidden_layer_sizes: Number of units of each hidden layer.
+        n_estimators: Number of networks. Their credal sets are averaged; for the envelope set
+            ``model_.combine = "envelope"`` after the fit.
+        max_iter: Number of epochs. By default 200, and 100 for interval networks.
         batch_size: Rows per step, at least two.
-        learning_rate: Of Adam.
-        class_weight: Weights in the loss by label; ``"balanced"`` is inverse to the class counts, ``None`` equal.
-        early_stopping: Whether to hold out rows, stop when the loss on them no longer falls, and keep the best weights.
-            Temperature and scale of the distance are then found by these rows too. ``"auto"`` does so from 60 rows on,
-            unless the network is an interval network; of fewer than 1000 all are then learnt from anew, for as many
-            epochs as were best, with temperature, units and scale of the distance as they were found.
-        validation_fraction: Share of the rows to hold out for that.
-        patience: Epochs without a better loss after which to stop.
-        distance: Whether intervals grow with the distance from the training data; a number is the scale, which is
-            otherwise chosen, see :meth:`creinn.CreINN.fit_distance`. ``False`` for an interval network alone. Trained
-            on intervals it is an interval network either way, with ``distance`` on top.
-        temperature: Whether rows held out also decide how certain probabilities are, see :class:`creinn.CreINN`; by
-            default so, unless the network is an interval network. Without such rows nothing changes.
-        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, of an interval network and its head; see :class:`creinn.CreINN`.
-        combine: How members make one prediction: ``"average"`` or ``"envelope"``; see :class:`creinn.Ensemble`.
-        standardize: Whether to shift and scale columns to mean 0 and deviation 1.
-        device: Where to train, as torch names it; ``"auto"`` takes a GPU if there is one.
-        random_state: Seed of all that is random; an integer makes fits repeatable.
+        learning_rate: Learning rate of Adam.
+        dropout: Dropout rate of the hidden layers. By default 0.1, and 0 for interval networks.
+        class_weight: Weights of the classes in the loss. ``"balanced"`` is inversely proportional
+            to the class frequencies.
+        early_stopping: Whether to hold out a part of the rows, stop when the loss on them does not
+            decrease, and use the best weights. A number is the fraction of the rows, by default
+            1/6. The temperature and the scale of the distance are also fitted on these rows.
+            ``"auto"`` is true for ordinary networks and at least 60 rows. With fewer than 1000 rows
+            it then trains again on all rows for the best number of epochs.
+        n_iter_no_change: Epochs without a smaller loss after which the training stops.
+        distance: Whether intervals grow with the distance from the training data. A number is the
+            scale, which is fitted by default; see :meth:`creinn.CreINN.fit_distance`.
+        mode: ``"paper"``, ``"scaled"`` or ``"sound"``, for interval networks; see
+            :class:`creinn.CreINN`.
+        device: Torch device for the training. ``"auto"`` is a GPU if there is one.
+        random_state: Seed of all random numbers.
         verbose: Whether to show a progress bar.
 
     Attributes:
-        classes_: Labels, sorted.
+        classes_: Sorted labels.
         n_features_in_: Number of columns.
-        feature_names_in_: Their names, if the training data had any.
-        model_: The :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
-        histories_: What happened in training, one :class:`creinn.training.History` per member.
-        n_iter_: Epochs of the longest training.
-        notes_: Notes on the columns of a data frame that are not all numbers.
+        feature_names_in_: Names of the columns, if the training data have names.
+        model_: The fitted :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
+        histories_: A :class:`creinn.training.History` for each network.
+        n_iter_: Number of epochs of the longest training.
+        notes_: Notes on the columns of a data frame that are not numeric.
 
     Example:
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> clf = CreINNClassifier(epochs=30, random_state=0).fit(X, y)
+        >>> clf = CreINNClassifier(max_iter=30, random_state=0).fit(X, y)
         >>> clf.predict_interval(X).shape, bool(clf.score(X, y) > 0.9)
         ((150, 3, 2), True)
     """
 
-    hidden: Sequence[int] = (64, 64)
-    dropout: float | None = None
-    epochs: int | None = None
-    members: int = 1
+    hidden_layer_sizes: Sequence[int] = (64, 64)
+    n_estimators: int = 1
+    max_iter: int | None = None
     batch_size: int = 64
     learning_rate: float = 1e-3
+    dropout: float | None = None
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
-    early_stopping: bool | Literal["auto"] = "auto"
-    validation_fraction: float = 1 / 6
-    patience: int = 10
+    early_stopping: bool | float | Literal["auto"] = "auto"
+    n_iter_no_change: int = 10
     distance: bool | float = True
-    temperature: bool | None = None
     mode: Mode = "paper"
-    combine: Combine = "average"
-    standardize: bool = True
     device: str = "cpu"
     random_state: Any = None
     verbose: int = 0
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "hidden_layer_sizes": ["array-like"],
+        "n_estimators": [_POSITIVE],
+        "max_iter": [_POSITIVE, None],
+        "batch_size": [Range(Integral, 2, None, closed="left")],
+        "learning_rate": [Range(Real, 0, None, closed="neither")],
+        "dropout": [Range(Real, 0, 1, closed="left"), None],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "early_stopping": ["boolean", StrOptions({"auto"}), Range(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [_POSITIVE],
+        "distance": ["boolean", Range(Real, 0, None, closed="left")],
+        "mode": [StrOptions(set(get_args(Mode)))],
+        "device": [str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
-        """Train on a table ``(n, features)`` or an interval of that shape, and labels ``(n,)``.
+        """Fit the classifier to a table ``(n, features)`` or an interval, and labels ``(n,)``.
 
-        A data frame may have columns of texts, categories, booleans and dates; they are encoded as
-        by ``creinn train``.
-
-        Rows of weight 0 are left out. Other weights count in the loss, as those of classes do, in the standardisation,
-        and in the class frequencies that the network starts from; not in the distance, which asks where there are rows.
+        A data frame can have columns of texts, categories, booleans and dates, which are encoded
+        as by ``creinn train``. Rows of weight 0 are left out. Other weights apply to the loss, the
+        standardization and the initial class frequencies, but not to the distance.
 
         Raises:
-            ValueError: If data or settings are not as they must be; also if there is one class only.
-            TypeError: If a setting is of the wrong type.
+            ValueError: If the data or a parameter are not valid, or if there is only one class.
         """
-        self._check_settings()
-        self.__dict__.pop(
-            "model_", None
-        )  # if this fit fails, what is left of the one before does not fit together
-        check_no_missing_labels(y)
-        bounds, y = self._bounds(X, y=y)
-        check_classification_targets(y)
-        own = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        used = own > 0
-        if not used.any():
-            raise ValueError("sample_weight is zero in every row.")
-        bounds, y, own = [bound[used] for bound in bounds], y[used], own[used] / own.max()
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            found = f"but the data contains only one class: {self.classes_.tolist()[0]!r}"
-            raise ValueError(
-                f"CreINNClassifier needs samples of at least 2 classes in the data, {found}."
-            )
-        if len(labels) == len(self.classes_) and self._distance() is not False:
-            why = "There is one row of each class: how far rows of a class lie apart is not known"
-            warnings.warn(f"{why}, and uncertainty is likely too small.", stacklevel=2)
-        weights = self._weights(labels, own)
+        self._validate_params()
+        self.__dict__.pop("model_", None)  # not fitted if an error is raised
+        rows, labels, weights = self._training_rows(X, y, sample_weight)
+        kind = "interval" if len(rows) == 2 or self._distance() is False else "point"
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        widths = None if self._encoder is None else self._encoder.widths
-        self._preparation = Preparation.learn(bounds, own, self.standardize, seed, widths)
-        data = [
-            self._preparation.completed(bounds, seed),
-            torch.from_numpy(labels.astype(np.int64)),
-        ]
+        self._preparation, self.notes_ = Preparation.fit(rows, weights, seed)
+        weights = loss_weights(self.class_weight, self.classes_, labels, weights)
+        data = [self._preparation.apply_for_training(rows, seed), torch.from_numpy(labels)]
         if np.ptp(weights) > 0:
             data.append(torch.from_numpy(weights / weights.mean()))
-        layers = "ordinary" if len(bounds) == 1 and self._distance() is not False else "interval"
-        held = self._held_out(labels, layers, seed)
-        train, val = (
-            [part[~held] for part in data],
-            [part[held] for part in data] if held.any() else None,
-        )
-        build = partial(self._build, np.bincount(labels, weights), layers)
-        config = self._config(seed, layers, val is not None)
-        members, self.histories_ = fit_members(build, self.members, train, val, config)
-        if self.histories_[-1].interrupted:
-            raise KeyboardInterrupt
-        if val is not None and self.early_stopping == "auto" and len(labels) < FEW:
-            firsts = enumerate(zip(members, self.histories_, strict=True))
-            members = [
-                self._learn_all(build, data, config, number, *first) for number, first in firsts
-            ]
-        self.n_iter_ = max(map(len, self.histories_))
-        model = members[0] if len(members) == 1 else Ensemble(members, self.combine)
-        self.model_ = model.to(
-            "cpu", torch.float32 if bounds[0].dtype == np.float32 else torch.float64
-        ).eval()
+        held_out = torch.from_numpy(held_out_rows(self.early_stopping, labels, kind, seed))
+        build = partial(self._build, np.bincount(labels, weights), kind)
+        members = self._train(build, data, held_out, self._config(seed, kind))
+        model = members[0] if len(members) == 1 else Ensemble(members)
+        is_single = getattr(rows[0], "dtype", None) == np.float32
+        self.model_ = model.to("cpu", torch.float32 if is_single else torch.float64).eval()
         for part in (model, *members):
             part.preprocessing = self._preparation.to_json()
         return self
 
     def predict(self, X: Any) -> Array:
-        """Labels ``(n,)``: those of the credal sets, see :attr:`creinn.CredalSet.label`."""
+        """Predict labels ``(n,)``; see :attr:`creinn.CredalSet.label`."""
         label = self.credal_set(X).label
         return self.classes_[label.numpy()]
 
     def predict_proba(self, X: Any) -> Array:
-        """Intersection probabilities ``(n, K)``, in the order of ``classes_``."""
+        """Predict intersection probabilities ``(n, K)``, in the order of ``classes_``."""
         return self.credal_set(X).intersection.numpy()
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Natural logarithms of the intersection probabilities ``(n, K)``; of 0, minus infinity."""
+        """Predict logarithms of the intersection probabilities ``(n, K)``."""
         return self.credal_set(X).intersection.log().numpy()
 
     def predict_interval(self, X: Any) -> Array:
-        """Lower and upper probabilities ``(n, K, 2)``; each bound is attained by a member of the credal set."""
+        """Predict lower and upper probabilities ``(n, K, 2)``, which are reachable bounds."""
         prediction = self.credal_set(X)
         return torch.stack((prediction.lower, prediction.upper), -1).numpy()
 
     def predict_set(
         self, X: Any, rule: Rule = "maximality", coverage: float | None = None, groups: Any = None
     ) -> Array:
-        """Whether each class is not ruled out, boolean ``(n, K)``; see :meth:`creinn.CredalSet.classes`.
+        """Predict sets of classes, as a boolean array ``(n, K)``.
 
-        With ``coverage``, or by the rule ``"conformal"``, sets hold the true class so often, if :meth:`calibrate` was
-        called before, on data like those of the calibration; ``groups`` if it was by groups.
+        See :meth:`creinn.CredalSet.classes`. With ``coverage`` or ``groups``, the rule is
+        ``"conformal"``, which requires :meth:`calibrate`.
         """
         rule = rule if coverage is None and groups is None else "conformal"
         return self.credal_set(X).classes(rule, coverage, groups).numpy()
 
     def calibrate(
-        self,
-        X: Any,
-        y: Any,
-        coverage: float = 0.95,
-        by: Any = None,
-        score: str = "lower",
-        random: bool = False,
+        self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, **options: Any
     ) -> "CreINNClassifier":
-        """Give the sets of classes a guarantee, by rows that the estimator was not fitted on.
+        """Calibrate the sets of classes on rows that were not used by :meth:`fit`.
 
-        Labels ``y`` are those of ``classes_``, or distributions ``(n, K)`` over them; all else is as in
-        :meth:`creinn.CreINN.calibrate`. Raises a ValueError for too few rows, or a label that the fit has not met.
+        The labels ``y`` are labels of ``classes_`` or distributions ``(n, K)`` over them. For the
+        other arguments, such as ``score`` and ``random``, see :meth:`creinn.CreINN.calibrate`.
+
+        Raises:
+            ValueError: If there are too few rows, or if a label is not in ``classes_``.
         """
         labels = np.asarray(y)
         if labels.ndim == 1:
             if not (known := np.isin(labels, self.classes_)).all():
-                raise ValueError(
-                    f"The label {labels[~known].tolist()[0]!r} was not met in the fit."
-                )
+                unknown = labels[~known].tolist()[0]
+                raise ValueError(f"The label {unknown!r} is not in the training data.")
             labels = np.searchsorted(self.classes_, labels)
-        self.model_.calibrate_predictions(self.credal_set(X), labels, coverage, by, score, random)
+        self.model_.calibrate_predictions(self.credal_set(X), labels, coverage, by, **options)
         return self
 
     def uncertainty(self, X: Any) -> dict[str, Array]:
-        """Uncertainties ``(n,)`` by name: ``total``, ``aleatoric`` and ``epistemic``."""
+        """Compute the ``total``, ``aleatoric`` and ``epistemic`` uncertainty, each ``(n,)``."""
         prediction = self.credal_set(X)
-        return {
-            name: getattr(prediction, name).numpy() for name in ("total", "aleatoric", "epistemic")
-        }
+        names = ("total", "aleatoric", "epistemic")
+        return {name: getattr(prediction, name).numpy() for name in names}
 
     def credal_set(self, X: Any) -> CredalSet:
-        """The prediction itself, on the CPU; in float32 after a fit on float32, in float64 after any other.
+        """Predict credal sets on the CPU.
 
         Raises:
-            ValueError: If ``X`` is not as it must be, or holds intervals though the network takes points only.
+            ValueError: If ``X`` is not valid, or an interval for a network that takes points only.
         """
         check_is_fitted(self, "model_")
-        bounds, _ = self._bounds(X, reset=False)
-        if len(bounds) == 2 and not getattr(self.model_, "members", [self.model_])[0].is_interval:
-            why = "this estimator was fitted on points with distance, so that its network takes points only"
+        rows, _ = self._validated(X, self._preparation.encoder is not None, reset=False)
+        first = getattr(self.model_, "members", [self.model_])[0]
+        if len(rows) == 2 and not first.is_interval:
             raise ValueError(
-                f"X holds intervals, but {why}. Fit it on intervals, or with distance=False."
+                "X is an interval, but the network was trained on points with distance. Fit the "
+                "estimator on intervals, or with distance=False."
             )
-        return self._preparation.predict(self.model_, bounds)
+        return self._preparation.predict(self.model_, rows)
 
     def save(self, directory: str | PathLike[str]) -> None:
-        """Write the fitted estimator to a directory that :meth:`load` reads: JSON and safetensors, no code.
+        """Save the fitted estimator to a directory, as JSON and safetensors.
 
-        A generator as ``random_state`` is not kept, of which a warning tells.
+        A random generator as ``random_state`` is not saved, with a warning.
 
         Raises:
-            TypeError: If labels are neither texts, numbers nor truth values.
+            TypeError: If labels are not texts, numbers or booleans.
             OSError: If a file cannot be written.
         """
         check_is_fitted(self, "model_")
         parameters = self.get_params()
         if not isinstance(parameters["random_state"], int | np.integer | None):
-            warnings.warn(
-                "A generator as random_state is not saved; the loaded estimator has None.",
-                stacklevel=2,
-            )
+            advice = "the loaded estimator has None"
+            warnings.warn(f"A generator as random_state is not saved; {advice}.", stacklevel=2)
             parameters["random_state"] = None
         record = {
-            "parameters": {name: _plain(value) for name, value in parameters.items()},
-            "classes": _plain(self.classes_),
+            "parameters": {name: plain(value) for name, value in parameters.items()},
+            "classes": plain(self.classes_),
             "dtype": self.classes_.dtype.str,
             "features": self.n_features_in_,
-            "names": _plain(getattr(self, "feature_names_in_", None)),
+            "names": plain(getattr(self, "feature_names_in_", None)),
             "histories": [list(history.rows) for history in self.histories_],
-            "columns": None if self._encoder is None else self._encoder.to_json(),
         }
         classes = [str(label) for label in self.classes_.tolist()]
         save(self.model_, directory, classes, {**self._preparation.to_json(), "estimator": record})
 
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> "CreINNClassifier":
-        """Read an estimator that :meth:`save` wrote.
+        """Load an estimator that was saved by :meth:`save`.
 
         Raises:
             FileNotFoundError: If there is no saved model.
-            ValueError: If a file is damaged, or the directory holds a model, but no estimator.
+            ValueError: If a file is damaged, or if the saved model is not an estimator.
         """
+        from creinn.training.history import History
+
         prepared = read_config(directory)["preprocessing"]
-        if (
-            not isinstance(prepared, dict)
-            or prepared.get("kind") != ESTIMATOR
-            or "estimator" not in prepared
-        ):
-            found = "a saved model, but no estimator: CreINNClassifier.save was not what wrote it"
-            raise ValueError(f"{directory} holds {found}. Read the model with creinn.load.")
+        is_estimator = isinstance(prepared, dict) and prepared.get("kind") == ESTIMATOR
+        if not is_estimator or "estimator" not in prepared:
+            found = "a saved model, but no estimator, which is saved by CreINNClassifier.save"
+            raise ValueError(f"{directory} contains {found}. Load the model with creinn.load.")
         try:
             record = prepared["estimator"]
             estimator = cls(**record["parameters"])
-            estimator.hidden = tuple(estimator.hidden)
+            estimator.hidden_layer_sizes = tuple(estimator.hidden_layer_sizes)
             if isinstance(estimator.class_weight, list):
                 estimator.class_weight = dict(estimator.class_weight)
             estimator.classes_ = np.array(record["classes"], dtype=record["dtype"])
@@ -342,16 +294,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             estimator.histories_ = [History(tuple(rows)) for rows in record["histories"]]
             estimator.n_iter_ = max(map(len, estimator.histories_))
             estimator._preparation = Preparation.from_json(prepared)
-            columns = record["columns"]
-            estimator._encoder = None if columns is None else TableEncoder.from_json(columns)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{directory} does not describe an estimator that can be built: {error!r}."
-            ) from error
+            found = f"{directory} does not describe a valid estimator: {error!r}."
+            raise ValueError(found) from error
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "The model in .* is the network of a CreINNClassifier"
-            )
+            warnings.filterwarnings("ignore", message=".*the network of a CreINNClassifier")
             estimator.model_ = load(directory)
         return estimator
 
@@ -360,79 +307,71 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _bounds(self, X: Any, **options: Any) -> tuple[list[Array], Any]:
-        """Points, or both bounds, as arrays of floats; and labels, if ``y`` is passed."""
-        if "y" in options:
-            encoder, notes = (
-                learn_frame(X, bool(self.standardize)) if is_mixed_frame(X) else (None, [])
-            )
-            self._encoder, self.notes_ = encoder, notes
-        if self._encoder is not None:
+    def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Array, Array]:
+        """Return the rows with a positive weight, their class indices, and the weights."""
+        check_labels(y)
+        rows, y = self._validated(X, is_mixed_frame(X), y=y)
+        check_classification_targets(y)
+        weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+        used = weights > 0
+        if not used.any():
+            raise ValueError("sample_weight is zero in every row.")
+        self.classes_, labels = np.unique(y[used], return_inverse=True)
+        if len(self.classes_) < 2:
+            found = f"the data contain only one class: {self.classes_.tolist()[0]!r}"
+            raise ValueError(f"CreINNClassifier needs at least 2 classes, but {found}.")
+        if len(labels) == len(self.classes_) and self._distance() is not False:
+            found = "There is one row of each class, so distances within a class are not known"
+            warnings.warn(f"{found}. Uncertainty is probably too small.", stacklevel=3)
+        rows = [side[used] for side in rows]
+        return rows, labels.astype(np.int64), weights[used] / weights.max()
+
+    def _validated(self, X: Any, is_frame: bool, **options: Any) -> tuple[Rows, Any]:
+        """Return points, a data frame or two bounds, and the labels if ``y`` is passed."""
+        has_labels = "y" in options
+        if is_frame:
             checked = validate_data(self, X, skip_check_array=True, **options)
-            labels = column_or_1d(checked[1], warn=True) if "y" in options else None
+            labels = column_or_1d(checked[1], warn=True) if has_labels else None
             check_consistent_length(X, labels)
-            return [encode_frame(self._encoder, X)], labels
-        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else as_numbers(X)
-        checked = validate_data(
-            self, first, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", **options
-        )
-        bound, labels = checked if "y" in options else (checked, None)
+            return [X], labels
+        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else fill_masked(X)
+        options |= {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+        checked = validate_data(self, first, **options)
+        side, labels = checked if has_labels else (checked, None)
         if isinstance(X, Interval):
-            return [bound, check_array(X.upper.detach().cpu().numpy(), dtype=bound.dtype)], labels
-        return [bound], labels
+            return [side, check_array(X.upper.detach().cpu().numpy(), dtype=side.dtype)], labels
+        return [side], labels
 
-    def _check_settings(self) -> None:
-        """Refuse what network and training do not; scikit-learn wants the constructor to take anything."""
-        check_integers(members=_plain(self.members), patience=_plain(self.patience))
-        if self._config(seed=0).batch_size < 2:
-            raise ValueError(f"batch_size must be at least 2, got {self.batch_size}.")
-        for name, (kind, what) in _KINDS.items():
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"{name} must be {what}, got {getattr(self, name)!r}.")
-        if self.early_stopping != "auto" and not isinstance(self.early_stopping, bool | np.bool_):
-            raise TypeError(
-                f"early_stopping must be True, False or 'auto', got {self.early_stopping!r}."
-            )
-        if self.combine not in get_args(Combine):
-            raise ValueError(f"combine must be 'average' or 'envelope', got {self.combine!r}.")
-        if not np.iterable(self.hidden):
-            raise TypeError(f"hidden must be a sequence of widths, got {self.hidden!r}.")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}."
-            )
+    def _train(self, build: Any, data: Any, held_out: Any, config: Any) -> list[CreINN]:
+        """Train all networks, and set ``histories_`` and ``n_iter_``."""
+        from creinn.training.loop import fit_members
 
-    def _held_out(self, labels: Array, layers: str, seed: int) -> Any:
-        """A mask of the rows that are held out, a share of each class; by ``"auto"`` none of classes of a few rows."""
-        rows = np.arange(len(labels))
-        if self.early_stopping == "auto":
-            rows = rows[np.bincount(labels)[labels] * self.validation_fraction >= 1]
-            if layers == "interval" or len(rows) < FEWEST:
-                rows = rows[:0]
-        elif not self.early_stopping:
-            rows = rows[:0]
-        held = np.zeros(len(labels), bool)
-        if len(rows):
-            share = {"test_size": self.validation_fraction, "random_state": seed}
-            held[train_test_split(rows, stratify=labels[rows], **share)[1]] = True
-        return torch.from_numpy(held)
+        train, val = [part[~held_out] for part in data], None
+        if held_out.any():
+            val = [part[held_out] for part in data]
+            config = replace(config, patience=plain(self.n_iter_no_change), keep="best")
+        count = plain(self.n_estimators)
+        members, self.histories_ = fit_members(build, count, train, val, config)
+        if self.histories_[-1].interrupted:
+            raise KeyboardInterrupt
+        self.n_iter_ = max(map(len, self.histories_))
+        if val is not None and self.early_stopping == "auto" and len(held_out) < REFIT_ROWS:
+            epochs = [history.best_epoch or 1 for history in self.histories_]
+            pairs = enumerate(zip(members, epochs, strict=True))
+            return [self._refit(build, data, config, number, *pair) for number, pair in pairs]
+        return members
 
-    def _learn_all(
-        self,
-        build: Any,
-        data: Any,
-        config: TrainConfig,
-        number: int,
-        first: CreINN,
-        history: History,
+    def _refit(
+        self, build: Any, data: Any, config: Any, number: int, first: CreINN, epochs: int
     ) -> CreINN:
-        """A network that learns from all rows, as long as was best for the ``first``; with what those held out say."""
+        """Train a network on all rows, with the temperature and the distance scale of ``first``."""
+        from creinn.training.loop import fit_members
+        from creinn.training.randomness import derived_seed
+
         seed = derived_seed(config.seed, number)
-        config = replace(
-            config, epochs=history.best_epoch or 1, patience=None, keep="last", seed=seed
-        )
-        (model,), (again,) = fit_members(build, 1, data, None, config)
-        if again.interrupted:
+        config = replace(config, epochs=epochs, patience=None, keep="last", seed=seed)
+        (model,), (history,) = fit_members(build, 1, data, None, config)
+        if history.interrupted:
             raise KeyboardInterrupt
         model.temperature.load_state_dict(first.temperature.state_dict())
         assert model.distance_radius is not None
@@ -440,34 +379,20 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         model.distance_radius.copy_scaling(first.distance_radius)
         return model
 
-    def _weights(self, labels: Array, own: Array) -> Array:
-        """Weight of each row in the loss: that of its class, times its own."""
-        weights = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=self.classes_[labels]
-        )
-        if isinstance(self.class_weight, str):
-            counts = np.bincount(labels, own)
-            weights = counts.sum() / (len(counts) * counts)  # "balanced", by weights
-        for label, weight in zip(self.classes_.tolist(), weights.tolist(), strict=True):
-            if not 0 < weight < np.inf:
-                raise ValueError(
-                    f"class_weight: the weight of class {label!r} must be positive, got {weight}."
-                )
-        return weights[labels] * own
+    def _build(self, frequencies: Array, kind: str) -> CreINN:
+        """Build a network that predicts the weighted class frequencies."""
+        from creinn import models
+        from creinn.baselines.registry import build_classifier
+        from creinn.classifier.methods import METHODS
 
-    def _build(self, masses: Array, layers: str) -> CreINN:
-        """A network that starts from the weighted class frequencies, which batch norm would be slow to find."""
-        logits = 1 if len(masses) == 2 else len(masses)
-        dropout = _plain(self.dropout) if self.dropout is not None else DEFAULTS[layers]["dropout"]
-        features, hidden = self._preparation.missing.num_features, _plain(self.hidden)
+        logits = 1 if len(frequencies) == 2 else len(frequencies)
+        dropout = DROPOUT[kind] if self.dropout is None else plain(self.dropout)
+        features, hidden = self._preparation.missing.num_features, plain(self.hidden_layer_sizes)
         network = partial(models.mlp, features, logits, hidden, dropout=dropout)
-        form = {
-            "mode": self.mode,
-            "distance": self._distance(),
-            "temperature": _plain(self.temperature),
-        }
+        form = {"mode": self.mode, "distance": self._distance()}
+        layers = "ordinary" if kind == "point" else "interval"
         model: CreINN = build_classifier(METHODS["creinn"], network, layers=layers, **form)
-        start = np.log(masses) - np.log(masses).mean()
+        start = np.log(frequencies) - np.log(frequencies).mean()
         shift = start[1:] - start[:1] if logits == 1 else start
         bias = (model.norm if model.logit_norm else model.network.head).get_parameter("bias")
         with torch.no_grad():
@@ -475,25 +400,13 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return model
 
     def _distance(self) -> bool | float:
-        return (
-            bool(self.distance)
-            if isinstance(self.distance, bool | np.bool_)
-            else float(self.distance)
-        )
+        is_flag = isinstance(self.distance, bool | np.bool_)
+        return bool(self.distance) if is_flag else float(self.distance)
 
-    def _config(self, seed: int, layers: str = "ordinary", stops: bool = False) -> TrainConfig:
-        same = ("epochs", "batch_size", "learning_rate", "device")
-        settings = {name: _plain(getattr(self, name)) for name in same}
-        settings |= {} if self.epochs is not None else {"epochs": DEFAULTS[layers]["epochs"]}
-        if stops:
-            settings |= {"patience": _plain(self.patience), "keep": "best"}
-        return TrainConfig(**settings, seed=seed, progress=bool(self.verbose))
+    def _config(self, seed: int, kind: str) -> Any:
+        from creinn.training.config import TrainConfig
 
-
-def _plain(value: Any) -> Any:
-    """NumPy's values as Python's, sequences as lists, and mappings, whose keys may be other than texts, as pairs."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return [[_plain(key), _plain(entry)] for key, entry in value.items()]
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+        same = ("batch_size", "learning_rate", "device")
+        settings = {name: plain(getattr(self, name)) for name in same}
+        epochs = EPOCHS[kind] if self.max_iter is None else plain(self.max_iter)
+        return TrainConfig(epochs=epochs, seed=seed, progress=bool(self.verbose), **settings)

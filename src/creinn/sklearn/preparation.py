@@ -1,173 +1,209 @@
-"""Prepare rows for the network of an estimator: encode columns, scale numbers, fill missing ones.
+"""Preparation of the rows for an estimator: encoding, scaling and missing values.
 
-In: points ``(n, features)`` with NaN where a number is missing, lower and upper bounds, or a data
-frame with texts, categories or dates, which is encoded as tables on the command line are. Out:
-inputs of a network, and credal sets. The state is saved as plain JSON.
+The rows are points ``(n, features)`` with NaN for missing numbers, lower and upper bounds, or a
+data frame with texts, categories, booleans or dates, which is encoded as on the command line.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
+from sklearn.utils import compute_class_weight
+from torch import Tensor
 
-from creinn.classifier.base import Inputs
 from creinn.credal.credal_set import CredalSet
-from creinn.data.columns import Array, Scaling, fit_scaling
-from creinn.data.encoder import TableEncoder
-from creinn.data.missing import Missing
-from creinn.data.table import Reading, Table
+from creinn.data.features import Array, Missing, Scaling, fit_scaling
 from creinn.interval import Interval
 from creinn.saving import ESTIMATOR
 
-LARGEST = 1e15
+if TYPE_CHECKING:  # pandas is imported for data frames only
+    from creinn.data.encoder import TableEncoder
+    from creinn.data.table import Table
 
-
-def identity(columns: int) -> Scaling:
-    """Return the scaling that does not change numbers up to ``LARGEST``."""
-    zeros, ones = np.zeros(columns), np.ones(columns)
-    return Scaling(zeros, ones, ones * -LARGEST, ones * LARGEST)
-
-
-Bounds = Sequence[Array]
-"""Points alone, or lower and upper bounds; NaN in points is a missing number."""
+Rows = Sequence[Any]
+"""Points or a data frame, or lower and upper bounds."""
+MIN_ROWS = 60
+"""The number of rows from which ``early_stopping="auto"`` holds out a part of them."""
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """One scaling for both bounds, and the values that missing numbers may have."""
+    """The encoder of a data frame or the scaling of numbers, and the values for missing ones."""
 
-    scaling: Scaling
-    missing: Missing  # learnt from the scaled training rows
+    encoder: "TableEncoder | None"
+    scaling: Scaling | None
+    missing: Missing  # fitted to the encoded or scaled rows
 
     @classmethod
-    def learn(
-        cls,
-        bounds: Bounds,
-        weights: Array,
-        standardize: bool,
-        seed: int,
-        widths: Sequence[int] | None = None,
-    ) -> "Preparation":
-        """Learn from training rows; ``widths`` are those of encoded columns, scaled already.
+    def fit(cls, rows: Rows, weights: Array, seed: int) -> tuple["Preparation", list[str]]:
+        """Fit the preparation to training rows, and return it with notes on a data frame.
 
         Raises:
-            ValueError: If a column has no number, or numbers too large without standardisation.
+            ValueError: If a column has no number, is ambiguous, or has a type without an encoder.
         """
-        rows = np.concatenate(bounds)
-        _check(~np.isnan(rows).all(0), "has no number in any row. Drop it.")
-        scaling = identity(rows.shape[1])
-        if standardize and widths is None:
-            scaling, _ = fit_scaling(rows, np.tile(weights, len(bounds)))
-        elif widths is None:
-            small = ~(np.abs(rows) > LARGEST).any(0)
-            _check(small, f"holds numbers beyond {LARGEST:g}. Set standardize=True.")
-        scaled = torch.from_numpy(scaling.apply(rows)).float()
-        return cls(scaling, Missing.fit(scaled, widths, seed=seed))
+        if is_mixed_frame(rows[0]):
+            encoder, notes = _fit_encoder(rows[0])
+            (features,), _ = encoder.encode([_table(rows[0])])
+            values = Missing.fit(torch.from_numpy(features), encoder.widths, seed)
+            return cls(encoder, None, values), notes
+        both = np.concatenate(rows)
+        is_empty = np.isnan(both).all(0)
+        if is_empty.any():
+            found = f"Column {int(is_empty.argmax())} of X has no number in any row"
+            raise ValueError(f"{found}. Drop this column.")
+        scaling, _ = fit_scaling(both, np.tile(weights, len(rows)))
+        scaled = torch.from_numpy(scaling.apply(both)).float()
+        return cls(None, scaling, Missing.fit(scaled, seed=seed)), []
 
-    def scaled(self, bounds: Bounds, dtype: torch.dtype) -> Inputs:
-        """Scaled points or intervals, NaN where missing."""
-        sides = [torch.from_numpy(self.scaling.apply(bound)).to(dtype) for bound in bounds]
+    def apply(self, rows: Rows, dtype: torch.dtype) -> Tensor | Interval:
+        """Return the encoded or scaled points or intervals, with NaN for missing values."""
+        if self.encoder is not None:
+            (features,), _ = self.encoder.encode([_table(rows[0])])
+            return torch.from_numpy(features).to(dtype)
+        assert self.scaling is not None
+        sides = [torch.from_numpy(self.scaling.apply(side)).to(dtype) for side in rows]
         return sides[0] if len(sides) == 1 else Interval(*sides)
 
-    def completed(self, bounds: Bounds, seed: int) -> Inputs:
-        """Training inputs in single precision, without missing numbers."""
-        x = self.scaled(bounds, torch.float32)
+    def apply_for_training(self, rows: Rows, seed: int) -> Tensor | Interval:
+        """Return the inputs for training in single precision, without missing values."""
+        x = self.apply(rows, torch.float32)
         return x if isinstance(x, Interval) else self.missing.fill(x, seed)
 
-    def predict(self, model: Any, bounds: Bounds) -> CredalSet:
-        """Credal sets in the precision of the model; missing numbers widen them."""
-        x = self.scaled(bounds, next(model.parameters()).dtype)
+    def predict(self, model: Any, rows: Rows) -> CredalSet:
+        """Predict credal sets in the precision of the model."""
+        x = self.apply(rows, next(model.parameters()).dtype)
         if isinstance(x, Interval):
             x = self.missing.intervals(x.lower, x.upper)
-        prediction = self.missing.predict(model, x, batch_size=4096)
-        assert isinstance(prediction, CredalSet)
-        return prediction
+        return self.missing.predict(model, x, batch_size=4096)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON, for a saved model."""
-        scaler = {name: part.tolist() for name, part in self.scaling._asdict().items()}
-        return {"kind": ESTIMATOR, "scaler": scaler, "missing": self.missing.to_json()}
+        """Return the preparation as plain JSON, for a saved model."""
+        scaling = self.scaling and {k: part.tolist() for k, part in self.scaling._asdict().items()}
+        columns = self.encoder and self.encoder.to_json()
+        missing = self.missing.to_json()
+        return {"kind": ESTIMATOR, "scaler": scaling, "columns": columns, "missing": missing}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> "Preparation":
-        """Preparation that :meth:`to_json` wrote."""
-        scaler = {name: np.array(part, dtype=float) for name, part in record["scaler"].items()}
-        return cls(Scaling(**scaler), Missing.from_json(record["missing"]))
+        """Return the preparation of a record of :meth:`to_json`."""
+        encoder, scaling = None, None
+        if record["columns"] is not None:
+            from creinn.data.encoder import TableEncoder
+
+            encoder = TableEncoder.from_json(record["columns"])
+        else:
+            parts = {name: np.array(part, dtype=float) for name, part in record["scaler"].items()}
+            scaling = Scaling(**parts)
+        return cls(encoder, scaling, Missing.from_json(record["missing"]))
+
+
+def is_frame(table: Any) -> bool:
+    """Return whether a table is a data frame of pandas."""
+    return "pandas" in sys.modules and isinstance(table, sys.modules["pandas"].DataFrame)
 
 
 def is_mixed_frame(table: Any) -> bool:
-    """Whether a table is a data frame in which some column holds no numbers."""
-    if not isinstance(table, pd.DataFrame):
+    """Return whether a table is a data frame with a column that is not numeric."""
+    if not is_frame(table):
         return False
-    return not all(_is_numeric(column) for _, column in table.items())
+    import pandas as pd
+
+    return not all(
+        pd.api.types.infer_dtype(column, skipna=True) in _NUMBERS
+        if column.dtype == object
+        else pd.api.types.is_numeric_dtype(column.dtype)
+        for _, column in table.items()
+    )
 
 
-def learn_frame(frame: pd.DataFrame, standardize: bool) -> tuple[TableEncoder, list[str]]:
-    """Learn the columns of a data frame; also returns notes on what was detected.
+def _fit_encoder(frame: Any) -> tuple["TableEncoder", list[str]]:
+    from creinn.data.encoder import TableEncoder
 
-    Raises:
-        ValueError: If a column is ambiguous, or its type cannot be encoded.
-    """
     for name, dtype in frame.dtypes.items():
         if dtype.kind == "m":
             advice = "Convert it to a number, for example with .dt.total_seconds()"
             raise ValueError(f"Column {name!r} of X is of type {dtype}. {advice}.")
     categories = [name for name, dtype in frame.dtypes.items() if str(dtype) == "category"]
-    if not standardize:
-        advice = "Set standardize=True, or encode these columns first"
-        raise ValueError(f"standardize=False is for tables of numbers only. {advice}.")
     return TableEncoder.fit([_table(frame)], None, categorical=categories)
 
 
-def encode_frame(encoder: TableEncoder, frame: Any) -> Array:
-    """Features of a data frame, NaN where a cell is missing."""
-    if not isinstance(frame, pd.DataFrame):
+def _table(frame: Any) -> "Table":
+    """Return a data frame as a table. Only NaN, ``None`` and NaT are missing."""
+    import pandas as pd
+
+    from creinn.data.table import Reading, Table
+
+    if not is_frame(frame):
         raise TypeError("X must be a data frame with named columns, as in fit.")
-    (features,), _ = encoder.encode([_table(frame)])
-    return features.astype(np.float64)
-
-
-def _table(frame: pd.DataFrame) -> Table:
-    """Cells as a table; only NaN, ``None`` and NaT are missing."""
     cells = {
-        name: column.map(str, na_action="ignore").astype(object) if _is_text(column) else column
+        name: column.map(str, na_action="ignore").astype(object)
+        if pd.api.types.is_string_dtype(column.dtype) or column.dtype == object
+        else column
         for name, column in frame.reset_index(drop=True).items()
     }
     return Table("X", pd.DataFrame(cells), Reading(missing=(), separator=","))
 
 
-def _is_text(column: pd.Series) -> bool:
-    return pd.api.types.is_string_dtype(column.dtype) or column.dtype == object
-
-
-def _is_numeric(column: pd.Series) -> bool:
-    if column.dtype == object:
-        return pd.api.types.infer_dtype(column, skipna=True) in _NUMBERS
-    return pd.api.types.is_numeric_dtype(column.dtype)
-
-
-def as_numbers(table: Any) -> Any:
-    """A masked array with NaN for masked entries; other tables are unchanged."""
+def fill_masked(table: Any) -> Any:
+    """Return a masked array with NaN for masked entries. Other tables are unchanged."""
     if isinstance(table, np.ma.MaskedArray):
         return np.ma.filled(table.astype(np.result_type(table.dtype, np.float32)), np.nan)
     return table
 
 
-def check_no_missing_labels(y: Any) -> None:
-    """Raise a ``ValueError`` with the number of labels that are NaN, ``None`` or ``pandas.NA``."""
+def check_labels(y: Any) -> None:
+    """Raise a ``ValueError`` if labels are missing: NaN, ``None`` or ``pandas.NA``."""
+    if y is None or (isinstance(y, np.ndarray) and y.dtype.kind in "iubU"):
+        return
+    import pandas as pd
+
     missing = np.asarray(pd.isna(y))
-    if y is not None and missing.any():
-        first = int(np.flatnonzero(missing)[0])
-        raise ValueError(
-            f"Input y contains missing values: {missing.sum()} of {missing.size} labels, the first "
-            f"in row {first}. Drop these rows from X and y."
-        )
+    if missing.any():
+        found = f"{missing.sum()} of {missing.size} labels, the first in row {missing.argmax()}"
+        raise ValueError(f"Input y contains missing values: {found}. Drop these rows from X and y.")
 
 
-def _check(is_good: Array, why: str) -> None:
-    if not is_good.all():
-        raise ValueError(f"Column {int((~is_good).argmax())} of X {why}")
+def loss_weights(class_weight: Any, classes: Array, labels: Array, weights: Array) -> Array:
+    """Return the weight of each row in the loss: that of its class, times its own."""
+    by_class = compute_class_weight(class_weight, classes=classes, y=classes[labels])
+    if isinstance(class_weight, str):
+        counts = np.bincount(labels, weights)
+        by_class = counts.sum() / (len(counts) * counts)  # "balanced" for weighted rows
+    for label, weight in zip(classes.tolist(), by_class.tolist(), strict=True):
+        if not 0 < weight < np.inf:
+            found = f"the weight of class {label!r} must be positive, got {weight}"
+            raise ValueError(f"class_weight: {found}.")
+    return by_class[labels] * weights
+
+
+def held_out_rows(early_stopping: Any, labels: Array, kind: str, seed: int) -> Array:
+    """Return a mask of the held-out rows, which are stratified by class.
+
+    With ``"auto"`` there are none for interval networks, few rows, or classes with few rows.
+    """
+    is_number = not isinstance(early_stopping, bool | np.bool_ | str)
+    fraction = float(early_stopping) if is_number else 1 / 6
+    rows = np.arange(len(labels))
+    if early_stopping == "auto":
+        rows = rows[np.bincount(labels)[labels] * fraction >= 1]
+    is_few = early_stopping == "auto" and (kind == "interval" or len(rows) < MIN_ROWS)
+    held_out = np.zeros(len(labels), bool)
+    if early_stopping and not is_few:
+        from sklearn.model_selection import train_test_split
+
+        options = {"test_size": fraction, "random_state": seed, "stratify": labels[rows]}
+        held_out[train_test_split(rows, **options)[1]] = True
+    return held_out
+
+
+def plain(value: Any) -> Any:
+    """Convert NumPy values to Python values, sequences to lists, and mappings to lists of pairs."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return [[plain(key), plain(entry)] for key, entry in value.items()]
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value

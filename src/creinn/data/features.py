@@ -1,6 +1,6 @@
-"""Missing values (NaN), which are replaced by all plausible values.
+"""Scaling of numeric features, and missing values (NaN).
 
-A missing cell is filled with several values of the training rows. The credal set of a row is the
+A missing value is replaced by several values of the training rows. The credal set of a row is the
 envelope of the credal sets of all fillings. If the credal sets grow with the distance from the
 training data, the most distant quarter of the fillings is not used. Sound interval networks use
 the range of the training values instead; other interval networks can be wrong for such wide inputs.
@@ -8,18 +8,78 @@ the range of the training values instead; other interval networks can be wrong f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from creinn.credal.credal_set import CredalSet
 from creinn.interval import Interval
 
+Array = npt.NDArray[Any]
+
+OUTLIER = 20
+"""The number of interquartile ranges from the median beyond which a value is an outlier."""
+MARGIN = 3
+"""The number of standard deviations from other values at which outliers are clipped."""
+FAR = 1e6
+"""The number of standard deviations at which new values are clipped."""
 FILLS = 16
 """The number of fillings of a row."""
 PLAUSIBLE = 12
 """The number of fillings that are used if a model has a distance."""
+
+
+class Scaling(NamedTuple):
+    """A map of ``x`` to ``(x - mean) / scale``, clipped to ``[low, high]``, for each column."""
+
+    mean: Array
+    scale: Array
+    low: Array
+    high: Array
+
+    def apply(self, values: Array) -> Array:
+        """Return the scaled columns in double precision. NaN stays NaN."""
+        with np.errstate(over="ignore"):
+            return np.clip((values - self.mean) / self.scale, self.low, self.high)
+
+
+def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
+    """Return the mean and the standard deviation of each column, and its number of outliers.
+
+    Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
+    for the mean and the standard deviation, and the column is clipped ``MARGIN`` standard
+    deviations beyond all other values. NaN is a missing number.
+
+    Example:
+        >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
+        >>> scaling.mean.tolist(), outliers.tolist()
+        ([2.5], [1])
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    rows = np.asarray(rows, np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, center, high = np.nanquantile(rows, [0.25, 0.5, 0.75], axis=0)
+        limit = OUTLIER * (high - low)
+        for k in np.flatnonzero(limit == 0):  # most values are equal: use the other values
+            others = rows[:, k][~np.isnan(rows[:, k]) & (rows[:, k] != center[k])]
+            spread = np.subtract(*np.quantile(others, [0.75, 0.25])) if len(others) else 0
+            limit[k] = OUTLIER * spread if spread > 0 else np.inf
+        is_outlier = np.abs(rows - center) > limit
+    inside = np.where(is_outlier, np.nan, rows)
+    size = np.nanmax(np.abs(inside), axis=0)
+    size[size == 0] = 1
+    scaler = StandardScaler().fit(inside / size, sample_weight=weights)  # no square overflows
+    mean, scale = scaler.mean_ * size, scaler.scale_ * size
+    with np.errstate(over="ignore"):
+        scaled = (inside - mean) / scale
+    outliers = is_outlier.sum(0)
+    low = np.where(outliers > 0, np.nanmin(scaled, axis=0) - MARGIN, -FAR)
+    high = np.where(outliers > 0, np.nanmax(scaled, axis=0) + MARGIN, FAR)
+    return Scaling(mean, scale, low, high), outliers
 
 
 @dataclass(frozen=True, eq=False)
