@@ -164,6 +164,13 @@ def test_an_undecidable_order_of_day_and_month_is_ambiguous(sign):
         learn([f"{i % 28 + 1:02}{sign}03{sign}2021" for i in range(40)], dayfirst=False)
 
 
+@pytest.mark.parametrize("cells", [["03/25/2021", "25/03/2021"], ["25/3/21", "26/3/21"]])
+def test_texts_like_dates_of_no_supported_format_are_noted(cells):
+    column, note = learn(cells * 20)
+    assert isinstance(column, Category)
+    assert f"{cells[0]!r}, because not all are dates" in note
+
+
 def test_time_of_day_is_a_feature_and_time_zones_are_noted():
     cells = [f"2021-03-{i % 9 + 1:02} {i % 24:02}:00" for i in range(40)]
     column, note = learn(cells)

@@ -137,6 +137,8 @@ def test_rows_without_a_class_are_counted_and_may_be_dropped():
     assert labels.tolist() == ["a", "b"]
     assert kept.row(1) == "row 4"  # rows keep their numbers
     assert "2 of 4" in note
+    with pytest.raises(ValueError, match="target="):
+        labelled_rows([table(x=["1", "2"], y=[None, "?"])], "y", drop_unlabelled=True)
     with pytest.raises(ValueError, match="'a', but 'b'"):
         labelled_rows([table("lo.csv", y=["a"]), table("hi.csv", y=["b"])], "y", False)
 

@@ -74,6 +74,12 @@ def test_absent_columns():
         table("1").numbers("weight")
 
 
+def test_a_comment_in_place_of_the_header_is_found():
+    frame = pd.DataFrame({"# by hand": ["1"], "2021": ["2"]})
+    with pytest.raises(ValueError, match="comment='#'"):
+        Table("t.csv", frame, Reading()).check_column("y")
+
+
 # Formats of numbers.
 
 

@@ -34,6 +34,7 @@ Features = npt.NDArray[np.float32]
 
 _FREQUENT = 0.2  # fraction of the rows above which a mark of missing values is ambiguous
 _DAY_FIRST, _MONTH_FIRST = ("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y"), ("%m/%d/%Y", "%m-%d-%Y")
+_LIKE_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\b"
 _TIMES = ("", " %H:%M", " %H:%M:%S")
 _DOUBTFUL = {"n.a.", "na", "nan", "nil", "none", "null", "<na>", "missing", "unknown"}
 _KEY_ROWS = 20  # fewer distinct integers are not reported as a key
@@ -141,6 +142,9 @@ def fit_column(
     if has_zeros and not categorical:
         zero = next(text for text in map(str, present) if text.startswith("0") and text != "0")
         remarks.insert(0, f"categories, because of leading zeros such as {zero!r}")
+    elif is_typed and len(present) and present.astype(str).str.match(_LIKE_DATE).all():
+        found = f"categories such as {present.iloc[0]!r}, because not all are dates of one format"
+        remarks.insert(0, f"{found}; supported are ISO 8601 and days with years of four digits")
     return column, remarks
 
 

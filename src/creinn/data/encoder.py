@@ -197,6 +197,8 @@ def labelled_rows(
     marks = list_counts(tables[0].count_missing(target))
     found = f"{missing.sum()} of {len(texts)} rows have no class"
     found = f"{tables[0].name}, column {target!r}: {found}"
+    if missing.all():
+        raise ValueError(f"{found}: {marks}. Pass target= with the column that holds the classes.")
     if not drop_unlabelled:
         raise ValueError(
             f"{found}: {marks}, first in {tables[0].row(int(missing.argmax()))}. Pass "

@@ -169,7 +169,11 @@ class Table:
         """Raise a ``ValueError`` if the column does not exist."""
         if column not in self.frame:
             known = ", ".join(map(str, self.columns))
-            raise ValueError(f"{self.name} has no column {column!r}{why}; its columns are {known}.")
+            found = f"{self.name} has no column {column!r}{why}; its columns are {known}."
+            sign = str(self.columns[0])[:1]
+            if sign in ("#", "%") and not self.reading.comment:
+                found += f" If line 1 is a comment, pass comment={sign!r}."
+            raise ValueError(found)
 
 
 Tables = Sequence[Table]  # one table, or the lower and upper bounds of the same rows
