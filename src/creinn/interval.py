@@ -145,7 +145,7 @@ class Interval:
             if parts is None:
                 center, radius = self._moments_unbound()
                 parts = center - radius, center + radius
-            self._bounds = torch.stack(parts, stack_axis(parts[0].ndim))
+            self._bounds = stack_parts(*parts)
         return self._bounds
 
     @property
@@ -153,8 +153,7 @@ class Interval:
         """The center and the radius in one tensor, stacked as in :attr:`bounds`."""
         if self._moments is None:
             lower, upper = self.lower, self.upper
-            moments = (lower + upper) / 2, (upper - lower) / 2
-            self._moments = torch.stack(moments, stack_axis(lower.ndim))
+            self._moments = stack_parts((lower + upper) / 2, (upper - lower) / 2)
         return self._moments
 
     @property
@@ -396,6 +395,13 @@ def stack(intervals: Sequence[Interval | Tensor], dim: int = 0) -> Interval:
 def stack_axis(ndim: int) -> int:
     """Return the axis of the two bounds in the packed form of an interval."""
     return 1 if ndim >= 2 else 0
+
+
+def stack_parts(first: Tensor, second: Tensor) -> Tensor:
+    """Stack two bounds in the packed form of an interval, and keep ``torch.channels_last``."""
+    if first.ndim < 2:
+        return torch.stack((first, second))
+    return torch.cat((first, second), 1).unflatten(1, (2, first.shape[1]))
 
 
 def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:

@@ -6,6 +6,7 @@ than those of the layer (:class:`Factors`). They are computed in the forward pas
 backward pass (:func:`moments_of`), so that they need not be saved.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,6 +14,8 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from creinn.interval import stack_parts
 
 Tensors = Sequence[Tensor]
 Biases = tuple[Tensor | None, Tensor | None]  # centres and radii (O,), radii >= 0
@@ -65,11 +68,59 @@ class Convolution:
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
         """Return the gradients of the input and the weight, or None if not ``wanted``."""
+        if self._has_few_pixels(gradient, weight):
+            return self._gradients_by_tap(gradient, input, weight, wanted)
         backward = torch.ops.aten.convolution_backward
         to_input, to_weight, _ = backward(
             gradient, input, weight, None, *self._arguments, (*wanted, False)
         )
         return to_input, to_weight
+
+    def _has_few_pixels(self, gradient: Tensor, weight: Tensor) -> bool:
+        """Return whether matrix products are faster than oneDNN, which multiplies the padding."""
+        return (
+            self.groups == 1
+            and gradient.device.type == "cpu"
+            and gradient.shape[2:].numel() <= 16
+            and min(weight.shape[:2]) >= 64
+        )
+
+    def _gradients_by_tap(
+        self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
+    ) -> Gradients:
+        """Compute :meth:`gradients` by matrix products of pixels, for each element of the kernel."""
+        pixels, outputs = input.movedim(1, -1), gradient.movedim(1, -1)
+        kernel = weight.shape[2:]
+        to_weights: list[Tensor] = []
+        to_input = None
+        for tap in itertools.product(*map(range, kernel)):
+            used, reached = self._reach(tap, input.shape[2:], gradient.shape[2:])
+            rows = outputs[reached].flatten(0, -2)
+            if wanted[0]:
+                product = rows @ weight[(..., *tap)]
+                to_input = product.new_zeros(pixels.shape) if to_input is None else to_input
+                to_input[used].add_(product.view(pixels[used].shape))
+            if wanted[1]:
+                to_weights.append(rows.T @ pixels[used].flatten(0, -2))
+        return (
+            None if to_input is None else to_input.movedim(-1, 1),
+            torch.stack(to_weights, 1).unflatten(1, kernel).movedim(-1, 1) if wanted[1] else None,
+        )
+
+    def _reach(
+        self, tap: tuple[int, ...], sizes: torch.Size, output_sizes: torch.Size
+    ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Return the pixels ``(N, ..., C)`` that a tap multiplies, and the outputs it adds to."""
+        used, reached = [slice(None)], [slice(None)]
+        for axis, (size, outputs) in enumerate(zip(sizes, output_sizes, strict=True)):
+            stride = self.stride[axis]
+            offset = tap[axis] * self.dilation[axis] - self.padding[axis]
+            first = max(0, -(offset // stride))
+            count = max(0, min(outputs, (size - 1 - offset) // stride + 1) - first)
+            start = first * stride + offset
+            used.append(slice(start, start + count * stride, stride))
+            reached.append(slice(first, first + count))
+        return tuple(used), tuple(reached)
 
 
 Operation = Matrix | Convolution
@@ -103,7 +154,7 @@ class Factors:
 
     def joined(self, products: Tensors) -> Tensor:
         """Return the centers and radii ``(N, 2, O, ...)``."""
-        return torch.stack(products, 1)  # type: ignore[arg-type]
+        return stack_parts(*products)
 
     def parted(self, gradient: Tensor) -> Tensors:
         """Return the gradients of the products."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from creinn.interval import Interval
+from creinn.interval import Interval, stack_parts
 from creinn.nn._operations import Biases, Factors, Operation, Tensors, moments_of
 from creinn.numerics import valid_radius
 
@@ -68,7 +68,7 @@ def relative_affine(
         )
     center, radius = widened(x, relative)
     moments = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
-    return Interval._of_moments(torch.stack(moments, 1))
+    return Interval._of_moments(stack_parts(*moments))
 
 
 def _intersection(one: Interval, two: Interval) -> Interval:
@@ -107,14 +107,17 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     The radius of the output is a sum of terms that are not negative: it does not cancel, so that a radius of zero stays
     exactly zero and rounding errors of wide centres never turn into width.
     """
-    inputs = center.shape[1]
-    block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
+    rows, inputs, kernel = len(center) // groups, center.shape[1], center.shape[2:]
+    if center.stride(1) == 1:  # keep channels last
+        block = center.new_empty((groups, 2, rows, *kernel, 2, inputs)).movedim((-2, -1), (3, 4))
+    else:
+        block = center.new_empty((groups, 2, rows, 2, inputs, *kernel))
     center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
-    block[:, 0, :, :inputs] = center
-    block[:, 0, :, inputs:] = torch.clamp(center, -radius, radius)
-    block[:, 1, :, :inputs] = radius
-    block[:, 1, :, inputs:] = torch.maximum(center.abs(), radius)
-    return block.flatten(0, 2)
+    block[:, 0, :, 0] = center
+    block[:, 0, :, 1] = torch.clamp(center, -radius, radius)
+    block[:, 1, :, 0] = radius
+    block[:, 1, :, 1] = torch.maximum(center.abs(), radius)
+    return block.flatten(3, 4).flatten(0, 2)
 
 
 class OfNonnegative(Factors):
@@ -207,7 +210,7 @@ class OfRelative(Factors):
         (to_center, to_radius), (center, radius) = gradients, moments.unbind(1)
         to_relative = torch.addcmul(to_center * radius, to_radius, center)
         to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
-        to_moments = torch.stack(_exchanged(to_center, to_radius, relative.to(moments.dtype)), 1)
+        to_moments = stack_parts(*_exchanged(to_center, to_radius, relative.to(moments.dtype)))
         return to_moments, to_relative.view(relative.shape).to(relative.dtype)
 
     def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
@@ -255,7 +258,7 @@ def _midpoint_radius(
     """Rump's product: ``c = W_c a_c``, ``r = |W_c| a_r + W_r (|a_c| + a_r)``; tight where both straddle zero."""
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
-    return Interval._of_moments(torch.stack((mid, rad), 1))
+    return Interval._of_moments(stack_parts(mid, rad))
 
 
 # Centres and radii as blocks of channels.

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.interval import Interval, as_interval
+from creinn.interval import Interval, as_interval, stack_parts
 
 
 class _Activation(torch.nn.Module):
@@ -101,9 +101,7 @@ class _ReLU(torch.autograd.Function):
         of_center, of_radius = gradient.unbind(1)
         half = (of_center + of_radius) * center.sign() / 2  # 1 where the upper bound passes, else 0
         both = (center - radius).sign()  # 1 where the lower bound passes, else 0
-        return torch.stack(
-            (torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both)), 1
-        )
+        return stack_parts(torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both))
 
 
 class ReLU(_Monotone, torch.nn.ReLU):

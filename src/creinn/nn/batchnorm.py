@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import batch_norm
 
-from creinn.interval import Interval, as_interval
+from creinn.interval import Interval, as_interval, stack_parts
 from creinn.numerics import magnitude, widen
 
 Mode = Literal["paper", "scaled", "sound"]
@@ -87,7 +87,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         else:
             radius = self._like_the_center(radius, center)
         center = self._half_as_one(center, not (self.training and self.center_frozen), share)
-        return Interval._of_moments(torch.stack((center, radius), 1))
+        return Interval._of_moments(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
         """Scale and shift ``(2, C)`` of centre and radius in eval mode; ``None`` if they depend on the batch.
@@ -330,7 +330,7 @@ class _PositiveRadius(torch.autograd.Function):
         of_center, of_radius = gradient.unbind(1)
         normalised = torch.addcmul(shift, before.select(1, 1), scale)
         sign = torch.copysign(torch.ones_like(of_radius), normalised)
-        return torch.stack((of_center, of_radius * sign), 1), None, None, None
+        return stack_parts(of_center, of_radius * sign), None, None, None
 
 
 def _spread(per_channel: Tensor, like: Tensor) -> Tensor:
