@@ -11,8 +11,8 @@ import torch
 import creinn
 from creinn import CreINN, Interval, relative
 from creinn import nn as inn
-from creinn.graph.outward import exact_box
-from creinn.graph.rigorous import RigorousModel
+from creinn.graph.compile import RigorousModel
+from creinn.graph.rigorous import exact_box
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from reference_exact import BITS, MEMBERS, Residual, draw_inputs, draw_member, misses, run, softmax
@@ -179,7 +179,7 @@ def count_misses(
     """Compare the sets that ``forms`` of the model give, and its logits, with those of members."""
     rng, network = np.random.default_rng(seed), torch.nn.Sequential(model.network, model.norm)
     with torch.no_grad():
-        logits = rigorous(model)._networks[0].logits(exact_box(x))[1]
+        logits = rigorous(model)._members[0].logits(exact_box(x))[1]
         sets = [form(x) for form in forms]
     finite = (logits.upper - logits.lower < float("inf")).all(1)
     kept = finite.numpy()

@@ -316,24 +316,24 @@ def test_torch_compile_sees_one_graph(monkeypatch):
 def test_training_is_refused():
     fast = compile(CreINN(models.mlp(5, 3)))
     assert not any(part.training for part in fast.modules())
-    with pytest.raises(ValueError, match=r"cannot be trained\. Train the model it came from"):
+    with pytest.raises(ValueError, match="trained"):
         fast.train()
     assert fast.eval() is fast
 
 
 def test_saving_is_refused(tmp_path):
-    with pytest.raises(TypeError, match=r"cannot be saved\. Save the model it came from"):
+    with pytest.raises(TypeError, match="saved"):
         compile(CreINN(models.mlp(5, 3))).save(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_other_models_are_refused():
-    with pytest.raises(TypeError, match="takes a CreINN or an Ensemble, got SNN"):
+    with pytest.raises(TypeError, match="SNN"):
         compile(SNN(models.mlp(5, 3, layers=torch.nn)))
 
 
 def test_unknown_memory_formats_are_refused():
-    with pytest.raises(ValueError, match="Unknown memory format 'fast'"):
+    with pytest.raises(ValueError, match="'fast'"):
         compile(CreINN(models.mlp(5, 3)), memory_format="fast")
 
 
@@ -351,7 +351,7 @@ def test_a_network_that_is_not_a_graph_is_refused():
 
 
 def test_something_else_than_inputs_is_refused():
-    with pytest.raises(TypeError, match="Expected an Interval or a tensor"):
+    with pytest.raises(TypeError, match="Interval"):
         compile(CreINN(models.mlp(5, 3)))([1.0])
 
 

@@ -304,13 +304,13 @@ def test_what_cannot_be_given_is_refused():
 
     network = torch.nn.Sequential(Plain(), inn.Linear(3, 3))
     with pytest.raises(
-        GraphError, match="0: Plain does not end in a layer, so its output is not found"
+        GraphError, match="0: Plain"
     ):
         fold(network, at=["0"])
-    with pytest.raises(GraphError, match="The head, Linear, is not a layer of the network"):
+    with pytest.raises(GraphError, match="Linear"):
         fold(network, [inn.Linear(3, 3)])
     layer = inn.Linear(3, 3)
-    with pytest.raises(GraphError, match="0 is called 2 times in the network, not 1 times"):
+    with pytest.raises(GraphError, match="0 is called 2 times"):
         fold(torch.nn.Sequential(layer, inn.ReLU(), layer), at=["0"])
 
 

@@ -15,9 +15,8 @@ from creinn import nn as inn
 from creinn.classifier.network import pooled
 from creinn.distance.fitting import Observed, fit_radius
 from creinn.distance.radius import DistanceRadius
-from creinn.graph.outward import exact_box
-from creinn.graph.outward_distance import _pooled, radius_bound
-from creinn.graph.rigorous import probability_bounds
+from creinn.graph import rigorous as module
+from creinn.graph.rigorous import exact_box, probability_bounds, radius_bound
 from distance_cases import blobs, ordinary
 from reference_distance import pooled as exact_pooled
 from reference_distance import radius_of
@@ -184,7 +183,7 @@ def test_deviations_of_large_numbers_are_enclosed(steps):
     # 1e6 + 0, 1 or 2 units in the last place, of which the mean is none, and more than that
     rng = np.random.default_rng(0)
     maps = torch.as_tensor(1e6 + 2.0**-33 * rng.integers(0, 3, (50, 4, 5)) * steps)
-    found = _pooled(Interval._of_point(maps), tokens=False)
+    found = module.pooled(Interval._of_point(maps), tokens=False)
     with flint.ctx.workprec(BITS):
         assert misses(exact_pooled(exact(maps)), found.lower, found.upper, 0.0, math.inf) == 0
     assert (found.upper - found.lower).amax() < 1e-7

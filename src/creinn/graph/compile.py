@@ -1,13 +1,13 @@
-"""Compilation of trained models for faster inference.
+"""Compilation of trained models for faster or rigorous inference.
 
-The input is a CreINN or an Ensemble. The output is a classifier with the same interface and with
-folded networks. An ordinary network is not folded if it is not a graph of known layers, or if its
-head was given by name.
+The input is a CreINN or an Ensemble. The output is a classifier with the same interface. Its
+networks are folded, or they are evaluated with outward rounding. An ordinary network is not folded
+if it is not a graph of known layers, or if its logits layer was given by name.
 """
 
 import copy
 from timeit import timeit
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx
@@ -17,14 +17,19 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.creinn import CredalClassifier, CreINN, Ensemble
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import first_rows
-from creinn.classifier.network import HEAD, TOKENS, find_logits_layer
+from creinn.classifier.network import HEAD, TOKENS, as_logits, find_logits_layer
 from creinn.classifier.recording import LOCK, recording
 from creinn.credal.credal_set import CredalSet
+from creinn.graph import rigorous as exact
 from creinn.graph.checks import GraphError
-from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, fold
+from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, find_node, fold
 from creinn.graph.native import NativeFull, join_sums
-from creinn.graph.rigorous import RigorousModel
+from creinn.graph.trace import trace
 from creinn.interval import Interval
+from creinn.nn.batchnorm import IntervalBatchNorm
+from creinn.nn.families import known_families
+
+_FORMATS = (torch.contiguous_format, torch.channels_last)
 
 
 def compile(
@@ -45,9 +50,9 @@ def compile(
         model: A trained CreINN, or an ensemble of them.
         example: An example of the inputs, to prepare the convolutions for the size of the images
             and to choose the memory format. Other sizes are slower.
-        memory_format: The memory format of the images and of the weights of 2d convolutions. It is
-            ``torch.contiguous_format``, ``torch.channels_last`` or ``"auto"``. If ``"auto"``, the
-            faster format on ``example`` is used, or the first one if there is no example.
+        memory_format: The memory format of the images and of the weights of 2d convolutions, or
+            ``"auto"`` for the faster of ``torch.contiguous_format`` and ``torch.channels_last`` on
+            ``example``. Without an example, it is the first one.
         torch_compile: Whether to use ``torch.compile``, which requires a compiler.
         native: Whether to use :mod:`creinn.native`, if it is available, for convolutions with more
             than one output pixel. It is not used with ``torch_compile``.
@@ -60,21 +65,16 @@ def compile(
             (``GraphError``), or if ``rigorous`` is not supported by the model or ``torch_compile``.
 
     Example:
-        >>> _ = torch.manual_seed(0)
-        >>> network = torch.nn.Sequential(inn.Linear(2, 8), inn.BatchNorm1d(8), inn.ReLU(), inn.Linear(8, 3))
-        >>> model = CreINN(network).eval()
-        >>> fast, x = compile(model), torch.rand(5, 2)
-        >>> torch.allclose(fast(x).lower, model(x).lower, atol=1e-6)
-        True
+        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
+        >>> compile(model).predict(torch.zeros(5, 2)).lower.shape
+        torch.Size([5, 3])
     """
     if not isinstance(model, CreINN | Ensemble):
-        raise TypeError(f"compile takes a CreINN or an Ensemble, got {type(model).__name__}.")
-    if memory_format not in ("auto", torch.contiguous_format, torch.channels_last):
-        raise ValueError(
-            f"Unknown memory format {memory_format!r}; choose torch.contiguous_format, torch.channels_last or 'auto'."
-        )
+        raise TypeError(f"compile expects a CreINN or an Ensemble, got {type(model).__name__}.")
+    if memory_format not in ("auto", *_FORMATS):
+        raise ValueError(f"Unknown memory format {memory_format!r}; choose one of {_FORMATS}.")
     if rigorous and torch_compile:
-        raise ValueError("Rigorous bounds are not proved for torch.compile; leave one of both out.")
+        raise ValueError("Choose rigorous or torch_compile; they cannot be combined.")
     if rigorous:
         return RigorousModel(model)
     compiled = Compiled(model, native and not torch_compile)
@@ -109,45 +109,52 @@ def compile_for_predict(model: CreINN | Ensemble, x: Inputs) -> "Compiled | None
     return compiled
 
 
-class Compiled(CredalClassifier):
-    """A model with folded networks, always in eval mode; see :func:`compile`."""
+class InferenceModel(CredalClassifier):
+    """Base class of compiled models, with a copy of the calibration."""
 
     uses_compile_cache = False
+
+    def __init__(self, model: CreINN | Ensemble) -> None:
+        super().__init__()
+        self.calibration = copy.deepcopy(model.calibration)
+        if not model.calibration_is_current:
+            self.calibration.reset()
+        self.calibration.fitted_on.parts = {}  # the weights of the copy do not change
+        self.num_classes, self.class_names = model.num_classes, model.class_names
+
+    def train(self, mode: bool = True) -> Any:
+        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
+        if mode:
+            raise ValueError("A compiled model cannot be trained. Train the original model.")
+        return super().train(False)
+
+    def save(self, *args: object, **kwargs: object) -> None:
+        """Raise a ``TypeError``, because the model cannot be saved."""
+        raise TypeError("A compiled model cannot be saved. Save the original model.")
+
+
+# Folded networks.
+
+
+class Compiled(InferenceModel):
+    """A model with folded networks, always in eval mode; see :func:`compile`."""
 
     def __init__(
         self, model: CreINN | Ensemble, native: bool = True, must_fold: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(model)
         for member in model.modules():
             if isinstance(member, CreINN):
                 member.check_distance()
         with LOCK:
-            self.model = self._folded_copy(model, native, must_fold)
-        self.calibration = self.model.calibration
-        if not model.calibration_is_current:
-            self.calibration.reset()
+            self.model = _folded_copy(model, native, must_fold)
         for part in self.model.modules():
             if isinstance(part, FittedOn):
                 part.parts = {}  # the weights of the copy do not change
-        for member in self.model.modules():
-            if isinstance(member, CreINN):
-                member.is_checked = True  # a folded network cannot be inspected
-        self.num_classes = model.num_classes
+            if isinstance(part, CreINN):
+                part.is_checked = True  # a folded network cannot be inspected
         self.memory_format = torch.contiguous_format
         self.requires_grad_(False).eval()
-
-    @staticmethod
-    def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
-        instead: dict[int, torch.nn.Module] = {}  # replacements of parts in the copy
-        for member in model.modules():
-            if not isinstance(member, CreINN):
-                continue
-            if (folded := _folded(member, native)) is not None:
-                instead[id(member.network)] = folded
-                instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
-            elif must_fold:
-                raise GraphError(f"{type(member.network).__name__} is not folded.")
-        return copy.deepcopy(model, instead)
 
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set for each row."""
@@ -161,12 +168,10 @@ class Compiled(CredalClassifier):
 
     def prepare(self, example: Inputs) -> None:
         """Prepare the convolutions for images of this size; see :class:`Product`."""
-        products = [
-            part for part in self.modules() if isinstance(part, Product) and part.is_prepared
-        ]
-        if not products:
+        parts = [part for part in self.modules() if isinstance(part, Product) and part.is_prepared]
+        if not parts:
             return
-        with recording(products) as calls:
+        with recording(parts) as calls:
             self(example)
         for call in calls:
             call.module.prepare(tuple(call.inputs[0].shape[2:]))  # type: ignore[operator]
@@ -178,19 +183,18 @@ class Compiled(CredalClassifier):
             if weight.ndim == 4:
                 weight.data = weight.data.contiguous(memory_format=memory_format)
 
-    def train(self, mode: bool = True) -> "Compiled":
-        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
-        if mode:
-            raise ValueError(
-                "A compiled model cannot be trained. Train the model it came from, and compile that."
-            )
-        return super().train(False)
 
-    def save(self, *args: object, **kwargs: object) -> None:
-        """Raise a ``TypeError``, because the model cannot be saved."""
-        raise TypeError(
-            "A compiled model cannot be saved. Save the model it came from, and compile it after loading."
-        )
+def _folded_copy(model: CreINN | Ensemble, native: bool, must_fold: bool) -> CreINN | Ensemble:
+    instead: dict[int, torch.nn.Module] = {}  # replacements of parts in the copy
+    for member in model.modules():
+        if not isinstance(member, CreINN):
+            continue
+        if (folded := _folded(member, native)) is not None:
+            instead[id(member.network)] = folded
+            instead |= {id(member.norm): inn.Identity()} if member.is_interval else {}
+        elif must_fold:
+            raise GraphError(f"{type(member.network).__name__} is not folded.")
+    return copy.deepcopy(model, instead)
 
 
 def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
@@ -201,13 +205,9 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
     if member.logits_layer is not None:
         return None  # the logits are computed inside the graph
     parts = [member.network, member.norm] if member.is_interval else [member.network]
-    places = member.feature_layers or () if member.distance_radius is not None else ()
-    at = [
-        find_logits_layer(member.network) if place == HEAD else f"0.{place.removesuffix(TOKENS)}"
-        for place in places
-    ]
+    full = NativeFull if native else FoldedFull
     try:
-        folded = fold(torch.nn.Sequential(*parts), at, NativeFull if native else FoldedFull)
+        folded = fold(torch.nn.Sequential(*parts), _feature_layers(member), full)
     except GraphError:
         if member.is_interval:
             raise
@@ -216,14 +216,24 @@ def _folded(member: CreINN, native: bool) -> torch.nn.Module | None:
     return folded
 
 
+def _feature_layers(member: CreINN) -> list[str | torch.nn.Module]:
+    """Return the feature layers in a ``Sequential`` that starts with the network."""
+    places = member.feature_layers or () if member.distance_radius is not None else ()
+    return [
+        find_logits_layer(member.network, member.logits_layer)
+        if place == HEAD
+        else f"0.{place.removesuffix(TOKENS)}"
+        for place in places
+    ]
+
+
 def _faster(compiled: Compiled, example: Inputs) -> torch.memory_format:
     """Return the memory format with the smallest of three measurements."""
-    formats = (torch.contiguous_format, torch.channels_last)
     times = []
-    for memory_format in formats * 3:
+    for memory_format in _FORMATS * 3:
         compiled.set_memory_format(memory_format)
         times.append(_seconds(compiled, example))
-    return formats[times.index(min(times)) % 2]
+    return _FORMATS[times.index(min(times)) % 2]
 
 
 def _seconds(compiled: Compiled, example: Inputs) -> float:
@@ -234,3 +244,90 @@ def _seconds(compiled: Compiled, example: Inputs) -> float:
 
     timeit(call, number=2)
     return timeit(call, number=3)
+
+
+# Networks with outward rounding.
+
+
+class RigorousModel(InferenceModel):
+    """A model with credal sets that are valid in floating point.
+
+    It has the same interface as the model and runs on a CPU. It cannot be trained, moved or saved.
+    """
+
+    def __init__(self, model: CreINN | Ensemble) -> None:
+        super().__init__(model)
+        members: Any = model.members if isinstance(model, Ensemble) else [model]
+        self._members = [RigorousMember(member) for member in members]
+        self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
+        like = next(model.parameters())
+        self.like = torch.nn.Parameter(like.new_empty(0), requires_grad=False)  # dtype and device
+        self.eval()
+
+    @torch.no_grad()
+    def forward(self, x: Inputs) -> CredalSet:
+        """Predict a credal set for each row."""
+        x = exact.exact_box(x)
+        with torch.autocast("cpu", enabled=False):
+            bounds, labels = zip(*(member(x) for member in self._members), strict=True)
+        lower, upper = (torch.stack(ends) for ends in zip(*bounds, strict=True))
+        if self._combine == "envelope":
+            lower, upper = lower.amin(0), upper.amax(0)
+        else:
+            average = lower.mean(0), upper.mean(0)
+            lower, upper = exact.widen_by_error(*average, average[1], len(bounds))
+        if self.like.dtype != torch.float64:  # the error is 2 ** -24 of the number, or 2 ** -126
+            lower = lower * (1 - 2.0**-23) - 2.0**-124
+            upper = upper * (1 + 2.0**-23) + 2.0**-124
+        ends = (t.clamp(0, 1).to(self.like.dtype) for t in (lower, upper))
+        return CredalSet._wrap(*ends, labels[0] if len(labels) == 1 else None)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("A rigorous model cannot be moved or cast. Compile the model again.")
+
+
+class RigorousMember:
+    """A CreINN in float64 that returns the bounds of the probabilities."""
+
+    def __init__(self, model: CreINN) -> None:
+        _check_sound(model)
+        self.model = copy.deepcopy(model)._apply(exact.exact_double).requires_grad_(False).eval()
+        network, path = torch.nn.Sequential(self.model.network), self.model.logits_layer
+        traced = trace(network, known_families())
+        output = traced.graph.output_node()
+        logits = output.args[0] if path is None else find_node(f"0.{path}", network, traced)
+        outputs = [find_node(place, network, traced) for place in _feature_layers(self.model)]
+        output.args = ((*outputs, logits),)
+        self.evaluation = exact.Evaluation(traced.module().eval())
+
+    def logits(self, x: Interval) -> tuple[list[Any], Interval]:
+        """Return the outputs of the feature layers, and the logits after the norm."""
+        *outputs, logits = self.evaluation.run(x)
+        logits = exact.apply_layer(self.model.norm, as_logits(logits, self.model.num_logits))
+        temperature = self.model.temperature
+        return outputs, exact.outward(logits / temperature.value) if temperature.is_on else logits
+
+    def __call__(self, x: Interval) -> tuple[exact.Bounds, Tensor | None]:
+        """Return bounds of the probabilities, and the label if they do not define it."""
+        (outputs, logits), radius = self.logits(x), self.model.distance_radius
+        bounds = exact.probability_bounds(logits)
+        if radius is None:
+            return bounds, None
+        tokens = [place.endswith(TOKENS) for place in self.model.feature_layers or ()]
+        added = exact.radius_bound(radius, outputs, tokens).unsqueeze(1)
+        wide = exact.outward(Interval._of_parts(logits.lower - added, logits.upper + added))
+        return exact.probability_bounds(wide), CredalSet._wrap(*bounds).label
+
+
+def _check_sound(model: CreINN) -> None:
+    if not model.is_interval:
+        raise ValueError(
+            "Rigorous bounds need an interval network, found an ordinary one. Convert it with "
+            "creinn.convert(network, 1e-30, 'sound'), and fit the distance to the result."
+        )
+    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
+    if modes := {model.mode, *(layer.mode for layer in norms)} - {"sound"}:
+        raise ValueError(
+            f"Rigorous bounds need mode 'sound', found {modes.pop()!r}. Set model.mode = 'sound'."
+        )
+    model.check_fitted()

@@ -1,7 +1,6 @@
 """Folding of the layers of a trained network for inference.
 
-The input is a network of :mod:`creinn.nn` or :mod:`creinn.nn.relative` layers, or an ordinary
-network. The result is a copy of its graph with the same bounds and with fewer and larger
+The result is a copy of the graph of a network with the same bounds and with fewer and larger
 operations. An affine interval layer, its batch norm and its ReLU are one :class:`FoldedLayer`. In
 eval mode a batch norm is affine in the center and in the radius, so it is multiplied into the
 rows of the block weight. The center and the radius are one tensor between these layers. A sum and
@@ -32,17 +31,12 @@ from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
 
 Maps = tuple[Tensor, Tensor]  # scale and shift (2, C) of a batch norm in eval mode
-
 _IDLE = tuple(
     getattr(family, name)
     for family in (torch.nn, inn)
     for name in ("Identity", "Dropout", "Dropout1d", "Dropout2d")
 )
-_NORMS = {
-    3: torch.nn.BatchNorm1d,
-    4: torch.nn.BatchNorm2d,
-    5: torch.nn.BatchNorm3d,
-}  # by the number of dimensions of the batch
+_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
 class FoldedNetwork(torch.nn.Module):
@@ -69,33 +63,27 @@ def fold(
 ) -> fx.GraphModule | FoldedNetwork:
     """Return a folded copy of a network in eval mode.
 
-    The network is not changed. The result is a :class:`FoldedNetwork` if there are additional
-    outputs: the outputs of the modules with the paths ``at``, or the inputs of layers. Layers with
-        full radii
-    are converted to the class ``full``, which is :class:`FoldedFull` by default.
+    The result is a :class:`FoldedNetwork` if there are additional outputs ``at``; see
+    :func:`find_node`. The class of layers with full radii is ``full``, or :class:`FoldedFull`.
 
     Raises:
-        GraphError: If the network is not a graph of known layers and functions, if a layer of
-            ``at`` is not in the graph, or if a module of ``at`` does not end with a layer.
+        GraphError: If the network is not a graph of known layers and functions, or if a part of
+            ``at`` is not found.
     """
     traced = trace(network, known_families())
     graph = traced.graph
-    wanted = [
-        output_node(one, network, graph) if isinstance(one, str) else input_node(one, traced)
-        for one in at
-    ]
-    if wanted:
-        output = next(node for node in graph.nodes if node.op == "output")
-        output.args = ((*wanted, output.args[0]),)
+    if at:
+        output = graph.output_node()
+        output.args = ((*(find_node(one, network, traced) for one in at), output.args[0]),)
     for node in list(graph.nodes):
         if type(traced.layer(node)) in _IDLE:
             _absorb(node.args[0], node)
     for node in graph.nodes:
         layer: Any = traced.layer(node)
         if isinstance(layer, IntervalParameters):
-            _put(node, traced, _fold_interval(node, layer, traced, full or FoldedFull))
+            _replace(node, traced, _fold_interval(node, layer, traced, full or FoldedFull))
         elif isinstance(layer, torch.nn.modules.conv._ConvNd) and family_of(layer) == "ordinary":
-            _put(node, traced, _fold_ordinary(node, layer, traced))
+            _replace(node, traced, _fold_ordinary(node, layer, traced))
         elif node.target is functions.add:
             relu = _only_user(node, traced, inn.ReLU)
             node.target, node.kwargs = sum_moments, {**node.kwargs, "relu": relu is not None}
@@ -103,33 +91,32 @@ def fold(
     called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
     kept = {path: _copied(layer) for path, layer in traced.layers.items() if path in called}
     module = Traced(graph, kept).module("Folded").requires_grad_(False).eval()
-    return FoldedNetwork(module).eval() if wanted else module
+    return FoldedNetwork(module).eval() if at else module
 
 
-def input_node(head: torch.nn.Module, traced: Traced) -> fx.Node:
-    """Return the node of the input of a layer."""
-    for node in traced.graph.nodes:
-        if traced.layer(node) is head:
-            return node.all_input_nodes[0]
-    raise GraphError(f"The head, {type(head).__name__}, is not a layer of the network.")
+def find_node(at: str | torch.nn.Module, network: torch.nn.Module, traced: Traced) -> fx.Node:
+    """Return the node of the output of the module with the path ``at``, or of a layer's input.
 
+    A module that is not a layer must end with a layer.
 
-def output_node(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node:
-    """Return the node of the output of a module, which is a call of a layer."""
-    module, index, count = network.get_submodule(path), 0, 1
+    Raises:
+        GraphError: If the layer is not in the graph, or if the module does not end with a layer.
+    """
+    calls = [node for node in traced.graph.nodes if node.op == "call_module"]
+    if not isinstance(at, str):
+        for node in calls:
+            if traced.layer(node) is at:
+                return node.all_input_nodes[0]
+        raise GraphError(f"The logits layer, {type(at).__name__}, is not called in the network.")
+    module, path, index, count = network.get_submodule(at), at, 0, 1
     if family_of(module) is None:
         inner = list(trace(module, known_families()).graph.nodes)
         last = inner[-1].args[0]
         if not (isinstance(last, fx.Node) and last.op == "call_module"):
-            raise GraphError(
-                f"{path}: {type(module).__name__} does not end in a layer, so its output is not found."
-            )
-        calls, path = (
-            [node for node in inner if node.target == last.target],
-            f"{path}.{last.target}",
-        )
-        index, count = calls.index(last), len(calls)
-    found = [node for node in graph.nodes if node.op == "call_module" and node.target == path]
+            raise GraphError(f"{at}: {type(module).__name__} does not end with a layer.")
+        same = [node for node in inner if node.target == last.target]
+        path, index, count = f"{at}.{last.target}", same.index(last), len(same)
+    found = [node for node in calls if node.target == path]
     if len(found) != count:
         raise GraphError(f"{path} is called {len(found)} times in the network, not {count} times.")
     return found[index]
@@ -138,7 +125,7 @@ def output_node(path: str, network: torch.nn.Module, graph: fx.Graph) -> fx.Node
 def _fold_ordinary(node: fx.Node, layer: Any, traced: Traced) -> "Product":
     """Fold a convolution and the batch norm after it."""
     fused = copy.deepcopy(layer).eval()
-    behind = _only_user(node, traced, _NORMS[layer.weight.ndim])
+    behind = _only_user(node, traced, _NORMS[layer.weight.ndim - 3])
     norm: Any = None if behind is None else traced.layer(behind)
     if norm is not None and norm.running_var is not None:
         fused = fuse_conv_bn_eval(fused, copy.deepcopy(norm).eval())
@@ -152,25 +139,21 @@ def _fold_interval(
     """Fold the layer of ``node`` and the layers after it, which are removed."""
     behind = _only_user(node, traced, IntervalBatchNorm)
     norm: Any = None if behind is None else traced.layer(behind)
-    fits = (
-        norm is not None
-        and norm.num_features == len(layer.weight)
-        and layer.weight.ndim in norm._dims
-    )
-    if not fits or norm.running_var is None:
+    fits = norm is not None and norm.running_var is not None
+    if not (fits and norm.num_features == len(layer.weight) and layer.weight.ndim in norm._dims):
         norm = behind = None
     _absorb(node, behind)
     relu = _only_user(node, traced, inn.ReLU)
     _absorb(node, relu)
-    full = (full.on_inputs or full) if node.all_input_nodes[0].op == "placeholder" else full
+    (source,) = node.all_input_nodes
+    full = (full.on_inputs or full) if source.op == "placeholder" else full
     kind = FoldedRelative if isinstance(layer, RelativeParameters) else full
     # The general form is not needed if the folded form supports all inputs.
-    batches_alone = norm is not None and len(norm._dims) == 1
-    suits_all = batches_alone and (
-        kind is FoldedRelative or _ends_in_relu(node.all_input_nodes[0], traced)
-    )
-    parts = [layer, *([] if norm is None else [norm]), *([] if relu is None else [inn.ReLU()])]
-    general = None if suits_all else torch.nn.Sequential(*map(_copied, parts))
+    has_batch = norm is not None and len(norm._dims) == 1
+    if has_batch and (kind is FoldedRelative or _ends_in_relu(source, traced)):
+        return kind(layer, norm, relu is not None, None)
+    parts = (layer, norm, None if relu is None else inn.ReLU())
+    general = torch.nn.Sequential(*(_copied(part) for part in parts if part is not None))
     return kind(layer, norm, relu is not None, general)
 
 
@@ -180,7 +163,7 @@ def _ends_in_relu(node: fx.Node, traced: Traced) -> bool:
     return layer.relu if isinstance(layer, FoldedLayer) else bool(node.kwargs.get("relu"))
 
 
-def _put(node: fx.Node, traced: Traced, layer: torch.nn.Module) -> None:
+def _replace(node: fx.Node, traced: Traced, layer: torch.nn.Module) -> None:
     path = f"folded_{len(traced.layers)}"
     traced.layers[path], node.target = layer, path
 
@@ -211,14 +194,11 @@ def _copied(layer: torch.nn.Module) -> torch.nn.Module:
 class FoldedLayer(torch.nn.Module):
     """An affine interval layer with an optional batch norm and ReLU after it.
 
-    The batch norm has running statistics. ``general`` contains the original layers. They are used
-    for the inputs that the folded form does not support, if there are any.
+    ``general`` contains the original layers for inputs that the folded form does not support.
     """
 
     _fold: Callable[[IntervalParameters, Maps | None], None]
-    _product: Callable[
-        [Interval], Tensor
-    ]  # (N, 2, O, ...) after the maps of the norm; the memory is not shared
+    _product: Callable[[Interval], Tensor]  # (N, 2, O, ...) after the norm, in new memory
 
     def __init__(
         self,
@@ -248,17 +228,14 @@ class FoldedLayer(torch.nn.Module):
 class FoldedFull(FoldedLayer):
     """A layer with full radii: one product for intervals ``>= 0``, two for points."""
 
-    on_inputs: "ClassVar[type[FoldedFull] | None]" = (
-        None  # the class of the layers on the inputs of the network, if it is different
-    )
+    on_inputs: "ClassVar[type[FoldedFull] | None]" = None  # the class of the first layers
 
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
         block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
-        (center, radius), biases = normed(block.chunk(2), layer._biases(), maps)
-        self.block = _ordinary(
-            layer, by_group(center, radius, self.groups), block_bias(biases, self.groups), times=2
-        )
+        weights, biases = normed(block.chunk(2), layer._biases(), maps)
+        weight = by_group(*weights, self.groups)
+        self.block = _ordinary(layer, weight, block_bias(biases, self.groups), times=2)
 
     def _takes(self, x: Interval) -> bool:
         return super()._takes(x) and (x.is_point or x.nonnegative)
@@ -271,18 +248,15 @@ class FoldedFull(FoldedLayer):
     def _of_points(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the center and the radius."""
         layer = self.block.layer
-        weight, bias = layer.weight, layer.bias
-        columns = weight[:, : weight.shape[1] // 2]  # the columns of the center of the input
-        center, radius = (
-            t.flatten(0, 1) for t in columns.unflatten(0, (self.groups, 2, -1)).unbind(1)
-        )
-        shifts = (
-            (None, None)
-            if bias is None
-            else [t.flatten() for t in bias.view(self.groups, 2, -1).unbind(1)]
-        )
+        weight = layer.weight[:, : layer.weight.shape[1] // 2]  # the columns of the center
+        center, radius = self._halves(weight)
+        bias, bias_radius = (None, None) if layer.bias is None else self._halves(layer.bias)
         operation = F.linear if isinstance(layer, torch.nn.Linear) else layer._conv_forward
-        return operation(x, center, shifts[0]), operation(x.abs(), radius, shifts[1])
+        return operation(x, center, bias), operation(x.abs(), radius, bias_radius)
+
+    def _halves(self, block: Tensor) -> list[Tensor]:
+        """Return the rows of the center and the rows of the radius."""
+        return [t.flatten(0, 1) for t in block.unflatten(0, (self.groups, 2, -1)).unbind(1)]
 
 
 class FoldedRelative(FoldedLayer):
@@ -321,11 +295,8 @@ class Product(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of the layer."""
         layer, sizes = self.layer, tuple(x.shape[2:])
-        window = (
-            one_pixel(layer, sizes)
-            if self._pointwise or (self._is_conv and sizes == self.sizes)
-            else None
-        )
+        fits = self._pointwise or (self._is_conv and sizes == self.sizes)
+        window = one_pixel(layer, sizes) if fits else None
         if window is None:
             operation = layer._conv_forward if self._is_conv else F.linear
             return operation(x, layer.weight, layer.bias)
@@ -339,17 +310,11 @@ class Product(torch.nn.Module):
         return self._is_conv and not self._pointwise
 
     def prepare(self, sizes: tuple[int, ...]) -> None:
-        """Keep only the weights that are used for images of this size.
-
-        This is possible if the output has one pixel and the other weights are only used on the
-        padding.
-        """
+        """Keep only the weights that are used for images of this size with one output pixel."""
         window = one_pixel(self.layer, sizes) if self.is_prepared else None
         if window is not None:
-            self.cropped, self.sizes = (
-                self.layer.weight[(..., *window[0])].flatten(1).clone(),
-                sizes,
-            )
+            self.sizes = sizes
+            self.cropped = self.layer.weight[(..., *window[0])].flatten(1).clone()
 
 
 def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = False) -> Interval:
@@ -358,9 +323,9 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
     The tensor is changed in place. With ``magnitude`` the absolute value of the radius is used.
 
     Example:
-        >>> x = finish(torch.tensor([[[1.0, 1.0, -3.0], [-0.5, 3.0, 1.0]]]), magnitude=True, relu=True)
-        >>> x.lower, x.upper   # of [0.5, 1.5], [-2, 4], [-4, -2]
-        (tensor([[0.5000, 0.0000, 0.0000]]), tensor([[1.5000, 4.0000, 0.0000]]))
+        >>> x = finish(torch.tensor([[[1.0, 1.0], [-0.5, 3.0]]]), magnitude=True, relu=True)
+        >>> x.lower, x.upper   # of [0.5, 1.5] and [-2, 4]
+        (tensor([[0.5000, 0.0000]]), tensor([[1.5000, 4.0000]]))
     """
     if magnitude:
         moments.select(1, 1).abs_()
@@ -370,13 +335,10 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     """Return the sum of intervals or sizes, with an optional ReLU.
 
-    Two intervals of the same shape are added in the form in which they are stored.
+    Intervals of the same shape are added as bounds, or as centers and radii.
     """
-    if (
-        isinstance(input, Interval)
-        and isinstance(other, Interval)
-        and not (input.is_point or other.is_point)
-    ):
+    terms = (input, other)
+    if all(isinstance(term, Interval) and not term.is_point for term in terms):
         if input.shape == other.shape and not (input.has_moments or other.has_moments):
             bounds = input.bounds + other.bounds
             nonnegative = relu or (input.nonnegative and other.nonnegative)
@@ -411,9 +373,6 @@ def _ordinary(
         ordinary: Any = build_layer("ordinary", type(layer).__name__, options)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
-            setattr(
-                ordinary,
-                name,
-                torch.nn.Parameter(value.to(layer.weight.dtype), requires_grad=False),
-            )
+            value = torch.nn.Parameter(value.to(layer.weight.dtype), requires_grad=False)
+            setattr(ordinary, name, value)
     return Product(ordinary)

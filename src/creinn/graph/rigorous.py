@@ -1,68 +1,58 @@
 r"""Bounds that are valid in floating point; see :func:`creinn.compile`.
 
-The input is a CreINN in mode ``"sound"`` with an interval network, or an ensemble of them. The
-credal sets of the result contain the probabilities in real numbers of every network with weights
-in center ± radius, for every input within its bounds. With a distance, they contain the softmax of
-:math:`l + e` for every :math:`|e_k|` up to the real radius. The weights, statistics, temperature
-and inputs are assumed to be exact.
+The network of a CreINN in mode ``"sound"`` is evaluated in float64, layer by layer. Each result is
+widened by a bound of the rounding error. The credal sets contain the probabilities in
+real numbers of every network with weights in center ± radius, for every input within its bounds.
+With a distance, they contain the softmax of :math:`l + e` for every :math:`|e_k|` up to the real
+radius. The weights, statistics, temperature and inputs are assumed to be exact. The arithmetic is
+assumed to be IEEE with rounding to nearest. Subnormal numbers can be flushed to zero.
 
-The traced network is evaluated in float64, layer by layer. Each result is widened by a bound of the
-rounding error. See ``graph/outward.py`` for the notation.
+In the following, :math:`u = 2^{-53}`, :math:`\gamma_k = ku / (1 - ku)`, *tiny* is the smallest
+normal number and :math:`F = 2 \sqrt{\text{tiny}}`.
 
-**Affine layers.** The error is included in the weights. The radius of the weight :math:`w_i` is
-:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. For a point, the computed
-:math:`\sum v_i |x_i|` is a bound of the radius and of the errors of both sums, because
-:math:`|w_i| + v_i \le (1 + g)(|w_i| + \rho_i) + F` and :math:`g \ge (1 + g)\,\gamma_{k - 30}`. For
-an interval, the lower bound is the sum of the products of :math:`t_i = w_i - v_i` and
-:math:`s_i = w_i + v_i` with the positive and the negative parts of the bounds. Each term is
-non-decreasing in :math:`t_i` and non-increasing in :math:`s_i`. The computed sum is a lower bound,
-because :math:`t_i + \gamma |t_i| \le w_i - \rho_i` and
-:math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There is
-at most one other term for each weight if the inputs are :math:`\ge 0`, and at most two otherwise.
+**Sums.** The error of a computed sum of :math:`n` products, in any order, fused or not, is at most
+:math:`\gamma_n \sum |w_i x_i|`, plus tiny for each underflow. The function :func:`widen_by_error`
+adds :math:`g` times the sum of the magnitudes and :math:`8F`, with :math:`g = ku / (1 - 2ku)` and
+:math:`k = n + 40`. The 40 additional roundings include those of the magnitudes and of the addition.
+A single operation is a sum of one term.
 
-Convolutions in float64 are sums of products, because torch uses a product of matrices. The result
-of an overflow is infinity or NaN. The credal set of such a row is vacuous.
+**Functions** (exp, log1p, tanh, erf, ...). The relative error in float64 is assumed to be less than
+:math:`2^{-44}`, which is a hundred times the error in the documentation of the functions. For a
+function of the form :math:`x\,h(x)` the error can also be :math:`2^{-44}` of :math:`|x|`.
+
+**Affine layers.** The radius of the weight :math:`w_i` is
+:math:`v_i = \rho_i + g (|w_i| + \rho_i) + F` instead of :math:`\rho_i`. The lower bound is the sum
+of the products of :math:`t_i = w_i - v_i` and :math:`s_i = w_i + v_i` with the positive and the
+negative parts of the bounds. Each term is non-decreasing in :math:`t_i` and non-increasing in
+:math:`s_i`. The computed sum is a lower bound, because :math:`t_i + \gamma |t_i| \le w_i - \rho_i`
+and :math:`s_i - \gamma |s_i| \ge w_i + \rho_i`. There is no rounding for terms that are zero. There
+is at most one other term for each weight if the inputs are :math:`\ge 0`, and at most two
+otherwise. Convolutions in float64 are such sums, because torch uses a product of matrices.
+
+The result of an overflow is infinity or NaN. The credal set of such a row is vacuous.
 """
 
-import copy
 import math
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from creinn import nn as inn
-from creinn.classifier.base import Inputs
-from creinn.classifier.creinn import CredalClassifier, CreINN, Ensemble
-from creinn.classifier.network import HEAD, TOKENS, as_logits, find_logits_layer
-from creinn.credal.credal_set import CredalSet
-from creinn.graph.fold import input_node, output_node
-from creinn.graph.outward import (
-    FLOOR,
-    FUNCTION,
-    TINY,
-    Bounds,
-    above,
-    exact_box,
-    exact_double,
-    growth,
-    magnitude_of,
-    outward,
-    widen_by_error,
-)
-from creinn.graph.outward_distance import radius_bound
-from creinn.graph.trace import trace
-from creinn.interval import Interval
+from creinn.distance.mahalanobis import Distance, nearest_of
+from creinn.distance.radius import FAR_WEIGHT, LARGEST, NUM_NEAR_LAYERS, DistanceRadius, terms_of
+from creinn.interval import Interval, as_interval, cat
 from creinn.nn import functional as functions
 from creinn.nn._operations import Matrix, Operation
 from creinn.nn._product import by_group, on_blocks
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.families import known_families
 from creinn.numerics import logsumexp_others, valid_radius
 
+TINY = 2.0**-1022
+FLOOR = 2.0**-510  # F
+FUNCTION = 512  # the error of a function, as a number of roundings: 2 ** -44
 _EXACT = (  # layers that do not round
     *(inn.Flatten, inn.Identity, inn.ReLU, inn.ReLU6, inn.Hardtanh),
     *(inn.ZeroPad1d, inn.ZeroPad2d, inn.ZeroPad3d, inn.ReflectionPad2d, inn.ReplicationPad2d),
@@ -72,8 +62,64 @@ _DROPOUT = (inn.Dropout, inn.Dropout1d, inn.Dropout2d)
 _AVERAGE = (inn.AvgPool1d, inn.AvgPool2d, inn.AdaptiveAvgPool1d, inn.AdaptiveAvgPool2d)
 _PRODUCT = (inn.GELU, inn.SiLU, inn.Mish, inn.Hardswish)  # functions of the form x h(x)
 _MONOTONE = (inn.LeakyReLU, inn.ELU, inn.SELU, inn.Softplus, inn.Sigmoid, inn.Tanh)
-_ROUNDED = {"add", "sub", "mul", "truediv"}
-_SUMS = {"mean", "sum"}
+_ROUNDED, _SUMS = {"add", "sub", "mul", "truediv"}, {"mean", "sum"}
+
+Bounds = tuple[Tensor, Tensor]
+
+
+# Rounding.
+
+
+def growth(terms: int) -> float:
+    """Return the relative error ``g`` of a sum with this number of terms."""
+    share = (terms + 40) * 2.0**-53
+    return share / (1 - 2 * share)
+
+
+def widen_by_error(lower: Tensor, upper: Tensor, magnitude: Tensor, terms: int = 1) -> Bounds:
+    """Widen the bounds by the error of a sum of terms with this total magnitude."""
+    error = growth(terms) * magnitude + 8 * FLOOR
+    return lower - error, upper + error
+
+
+def outward(y: Interval, magnitude: Tensor | None = None, terms: int = 1) -> Interval:
+    """Widen a computed interval; the default magnitude is the one of its bounds."""
+    magnitude = magnitude_of(y) if magnitude is None else magnitude
+    lower, upper = widen_by_error(y.lower, y.upper, magnitude, terms)
+    return Interval._of_parts(lower.clamp_min(0) if y.nonnegative else lower, upper, y.nonnegative)
+
+
+def above(y: Tensor, magnitude: Tensor | None = None, terms: int = 1) -> Tensor:
+    """Return an upper bound of the real number with the computed value ``y``."""
+    return widen_by_error(y, y, y.abs() if magnitude is None else magnitude, terms)[1]
+
+
+def magnitude_of(x: Interval) -> Tensor:
+    """Return the maximum of the absolute values in each interval."""
+    return torch.maximum(x.lower.abs(), x.upper.abs())
+
+
+def exact_double(x: Tensor) -> Tensor:
+    """Convert to float64 without flushing the subnormal numbers of float32 to zero."""
+    if not x.is_floating_point() or (x.dtype == torch.float64 and x.device.type == "cpu"):
+        return x
+    if x.dtype != torch.float32 or x.device.type != "cpu":
+        raise ValueError(
+            f"Rigorous bounds need float32 or float64 on a CPU, found {x.dtype} on {x.device}. "
+            "Call model.float().cpu() first."
+        )
+    bits = x.view(torch.int32)
+    subnormal = (bits & 0x7FFFFFFF).double() * 2.0**-149
+    is_small = (bits & 0x7F800000) == 0
+    return torch.where(is_small, torch.where(bits < 0, -subnormal, subnormal), x.double())
+
+
+def exact_box(x: Interval | Tensor) -> Interval:
+    """Convert the bounds of the inputs to float64; a rounded center is not used."""
+    x = as_interval(x)
+    if x.is_point:
+        return Interval._of_point(exact_double(x.lower))
+    return Interval._of_parts(exact_double(x.lower), exact_double(x.upper), x.nonnegative)
 
 
 # Layers and functions.
@@ -84,63 +130,46 @@ class _Affine:
 
     def __init__(self, layer: Any) -> None:
         self.layer, self.groups = layer, getattr(layer, "groups", 1)
-        self.center, self.radius = layer.weight, valid_radius(layer.weight_radius)
+        self.blocks: dict[int, Bounds] = {}
 
     def __call__(self, x: Interval) -> Interval:
         layer: Any = self.layer
         if layer.weight.ndim == 2:
-            layer._check_features(x, -1, layer.in_features)
             y = self._product(Matrix(), x.reshape(-1, layer.in_features))
             return y.reshape(*x.shape[:-1], layer.out_features)
-        layer._check_features(x, 1 - layer.weight.ndim, layer.in_channels)
         batch = x if x.ndim == layer.weight.ndim else x.unsqueeze(0)
         y = self._product(*layer._operation(batch))
         return y if x.ndim == layer.weight.ndim else y.squeeze(0)
 
     def _product(self, operation: Operation, x: Interval) -> Interval:
-        if x.is_point:
-            w, v, b, d = self._of_points
-            center, radius = operation(x.lower, w, b), operation(x.lower.abs(), v, d)
-            return Interval._of_parts(center - radius, center + radius)
-        if x.nonnegative:
-            return self._by_sign(operation, (x.lower, x.upper), *self._of_nonnegative)
-        parts = (t.clamp(*ends) for ends in ((0, None), (None, 0)) for t in (x.lower, x.upper))
-        return self._by_sign(operation, parts, *self._of_any)
-
-    def _by_sign(
-        self, operation: Operation, parts: Iterable[Tensor], weight: Tensor, bias: Tensor
-    ) -> Interval:
-        stacked = torch.stack(tuple(parts), 1)
-        bounds = on_blocks(lambda t: operation(t, weight, bias), stacked, self.groups)
+        signs = 1 if x.nonnegative else 2
+        if signs not in self.blocks:
+            self.blocks[signs] = self._block(signs)
+        weight, bias = self.blocks[signs]
+        parts = x.bounds if x.nonnegative else torch.stack(_by_sign(x.lower, x.upper), 1)
+        bounds = on_blocks(lambda t: operation(t, weight, bias), parts, self.groups)
         return Interval._of_bounds(bounds)
-
-    @cached_property
-    def _of_points(self) -> tuple[Tensor, ...]:
-        return _rigorous_weights(self.center, self.radius, self.layer._biases())
-
-    @cached_property
-    def _of_nonnegative(self) -> Bounds:
-        return self._block(1)
-
-    @cached_property
-    def _of_any(self) -> Bounds:
-        return self._block(2)
 
     def _block(self, signs: int) -> Bounds:
         """Return the weights and biases for the bounds of the output."""
-        w, v, b, d = _rigorous_weights(self.center, self.radius, self.layer._biases(), signs)
-        (low, low_), (high, high_) = (
-            (t.clamp_min(0), t.clamp_max(0)) for t in (w - v, w + v)
-        )  # the positive and the negative part of each bound
+        layer = self.layer
+        radius = valid_radius(layer.weight_radius)
+        w, v, b, d = rigorous_weights(layer.weight, radius, layer._biases(), signs)
+        low, high, low_, high_ = _by_sign(w - v, w + v)
         lower = torch.cat((low, low_, high, high_)[: 2 * signs], 1)
         upper = torch.cat((high_, high, low_, low)[: 2 * signs], 1)
         return by_group(lower, upper, self.groups), by_group(b - d, b + d, self.groups)
 
 
-def _rigorous_weights(
+def _by_sign(lower: Tensor, upper: Tensor) -> tuple[Tensor, ...]:
+    """Return the positive parts of both bounds, and then the negative parts."""
+    return lower.clamp_min(0), upper.clamp_min(0), lower.clamp_max(0), upper.clamp_max(0)
+
+
+def rigorous_weights(
     center: Tensor, radius: Tensor, biases: Sequence[Any], terms: int = 1
 ) -> tuple[Tensor, ...]:
-    """Return the weights ``w`` and ``v`` and the biases.
+    """Return the weights ``w`` and ``v``, and the centers and radii of the biases.
 
     ``terms`` is the number of terms of the sum that are not zero for each weight.
     """
@@ -158,17 +187,16 @@ def _batch_norm(layer: Any, x: Interval) -> Interval:
     scale = torch.rsqrt(layer.running_var + layer.eps)
     scale = scale if layer.weight is None else scale * layer.weight
     bias = torch.zeros_like(scale) if layer.bias is None else layer.bias
-    mean, scale, bias = (
-        t.view(-1, *(1,) * (x.ndim - 2)) for t in (layer.running_mean, scale, bias)
-    )
+    channels = (-1, *(1,) * (x.ndim - 2))
+    mean, scale, bias = (t.view(channels) for t in (layer.running_mean, scale, bias))
     a, b = x.lower - mean, x.upper - mean
-    magnitude = torch.maximum(a.abs(), b.abs()).add_(FLOOR).mul_(scale.abs() + FLOOR)
-    a, b = a.mul_(scale), b.mul_(scale)
-    bounds = torch.minimum(a, b).add_(bias), torch.maximum(a, b).add_(bias)
-    return Interval._of_parts(*widen_by_error(*bounds, magnitude.add_(bias.abs())))
+    magnitude = (torch.maximum(a.abs(), b.abs()) + FLOOR) * (scale.abs() + FLOOR) + bias.abs()
+    a, b = a * scale, b * scale
+    y = Interval._of_parts(torch.minimum(a, b) + bias, torch.maximum(a, b) + bias)
+    return outward(y, magnitude)
 
 
-def _apply_layer(layer: Any, x: Interval) -> Interval:
+def apply_layer(layer: Any, x: Interval) -> Interval:
     """Apply a batch norm or a layer without weights."""
     if isinstance(layer, IntervalBatchNorm):
         return _batch_norm(layer, x)
@@ -187,100 +215,150 @@ def _apply_layer(layer: Any, x: Interval) -> Interval:
     if not isinstance(layer, (*_PRODUCT, *_MONOTONE)):
         raise TypeError(f"{type(layer).__name__} has no rigorous bounds.")
     y = layer(x)
-    magnitude = magnitude_of(y)
-    if isinstance(layer, _PRODUCT):
-        magnitude = magnitude + magnitude_of(x)
+    magnitude = magnitude_of(y) + (magnitude_of(x) if isinstance(layer, _PRODUCT) else 0)
     return outward(y, magnitude, FUNCTION)
 
 
-class _Evaluation(fx.Interpreter):
+class Evaluation(fx.Interpreter):
     """Interpreter of the nodes of a traced network."""
 
-    def __init__(self, network: fx.GraphModule, products: dict[Any, _Affine]) -> None:
+    def __init__(self, network: fx.GraphModule) -> None:
         super().__init__(network)
-        self.products = products
+        layers = {one for one in network.modules() if isinstance(one, IntervalParameters)}
+        self.affine = {layer: _Affine(layer) for layer in layers}
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Apply a layer."""
         layer = self.fetch_attr(target)
-        return (
-            self.products[layer](args[0])
-            if layer in self.products
-            else _apply_layer(layer, args[0])
-        )
+        return self.affine[layer](*args) if layer in self.affine else apply_layer(layer, *args)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Apply a function; a function of a layer without weights is applied as the layer."""
         x, name = args[0] if args else kwargs.get("input"), functions.TARGETS[target]
         if hasattr(target, "layer"):
-            given = {key: value for key, value in kwargs.items() if key != "input"}
-            return _apply_layer(target.layer(*args[1:], **given), x)
+            options = {key: value for key, value in kwargs.items() if key != "input"}
+            return apply_layer(target.layer(*args[1:], **options), x)
         y = target(*args, **kwargs)
         if not isinstance(y, Interval):
             return y  # a size
         if name in _SUMS:
-            of_magnitude = target(Interval._of_point(magnitude_of(x)), *args[1:], **kwargs)
-            return outward(y, of_magnitude.lower, x.shape.numel() // max(y.shape.numel(), 1))
+            magnitude = target(Interval._of_point(magnitude_of(x)), *args[1:], **kwargs).lower
+            return outward(y, magnitude, x.shape.numel() // max(y.shape.numel(), 1))
         return outward(y) if name in _ROUNDED else y
 
 
-# Models.
+# Distances.
 
 
-class _Member:
-    """A CreINN in float64 that returns the bounds of the probabilities."""
+def radius_bound(
+    radius: DistanceRadius, outputs: Sequence[Interval | Tensor], tokens: Sequence[bool]
+) -> Tensor:
+    """Return upper bounds ``(N,)`` of the real radii of all members, which can be infinite.
 
-    def __init__(self, model: CreINN) -> None:
-        _check_model(model)
-        self.model = copy.deepcopy(model)._apply(exact_double).requires_grad_(False).eval()
-        network, head = torch.nn.Sequential(self.model.network), self.model.logits_layer
-        self.radius = self.model.distance_radius
-        self.places = () if self.radius is None else self.model.feature_layers or ()
-        traced = trace(network, known_families())
-        wanted = [
-            input_node(find_logits_layer(self.model.network, head), traced)
-            if place == HEAD
-            else output_node(f"0.{place.removesuffix(TOKENS)}", network, traced.graph)
-            for place in self.places
-        ]
-        output = next(node for node in traced.graph.nodes if node.op == "output")
-        logits = output.args[0] if head is None else output_node(f"0.{head}", network, traced.graph)
-        output.args = ((*wanted, logits),)
-        self.network = traced.module().eval()
-        affine = {one for one in traced.layers.values() if isinstance(one, IntervalParameters)}
-        self.products = {layer: _Affine(layer) for layer in affine}
-
-    def logits(self, x: Interval) -> tuple[list[Any], Interval]:
-        """Return the outputs at the places of the distance, and the logits after the norm."""
-        *outputs, logits = _Evaluation(self.network, self.products).run(x)
-        logits = _apply_layer(self.model.norm, as_logits(logits, self.model.num_logits))
-        is_on, value = self.model.temperature.is_on, self.model.temperature.value
-        return outputs, outward(logits / value) if is_on else logits
-
-    def __call__(self, x: Interval) -> tuple[Bounds, Tensor | None]:
-        """Return bounds of the probabilities, and the label if they do not define it."""
-        outputs, logits = self.logits(x)
-        if self.radius is None:
-            return probability_bounds(logits), None
-        tokens = [place.endswith(TOKENS) for place in self.places]
-        added = radius_bound(self.radius, outputs, tokens).unsqueeze(1)
-        wide = outward(Interval._of_parts(logits.lower - added, logits.upper + added))
-        return probability_bounds(wide), CredalSet._wrap(*probability_bounds(logits)).label
+    The real radius is a non-decreasing function of each of its terms, and unbounded for 10⁶ spreads
+    or more. The outputs and the fitted radius are in float64, the spreads and deviations are
+    ``> 0``, and the shares are ``<= 1``. An output with ``tokens`` has the shape ``(N, tokens, C)``.
+    """
+    features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
+    boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])
+    found = [_distances(one, box) for one, box in zip(radius.distances, boxes, strict=True)]
+    z = _standardized(terms_of(found, len(features)), radius.usual, radius.spreads)
+    last = 2 * NUM_NEAR_LAYERS if z.shape[1] > 3 else 2
+    parts = z[:, -last:], z[:, :-last].relu()
+    sums = (above(part.sum(1), part.abs().sum(1), z.shape[1]) for part in parts)
+    near, far = (_standardized(t, *of) for t, of in zip(sums, radius.sums, strict=False))
+    z = _standardized(above(near + above(FAR_WEIGHT * far)), *radius.sums[2])
+    tail = above(above((-z.abs()).exp(), terms=FUNCTION).log1p(), terms=FUNCTION)
+    root = above(tail + z.relu())
+    bound = above(above(above(root.square()).square()) * radius.scale)
+    return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # false for NaN
 
 
-def _check_model(model: CreINN) -> None:
-    if not model.is_interval:
-        raise ValueError(
-            "Rigorous bounds need an interval network, found an ordinary one. Make its interval "
-            "twin with creinn.convert(network, 1e-30, 'sound'), and fit the distance to that."
-        )
-    norms = [layer for layer in model.modules() if isinstance(layer, IntervalBatchNorm)]
-    modes = {model.mode, *(layer.mode for layer in norms)} - {"sound"}
-    if modes:
-        raise ValueError(
-            f"Rigorous bounds need mode 'sound', found {modes.pop()!r}. Set model.mode = 'sound'."
-        )
-    model.check_fitted()
+def _standardized(x: Tensor, median: Tensor, spread: Tensor) -> Tensor:
+    return above(above(x - median) / spread)
+
+
+def pooled(maps: Interval, tokens: bool) -> Interval:
+    r"""Return intervals of the mean and the standard deviation of each channel.
+
+    For any :math:`a`, the deviation of the centers :math:`c` is at most the root mean square of
+    :math:`c - a`, and it is smaller by at most :math:`|\bar c - a|`. The deviation of a member
+    differs from it by at most the deviation of the radii.
+    """
+    if maps.ndim == 2:
+        return maps
+    maps = maps.transpose(1, 2) if tokens else maps.flatten(2)
+    count, (center, radius) = maps.shape[2], _center_radius(maps)
+    mean = center.mean(2)
+    off = above(growth(count) * center.abs().mean(2), terms=count)
+    residuals = outward(Interval._of_point(center) - mean.unsqueeze(2))
+    deviation, slack = (
+        outward(_norm(x) / math.sqrt(count)) for x in (residuals, Interval._of_point(radius))
+    )
+    lower = outward(outward(deviation - slack.upper) - off).lower.clamp_min(0)
+    deviations = Interval._of_parts(lower, outward(deviation + slack.upper).upper)
+    return cat((outward(maps.mean(2), magnitude_of(maps).mean(2), count), deviations), 1)
+
+
+def _directions(features: Interval) -> Interval:
+    """Return intervals of the features divided by the norms, which can underflow."""
+    lower, upper, norm = features.lower, features.upper, _norm(features).unsqueeze(1)
+    low = torch.where(lower < 0, lower / norm.lower, lower / norm.upper)  # at most 1
+    high = torch.where(upper > 0, upper / norm.lower, upper / norm.upper)
+    return outward(Interval._of_parts(low, high)).each(lambda t: t.clamp(-1, 1))
+
+
+def _distances(distance: Distance, features: Interval) -> Bounds:
+    """Return bounds of the squared distance and of the relative distance.
+
+    The bound of any class is a bound of the nearest class.
+    """
+    centered = outward(features - distance.origin)
+    along = _matrix_product(centered, distance.directions)
+    whitened = outward(along / distance.deviations)
+    if distance.directions.shape[0] != distance.directions.shape[1]:
+        across = outward(centered - _matrix_product(along, distance.directions.mT))
+        whitened = cat((whitened, outward(across / distance.rest)), 1)
+    means = Interval._of_point(distance.means)
+    u, of_means = (_matrix_product(x, distance.axes) for x in (whitened, means))
+    nearest = nearest_of(of_means.center, u.center)
+    relative = []  # the maximum of a convex function is at one of the ends
+    for end in map(Interval._of_point, (u.lower, u.upper)):
+        to_mean = _square(outward(end - of_means[nearest]))
+        relative.append(outward(to_mean - outward(_square(end) * distance.shares)).upper)
+    squared = _sum(_square(outward(whitened - means[nearest])), 1)
+    return squared.upper, _sum(Interval._of_point(torch.maximum(*relative)), 1).upper
+
+
+def _center_radius(x: Interval) -> Bounds:
+    """Return the center and the radius of an interval that contains ``x``."""
+    center = (x.lower + x.upper) / 2
+    return center, above(torch.maximum(x.upper - center, center - x.lower))
+
+
+def _matrix_product(x: Interval, matrix: Tensor) -> Interval:
+    """Return an interval that contains the product of ``x`` and an exact matrix."""
+    (center, radius), size = _center_radius(x), matrix.abs() + FLOOR
+    mid, reach = center @ matrix, radius @ size
+    y = Interval._of_parts(mid - reach, mid + reach)
+    return outward(y, center.abs() @ size + reach, len(matrix))
+
+
+def _sum(x: Interval, dim: int) -> Interval:
+    return outward(x.sum(dim), magnitude_of(x).sum(dim), x.shape[dim])
+
+
+def _square(x: Interval) -> Interval:
+    least = torch.maximum(x.lower, -x.upper).clamp_min(0)
+    return outward(Interval._of_parts(least.square(), magnitude_of(x).square(), nonnegative=True))
+
+
+def _norm(x: Interval) -> Interval:
+    """Return an interval that contains the norm over the last dimension."""
+    return outward(_sum(_square(x), x.ndim - 1).each(torch.sqrt))
+
+
+# Probabilities.
 
 
 def probability_bounds(logits: Interval) -> Bounds:
@@ -306,62 +384,3 @@ def probability_bounds(logits: Interval) -> Bounds:
     low, high = low.sigmoid(), high.sigmoid()
     low, high = widen_by_error(low, low, low, FUNCTION)[0], above(high, terms=FUNCTION)
     return torch.where(finite, low.clamp_min(0), 0.0), torch.where(finite, high.clamp_max(1), 1.0)
-
-
-class RigorousModel(CredalClassifier):
-    """A model with credal sets that are valid in floating point.
-
-    It has the same interface as the model and runs on a CPU. It cannot be trained, moved or saved.
-    """
-
-    uses_compile_cache = False
-
-    def __init__(self, model: CreINN | Ensemble) -> None:
-        super().__init__()
-        members: Any = model.members if isinstance(model, Ensemble) else [model]
-        self._networks = [_Member(member) for member in members]
-        self._combine = model.combine if isinstance(model, Ensemble) else "envelope"
-        self.calibration = copy.deepcopy(model.calibration)
-        if not model.calibration_is_current:
-            self.calibration.reset()
-        self.calibration.fitted_on.parts = {}  # the weights of the copy do not change
-        self.num_classes, self.class_names = model.num_classes, model.class_names
-        like = next(model.parameters())
-        self.like = torch.nn.Parameter(like.new_empty(0), requires_grad=False)  # dtype and device
-        super().train(False)
-
-    @torch.no_grad()
-    def forward(self, x: Inputs) -> CredalSet:
-        """Predict a credal set for each row."""
-        x = exact_box(x)
-        with torch.autocast("cpu", enabled=False):
-            found = [network(x) for network in self._networks]
-        lower, upper = (torch.stack([one[0][end] for one in found]) for end in (0, 1))
-        label = found[0][1] if len(found) == 1 else None
-        if self._combine == "envelope":
-            return CredalSet._wrap(*self._rounded(lower.amin(0), upper.amax(0)), label)
-        average = widen_by_error(lower.mean(0), upper.mean(0), upper.mean(0), len(found))
-        return CredalSet._wrap(*self._rounded(*average), label)
-
-    def _rounded(self, lower: Tensor, upper: Tensor) -> Bounds:
-        """Convert to the dtype of the model.
-
-        The error is 2 ** -24 of the number, or 2 ** -126.
-        """
-        if self.like.dtype != torch.float64:
-            lower = lower * (1 - 2.0**-23) - 2.0**-124
-            upper = upper * (1 + 2.0**-23) + 2.0**-124
-        return lower.clamp_min(0).to(self.like.dtype), upper.clamp_max(1).to(self.like.dtype)
-
-    def train(self, mode: bool = True) -> "RigorousModel":
-        """Raise a ``ValueError`` if ``mode`` is true, because the model cannot be trained."""
-        if mode:
-            raise ValueError("A rigorous model cannot be trained. Train the model it came from.")
-        return self
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("A rigorous model cannot be moved or cast. Compile the model again.")
-
-    def save(self, *args: object, **kwargs: object) -> None:
-        """Raise a ``TypeError``, because the model cannot be saved."""
-        raise TypeError("A rigorous model cannot be saved. Save the model it came from.")
