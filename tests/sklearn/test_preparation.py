@@ -102,7 +102,7 @@ def test_invalid_frames(quick, mixed):
         clf.predict(X.assign(number="many"))
     with pytest.raises(ValueError, match="total_seconds"):
         quick().fit(X.assign(span=pd.to_timedelta(np.arange(len(y)), "D")), y)
-    with pytest.raises(ValueError, match="dayfirst"):
+    with pytest.raises(ValueError, match="to_datetime"):
         quick().fit(X.assign(day=[f"{i % 12 + 1:02}/03/2021" for i in range(len(y))]), y)
     with pytest.raises(ValueError, match="1 of 200 labels"):
         quick().fit(X, [None, *y[1:]])
@@ -123,6 +123,7 @@ def test_one_outlier_does_not_ruin_a_column(quick, wine):
     X[0, :] = 1e30
     clf = quick(max_iter=40).fit(X, y)
     assert clf.score(test, labels) > 0.9
+    assert sum("1 outlier" in note for note in clf.notes_) == 13
 
 
 def test_masked_entries_are_missing(wine, fitted):

@@ -97,7 +97,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         model_: The fitted :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
         histories_: A :class:`creinn.training.History` for each network.
         n_iter_: Number of epochs of the longest training.
-        notes_: Notes on the columns of a data frame that are not numeric.
+        notes_: Notes on outliers, and on the columns of a data frame that are not numeric.
 
     Example:
         >>> from sklearn.datasets import load_iris

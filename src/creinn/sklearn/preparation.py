@@ -17,6 +17,7 @@ from torch import Tensor
 from creinn.credal.credal_set import CredalSet
 from creinn.data.features import Array, Missing, Scaling, fit_scaling
 from creinn.interval import Interval
+from creinn.numerics import pluralize
 from creinn.saving import ESTIMATOR
 
 if TYPE_CHECKING:  # pandas is imported for data frames only
@@ -40,7 +41,7 @@ class Preparation:
 
     @classmethod
     def fit(cls, rows: Rows, weights: Array, seed: int) -> tuple["Preparation", list[str]]:
-        """Fit the preparation to training rows, and return it with notes on a data frame.
+        """Fit the preparation to training rows, and return it with notes on the columns.
 
         Raises:
             ValueError: If a column has no number, is ambiguous, or has a type without an encoder.
@@ -55,9 +56,14 @@ class Preparation:
         if is_empty.any():
             found = f"Column {int(is_empty.argmax())} of X has no number in any row"
             raise ValueError(f"{found}. Drop this column.")
-        scaling, _ = fit_scaling(both, np.tile(weights, len(rows)))
+        scaling, outliers = fit_scaling(both, np.tile(weights, len(rows)))
+        notes = [
+            f"X, column {column}: {pluralize(int(outliers[column]), 'outlier')}, not used for mean "
+            "and standard deviation, and clipped"
+            for column in np.flatnonzero(outliers)
+        ]
         scaled = torch.from_numpy(scaling.apply(both)).float()
-        return cls(None, scaling, Missing.fit(scaled, seed=seed)), []
+        return cls(None, scaling, Missing.fit(scaled, seed=seed)), notes
 
     def apply(self, rows: Rows, dtype: torch.dtype) -> Tensor | Interval:
         """Return the encoded or scaled points or intervals, with NaN for missing values."""
@@ -128,7 +134,13 @@ def _fit_encoder(frame: Any) -> tuple["TableEncoder", list[str]]:
             advice = "Convert it to a number, for example with .dt.total_seconds()"
             raise ValueError(f"Column {name!r} of X is of type {dtype}. {advice}.")
     categories = [name for name, dtype in frame.dtypes.items() if str(dtype) == "category"]
-    return TableEncoder.fit([_table(frame)], None, categorical=categories)
+    try:
+        return TableEncoder.fit([_table(frame)], None, categorical=categories)
+    except ValueError as error:
+        advice = (
+            "pandas.to_datetime(column, dayfirst=True), pandas.to_numeric or .astype('category')"
+        )
+        raise ValueError(f"{error} In a data frame, convert the column with {advice}.") from error
 
 
 def _table(frame: Any) -> "Table":
