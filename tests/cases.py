@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from creinn.interval import Interval
-from creinn.nn.families import family
+from creinn.nn.registry import family
 
 
 @dataclass(frozen=True)

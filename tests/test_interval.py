@@ -87,7 +87,10 @@ def test_both_packed_forms_agree_with_the_bounds(shape: tuple[int, ...]) -> None
     torch.manual_seed(0)
     a, b = torch.randn(shape), torch.rand(shape)
     from_parts = Interval(a, a + b)
-    for x in (Interval._of_bounds(from_parts.bounds), Interval._of_moments(from_parts.moments)):
+    for x in (
+        Interval._of_bounds(from_parts.bounds),
+        Interval._of_center_radius(from_parts.center_radius),
+    ):
         torch.testing.assert_close(x.lower, a)
         torch.testing.assert_close(x.upper, a + b)
         torch.testing.assert_close(x.center, a + b / 2)
@@ -97,7 +100,7 @@ def test_both_packed_forms_agree_with_the_bounds(shape: tuple[int, ...]) -> None
 
 
 def test_a_radius_that_is_negative_by_rounding_is_read_as_zero() -> None:
-    x = Interval._of_moments(torch.tensor([[[1.0], [-1e-9]]]))
+    x = Interval._of_center_radius(torch.tensor([[[1.0], [-1e-9]]]))
     assert x.radius.item() == 0
     assert x.lower.item() == x.upper.item() == 1.0
 
@@ -146,11 +149,11 @@ def test_numpy_arrays_lists_and_integers_are_taken() -> None:
 
 
 def test_a_radius_rounded_to_zero_or_below_passes_its_gradient() -> None:
-    moments = torch.tensor([[[1.0, 1.0, 1.0], [-1e-9, 0.0, 2.0]]], requires_grad=True)
+    pairs = torch.tensor([[[1.0, 1.0, 1.0], [-1e-9, 0.0, 2.0]]], requires_grad=True)
     for width in (lambda x: x.width, lambda x: 2 * x.radius):
-        x = Interval._of_moments(moments)
+        x = Interval._of_center_radius(pairs)
         assert width(x).tolist() == [[0, 0, 4]]
-        (gradient,) = torch.autograd.grad(width(x).sum(), moments)
+        (gradient,) = torch.autograd.grad(width(x).sum(), pairs)
         assert gradient.tolist() == [[[0, 0, 0], [2, 2, 2]]]
 
 

@@ -15,8 +15,7 @@ import torch.utils._pytree as pytree
 from torch import Tensor
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from creinn.numerics import as_floating, check_bounds, check_radius, valid_radius
-from creinn.traceable import traceable
+from creinn.numerics import as_floating, check_bounds, check_radius, traceable, valid_radius
 
 ON_INTERVALS: dict[Any, Callable[..., Any]] = {}
 """The interval version of each torch function, as defined in :mod:`creinn.nn.functional`."""
@@ -26,7 +25,7 @@ def _like_tensors(function: Callable[..., Tensor]) -> Callable[..., "Interval"]:
     """Return a method that applies a method of tensors to both bounds."""
 
     def method(self: "Interval", *args: Any, **kwargs: Any) -> "Interval":
-        return self.each(lambda t: function(t, *args, **kwargs))
+        return self.map_monotone(lambda t: function(t, *args, **kwargs))
 
     method.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     method.__doc__ = "As the method of ``torch.Tensor``, on both bounds."
@@ -57,11 +56,11 @@ class Interval:
         Interval(lower=tensor([-1.0000, -0.5000]), upper=tensor([1., 0.]))
     """
 
-    __slots__ = ("_bounds", "_moments", "_parts", "is_point", "nonnegative")
+    __slots__ = ("_bounds", "_center_radius", "_parts", "is_point", "nonnegative")
 
     _parts: tuple[Any, Any] | None  # (lower, upper)
     _bounds: Tensor | None  # both bounds in one tensor, stacked along `stack_axis`
-    _moments: (
+    _center_radius: (
         Tensor | None
     )  # center and radius in one tensor; rounding can make the radius negative
     is_point: bool
@@ -69,7 +68,7 @@ class Interval:
 
     def __init__(self, lower: Any, upper: Any) -> None:
         lower, upper = as_floating(lower, "lower"), as_floating(upper, "upper")
-        self._parts, self._bounds, self._moments = (lower, upper), None, None
+        self._parts, self._bounds, self._center_radius = (lower, upper), None, None
         self.is_point = False
         self.nonnegative = check_bounds(lower, upper)
 
@@ -104,12 +103,12 @@ class Interval:
         *,
         parts: Any = None,
         bounds: Any = None,
-        moments: Any = None,
+        center_radius: Any = None,
         point: bool,
         nonnegative: bool,
     ) -> "Interval":
         self = cls.__new__(cls)
-        self._parts, self._bounds, self._moments = parts, bounds, moments
+        self._parts, self._bounds, self._center_radius = parts, bounds, center_radius
         self.is_point, self.nonnegative = point, nonnegative
         return self
 
@@ -126,10 +125,10 @@ class Interval:
         return cls._new(bounds=bounds, point=False, nonnegative=nonnegative)
 
     @classmethod
-    def _of_moments(cls, moments: Tensor, nonnegative: bool = False) -> "Interval":
-        return cls._new(moments=moments, point=False, nonnegative=nonnegative)
+    def _of_center_radius(cls, center_radius: Tensor, nonnegative: bool = False) -> "Interval":
+        return cls._new(center_radius=center_radius, point=False, nonnegative=nonnegative)
 
-    def _become(self, other: "Interval") -> "Interval":
+    def _assign(self, other: "Interval") -> "Interval":
         """Replace the value by the one of ``other``, without a change of any tensor."""
         for name in Interval.__slots__:
             setattr(self, name, getattr(other, name))
@@ -143,26 +142,26 @@ class Interval:
         if self._bounds is None:
             parts = self._parts
             if parts is None:
-                center, radius = self._moments_unbound()
+                center, radius = self._unbind_center_radius()
                 parts = center - radius, center + radius
             self._bounds = stack_parts(*parts)
         return self._bounds
 
     @property
-    def moments(self) -> Tensor:
+    def center_radius(self) -> Tensor:
         """The center and the radius in one tensor, stacked as in :attr:`bounds`."""
-        if self._moments is None:
+        if self._center_radius is None:
             lower, upper = self.lower, self.upper
-            self._moments = stack_parts((lower + upper) / 2, (upper - lower) / 2)
-        return self._moments
+            self._center_radius = stack_parts((lower + upper) / 2, (upper - lower) / 2)
+        return self._center_radius
 
     @property
-    def has_moments(self) -> bool:
+    def has_center_radius(self) -> bool:
         """Whether the center and the radius are stored, so that they are not computed."""
-        return self._moments is not None
+        return self._center_radius is not None
 
-    def _moments_unbound(self) -> tuple[Tensor, Tensor]:
-        center, radius = self.moments.unbind(stack_axis(self.ndim))
+    def _unbind_center_radius(self) -> tuple[Tensor, Tensor]:
+        center, radius = self.center_radius.unbind(stack_axis(self.ndim))
         return center, valid_radius(radius)
 
     @property
@@ -170,7 +169,7 @@ class Interval:
         """A tensor with the shape of the interval, in any form that is stored."""
         if self._parts is not None:
             return self._parts[0]
-        packed = self._bounds if self._bounds is not None else self._moments
+        packed = self._bounds if self._bounds is not None else self._center_radius
         assert packed is not None
         return packed.select(stack_axis(packed.ndim - 1), 0)
 
@@ -196,12 +195,20 @@ class Interval:
         """Midpoints ``(lower + upper) / 2``."""
         if self.is_point:
             return self.lower
-        return self._moments_unbound()[0] if self.has_moments else (self.lower + self.upper) / 2
+        return (
+            self._unbind_center_radius()[0]
+            if self.has_center_radius
+            else (self.lower + self.upper) / 2
+        )
 
     @property
     def radius(self) -> Tensor:
         """Half widths ``(upper - lower) / 2``."""
-        return self._moments_unbound()[1] if self.has_moments else (self.upper - self.lower) / 2
+        return (
+            self._unbind_center_radius()[1]
+            if self.has_center_radius
+            else (self.upper - self.lower) / 2
+        )
 
     @property
     def width(self) -> Tensor:
@@ -255,7 +262,7 @@ class Interval:
 
     # Monotone functions.
 
-    def each(
+    def map_monotone(
         self, function: Callable[[Tensor], Tensor], nonnegative: bool | None = None
     ) -> "Interval":
         """Apply a function to both bounds.
@@ -269,26 +276,26 @@ class Interval:
         return Interval._of_parts(function(self.lower), function(self.upper), keep)
 
     def channelwise(self, function: Callable[[Tensor], Tensor], linear: bool = False) -> "Interval":
-        """Apply a function of rows to both bounds in one call, as in :meth:`each`.
+        """Apply a function of rows to both bounds in one call, as in :meth:`map_monotone`.
 
         If the function is ``linear``, it can be applied to the center and the radius.
         """
         if self.is_point or self.ndim < 2:
-            return self.each(function)
-        by_moments = linear and self.has_moments
-        result = function((self.moments if by_moments else self.bounds).flatten(0, 1)).unflatten(
-            0, (-1, 2)
-        )
-        return (Interval._of_moments if by_moments else Interval._of_bounds)(
+            return self.map_monotone(function)
+        by_center = linear and self.has_center_radius
+        result = function(
+            (self.center_radius if by_center else self.bounds).flatten(0, 1)
+        ).unflatten(0, (-1, 2))
+        return (Interval._of_center_radius if by_center else Interval._of_bounds)(
             result, self.nonnegative
         )
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> "Interval":
         """Flatten the dimensions, as in ``Tensor.flatten``."""
-        is_packed = self._moments is not None or self._bounds is not None
+        is_packed = self._center_radius is not None or self._bounds is not None
         if is_packed and start_dim % max(self.ndim, 1) > 0:
             return self.channelwise(lambda t: t.flatten(start_dim, end_dim), linear=True)
-        return self.each(lambda t: t.flatten(start_dim, end_dim))
+        return self.map_monotone(lambda t: t.flatten(start_dim, end_dim))
 
     reshape = _like_tensors(lambda t, *shape: t.reshape(*shape))
     unsqueeze = _like_tensors(lambda t, dim: t.unsqueeze(dim))
@@ -306,7 +313,7 @@ class Interval:
     )  # used by a DataLoader with ``pin_memory=True``
 
     def __getitem__(self, index: Any) -> "Interval":
-        return self.each(lambda t: t[index])
+        return self.map_monotone(lambda t: t[index])
 
     # Arithmetic. The result is the exact range for independent operands.
 
@@ -325,8 +332,10 @@ class Interval:
         if self.is_point and other.is_point:
             return Interval._of_point(self.lower + other.lower, nonnegative)
         if self.shape == other.shape and not (self.is_point or other.is_point):
-            if self.has_moments and other.has_moments:
-                return Interval._of_moments(self.moments + other.moments, nonnegative)
+            if self.has_center_radius and other.has_center_radius:
+                return Interval._of_center_radius(
+                    self.center_radius + other.center_radius, nonnegative
+                )
             return Interval._of_bounds(self.bounds + other.bounds, nonnegative)
         return Interval._of_parts(self.lower + other.lower, self.upper + other.upper, nonnegative)
 

@@ -1,16 +1,17 @@
-"""Numerically stable functions, checks of arguments, and counts in messages.
+"""Numerically stable functions, checks of arguments, and helpers for messages and tracing.
 
 The functions are elementwise, or they work on the last axis. They do not copy data to the host, but
 the checks do.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, fx
 
 
 def magnitude(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -253,3 +254,29 @@ def list_names(names: Sequence[str], noun: str) -> str:
 def shorten_list(names: Sequence[str]) -> str:
     """Return the first ten names, separated by commas."""
     return ", ".join([*names[:10], *(["..."] if len(names) > 10 else [])])
+
+
+def traceable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make ``function`` record one node when an argument is a ``torch.fx.Proxy``.
+
+    Unlike ``torch.fx.wrap``, this needs no patch of the module that defines the function, so other
+    threads are not affected while a network is traced.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        proxy = _find_proxy((*args, *kwargs.values()))
+        if proxy is None:
+            return function(*args, **kwargs)
+        return proxy.tracer.create_proxy("call_function", wrapper, args, kwargs)
+
+    return wrapper
+
+
+def _find_proxy(values: Iterable[Any]) -> fx.Proxy | None:
+    for value in values:
+        if isinstance(value, fx.Proxy):
+            return value
+        if isinstance(value, list | tuple) and (found := _find_proxy(value)) is not None:
+            return found
+    return None

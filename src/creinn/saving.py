@@ -25,7 +25,7 @@ from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.network import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import serialize as architecture
-from creinn.nn.families import family_of
+from creinn.nn.registry import family_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 FORMAT = 1

@@ -19,7 +19,7 @@ from creinn.baselines.snn import check_tensor, predict_logits
 from creinn.classifier.methods import BASELINES, METHODS
 from creinn.interval import Interval
 from creinn.models import resnet8
-from creinn.nn.families import arguments, build_layer, family_of
+from creinn.nn.registry import arguments, build_layer, family_of
 
 
 def test_uncertainties_by_hand():

@@ -22,8 +22,8 @@ from creinn.graph.fold import (
     sum_moments,
 )
 from creinn.interval import Interval
-from creinn.nn import families as layers
 from creinn.nn import functional as functions
+from creinn.nn import registry as layers
 from creinn.nn import relative
 from creinn.nn.affine import one_pixel
 
@@ -303,9 +303,7 @@ def test_what_cannot_be_given_is_refused():
             return functions.relu(self.layer(x))
 
     network = torch.nn.Sequential(Plain(), inn.Linear(3, 3))
-    with pytest.raises(
-        GraphError, match="0: Plain"
-    ):
+    with pytest.raises(GraphError, match="0: Plain"):
         fold(network, at=["0"])
     with pytest.raises(GraphError, match="Linear"):
         fold(network, [inn.Linear(3, 3)])

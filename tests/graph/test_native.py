@@ -215,10 +215,10 @@ def test_layers_on_inputs_give_bounds(mode, memory_format):
     )
     folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
     for x in inputs(2, 3, 6, 5):
-        x = x.each(lambda t: t.contiguous(memory_format=memory_format))
+        x = x.map_monotone(lambda t: t.contiguous(memory_format=memory_format))
         y = folded(x)
         assert_same(y, exact(x.to(torch.float64)))
-        assert y.has_moments != x.is_point
+        assert y.has_center_radius != x.is_point
         assert y.nonnegative
 
 

@@ -17,7 +17,7 @@ from creinn.graph.trace import _trace_in
 from creinn.interval import Interval
 from creinn.nn import functional as functions
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.families import LAYERS, family_of
+from creinn.nn.registry import LAYERS, family_of
 from graph_cases import COUNT, SHAPE, Network, Step
 
 steps = st.builds(

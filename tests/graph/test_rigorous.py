@@ -18,7 +18,7 @@ from creinn.graph import rigorous as module
 from creinn.graph.rigorous import Evaluation, apply_layer, exact_box, exact_double
 from creinn.graph.trace import trace
 from creinn.nn import functional
-from creinn.nn.families import LAYERS
+from creinn.nn.registry import LAYERS
 from reference_exact import BITS, draw_member, exact, misses, run
 from rigorous_cases import NETWORKS, count_misses, every_kind, inputs_of, model_of, rigorous
 
@@ -144,7 +144,7 @@ def test_subnormal_numbers_are_converted_exactly():
 def test_centres_that_were_rounded_elsewhere_are_not_taken():
     low = torch.full((1, 6), 1.0)
     x = Interval(low, low + 2.0**-23)
-    assert x.moments is not None  # rounds: a centre between two neighbours is none of float32
+    assert x.center_radius is not None  # rounds: a centre between two neighbours is none of float32
     model = rigorous(model_of("perceptron", "points", 3))
     assert torch.equal(model(x).lower, model(Interval(x.lower, x.upper)).lower)
 

@@ -14,7 +14,7 @@ from creinn import nn as inn
 from creinn.graph.convert import convert
 from creinn.graph.serialize import build, serialize
 from creinn.interval import Interval, cat
-from creinn.nn import families as layers
+from creinn.nn import registry as layers
 
 
 class Custom(nn.Module):

@@ -7,7 +7,7 @@ import torch
 
 from creinn import models
 from creinn import nn as inn
-from creinn.nn import families as layers
+from creinn.nn import registry as layers
 
 SMALL = {
     "mlp": {"in_features": 6, "num_classes": 3, "hidden": (8, 5)},

@@ -192,7 +192,7 @@ def test_nothing_is_done_in_place(layer: type[torch.nn.Module]) -> None:
 # ReLU on centre and radius.
 
 
-def moments_of(seed, dtype=torch.float64):
+def random_pairs(seed, dtype=torch.float64):
     """Intervals below, above and across zero, of width zero, and ones that end at zero."""
     generator = torch.Generator().manual_seed(seed)
     center = torch.randn(4, 7, dtype=dtype, generator=generator)
@@ -204,38 +204,43 @@ def moments_of(seed, dtype=torch.float64):
 
 @given(st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
 def test_relu_is_that_of_both_bounds(seed, dtype):
-    moments = moments_of(seed, dtype)
-    center, radius = moments.unbind(1)
-    found = inn.ReLU()(Interval._of_moments(moments))
+    pairs = random_pairs(seed, dtype)
+    center, radius = pairs.unbind(1)
+    found = inn.ReLU()(Interval._of_center_radius(pairs))
     torch.testing.assert_close(found.lower, (center - radius).relu())
     torch.testing.assert_close(found.upper, (center + radius).relu())
     assert (found.lower >= 0).all()
 
 
 def test_a_radius_below_zero_by_rounding_counts_as_zero():
-    found = inn.ReLU()(Interval._of_moments(torch.tensor([[[2.0, -1.0], [-1e-9, -1e-9]]]))).moments
+    found = inn.ReLU()(
+        Interval._of_center_radius(torch.tensor([[[2.0, -1.0], [-1e-9, -1e-9]]]))
+    ).center_radius
     assert found[:, 1].tolist() == [[0.0, 0.0]]
 
 
 @given(st.integers(0, 10_000))
 def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
-    moments = moments_of(seed).requires_grad_()
+    pairs = random_pairs(seed).requires_grad_()
     weights = torch.randn(
         2, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1)
     )
     (found,) = torch.autograd.grad(
-        (inn.ReLU()(Interval._of_moments(moments)).moments.transpose(0, 1) * weights).sum(), moments
+        (
+            inn.ReLU()(Interval._of_center_radius(pairs)).center_radius.transpose(0, 1) * weights
+        ).sum(),
+        pairs,
     )
-    center, radius = moments.unbind(1)
+    center, radius = pairs.unbind(1)
     lower, upper = (center - radius).relu(), (center + radius).relu()
     (expected,) = torch.autograd.grad(
-        (weights[0] * (lower + upper) / 2 + weights[1] * (upper - lower) / 2).sum(), moments
+        (weights[0] * (lower + upper) / 2 + weights[1] * (upper - lower) / 2).sum(), pairs
     )
     torch.testing.assert_close(found, expected)
 
 
 def test_relu_derivative_by_differences():
-    moments = moments_of(5)[3:].clone().requires_grad_()
+    pairs = random_pairs(5)[3:].clone().requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda t: inn.ReLU()(Interval._of_moments(t)).moments, (moments,)
+        lambda t: inn.ReLU()(Interval._of_center_radius(t)).center_radius, (pairs,)
     )

@@ -200,30 +200,30 @@ def test_one_value_per_channel_cannot_be_normalised_in_training():
     norm.eval()(x)
 
 
-def normed(moments, scale, shift):
+def normed(pairs, scale, shift):
     """An affine map of the radii, and their absolute value."""
-    center, radius = moments.unbind(1)
+    center, radius = pairs.unbind(1)
     after = torch.stack((center, radius * scale + shift), 1)
-    return _PositiveRadius.apply(after, moments.detach(), scale, shift)
+    return _PositiveRadius.apply(after, pairs.detach(), scale, shift)
 
 
 def test_a_radius_of_zero_gets_a_gradient_through_its_magnitude():
-    moments = torch.tensor([[[1.0, 1.0, 1.0], [-2.0, 0.0, 3.0]]], requires_grad=True)
-    (found,) = torch.autograd.grad(normed(moments, torch.ones(3), torch.zeros(3)).sum(), moments)
+    pairs = torch.tensor([[[1.0, 1.0, 1.0], [-2.0, 0.0, 3.0]]], requires_grad=True)
+    (found,) = torch.autograd.grad(normed(pairs, torch.ones(3), torch.zeros(3)).sum(), pairs)
     assert found.tolist() == [[[1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]]
 
 
 @given(st.integers(0, 10_000))
 def test_magnitude_behind_a_norm_is_that_of_autograd(seed):
     generator = torch.Generator().manual_seed(seed)
-    moments = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    pairs = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator).requires_grad_()
     scale, shift = torch.randn(2, 7, dtype=torch.float64, generator=generator)
     weights = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator)
-    found = normed(moments, scale, shift)
-    center, radius = moments.unbind(1)
+    found = normed(pairs, scale, shift)
+    center, radius = pairs.unbind(1)
     expected = torch.stack((center, magnitude(radius * scale + shift)), 1)
     torch.testing.assert_close(found, expected)
-    mine, theirs = (torch.autograd.grad((t * weights).sum(), moments)[0] for t in (found, expected))
+    mine, theirs = (torch.autograd.grad((t * weights).sum(), pairs)[0] for t in (found, expected))
     torch.testing.assert_close(mine, theirs)
 
 

@@ -68,7 +68,7 @@ def test_radius_zero_is_the_ordinary_layer(case: LayerCase) -> None:
         x,
         Interval.point(x),
         Interval(x, x),
-        Interval(x, x).each(lambda t: t, nonnegative=False),
+        Interval(x, x).map_monotone(lambda t: t, nonnegative=False),
     ):
         result = interval(argument)
         torch.testing.assert_close(result.lower, expected)
@@ -116,11 +116,11 @@ def test_what_has_overflowed_does_not_become_a_number_again(case: LayerCase, val
         torch.full(case.shape, value, dtype=torch.float64),
         torch.ones(case.shape, dtype=torch.float64),
     )
-    moments = torch.stack((x, one), stack_axis(x.ndim))
+    pairs = torch.stack((x, one), stack_axis(x.ndim))
     for argument in (
         Interval._of_point(x),
         Interval._of_parts(x, x),
-        Interval._of_moments(moments),
+        Interval._of_center_radius(pairs),
     ):
         result = interval(argument)
         assert not bool((torch.isfinite(result.lower) & torch.isfinite(result.upper)).all())

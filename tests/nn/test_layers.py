@@ -8,7 +8,7 @@ import torch
 from creinn import nn as inn
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters, valid_radius
-from creinn.nn.families import LAYERS
+from creinn.nn.registry import LAYERS
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ def test_memory_format_does_not_change_the_gradients():
     found = []
     for memory_format in (torch.contiguous_format, torch.channels_last):
         layer.to(memory_format=memory_format).zero_grad()
-        y = layer(x.each(lambda t, to=memory_format: t.contiguous(memory_format=to)))
-        y.moments.square().sum().backward()
+        y = layer(x.map_monotone(lambda t, to=memory_format: t.contiguous(memory_format=to)))
+        y.center_radius.square().sum().backward()
         assert y.center.flatten(1).shape == (2, 1024)
-        found.append([y.moments, *(parameter.grad for parameter in layer.parameters())])
-    assert y.moments.stride(2) == 1
+        found.append([y.center_radius, *(parameter.grad for parameter in layer.parameters())])
+    assert y.center_radius.stride(2) == 1
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 import reference
 from benchmarks.memory import saved_bytes
 from creinn.interval import Interval
-from creinn.nn._operations import Convolution, Matrix, moments_of
+from creinn.nn._operations import Convolution, Matrix, interval_product
 from creinn.nn._product import (
-    OfNonnegative,
-    OfPoints,
-    OfRelative,
+    NonnegativeProduct,
+    PointProduct,
+    RelativeProduct,
     _midpoint_radius,
     _sign_split,
     interval_affine,
@@ -90,7 +90,7 @@ def test_the_nonnegative_fact_changes_no_bound() -> None:
     assert x.nonnegative
     w, r = torch.randn(4, 6).double(), torch.rand(4, 6).double()
     fast = interval_affine(Matrix(), x, w, r)
-    slow = interval_affine(Matrix(), x.each(lambda t: t, nonnegative=False), w, r)
+    slow = interval_affine(Matrix(), x.map_monotone(lambda t: t, nonnegative=False), w, r)
     torch.testing.assert_close(fast.lower, slow.lower)
     torch.testing.assert_close(fast.upper, slow.upper)
 
@@ -120,15 +120,17 @@ def test_rounding_never_turns_into_width() -> None:
 
 
 def point_product(operation, x, center, radius, biases=(None, None)):
-    return moments_of(operation, OfPoints(), biases, x, center, radius)
+    return interval_product(operation, PointProduct(), biases, x, center, radius)
 
 
-def nonnegative_product(operation, moments, center, radius, biases=(None, None)):
-    return moments_of(operation, OfNonnegative(operation.groups), biases, moments, center, radius)
+def nonnegative_product(operation, pairs, center, radius, biases=(None, None)):
+    return interval_product(
+        operation, NonnegativeProduct(operation.groups), biases, pairs, center, radius
+    )
 
 
-def relative_product(operation, moments, weight, relative, biases=(None, None)):
-    return moments_of(operation, OfRelative(), biases, moments, relative, weight)
+def relative_product(operation, pairs, weight, relative, biases=(None, None)):
+    return interval_product(operation, RelativeProduct(), biases, pairs, relative, weight)
 
 
 OPERATIONS = {
@@ -146,18 +148,18 @@ def of_points(operation, x, center, radius, biases):
     return torch.stack((operation(x, center, biases[0]), operation(x.abs(), radius, biases[1])), 1)
 
 
-def of_nonnegative(operation, moments, center, radius, biases):
+def of_nonnegative(operation, pairs, center, radius, biases):
     """(sim_full_o_lower_upper), term by term."""
     radius = radius - radius.detach().clamp_max(0)
-    (c, r), (b, s) = moments.unbind(1), biases
+    (c, r), (b, s) = pairs.unbind(1), biases
     low, high = center - radius, center + radius
     lower = operation(c - r, low.clamp_min(0)) + operation(c + r, low.clamp_max(0), b - s)
     upper = operation(c + r, high.clamp_min(0)) + operation(c - r, high.clamp_max(0), b + s)
     return torch.stack(((lower + upper) / 2, (upper - lower) / 2), 1)
 
 
-def of_relative(operation, moments, center, relative, biases):
-    c, r = moments.unbind(1)
+def of_relative(operation, pairs, center, relative, biases):
+    c, r = pairs.unbind(1)
     low, high = (c - r) * (1 - relative), (c + r) * (1 + relative)
     mid, rad = (low + high) / 2, (high - low) / 2
     return torch.stack(
@@ -222,9 +224,9 @@ def test_derivatives_by_differences(kind, name):
 
 def test_nonnegative_by_hand():
     # [1, 3] * [-1, 3] + [0, 1] = [-3, 10]
-    moments, biases = torch.tensor([[[2.0], [1.0]]]), torch.tensor([[0.5], [0.5]])
+    pairs, biases = torch.tensor([[[2.0], [1.0]]]), torch.tensor([[0.5], [0.5]])
     found = nonnegative_product(
-        Matrix(), moments, torch.tensor([[1.0]]), torch.tensor([[2.0]]), biases
+        Matrix(), pairs, torch.tensor([[1.0]]), torch.tensor([[2.0]]), biases
     )
     assert found.flatten().tolist() == [3.5, 6.5]
 
@@ -234,15 +236,15 @@ def test_points_and_relative_radii_by_hand():
         Matrix(), torch.tensor([[-2.0]]), torch.tensor([[3.0]]), torch.tensor([[1.0]])
     )
     assert found.flatten().tolist() == [-6.0, 2.0]
-    moments = torch.tensor([[[2.0], [1.0]]])  # [1, 3] * [1, 3] = [1, 9]
-    found = relative_product(Matrix(), moments, torch.tensor([[2.0]]), torch.tensor([0.5]))
+    pairs = torch.tensor([[[2.0], [1.0]]])  # [1, 3] * [1, 3] = [1, 9]
+    found = relative_product(Matrix(), pairs, torch.tensor([[2.0]]), torch.tensor([0.5]))
     assert found.flatten().tolist() == [5.0, 4.0]
 
 
 def test_a_radius_below_zero_is_zero_and_not_dead():
     radius = torch.tensor([[-1.0]], requires_grad=True)
-    moments = torch.tensor([[[2.0], [1.0]]])
-    found = nonnegative_product(Matrix(), moments, torch.tensor([[1.0]]), radius)
+    pairs = torch.tensor([[[2.0], [1.0]]])
+    found = nonnegative_product(Matrix(), pairs, torch.tensor([[1.0]]), radius)
     assert found.flatten().tolist() == [2.0, 1.0]
     (gradient,) = torch.autograd.grad(found[:, 1].sum(), radius)
     assert gradient.item() == 2.0  # that of W_r c

@@ -21,7 +21,7 @@ from creinn import nn as inn
 from creinn.graph.convert import convert
 from creinn.graph.serialize import build, serialize
 from creinn.interval import Interval
-from creinn.nn import families as layers
+from creinn.nn import registry as layers
 from creinn.nn import relative
 from creinn.nn._product import widened
 from creinn.nn.affine import project_, scale_radii_
@@ -51,7 +51,7 @@ def test_bounds_are_exact_whatever_the_sign(case: LayerCase, sign: str) -> None:
         if sign == "point":
             x = Interval.point(case.point(seed))
         elif sign == "forgotten sign":  # non-negative, but not known to be
-            x = case.input(seed, "nonnegative").each(lambda t: t, nonnegative=False)
+            x = case.input(seed, "nonnegative").map_monotone(lambda t: t, nonnegative=False)
         else:
             x = case.input(seed, sign)
         lower, upper = reference.affine_bounds(layer, x)
@@ -104,11 +104,11 @@ def test_widened_is_the_product_with_the_interval_around_one(
 ) -> None:
     a, b = (abs(a), abs(b)) if positive else (a, b)
     lower, upper = (torch.tensor([t], dtype=torch.float64) for t in (min(a, b), max(a, b)))
-    factors = (
+    rule = (
         torch.tensor([1 - rho], dtype=torch.float64),
         torch.tensor([1 + rho], dtype=torch.float64),
     )
-    expected = reference.product_bounds(lower, upper, *factors)
+    expected = reference.product_bounds(lower, upper, *rule)
     center, radius = widened(Interval(lower, upper), torch.tensor([rho], dtype=torch.float64))
     torch.testing.assert_close(center - radius, expected[0], atol=1e-12, rtol=1e-12)
     torch.testing.assert_close(center + radius, expected[1], atol=1e-12, rtol=1e-12)

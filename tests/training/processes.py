@@ -50,7 +50,7 @@ def train(directory: Path, epochs: int = EPOCHS, rows: int = 400, **changes) -> 
 
     def augment(x, generator):
         shift = 0.05 * torch.rand(x.shape, generator=generator)
-        return x.each(lambda t: t + shift)
+        return x.map_monotone(lambda t: t + shift)
 
     history = fit(
         model, (Interval(x, x + 0.1), y), (Interval(x[:64], x[:64] + 0.1), y[:64]), config, augment

@@ -134,7 +134,7 @@ def test_interval_data_and_augmentation_of_both_bounds():
 
     def augment(batch, generator):
         shift = torch.rand(batch.shape, generator=generator)
-        seen.append((batch, shifted := batch.each(lambda t: t + shift)))
+        seen.append((batch, shifted := batch.map_monotone(lambda t: t + shift)))
         return shifted
 
     fit(

@@ -17,7 +17,7 @@ from creinn.baselines.fsvi import FSVI
 from creinn.baselines.laplace import LaplaceBNN
 from creinn.baselines.predictive import DirichletPredictive, Predictive
 from creinn.baselines.snn import SNN
-from creinn.nn.families import register_family
+from creinn.nn.registry import register_family
 
 __all__ = [
     "BNN",

@@ -13,7 +13,7 @@ from creinn.baselines.snn import SNN
 from creinn.classifier.creinn import CreINN, Ensemble
 from creinn.classifier.methods import Method
 from creinn.nn.affine import scale_radii_
-from creinn.nn.families import family
+from creinn.nn.registry import family
 
 _CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble)
 CLASSES: dict[str, Callable[..., Any]] = {kind.__name__: kind for kind in _CLASSES}

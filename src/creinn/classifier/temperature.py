@@ -50,7 +50,11 @@ class Temperature(torch.nn.Module):
         """Logits, tensors or intervals, over the temperature."""
         if self.training or not self.is_on:
             return logits
-        return logits.each(self._scaled) if isinstance(logits, Interval) else self._scaled(logits)
+        return (
+            logits.map_monotone(self._scaled)
+            if isinstance(logits, Interval)
+            else self._scaled(logits)
+        )
 
     def _scaled(self, logits: Tensor) -> Tensor:
         return logits / self.value

@@ -169,7 +169,7 @@ def _widths(model: Any, read: _Read, at: Tensor, own: Any, batch_size: int) -> d
     found = {}
     for step in steps:
         radius = step * base.radius if is_measured else base.radius + step / 2 * unit
-        wide = Interval.from_center_radius(base.center, radius).each(
+        wide = Interval.from_center_radius(base.center, radius).map_monotone(
             lambda bound: bound.maximum(low).minimum(high)
         )
         is_own = step == (1 if is_measured else 0)

@@ -81,7 +81,7 @@ def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor
     if not bool((scale > 0).all()):
         raise ValueError(f"std must be positive, but is {scale.flatten().tolist()}.")
     if isinstance(x, Interval):
-        return x.each(lambda bound: (bound - shift) / scale, nonnegative=False)
+        return x.map_monotone(lambda bound: (bound - shift) / scale, nonnegative=False)
     return (x - shift) / scale
 
 
@@ -130,7 +130,7 @@ class RandomCropFlip:
                 2, (height, width)
             )
 
-        return x.each(cut) if isinstance(x, Interval) else cut(x)
+        return x.map_monotone(cut) if isinstance(x, Interval) else cut(x)
 
 
 def _check_batch(x: Tensor | Interval) -> None:

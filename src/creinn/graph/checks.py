@@ -9,8 +9,8 @@ import torch
 from torch import fx
 
 from creinn.classifier.recording import has_hooks
-from creinn.nn.families import family_of
 from creinn.nn.functional import FUNCTIONS, ON_SIZES, OPERANDS, TO_SIZES
+from creinn.nn.registry import family_of
 
 Kind = Literal["value", "size"]
 """The kind of a node: a value (interval or tensor) or a size (a shape or an integer from it)."""

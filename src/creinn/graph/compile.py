@@ -27,7 +27,7 @@ from creinn.graph.native import NativeFull, join_sums
 from creinn.graph.trace import trace
 from creinn.interval import Interval
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.families import known_families
+from creinn.nn.registry import known_families
 
 _FORMATS = (torch.contiguous_format, torch.channels_last)
 
@@ -159,7 +159,7 @@ class Compiled(InferenceModel):
     def forward(self, x: Inputs) -> CredalSet:
         """Predict a credal set for each row."""
         if isinstance(x, Tensor | Interval):
-            x = x.each(self._laid_out) if isinstance(x, Interval) else self._laid_out(x)
+            x = x.map_monotone(self._laid_out) if isinstance(x, Interval) else self._laid_out(x)
         return self.model(x)
 
     def _laid_out(self, x: Tensor) -> Tensor:

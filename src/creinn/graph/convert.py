@@ -19,7 +19,7 @@ from creinn.graph.checks import GraphError, place, why_refused
 from creinn.graph.trace import Traced, trace
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm, Mode
-from creinn.nn.families import INTERVAL_FAMILIES, Family, family_name, family_of, twin
+from creinn.nn.registry import INTERVAL_FAMILIES, Family, family_name, family_of, twin
 from creinn.nn.relative import MAX_RELATIVE_RADIUS, RelativeParameters
 
 

@@ -26,7 +26,7 @@ from creinn.nn._product import block_bias, by_group, nonnegative_weight, on_bloc
 from creinn.nn.activation import relu_
 from creinn.nn.affine import IntervalParameters, one_pixel
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.families import arguments, build_layer, family_of, known_families
+from creinn.nn.registry import arguments, build_layer, family_of, known_families
 from creinn.nn.relative import RelativeParameters, valid_relative_radius
 from creinn.numerics import valid_radius, widen
 
@@ -242,7 +242,7 @@ class FoldedFull(FoldedLayer):
 
     def _product(self, x: Interval) -> Tensor:
         if not x.is_point:
-            return on_blocks(self.block, x.moments, self.groups)
+            return on_blocks(self.block, x.center_radius, self.groups)
         return torch.cat(self._of_points(x.lower), 1).unflatten(1, (2, -1))
 
     def _of_points(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -329,7 +329,7 @@ def finish(moments: Tensor, magnitude: bool, relu: bool, nonnegative: bool = Fal
     """
     if magnitude:
         moments.select(1, 1).abs_()
-    return Interval._of_moments(relu_(moments) if relu else moments, nonnegative or relu)
+    return Interval._of_center_radius(relu_(moments) if relu else moments, nonnegative or relu)
 
 
 def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
@@ -339,11 +339,11 @@ def sum_moments(input: Any, other: Any, relu: bool = False) -> Any:
     """
     terms = (input, other)
     if all(isinstance(term, Interval) and not term.is_point for term in terms):
-        if input.shape == other.shape and not (input.has_moments or other.has_moments):
+        if input.shape == other.shape and not (input.has_center_radius or other.has_center_radius):
             bounds = input.bounds + other.bounds
             nonnegative = relu or (input.nonnegative and other.nonnegative)
             return Interval._of_bounds(F.leaky_relu_(bounds, 0.0) if relu else bounds, nonnegative)
-        a, b = input.moments, other.moments
+        a, b = input.center_radius, other.center_radius
         if a.shape == b.shape and a.ndim > 2:
             return finish(a + b, False, relu, input.nonnegative and other.nonnegative)
     total = functions.add(input, other)

@@ -168,7 +168,7 @@ class NativeFull(FoldedFull):
         layer.bias, layer.bias_radius, norm = None, None, self.norm.T
         maps = 2 * norm[::2], norm[1::2]
         super()._fold(layer, maps)
-        first = x.lower if x.is_point else x.moments.flatten(1, 2)
+        first = x.lower if x.is_point else x.center_radius.flatten(1, 2)
         if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
             self.block.layer.weight.data = self.block.layer.weight.contiguous(
                 memory_format=torch.channels_last

@@ -305,7 +305,7 @@ def _directions(features: Interval) -> Interval:
     lower, upper, norm = features.lower, features.upper, _norm(features).unsqueeze(1)
     low = torch.where(lower < 0, lower / norm.lower, lower / norm.upper)  # at most 1
     high = torch.where(upper > 0, upper / norm.lower, upper / norm.upper)
-    return outward(Interval._of_parts(low, high)).each(lambda t: t.clamp(-1, 1))
+    return outward(Interval._of_parts(low, high)).map_monotone(lambda t: t.clamp(-1, 1))
 
 
 def _distances(distance: Distance, features: Interval) -> Bounds:
@@ -355,7 +355,7 @@ def _square(x: Interval) -> Interval:
 
 def _norm(x: Interval) -> Interval:
     """Return an interval that contains the norm over the last dimension."""
-    return outward(_sum(_square(x), x.ndim - 1).each(torch.sqrt))
+    return outward(_sum(_square(x), x.ndim - 1).map_monotone(torch.sqrt))
 
 
 # Probabilities.

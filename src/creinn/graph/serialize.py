@@ -16,8 +16,8 @@ from creinn.graph.checks import Kind, check_call, check_paths
 from creinn.graph.trace import GraphTracer, Traced, trace
 from creinn.models import BUILDERS
 from creinn.nn.batchnorm import IntervalBatchNorm
-from creinn.nn.families import arguments, build_layer, family_of, known_families
 from creinn.nn.functional import FUNCTIONS
+from creinn.nn.registry import arguments, build_layer, family_of, known_families
 
 Description = dict[str, Any]
 

@@ -24,7 +24,7 @@ import torch
 from torch import fx
 
 from creinn import nn as inn
-from creinn import traceable
+from creinn import numerics
 from creinn.graph.checks import (
     GraphError,
     Kind,
@@ -35,8 +35,8 @@ from creinn.graph.checks import (
     why_unknown,
 )
 from creinn.nn import functional as functions
-from creinn.nn.families import INTERVAL_FAMILIES, family_of
 from creinn.nn.functional import FUNCTIONS, INPLACE, METHODS, REBOUND, TARGETS
+from creinn.nn.registry import INTERVAL_FAMILIES, family_of
 
 _ATTRIBUTES = {"shape": "size", "ndim": "ndim"}  # those that a forward pass can use
 _TORCH = str(Path(torch.__file__).parent)
@@ -293,7 +293,7 @@ def _line() -> str | None:
         file = frame.f_code.co_filename
         if frame.f_code is GraphTracer.trace.__code__:
             return None  # the call of the network itself
-        if file not in (__file__, traceable.__file__, "<string>") and not file.startswith(_TORCH):
+        if file not in (__file__, numerics.__file__, "<string>") and not file.startswith(_TORCH):
             return f"line {number} of {Path(file).name}"
     return None
 

@@ -15,7 +15,7 @@ import torch
 
 from creinn.models import mlp as _mlp
 from creinn.models import resnet as _resnet
-from creinn.nn.families import family, family_name, plain, register_family
+from creinn.nn.registry import family, family_name, plain, register_family
 
 P = ParamSpec("P")
 Network = TypeVar("Network", bound=torch.nn.Module)

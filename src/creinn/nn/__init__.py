@@ -1,8 +1,8 @@
 """Interval layers with the names and arguments of ``torch.nn``: interval in, interval out; a tensor is a point.
 
 Read ``affine`` (on ``_product``, ``_operations``), ``batchnorm``,
-``activation``, ``weightless``; then ``functional``, torch's functions on intervals, ``relative``, layers with relative
-radii, and ``families``, which layers there are.
+``activation``, ``pooling``; then ``functional``, torch's functions on intervals, ``relative``, layers with relative
+radii, and ``registry``.
 """
 
 # fmt: off
@@ -15,7 +15,7 @@ from creinn.nn.activation import (
 )
 from creinn.nn.affine import Conv1d, Conv2d, Conv3d, IntervalParameters, Linear, project_, scale_radii_
 from creinn.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from creinn.nn.weightless import (
+from creinn.nn.pooling import (
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d,
     Dropout, Dropout1d, Dropout2d, Flatten, Identity, MaxPool1d, MaxPool2d,
     ReflectionPad2d, ReplicationPad2d, ZeroPad1d, ZeroPad2d, ZeroPad3d,

@@ -2,8 +2,8 @@
 
 An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)`` and an optional
 bias ``(O,)`` to a batch ``(N, O, ...)``. The inputs and weights of an interval product are larger
-than those of the layer (:class:`Factors`). They are computed in the forward pass and again in the
-backward pass (:func:`moments_of`), so that they need not be saved.
+than those of the layer (:class:`ProductRule`). They are computed in the forward pass and again in the
+backward pass (:func:`interval_product`), so that they need not be saved.
 """
 
 import itertools
@@ -126,12 +126,12 @@ class Convolution:
 Operation = Matrix | Convolution
 
 
-class Factors:
+class ProductRule:
     """Inputs and weights of one or two products as functions of the saved tensors.
 
     The first ``sources`` saved tensors determine the inputs, and the others determine the weights.
     By default there is one product for the center and one for the radius. A subclass with one
-    product overrides ``biases``, ``joined`` and ``parted``.
+    product overrides ``biases``, ``join`` and ``split``.
 
     Attributes:
         sources: The number of saved tensors for the inputs.
@@ -152,65 +152,65 @@ class Factors:
         """Return the bias of each product."""
         return biases
 
-    def joined(self, products: Tensors) -> Tensor:
+    def join(self, products: Tensors) -> Tensor:
         """Return the centers and radii ``(N, 2, O, ...)``."""
         return stack_parts(*products)
 
-    def parted(self, gradient: Tensor) -> Tensors:
+    def split(self, gradient: Tensor) -> Tensors:
         """Return the gradients of the products."""
         return gradient.unbind(1)
 
 
-def moments_of(
-    operation: Operation, factors: Factors, biases: Biases, first: Tensor, *others: Tensor
+def interval_product(
+    operation: Operation, rule: ProductRule, biases: Biases, first: Tensor, *others: Tensor
 ) -> Tensor:
     """Return the centers and radii ``(N, 2, O, ...)``; ``first`` is the input of the layer."""
     device = first.device.type
     if torch.is_autocast_enabled(device):
         first = first.to(torch.get_autocast_dtype(device))
-    result: Tensor = _Moments.apply(operation, factors, *biases, first, *others)
+    result: Tensor = _IntervalProduct.apply(operation, rule, *biases, first, *others)
     return result
 
 
-class _Moments(torch.autograd.Function):
+class _IntervalProduct(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(
         operation: Operation,
-        factors: Factors,
+        rule: ProductRule,
         bias: Tensor | None,
         bias_radius: Tensor | None,
         *kept: Tensor,
     ) -> Tensor:
         inputs, weights = (
-            factors.inputs(*kept[: factors.sources]),
-            factors.weights(*kept[factors.sources :]),
+            rule.inputs(*kept[: rule.sources]),
+            rule.weights(*kept[rule.sources :]),
         )
-        terms = zip(inputs, weights, factors.biases((bias, bias_radius)), strict=True)
-        return factors.joined([operation(x, w.to(x.dtype), b) for x, w, b in terms])
+        terms = zip(inputs, weights, rule.biases((bias, bias_radius)), strict=True)
+        return rule.join([operation(x, w.to(x.dtype), b) for x, w, b in terms])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.operation, ctx.factors = inputs[:2]
+        ctx.operation, ctx.rule = inputs[:2]
         ctx.save_for_backward(*inputs[4:])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        operation, factors, needed = ctx.operation, ctx.factors, ctx.needs_input_grad
-        count = factors.sources
+        operation, rule, needed = ctx.operation, ctx.rule, ctx.needs_input_grad
+        count = rule.sources
         sources, parameters = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         wanted = any(needed[4 : 4 + count]), any(needed[4 + count :])
-        weights = factors.weights(*parameters)
-        terms = zip(factors.parted(gradient), factors.inputs(*sources), weights, strict=True)
+        weights = rule.weights(*parameters)
+        terms = zip(rule.split(gradient), rule.inputs(*sources), weights, strict=True)
         found = [operation.gradients(part, x, w.to(x.dtype), wanted) for part, x, w in terms]
         to_biases: Sequence[Tensor | None] = (None, None)
         to_sources, to_parameters = (None,) * count, (None,) * len(parameters)
         if any(needed[2:4]):
             to_biases = gradient.sum([0, *range(3, gradient.ndim)]).unbind()
         if wanted[0]:
-            to_sources = factors.from_inputs([to_input for to_input, _ in found], *sources)
+            to_sources = rule.from_inputs([to_input for to_input, _ in found], *sources)
         if wanted[1]:
             to_weights = [to_weight.to(weights[0].dtype) for _, to_weight in found]
-            to_parameters = factors.from_weights(to_weights, weights, *parameters)
+            to_parameters = rule.from_weights(to_weights, weights, *parameters)
         return None, None, *to_biases, *to_sources, *to_parameters

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from creinn.interval import Interval, stack_parts
-from creinn.nn._operations import Biases, Factors, Operation, Tensors, moments_of
+from creinn.nn._operations import Biases, Operation, ProductRule, Tensors, interval_product
 from creinn.numerics import valid_radius
 
 
@@ -40,13 +40,13 @@ def interval_affine(
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
-        return Interval._of_moments(
-            moments_of(operation, OfPoints(), biases, x.lower, center, radius)
+        return Interval._of_center_radius(
+            interval_product(operation, PointProduct(), biases, x.lower, center, radius)
         )
     if x.nonnegative:
-        factors = OfNonnegative(operation.groups)
-        return Interval._of_moments(
-            moments_of(operation, factors, biases, x.moments, center, radius)
+        rule = NonnegativeProduct(operation.groups)
+        return Interval._of_center_radius(
+            interval_product(operation, rule, biases, x.center_radius, center, radius)
         )
     radius = valid_radius(radius)
     one = _sign_split(operation, x, center - radius, center + radius, biases)
@@ -63,22 +63,24 @@ def relative_affine(
 ) -> Interval:
     r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
     if x.nonnegative:
-        return Interval._of_moments(
-            moments_of(operation, OfRelative(), biases, x.moments, relative, weight)
+        return Interval._of_center_radius(
+            interval_product(
+                operation, RelativeProduct(), biases, x.center_radius, relative, weight
+            )
         )
     center, radius = widened(x, relative)
-    moments = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
-    return Interval._of_moments(stack_parts(*moments))
+    center_radius = operation(center, weight, biases[0]), operation(radius, weight.abs(), biases[1])
+    return Interval._of_center_radius(stack_parts(*center_radius))
 
 
 def _intersection(one: Interval, two: Interval) -> Interval:
     lower, upper = torch.maximum(one.lower, two.lower), torch.minimum(one.upper, two.upper)
     return Interval._of_parts(
         lower, torch.where(upper < lower, lower, upper)
-    )  # in order, if rounding parted them
+    )  # in order, if rounding split them
 
 
-class OfPoints(Factors):
+class PointProduct(ProductRule):
     """Points ``x``: two products, ``W_c x`` and ``W_r |x|``."""
 
     def inputs(self, x: Tensor) -> Tensors:
@@ -120,19 +122,19 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     return block.flatten(3, 4).flatten(0, 2)
 
 
-class OfNonnegative(Factors):
+class NonnegativeProduct(ProductRule):
     """Centres and radii of intervals ``>= 0``: one block product, by :func:`nonnegative_weight`."""
 
     def __init__(self, groups: int) -> None:
         self.groups = groups
 
-    def inputs(self, moments: Tensor) -> Tensors:
-        return (_together(moments, self.groups),)
+    def inputs(self, center_radius: Tensor) -> Tensors:
+        return (_together(center_radius, self.groups),)
 
     def weights(self, center: Tensor, radius: Tensor) -> Tensors:
         return (nonnegative_weight(center, radius, self.groups),)
 
-    def from_inputs(self, gradients: Tensors, moments: Tensor) -> Tensors:
+    def from_inputs(self, gradients: Tensors, center_radius: Tensor) -> Tensors:
         return (_apart(gradients[0], self.groups),)
 
     def from_weights(
@@ -153,10 +155,10 @@ class OfNonnegative(Factors):
     def biases(self, biases: Biases) -> tuple[Tensor | None]:
         return (block_bias(biases, self.groups),)
 
-    def joined(self, products: Tensors) -> Tensor:
+    def join(self, products: Tensors) -> Tensor:
         return _apart(products[0], self.groups)
 
-    def parted(self, gradient: Tensor) -> Tensors:
+    def split(self, gradient: Tensor) -> Tensors:
         return (_together(gradient, self.groups),)
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
@@ -194,23 +196,25 @@ def _exchanged(a: Tensor, b: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     return a.addcmul(share, b), b.addcmul(share, a)
 
 
-class OfRelative(Factors):
+class RelativeProduct(ProductRule):
     """Centres and radii of intervals ``>= 0``, relative radii ``(C, 1, ...)`` and a weight: two products."""
 
     sources = 2
 
-    def inputs(self, moments: Tensor, relative: Tensor) -> Tensors:
-        center, radius = moments.unbind(1)
-        return _exchanged(center, radius, relative.to(moments.dtype))
+    def inputs(self, center_radius: Tensor, relative: Tensor) -> Tensors:
+        center, radius = center_radius.unbind(1)
+        return _exchanged(center, radius, relative.to(center_radius.dtype))
 
     def weights(self, weight: Tensor) -> Tensors:
         return weight, weight.abs()
 
-    def from_inputs(self, gradients: Tensors, moments: Tensor, relative: Tensor) -> Tensors:
-        (to_center, to_radius), (center, radius) = gradients, moments.unbind(1)
+    def from_inputs(self, gradients: Tensors, center_radius: Tensor, relative: Tensor) -> Tensors:
+        (to_center, to_radius), (center, radius) = gradients, center_radius.unbind(1)
         to_relative = torch.addcmul(to_center * radius, to_radius, center)
         to_relative = to_relative.sum([d for d in range(center.ndim) if d != 1])
-        to_moments = stack_parts(*_exchanged(to_center, to_radius, relative.to(moments.dtype)))
+        to_moments = stack_parts(
+            *_exchanged(to_center, to_radius, relative.to(center_radius.dtype))
+        )
         return to_moments, to_relative.view(relative.shape).to(relative.dtype)
 
     def from_weights(self, gradients: Tensors, weights: Tensors, weight: Tensor) -> Tensors:
@@ -240,7 +244,9 @@ def _sign_split(
     upper = torch.cat((high_below, high_above, low_below, low_above), 1)
     mid, rad = (lower + upper) / 2, (upper - lower) / 2
     weight, bias = by_group(mid, rad, groups), block_bias(biases, groups)
-    return Interval._of_moments(on_blocks(lambda t: operation(t, weight, bias), parts, groups))
+    return Interval._of_center_radius(
+        on_blocks(lambda t: operation(t, weight, bias), parts, groups)
+    )
 
 
 def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -258,7 +264,7 @@ def _midpoint_radius(
     """Rump's product: ``c = W_c a_c``, ``r = |W_c| a_r + W_r (|a_c| + a_r)``; tight where both straddle zero."""
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
-    return Interval._of_moments(stack_parts(mid, rad))
+    return Interval._of_center_radius(stack_parts(mid, rad))
 
 
 # Centres and radii as blocks of channels.

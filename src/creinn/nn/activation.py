@@ -60,7 +60,7 @@ class _Valley(_Activation):
         return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
 
 
-def relu_(moments: Tensor) -> Tensor:
+def relu_(center_radius: Tensor) -> Tensor:
     r"""Centre and radius ``(N, 2, ...)`` of the ReLU of intervals of radii ``>= 0``, without their bounds, in place.
 
     With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)` and the new centre :math:`h` minus that,
@@ -68,15 +68,15 @@ def relu_(moments: Tensor) -> Tensor:
     in a leaky ReLU of slope 0), or stays: it has overflowed, and is not known to be below 0.
 
     Example:
-        >>> moments = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])   # [0.5, 1.5], [-2, 4], [-4, -2]
-        >>> relu_(moments) + 0   # no -0
+        >>> center_radius = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])   # [0.5, 1.5], [-2, 4], [-4, -2]
+        >>> relu_(center_radius) + 0   # no -0
         tensor([[[1.0000, 2.0000, 0.0000], [0.5000, 2.0000, 0.0000]]])
     """
-    center, radius = moments.select(1, 0), moments.select(1, 1)
+    center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
     high = F.leaky_relu_(center.add_(radius), 0.0)
     radius.clamp_max_(high / 2)
     center.sub_(radius)
-    return moments
+    return center_radius
 
 
 class _ReLU(torch.autograd.Function):
@@ -85,8 +85,8 @@ class _ReLU(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(moments: Tensor) -> Tensor:
-        result = moments.clone()
+    def forward(center_radius: Tensor) -> Tensor:
+        result = center_radius.clone()
         result.select(1, 1).clamp_min_(0)
         return relu_(result)
 
@@ -112,9 +112,9 @@ class ReLU(_Monotone, torch.nn.ReLU):
     def forward(self, x: Interval | Tensor) -> Interval:
         """Act on both bounds, by way of centre and radius if the interval has these."""
         x = as_interval(x)
-        if x.is_point or x.ndim < 2 or not x.has_moments:
+        if x.is_point or x.ndim < 2 or not x.has_center_radius:
             return super().forward(x)
-        return Interval._of_moments(_ReLU.apply(x.moments), nonnegative=True)
+        return Interval._of_center_radius(_ReLU.apply(x.center_radius), nonnegative=True)
 
 
 class ReLU6(_Monotone, torch.nn.ReLU6):

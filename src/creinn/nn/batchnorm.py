@@ -77,9 +77,9 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             self.mode == "paper" and not (self.training and self.center_frozen)
         )
         if as_one:
-            return Interval._of_moments(self._as_one(x.moments, by_batch))
+            return Interval._of_center_radius(self._as_one(x.center_radius, by_batch))
         share = self._count_batch()
-        center, radius = x.moments.unbind(1)
+        center, radius = x.center_radius.unbind(1)
         if self.mode == "paper":  # the centre is frozen
             radius = magnitude(self._half_as_one(radius, True, share, of_radius=True))
         elif self.mode == "scaled":
@@ -87,7 +87,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         else:
             radius = self._like_the_center(radius, center)
         center = self._half_as_one(center, not (self.training and self.center_frozen), share)
-        return Interval._of_moments(stack_parts(center, radius))
+        return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
         """Scale and shift ``(2, C)`` of centre and radius in eval mode; ``None`` if they depend on the batch.
@@ -124,11 +124,11 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             weight, bias = (torch.cat((t[:count], magnitude(t[count:]))) for t in (weight, bias))
         return weight, bias, mean, variance
 
-    def _as_one(self, moments: Tensor, by_batch: bool) -> Tensor:
+    def _as_one(self, center_radius: Tensor, by_batch: bool) -> Tensor:
         """One ordinary batch norm of centres and radii; in paper mode the radii's absolute value."""
         weight, bias, mean, variance = self._packed()
         share = self._count_batch()
-        flat = moments.flatten(1, 2)
+        flat = center_radius.flatten(1, 2)
         if by_batch and share == 0:
             mean = variance = None
         result, batch_mean, inverse = torch.native_batch_norm(
@@ -143,7 +143,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             t.detach()[self.num_features :] for t in _affine_map(batch_mean, inverse, weight, bias)
         ]
         positive: Tensor = _PositiveRadius.apply(
-            result, moments, *(_spread(t, moments[:, 0]) for t in maps)
+            result, center_radius, *(_spread(t, center_radius[:, 0]) for t in maps)
         )
         return positive
 
@@ -313,8 +313,8 @@ class _PositiveRadius(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(moments: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        result = moments.clone()
+    def forward(center_radius: Tensor, before: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        result = center_radius.clone()
         result.select(1, 1).abs_()
         return result
 

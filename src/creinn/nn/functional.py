@@ -18,8 +18,8 @@ from torch import Tensor
 from creinn import interval
 from creinn.interval import Interval, as_interval
 from creinn.nn import activation as act
-from creinn.nn import weightless
-from creinn.traceable import traceable
+from creinn.nn import pooling
+from creinn.numerics import traceable
 
 Value = (
     Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
@@ -50,7 +50,7 @@ def _layered(
         output = make(*args, **kwargs)(input)
         if not isinstance(input, Interval):
             return output.lower  # the point that a tensor is
-        return input._become(output) if kwargs.get("inplace") else output
+        return input._assign(output) if kwargs.get("inplace") else output
 
     function.layer = make  # type: ignore[attr-defined]
     found = inspect.signature(getattr(torch.nn, make.__name__, make)).parameters.values()
@@ -74,7 +74,7 @@ def _method(name: str, method: str | None = None) -> Callable[..., Any]:
 
 
 def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.nn.Module:
-    return weightless.Dropout(p).train(training)
+    return pooling.Dropout(p).train(training)
 
 
 def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
@@ -94,14 +94,14 @@ softplus, sigmoid, tanh, hardtanh = map(
     _layered, (act.Softplus, act.Sigmoid, act.Tanh, act.Hardtanh)
 )
 gelu, silu, mish, hardswish = map(_layered, (act.GELU, act.SiLU, act.Mish, act.Hardswish))
-dropout = _layered(weightless.Dropout, _dropout)
-max_pool1d, max_pool2d = map(_max_pool, (weightless.MaxPool1d, weightless.MaxPool2d))
-avg_pool1d, avg_pool2d = map(_layered, (weightless.AvgPool1d, weightless.AvgPool2d))
+dropout = _layered(pooling.Dropout, _dropout)
+max_pool1d, max_pool2d = map(_max_pool, (pooling.MaxPool1d, pooling.MaxPool2d))
+avg_pool1d, avg_pool2d = map(_layered, (pooling.AvgPool1d, pooling.AvgPool2d))
 adaptive_avg_pool1d, adaptive_avg_pool2d = map(
-    _layered, (weightless.AdaptiveAvgPool1d, weightless.AdaptiveAvgPool2d)
+    _layered, (pooling.AdaptiveAvgPool1d, pooling.AdaptiveAvgPool2d)
 )
 adaptive_max_pool1d, adaptive_max_pool2d = map(
-    _layered, (weightless.AdaptiveMaxPool1d, weightless.AdaptiveMaxPool2d)
+    _layered, (pooling.AdaptiveMaxPool1d, pooling.AdaptiveMaxPool2d)
 )
 
 flatten, reshape, unsqueeze, squeeze = map(_method, ("flatten", "reshape", "unsqueeze", "squeeze"))
@@ -122,7 +122,7 @@ def pad(
     """As ``torch.nn.functional.pad``."""
     padded = functools.partial(F.pad, pad=list(pad), mode=mode, value=value)
     if isinstance(input, Interval):
-        return input.each(padded, input.nonnegative and (value is None or value >= 0))
+        return input.map_monotone(padded, input.nonnegative and (value is None or value >= 0))
     return padded(input)
 
 
@@ -253,7 +253,7 @@ def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
         output = FUNCTIONS[name](
             *args, **kwargs
         )  # looked up now: torch.compile follows no closures of methods
-        return args[0]._become(output) if in_place else output
+        return args[0]._assign(output) if in_place else output
 
     return function
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList, Parameter, Sequential  # noqa: F401 (names of the family)
 
 from creinn.interval import Interval
-from creinn.nn import activation, affine, batchnorm, weightless
+from creinn.nn import activation, affine, batchnorm, pooling
 from creinn.nn._operations import Operation
 from creinn.nn._product import relative_affine
 
@@ -102,7 +102,7 @@ class Conv3d(RelativeParameters, affine.Conv3d):
 
 
 def __getattr__(name: str) -> Any:
-    for home in (activation, batchnorm, weightless, affine):
+    for home in (activation, batchnorm, pooling, affine):
         if not name.startswith("_") and hasattr(home, name):
             return getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

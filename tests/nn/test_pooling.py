@@ -18,7 +18,7 @@ LAYERS = {
 }
 
 
-def moments_of(shape):
+def random_pairs(shape):
     generator = torch.Generator().manual_seed(0)
     center = torch.randn(shape, generator=generator, dtype=torch.float64)
     return torch.stack(
@@ -30,10 +30,10 @@ def moments_of(shape):
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_are_those_of_torch_on_each_bound(name, batched):
     shape, args, kwargs = LAYERS[name]
-    moments = moments_of(shape if batched else shape[1:])
+    pairs = random_pairs(shape if batched else shape[1:])
     ordinary, layer = getattr(torch.nn, name)(*args, **kwargs), getattr(inn, name)(*args, **kwargs)
-    found = layer(Interval._of_moments(moments))
-    center, radius = moments.unbind(1)
+    found = layer(Interval._of_center_radius(pairs))
+    center, radius = pairs.unbind(1)
     lower, upper = ordinary(center - radius), ordinary(center + radius)
     torch.testing.assert_close(found.lower, lower)
     torch.testing.assert_close(found.upper, upper)
@@ -41,7 +41,7 @@ def test_gradients_are_those_of_torch_on_each_bound(name, batched):
         2, *lower.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
     )
     mine, theirs = (
-        torch.autograd.grad((a * weights[0] + b * weights[1]).sum(), moments)[0]
+        torch.autograd.grad((a * weights[0] + b * weights[1]).sum(), pairs)[0]
         for a, b in ((found.lower, found.upper), (lower, upper))
     )
     torch.testing.assert_close(mine, theirs)
@@ -50,10 +50,10 @@ def test_gradients_are_those_of_torch_on_each_bound(name, batched):
 @pytest.mark.parametrize("name", LAYERS)
 def test_bounds_are_not_kept(name):
     shape, args, kwargs = LAYERS[name]
-    moments = moments_of(shape)
+    pairs = random_pairs(shape)
     layer = getattr(inn, name)(*args, **kwargs)
-    kept = saved_bytes(lambda: layer(Interval._of_moments(moments)).moments, [moments])
-    places = layer(Interval._of_moments(moments)).moments.numel() * torch.int32.itemsize
+    kept = saved_bytes(lambda: layer(Interval._of_center_radius(pairs)).center_radius, [pairs])
+    places = layer(Interval._of_center_radius(pairs)).center_radius.numel() * torch.int32.itemsize
     assert kept == (places if "Max" in name else 0)
 
 

@@ -100,9 +100,9 @@ class _Maximum(torch.nn.Module):
     def forward(self, x: Interval | Tensor) -> Interval:
         """Pool both bounds; a maximum over infinite ones is NaN, for what has overflowed may be anything."""
         x = as_interval(x)
-        return (x if x.nonnegative else x.each(lambda t: torch.add(t, t, alpha=0))).channelwise(
-            self._maxima
-        )
+        return (
+            x if x.nonnegative else x.map_monotone(lambda t: torch.add(t, t, alpha=0))
+        ).channelwise(self._maxima)
 
     def _maxima(self, x: Tensor) -> Tensor:
         if not (torch.is_grad_enabled() and x.requires_grad):
@@ -187,7 +187,7 @@ class _Dropout(torch.nn.Module):
             )
         shape = (*x.shape[: x.ndim - spatial], *(1,) * spatial)
         mask = F.dropout(torch.ones(shape, dtype=x.dtype, device=x.device), self.p)
-        return x.each(lambda t: t * mask)
+        return x.map_monotone(lambda t: t * mask)
 
 
 class Dropout(_Dropout, torch.nn.Dropout):

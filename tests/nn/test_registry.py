@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from creinn import nn as inn
-from creinn.nn import families as layers
+from creinn.nn import registry as layers
 
 MADE = {
     "AdaptiveAvgPool1d": (3,),
