@@ -7,6 +7,8 @@ depend on a decoder, SHA-256 of pixels and labels.
 
 import hashlib
 import json
+import re
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 
 from creinn.data.dataset import Dataset, resize, to_grey, to_rgb
-from creinn.data.images import open_tree, read_classes
+from creinn.data.images import Tree, open_tree, read_classes
 from experiments.datasets import formats
 
 _KNOWN: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
@@ -131,6 +133,22 @@ def _read_chest(paths: list[Path], split: str, size: int, channels: int) -> form
     classes = _KNOWN["chest-xray"]["classes"]
     with open_tree(paths[0] if len(paths) == 1 else paths[0].parent) as tree:
         if len(paths) == 1:  # an archive, which may hold the whole tree twice, once deeper
-            tree = tree.below(split, classes)
+            tree = _below(tree, split, classes)
         pixels, labels, _ = read_classes(tree, size, channels, classes)
     return pixels, labels.numpy()
+
+
+def _below(tree: Tree, parent: str, folders: Sequence[str]) -> Tree:
+    """Return the files below the least deep ``parent`` that contains these folders."""
+
+    def roots(end: str) -> set[str]:
+        found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in tree.names)
+        return {match[1] for match in found if match}
+
+    ends = [f"{parent}/{folder}/" for folder in folders]
+    if not (common := set.intersection(*map(roots, ends))):
+        raise ValueError(f"{tree.where} holds no {' with '.join(ends)} beside it.")
+    prefix = f"{min(common, key=len)}{parent}/"
+    below = [name for name in tree.names if name.startswith(prefix) and name != prefix]
+    names = [name.removeprefix(prefix) for name in below]
+    return Tree(f"{tree.where}/{prefix}", names, lambda name: tree.read(prefix + name))

@@ -65,7 +65,7 @@ def test_intervals_are_inputs_too():
     assert subset(data, 2, seed=0).inputs.shape == (2, 2)
     with pytest.raises(
         TypeError,
-        match=r"Only images of bytes can be changed so, but the inputs of boxes are torch\.float32",
+        match=r"boxes are torch\.float32",
     ):
         data.scaled()
 
@@ -178,11 +178,11 @@ def test_rgb_repeats_grey_and_resize_keeps_constants(photos):
 def test_bad_images_are_named(photos):
     two = Dataset("two", torch.zeros(1, 2, 4, 4, dtype=torch.uint8), torch.tensor([0]), ("a",))
     with pytest.raises(
-        ValueError, match="Only images of 1 or 3 channels can be made grey; two has 2"
+        ValueError, match="Only images of 1 or 3 channels can be converted to grey; two has 2"
     ):
         to_grey(two)
     with pytest.raises(
-        ValueError, match="Only images of 1 or 3 channels can be made RGB; two has 2"
+        ValueError, match="Only images of 1 or 3 channels can be converted to RGB; two has 2"
     ):
         to_rgb(two)
     with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):

@@ -26,11 +26,18 @@ from creinn.data.columns import ColumnStats
 from creinn.data.decoding import Size, format_size
 from creinn.data.encoder import TableEncoder, find_classes, labelled_rows
 from creinn.data.features import Missing
-from creinn.data.images import is_image, labels_of, open_tree, read_images, read_pairs
-from creinn.data.lazy import KEPT, ChannelStats, LazyImages
+from creinn.data.images import (
+    KEPT,
+    LazyImages,
+    is_image,
+    labels_of,
+    open_tree,
+    read_images,
+    read_pairs,
+)
 from creinn.data.reading import is_zipped_table, read_chunks, read_pairs_of_chunks, read_table
 from creinn.data.table import Reading, Table, Tables, check_same_texts
-from creinn.data.transforms import normalize
+from creinn.data.transforms import ChannelStats, normalize
 from creinn.device import choose_device
 from creinn.distributed import rank
 from creinn.interval import Interval

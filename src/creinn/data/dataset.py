@@ -1,11 +1,15 @@
-"""A labelled data set in memory: what every reader gives; stratified, seeded draws from it; grey and resized copies."""
+"""Labelled data in memory, stratified splits, and memory maps of arrays."""
 
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.lib import format as npy
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -14,44 +18,37 @@ from creinn.interval import Interval
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs with labels; a ``torch.utils.data.DataLoader`` takes it as it is.
+    """Inputs with labels, also for a ``torch.utils.data.DataLoader``.
 
     Raises:
-        TypeError: If the inputs or labels are of the wrong dtype.
-        ValueError: If shapes or lengths do not fit, or a label is no class.
+        TypeError: If the inputs or the labels have the wrong dtype.
+        ValueError: If the shapes or lengths do not fit, or if a label is not a class.
     """
 
-    name: str  # what the data are, for example "cifar10"
-    inputs: (
-        Tensor | Interval
-    )  # images of bytes (N, channels, height, width); or floating inputs, one per row
-    labels: Tensor  # class of each input, int64, (N,)
-    classes: tuple[str, ...]  # their names
-    split: str = (
-        ""  # which part of the whole: "train", "val" or "test"; empty if there are no parts
-    )
+    name: str  # for example "cifar10"
+    inputs: Tensor | Interval  # uint8 images (N, channels, height, width), or floating point rows
+    labels: Tensor  # the class of each input, int64, (N,)
+    classes: tuple[str, ...]  # the names of the classes
+    split: str = ""  # the part of the data: "train", "val" or "test"
 
     def __post_init__(self) -> None:
         inputs, labels = self.inputs, self.labels
         if inputs.dtype != torch.uint8 and not inputs.dtype.is_floating_point:
             raise TypeError(f"Inputs must be bytes (uint8) or floating, but are {inputs.dtype}.")
         if inputs.dtype == torch.uint8 and inputs.ndim != 4:
-            raise ValueError(
-                f"Images must have shape (N, channels, height, width), but have {tuple(inputs.shape)}."
-            )
+            found = f"but have {tuple(inputs.shape)}"
+            raise ValueError(f"Images must have shape (N, channels, height, width), {found}.")
         if labels.dtype != torch.int64:
-            raise TypeError(
-                f"Labels must be int64, but are {labels.dtype}. Convert them with labels.long()."
-            )
+            found = f"Labels must be int64, but are {labels.dtype}"
+            raise TypeError(f"{found}. Convert them with labels.long().")
         if labels.ndim != 1 or inputs.ndim == 0 or len(inputs) != len(labels):
             shapes = f"inputs have shape {tuple(inputs.shape)} and labels {tuple(labels.shape)}"
             raise ValueError(f"There must be one label per input, but {shapes}.")
         count = len(self.classes)
         for at in ((labels < 0) | (labels >= count)).nonzero().flatten().tolist():
             found = f"label {at} is {int(labels[at])}"
-            raise ValueError(
-                f"Labels must lie in 0 .. {count - 1} for {count} classes, but {found}."
-            )
+            expected = f"Labels must lie in 0 .. {count - 1} for {count} classes"
+            raise ValueError(f"{expected}, but {found}.")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -61,36 +58,42 @@ class Dataset:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of samples of each class."""
+        """The number of samples of each class."""
         return tuple(torch.bincount(self.labels, minlength=len(self.classes)).tolist())
 
+    @property
+    def title(self) -> str:
+        """The name and the split, for messages."""
+        return f"{self.name} ({self.split})" if self.split else self.name
+
     def take(self, index: Tensor) -> "Dataset":
-        """The samples at ``index``, in its order."""
+        """Return the samples with these indices, in their order."""
         return replace(self, inputs=self.inputs[index], labels=self.labels[index])
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
-        """Images as numbers in [0, 1]; inputs that are no images of bytes are refused."""
-        return _bytes(self).to(dtype) / 255
+        """Return the images as numbers in [0, 1]."""
+        return _images(self).to(dtype) / 255
 
 
 def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
-    """Draw ``n`` samples without replacement, each class in proportion to its size, to within one; in their order.
+    """Draw ``n`` samples without replacement, stratified by class, in their order.
 
     Raises:
-        ValueError: If ``n`` is less than 1 or more than there are.
+        ValueError: If ``n`` is less than 1 or more than the number of samples.
     """
     if not 1 <= n <= len(dataset):
-        raise ValueError(f"Cannot draw {n} samples from the {len(dataset)} of {_title(dataset)}.")
+        raise ValueError(f"Cannot draw {n} samples from the {len(dataset)} of {dataset.title}.")
     return dataset.take(_stratified(dataset.labels, n, np.random.default_rng(seed)))
 
 
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
-    """Divide into parts that share no sample and leave none out, each class in proportion.
+    """Divide the samples into parts, stratified by class.
 
-    The parts have ``round(fraction * N)`` samples, to within one; one fraction ``f`` stands for ``(f, 1 - f)``.
+    Each part has ``round(fraction * N)`` samples, to within one. One fraction ``f`` means
+    ``(f, 1 - f)``.
 
     Raises:
-        ValueError: If fractions are not positive or do not sum to 1, or a part would be empty.
+        ValueError: If the fractions are not positive or do not sum to 1, or if a part is empty.
     """
     parts = (fractions, 1 - fractions) if isinstance(fractions, int | float) else tuple(fractions)
     if not parts or min(parts) <= 0 or abs(sum(parts) - 1) > 1e-6:
@@ -98,9 +101,8 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
     n = len(dataset)
     sizes = np.diff([0, *(round(sum(parts[: i + 1]) * n) for i in range(len(parts)))])
     if sizes.min() == 0:
-        raise ValueError(
-            f"{_title(dataset)} has only {n} samples: part {sizes.argmin()} of {parts} is empty."
-        )
+        found = f"part {sizes.argmin()} of {parts} is empty"
+        raise ValueError(f"{dataset.title} has only {n} samples: {found}.")
     rng = np.random.default_rng(seed)
     rest, indices = torch.arange(n), []
     for size in sizes[:-1]:
@@ -111,64 +113,59 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
 
 
 def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
-    """Images in one channel of grey, and resized if asked; luma weights are those of ITU-R 601, rounded as in Pillow.
+    """Convert images to one grey channel as in Pillow (ITU-R 601), and optionally resize them.
 
     Raises:
-        TypeError: If the inputs are not images of bytes.
-        ValueError: If there are neither one nor three channels.
+        TypeError: If the inputs are not uint8 images.
+        ValueError: If the images do not have one or three channels.
     """
-    images = _bytes(dataset, "grey")
+    images = _images(dataset, "grey")
     if images.shape[1] == 3:
         red, green, blue = images.int().unbind(1)
-        images = (
-            ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).to(torch.uint8).unsqueeze(1)
-        )
+        luma = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16
+        images = luma.to(torch.uint8).unsqueeze(1)
     grey = replace(dataset, inputs=images)
     return grey if size is None else resize(grey, size)
 
 
 def to_rgb(dataset: Dataset) -> Dataset:
-    """Images in three channels; a grey one is repeated. What :func:`to_grey` refuses is refused here too."""
-    return replace(dataset, inputs=_bytes(dataset, "RGB").expand(-1, 3, -1, -1).contiguous())
+    """Convert images to three channels. The errors are those of :func:`to_grey`."""
+    return replace(dataset, inputs=_images(dataset, "RGB").expand(-1, 3, -1, -1).contiguous())
 
 
 def resize(dataset: Dataset, size: int) -> Dataset:
-    """Images of ``size`` by ``size`` pixels: bilinear with antialiasing; the aspect ratio is not kept.
+    """Resize images to ``size`` by ``size`` pixels, with bilinear interpolation and antialiasing.
 
     Raises:
-        TypeError: If the inputs are not images of bytes.
+        TypeError: If the inputs are not uint8 images.
         ValueError: If ``size`` is less than 1.
     """
-    images = _bytes(dataset)
+    images = _images(dataset)
     if size < 1:
         raise ValueError(f"Image size must be at least 1, but is {size}.")
     if images.shape[2:] == (size, size):
         return dataset
-    parts = [
-        interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
-        for part in images.split(4096)
-    ]
-    return replace(
-        dataset, inputs=torch.cat([part.round().clamp(0, 255).to(torch.uint8) for part in parts])
-    )
+    resized = []
+    for part in images.split(4096):
+        pixels = interpolate(part.float(), (size, size), mode="bilinear", antialias=True)
+        resized.append(pixels.round().clamp(0, 255).to(torch.uint8))
+    return replace(dataset, inputs=torch.cat(resized))
 
 
-def _bytes(dataset: Dataset, colours: str = "") -> Tensor:
-    """The images, if these are such; of one or three channels, if they are to be made of other ``colours``."""
-    images, title = dataset.inputs, _title(dataset)
+def _images(dataset: Dataset, mode: str = "") -> Tensor:
+    """Return the images, which must have one or three channels for a ``mode``."""
+    images = dataset.inputs
     if isinstance(images, Interval) or images.dtype != torch.uint8:
-        raise TypeError(
-            f"Only images of bytes can be changed so, but the inputs of {title} are {images.dtype}."
-        )
-    if colours and images.shape[1] not in (1, 3):
-        raise ValueError(
-            f"Only images of 1 or 3 channels can be made {colours}; {title} has {images.shape[1]}."
-        )
+        found = f"the inputs of {dataset.title} are {images.dtype}"
+        raise TypeError(f"This function needs uint8 images, but {found}.")
+    if mode and images.shape[1] not in (1, 3):
+        found = f"{dataset.title} has {images.shape[1]}"
+        raise ValueError(f"Only images of 1 or 3 channels can be converted to {mode}; {found}.")
     return images
 
 
 def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
-    """Sorted indices of ``n`` of the labels: largest remainders decide how many of each class."""
+    """Return sorted indices of ``n`` labels, with the largest remainders rounded up."""
     order = rng.permutation(len(labels))
     _, place, counts = np.unique(labels.cpu().numpy(), return_inverse=True, return_counts=True)
     share, remainder = np.divmod(counts * n, len(labels))
@@ -177,5 +174,65 @@ def _stratified(labels: Tensor, n: int, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(np.sort(np.concatenate(chosen)))
 
 
-def _title(dataset: Dataset) -> str:
-    return f"{dataset.name} ({dataset.split})" if dataset.split else dataset.name
+_READERS: dict[tuple[int, int], Callable[[Any], tuple[Any, bool, Any]]] = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+}
+_ZIP_HEADER = 30  # bytes before the name; the last four are the lengths of name and extra field
+
+
+def open_arrays(path: str | Path) -> dict[str, np.memmap]:
+    """Open the arrays of a ``.npz`` or ``.npy`` file as read-only memory maps, by name.
+
+    :func:`creinn.fit`, ``fit_distance`` and ``predict`` read such arrays in batches. The name of
+    the array in a ``.npy`` file is that of the file, without the suffix.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If an array is compressed or has objects, or if the file is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "data.npz"
+        >>> np.savez(path, x=np.arange(6.0).reshape(2, 3), y=np.array([0, 1]))
+        >>> arrays = open_arrays(path)
+        >>> arrays["x"][1], arrays["y"].shape
+        (memmap([3., 4., 5.]), (2,))
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    with open(path, "rb") as file:
+        if path.suffix == ".npy":
+            return {path.stem: _memory_map(path, path.name, file, 0)}
+        try:
+            archive = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            found = f"{path} is not a whole .npz file: {error}"
+            raise ValueError(f"{found}. It is truncated or damaged.") from error
+        arrays = {}
+        with archive:
+            for info in archive.infolist():
+                name = info.filename
+                if info.compress_type != zipfile.ZIP_STORED:
+                    advice = "Write it with numpy.savez instead of numpy.savez_compressed"
+                    raise ValueError(f"{name} in {path} is compressed. {advice}.")
+                file.seek(info.header_offset)
+                header = file.read(_ZIP_HEADER)
+                lengths = np.frombuffer(header[-4:], "<u2").tolist()
+                start = info.header_offset + len(header) + sum(lengths)
+                key = name.removesuffix(".npy")
+                arrays[key] = _memory_map(path, name, archive.open(info), start)
+        return arrays
+
+
+def _memory_map(path: Path, name: str, stream: Any, start: int) -> np.memmap:
+    """Map the array in ``stream``, which starts at ``start`` in the file."""
+    try:
+        shape, in_columns, dtype = _READERS[npy.read_magic(stream)](stream)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        return np.memmap(path, dtype, "r", start + stream.tell(), shape, "F" if in_columns else "C")
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        found = f"{name} in {path} cannot be mapped as an array of numbers: {error}"
+        raise ValueError(f"{found}.") from error

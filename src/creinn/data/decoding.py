@@ -1,6 +1,6 @@
-"""Image decoding: file names and a reader in, bytes ``(N, channels, height, width)`` out.
+"""Decoder of image files to bytes ``(N, channels, height, width)``, which requires Pillow.
 
-Applies the EXIF orientation and composites transparent pixels on white. Requires Pillow.
+The EXIF orientation is applied, and transparent pixels become white.
 """
 
 import io
@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from creinn.numerics import list_names, pluralize, shorten_list
 
 Bytes = npt.NDArray[np.uint8]
-Size = int | Sequence[int] | None  # side of a square; height and width; or as in the files
+Size = int | Sequence[int] | None  # the side of a square, height and width, or as in the files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _SIXTEEN_BIT, _UNIT, _OWN = "[0, 65535]", "[0, 1]", "their own minimum and maximum"
@@ -26,26 +28,30 @@ _SIXTEEN_BIT, _UNIT, _OWN = "[0, 65535]", "[0, 1]", "their own minimum and maxim
 
 @dataclass(frozen=True)
 class Images:
-    """Decoded files."""
+    """Decoded files, with notes on all files so far."""
 
     pixels: Bytes  # (N, channels, height, width)
-    files: list[str]  # name of each image
+    files: list[str]  # the name of each image
     notes: list[str]  # on changed and omitted files
-    unreadable: list[str]  # one message per unreadable file
-    own_range: list[str]  # files scaled by their own minimum and maximum
+    unreadable: list[str]  # a message for each unreadable file
+    own_range: list[str]  # the files that are scaled by their minimum and maximum
+
+    def scaled(self) -> Tensor:
+        """Return the images as numbers in [0, 1]."""
+        return torch.from_numpy(self.pixels).float() / 255
 
 
 @dataclass
 class DecodeStats:
-    """Decoding statistics of a folder, reported once."""
+    """Statistics of the decoded files of a folder."""
 
     sizes: Counter[str] = field(default_factory=Counter)
     transparent: int = 0
-    scaled: Counter[str] = field(default_factory=Counter)  # images by the range of their values
-    largest: float = 0.0  # value of a 16-bit pixel
+    scaled: Counter[str] = field(default_factory=Counter)  # images by the range of the values
+    largest: float = 0.0  # the largest value of a 16-bit pixel
     own_range: list[str] = field(default_factory=list)
-    unreadable: dict[str, str] = field(default_factory=dict)  # message by file
-    first: tuple[str, tuple[int, ...]] | None = None  # first image and its shape, required of all
+    unreadable: dict[str, str] = field(default_factory=dict)  # messages by file
+    first: tuple[str, tuple[int, ...]] | None = None  # the first image and its shape
 
     def add(self, file: str, picture: "_Picture") -> None:
         """Count a decoded image."""
@@ -60,14 +66,14 @@ class DecodeStats:
             self.own_range.append(file)
 
     def check_any(self, where: str) -> None:
-        """Raise ``ValueError`` if no image of the folder could be read."""
+        """Raise a ``ValueError`` if no image of the folder was read."""
         if self.first is None:
             files = pluralize(len(self.unreadable), "file")
             why = next(iter(self.unreadable.values()))
             raise ValueError(f"{where}: no image can be read, {files} in all. {why}")
 
     def scaling_notes(self, where: str) -> list[str]:
-        """Notes on images with more than 8 bits per channel."""
+        """Return notes on images with more than 8 bits per channel."""
         notes = []
         for value_range, count in self.scaled.items():
             seen = f"; the largest value is {self.largest:g}" if value_range == _SIXTEEN_BIT else ""
@@ -76,11 +82,10 @@ class DecodeStats:
         return notes
 
     def notes(self, where: str) -> list[str]:
-        """Notes on changed and omitted images."""
+        """Return notes on changed and omitted images."""
         notes = []
         size_now = format_size(self.first[1][1:]) if self.first else ""
-        sizes = Counter({size: count for size, count in self.sizes.items() if size != size_now})
-        if sizes:
+        if sizes := Counter({size: n for size, n in self.sizes.items() if size != size_now}):
             shown = shorten_list([f"{n} of {name}" for name, n in sizes.most_common()])
             images = pluralize(sizes.total(), "image")
             notes.append(f"{where}: {images} stretched to {size_now} pixels: {shown}")
@@ -103,11 +108,14 @@ def decode_all(
     strict: bool = True,
     stats: DecodeStats | None = None,
 ) -> Images:
-    """Decode files in parallel.
+    """Decode files in parallel, in their order.
 
-    If ``strict`` is false, unreadable files are omitted; at least one file must be readable.
-    ``stats`` of earlier files are updated in place: notes then cover all files so far, and none
-    of the new files needs to be readable.
+    If ``strict`` is false, unreadable files are omitted. The statistics ``stats`` of earlier files
+    are updated, and the notes are on all files so far. Without them, a file must be readable.
+
+    Raises:
+        ValueError: If an image is damaged or has another size than the first, if there are no
+            files, or if an argument is out of range.
     """
     if channels not in (1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
@@ -156,7 +164,7 @@ def decode_all(
 
 
 def check_common_scale(images: Images, where: str) -> None:
-    """Raise ``ValueError`` if an image that is a bound of an interval has a scale of its own."""
+    """Raise a ``ValueError`` if a bound of an interval is scaled by its own range."""
     for file in images.own_range:
         found = f"{where}: {file} has values outside [0, 1] and would be scaled by its own range"
         raise ValueError(f"{found}, but both bounds of an interval need the same scale.")
@@ -164,9 +172,9 @@ def check_common_scale(images: Images, where: str) -> None:
 
 class _Picture(NamedTuple):
     pixels: Bytes  # (channels, height, width)
-    size: str  # of the file
-    is_transparent: bool  # whether any pixel is
-    value_range: str  # from which values were scaled to bytes; empty for 8-bit images
+    size: str  # in the file
+    is_transparent: bool  # whether a pixel is transparent
+    value_range: str  # the range that was scaled to bytes; empty for 8-bit images
     largest: float
 
 
@@ -195,9 +203,10 @@ def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> _Picture:
 
 
 def _to_bytes(values: npt.NDArray[Any]) -> tuple[Bytes, str, float]:
-    """Scale integer or float pixels to bytes; also return the range scaled from and the maximum.
+    """Scale pixels to bytes, and return them with the name of the range and the maximum.
 
-    The range is that of 16-bit integers, [0, 1] for floats, or that of the values if they exceed it.
+    The range is that of 16-bit integers, [0, 1] for floating point pixels, or the range of the
+    values if they exceed it.
     """
     low, high = float(values.min()), float(values.max())
     if not (np.isfinite(low) and np.isfinite(high)):
@@ -213,7 +222,7 @@ def _to_bytes(values: npt.NDArray[Any]) -> tuple[Bytes, str, float]:
 
 
 def format_size(sides: Sequence[int]) -> str:
-    """Format height and width as text, width first."""
+    """Return the height and the width as text, with the width first."""
     return f"{sides[1]} x {sides[0]}"
 
 
@@ -222,7 +231,6 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError(
-            'Images are read with Pillow. Install it: pip install "creinn[images]"'
-        ) from error
+        advice = 'Images are read with Pillow. Install it: pip install "creinn[images]"'
+        raise ImportError(advice) from error
     return Image

@@ -1,21 +1,25 @@
-"""Images in a folder or zip archive, with or without one folder per class; in two of them, as intervals.
+"""Images in folders or zip archives, read at once or on demand.
 
-In: paths. Out: bytes ``(N, channels, height, width)``; see :mod:`creinn.data.decoding`. Hidden files, ``__MACOSX`` and
-files that are not images by their suffix are skipped.
+Labelled images are in one folder per class. Two folders with the same file names are the bounds of
+intervals. Hidden files, ``__MACOSX`` and files without a suffix of an image are skipped.
 """
 
 import os
-import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import get_worker_info
 
 from creinn.data.dataset import Dataset
 from creinn.data.decoding import (
@@ -28,9 +32,12 @@ from creinn.data.decoding import (
     decode_all,
     format_size,
 )
+from creinn.data.transforms import PerChannel, normalize
 from creinn.interval import Interval
 from creinn.numerics import list_names
 
+KEPT = 2**30
+"""The number of bytes of decoded images that are kept in memory by default."""
 _SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
@@ -43,24 +50,24 @@ def image_folder(
     name: str | None = None,
     split: str = "",
 ) -> Dataset:
-    """Read images sorted into one folder per class; deeper folders belong to their class.
+    """Read images in one folder per class.
 
-    Pixels are bytes. 16-bit images are scaled from [0, 65535], float images from [0, 1] or, if they
-    exceed it, from their own minimum and maximum; a warning says so. Class folders without images
-    are left out with a warning.
+    The pixels are bytes. 16-bit images are scaled from [0, 65535]. Floating point images are scaled
+    from [0, 1], or from their minimum and maximum if they exceed it. This gives a warning, as do
+    class folders without images.
 
     Args:
-        path: A folder, or a zip archive, with one folder per class in it.
-        size: Side in pixels to which images are stretched (bilinear, antialiased); by default they must agree already.
+        path: Folder or zip archive with one folder per class.
+        size: Side in pixels to which images are resized. By default all images must have one size.
         channels: 3 for RGB, 1 for grey.
-        classes: Names and order of the classes; by default the folders found, sorted.
-        name: Name of the data set; by default that of the folder.
-        split: Part of the data set that this is.
+        classes: Names and order of the classes. By default the sorted names of the folders.
+        name: Name of the data set. By default the name of the folder.
+        split: Part of the data set.
 
     Raises:
-        FileNotFoundError: If there is no such folder or file.
-        ValueError: If there is no class folder with images, a class is unknown, or an image is
-            damaged or of another size.
+        FileNotFoundError: If the folder or file does not exist.
+        ValueError: If there is no class folder with images, if a class is unknown, or if an image
+            is damaged or has another size.
     """
     path = Path(path)
     with open_tree(path) as tree:
@@ -70,11 +77,11 @@ def image_folder(
 
 @dataclass(frozen=True)
 class Tree:
-    """Files of a folder or zip archive; an image is a tree of one file."""
+    """The files of a folder or zip archive. An image is a tree with one file."""
 
-    where: str  # what to call it
-    names: Sequence[str]  # sorted, of files, and of folders with a final slash; all are data
-    read: Callable[[str], bytes]  # gives the content of a file
+    where: str  # the name in messages
+    names: Sequence[str]  # the sorted files, and folders with a final slash
+    read: Callable[[str], bytes]  # returns the content of a file
 
     @property
     def images(self) -> list[str]:
@@ -83,37 +90,19 @@ class Tree:
 
     @property
     def notes(self) -> list[str]:
-        """A note on files that are no images; none if there are none."""
+        """A note on files that are not images, if there are any."""
         others = [name for name in self.names if not (is_image(name) or name.endswith("/"))]
-        return (
-            [f"{self.where}: {list_names(others, 'file')} left out, being no image by the suffix"]
-            if others
-            else []
-        )
-
-    def below(self, parent: str, folders: Sequence[str]) -> "Tree":
-        """What is below a ``parent`` that holds these folders, the least deep one; refuses none."""
-
-        def roots(end: str) -> set[str]:
-            found = (re.match(rf"((?:.*?/)?){re.escape(end)}", name) for name in self.names)
-            return {match[1] for match in found if match}
-
-        ends = [f"{parent}/{folder}/" for folder in folders]
-        if not (common := set.intersection(*map(roots, ends))):
-            raise ValueError(f"{self.where} holds no {' with '.join(ends)} beside it.")
-        prefix = f"{min(common, key=len)}{parent}/"
-        inside = [
-            name.removeprefix(prefix)
-            for name in self.names
-            if name.startswith(prefix) and name != prefix
-        ]
-        return Tree(f"{self.where}/{prefix}", inside, lambda name: self.read(prefix + name))
+        found = f"{self.where}: {list_names(others, 'file')} left out, being no image by the suffix"
+        return [found] if others else []
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
         """Return the names of the classes: those expected, or the folders that hold images.
 
-        Warns of folders without images. Raises ``ValueError`` if there is no image, an image
-        belongs to no folder, or a folder belongs to no expected class.
+        Folders without images give a warning.
+
+        Raises:
+            ValueError: If there is no image, if an image is not in a folder, or if a folder is not
+                an expected class.
         """
         where, images = self.where, self.images
         for name in images:
@@ -129,10 +118,8 @@ class Tree:
             raise ValueError(f"{where} is divided into {parts}: choose one of these folders.")
         order = tuple(sorted(filled) if expected is None else expected)
         for folder in sorted(filled.difference(order)):
-            known = ", ".join(order)
-            raise ValueError(
-                f"{where} has a folder {folder!r}, which is none of the classes {known}."
-            )
+            found = f"a folder {folder!r}, which is none of the classes {', '.join(order)}"
+            raise ValueError(f"{where} has {found}.")
         folders = {_class(name) for name in self.names if name.endswith("/")}
         if empty := sorted(folders - filled):
             names = ", ".join(map(repr, empty))
@@ -142,15 +129,14 @@ class Tree:
 
 @contextmanager
 def open_tree(path: Path) -> Iterator[Tree]:
-    """The files of a folder or zip archive, or one image; a damaged archive is refused."""
+    """Open a folder, a zip archive or an image; a damaged archive raises a ``ValueError``."""
     where = str(path)
     if path.is_dir():
         names = []
         for folder, folders, files in os.walk(path, followlinks=True):
             inside = Path(folder).relative_to(path)
-            names += [(inside / file).as_posix() for file in files] + [
-                f"{(inside / f).as_posix()}/" for f in folders
-            ]
+            names += [(inside / file).as_posix() for file in files]
+            names += [f"{(inside / name).as_posix()}/" for name in folders]
         yield Tree(where, sorted(filter(_is_data, names)), lambda name: (path / name).read_bytes())
     elif not path.is_file():
         raise FileNotFoundError(f"{path} is neither a folder nor a zip archive.")
@@ -160,20 +146,19 @@ def open_tree(path: Path) -> Iterator[Tree]:
         try:
             archive = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError) as error:
-            raise ValueError(
-                f"{path} is not a whole zip archive: {error}. It is truncated or damaged."
-            ) from error
+            found = f"{path} is not a whole zip archive: {error}"
+            raise ValueError(f"{found}. It is truncated or damaged.") from error
         with archive:
             yield Tree(where, sorted(filter(_is_data, archive.namelist())), archive.read)
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image by its suffix."""
+    """Return whether a file has a suffix of an image."""
     return name.lower().endswith(SUFFIXES)
 
 
 def _is_data(name: str) -> bool:
-    """Whether a file or folder is none of these: the root, hidden, left behind by macOS."""
+    """Return whether a file or folder is not the root, hidden, or written by macOS."""
     parts = PurePosixPath(name).parts
     return len(parts) > 0 and not any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
@@ -181,10 +166,7 @@ def _is_data(name: str) -> bool:
 def read_classes(
     tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
 ) -> tuple[Bytes, Tensor, tuple[str, ...]]:
-    """Read images sorted by class, their labels and the names of the classes.
-
-    See :func:`image_folder` for arguments and errors.
-    """
+    """Return the images by class, their labels and the classes; see :func:`image_folder`."""
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
     stats = DecodeStats()
@@ -195,7 +177,7 @@ def read_classes(
 
 
 def labels_of(files: Sequence[str], order: Sequence[str]) -> Tensor:
-    """Numbers of the classes of files."""
+    """Return the indices of the classes of files."""
     return torch.tensor([order.index(_class(file)) for file in files], dtype=torch.int64)
 
 
@@ -206,11 +188,14 @@ def _class(name: str) -> str:
 def read_images(
     tree: Tree, size: Size, channels: int, strict: bool, count: int | None = None
 ) -> Iterator[tuple[Tensor, Images]]:
-    """Images in [0, 1], ``count`` or all at once, without classes; notes are on all so far. Refuses if none is read."""
+    """Yield images in [0, 1] without classes, ``count`` or all at once.
+
+    The notes are on all images so far. If no image can be read, this raises a ``ValueError``.
+    """
     stats = DecodeStats()
-    for files in _parts(tree.images, count):
+    for files in _batches(tree.images, count):
         images = decode_all(files, tree.read, tree.where, size, channels, strict, stats)
-        yield _scaled(images), images
+        yield images.scaled(), images
     stats.check_any(tree.where)
 
 
@@ -222,26 +207,24 @@ def read_pairs(
     strict: bool = True,
     count: int | None = None,
 ) -> Iterator[tuple[Interval, Images, Images]]:
-    """Images of two folders or zip archives as intervals in [0, 1], and both with their common file names.
+    """Yield images of two folders or zip archives as intervals in [0, 1], ``count`` or all at once.
 
-    Stretching keeps the order of bounds, since all its weights are positive; lossy formats such as JPEG may not, and
-    are refused then. Without ``strict`` an image that cannot be read is left out, with its partner. Those come
-    ``count`` or all at once, with notes on all so far.
+    Resizing keeps the order of the bounds, but a lossy format such as JPEG may not; this raises a
+    ``ValueError``. If ``strict`` is false, an unreadable image and its partner are left out. The
+    notes are on all images so far.
     """
     with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
-        trees, stats, some = (below, above), (DecodeStats(), DecodeStats()), False
+        trees, stats, is_empty = (below, above), (DecodeStats(), DecodeStats()), True
         if unmatched := sorted(set(below.images).symmetric_difference(above.images)):
             has, lacks = (lower, upper) if unmatched[0] in below.images else (upper, lower)
-            raise ValueError(
-                f"{has} has {unmatched[0]}, but {lacks} has not. Both must hold the same file names."
-            )
-        for files in _parts(below.images, count):
-            sides = [
-                decode_all(files, tree.read, tree.where, size, channels, strict, so_far)
-                for tree, so_far in zip(trees, stats, strict=True)
-            ]
-            for tree, side in zip(trees, sides, strict=True):
+            found = f"{has} has {unmatched[0]}, but {lacks} has not"
+            raise ValueError(f"{found}. Both must hold the same file names.")
+        for files in _batches(below.images, count):
+            sides = []
+            for tree, counts in zip(trees, stats, strict=True):
+                side = decode_all(files, tree.read, tree.where, size, channels, strict, counts)
                 check_common_scale(side, tree.where)
+                sides.append(side)
             kept = sorted(set(sides[0].files) & set(sides[1].files))
             low, high = (
                 replace(side, files=kept, pixels=side.pixels[np.isin(side.files, kept)])
@@ -249,20 +232,17 @@ def read_pairs(
             )
             if kept:
                 _check_pair(low, high, lower, upper)
-                some = True
-            yield (
-                Interval(_scaled(low), _scaled(high)) if kept else Interval.point(_scaled(low)),
-                low,
-                high,
-            )
-        for tree, so_far in zip(trees, stats, strict=True):
-            so_far.check_any(tree.where)
-        if not some:
+                is_empty = False
+            x = Interval(low.scaled(), high.scaled()) if kept else Interval.point(low.scaled())
+            yield x, low, high
+        for tree, counts in zip(trees, stats, strict=True):
+            counts.check_any(tree.where)
+        if is_empty:
             raise ValueError(f"{lower} and {upper} have no file of which both bounds can be read.")
 
 
 def _check_pair(lower: Images, upper: Images, low_path: str | Path, high_path: str | Path) -> None:
-    """Refuse pixels of other sizes, or out of order."""
+    """Raise a ``ValueError`` if two bounds have different sizes or the wrong order."""
     low, high = lower.pixels, upper.pixels
     if low.shape != high.shape:
         sizes = [format_size(side.shape[2:]) for side in (low, high)]
@@ -270,17 +250,131 @@ def _check_pair(lower: Images, upper: Images, low_path: str | Path, high_path: s
         raise ValueError(f"{found}. Give a size to stretch all images to.")
     for at in map(tuple, np.argwhere(low > high)):
         place = f"in {lower.files[at[0]]}: at channel {at[1]}, row {at[2]}, column {at[3]}"
-        found = f"the lower one is {low[at]}, the upper one {high[at]}"
-        raise ValueError(
-            f"Bounds are out of order {place} {found}. Were the folders swapped, or stored as JPEG?"
-        )
+        found = f"Bounds are out of order {place} the lower is {low[at]}, the upper {high[at]}"
+        raise ValueError(f"{found}. Were the folders swapped, or stored as JPEG?")
 
 
-def _parts(files: Sequence[str], count: int | None) -> Iterator[Sequence[str]]:
-    """So many at once, or all; if there are none, these."""
+def _batches(files: Sequence[str], count: int | None) -> Iterator[Sequence[str]]:
+    """Yield ``count`` files, or all at once, and at least one batch."""
     step = count or max(1, len(files))
     return (files[at : at + step] for at in range(0, max(1, len(files)), step))
 
 
-def _scaled(images: Images) -> Tensor:
-    return torch.from_numpy(images.pixels).float() / 255
+class LazyImages(TorchDataset[tuple[Any, int]]):
+    """Images in one folder per class, which are decoded on demand.
+
+    Items are pairs of an image ``(channels, height, width)`` in [0, 1] and its class index. The
+    first decoded images are kept in memory as bytes, so that small folders are decoded once.
+
+    Args:
+        path: Folder or zip archive with one folder per class.
+        size: Side in pixels, or height and width, to which images are resized.
+        channels: 3 for RGB, 1 for grey.
+        classes: Names and order of the classes. By default the sorted names of the folders.
+        upper: Folder or zip archive of upper bounds with the same file names. Items are then
+            intervals.
+        files: Paths of the images below ``path``. By default all images.
+        keep: Bytes of decoded images that are kept in memory, but not by workers of a DataLoader.
+
+    Raises:
+        FileNotFoundError: If the folder or file does not exist.
+        ValueError: If there is no class folder with images or a class is unknown, or, for an item,
+            if its image is damaged.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        size: int | Sequence[int],
+        channels: int = 3,
+        classes: Sequence[str] | None = None,
+        upper: str | Path | None = None,
+        files: Sequence[str] | None = None,
+        keep: int = KEPT,
+    ) -> None:
+        self.paths = [Path(path)] if upper is None else [Path(path), Path(upper)]
+        self.size, self.channels = (size, size) if isinstance(size, int) else tuple(size), channels
+        if files is None or classes is None:
+            with open_tree(self.paths[0]) as tree:
+                classes = tree.classes(classes)
+                files = tree.images if files is None else files
+        self.files, self.classes = list(files), tuple(classes)
+        self.labels = labels_of(files, classes)
+        self.mean: PerChannel = 0.0
+        self.std: PerChannel = 1.0
+        self._room = keep // prod((len(self.paths), *self.shape[1:]))  # in images
+        self._kept: dict[str, Bytes] = {}
+        self._archives: dict[tuple[int, Path], zipfile.ZipFile] = {}  # by process
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape ``(N, channels, height, width)``."""
+        return len(self.files), self.channels, *self.size
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether items are intervals."""
+        return len(self.paths) == 2
+
+    @property
+    def fits(self) -> bool:
+        """Whether all images can be kept in memory."""
+        return len(self.files) <= self._room
+
+    def take(self, index: Tensor) -> "LazyImages":
+        """Return the images with these indices, in their order. The kept images are shared."""
+        files = [self.files[row] for row in index.tolist()]
+        return self._with(files=files, labels=self.labels[index])
+
+    def normalized(self, mean: PerChannel, std: PerChannel) -> "LazyImages":
+        """Return normalized images; see :func:`creinn.data.normalize`."""
+        return self._with(mean=mean, std=std)
+
+    def digest(self) -> str:
+        """Return a short text that identifies the images."""
+        about = (self.files, self.labels.tolist(), self.shape, self.mean, self.std)
+        return f"checksum {zlib.crc32(repr(about).encode()):08x}"
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[tuple[Any, int]]:  # called by DataLoader
+        pixels = torch.from_numpy(self._pixels([self.files[row] for row in rows]))
+        sides = (pixels.float() / 255).unbind(1)
+        x = normalize(Interval(*sides) if self.is_interval else sides[0], self.mean, self.std)
+        return [(x[at], int(self.labels[row])) for at, row in enumerate(rows)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_kept": {}, "_archives": {}}
+
+    def _with(self, **changes: Any) -> "LazyImages":
+        other = object.__new__(type(self))
+        vars(other).update(vars(self) | changes)
+        return other
+
+    def _pixels(self, files: Sequence[str]) -> Bytes:
+        """Return bytes ``(N, 1 or 2, channels, height, width)``, and decode them if necessary."""
+        found = {file: self._kept[file] for file in files if file in self._kept}
+        if new := [file for file in files if file not in found]:
+            sides = []
+            for at in self.paths:
+                side = decode_all(new, self._reader(at), str(at), self.size, self.channels)
+                if self.is_interval:
+                    check_common_scale(side, str(at))
+                sides.append(side.pixels)
+            found.update(zip(new, np.stack(sides, 1), strict=True))
+            room = 0 if get_worker_info() else self._room - len(self._kept)
+            self._kept.update((file, found[file].copy()) for file in new[: max(0, room)])
+        return np.stack([found[file] for file in files])
+
+    def _reader(self, path: Path) -> Callable[[str], bytes]:
+        if path.is_dir():
+            return lambda file: (path / file).read_bytes()
+        key = (os.getpid(), path)
+        if key not in self._archives:
+            self._archives[key] = zipfile.ZipFile(path)
+        return self._archives[key].read

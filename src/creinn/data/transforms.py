@@ -1,11 +1,12 @@
-"""What is done to batches of images: intervals as in the interval experiments of Wang et al. (2025), and training.
+"""Transforms of image batches: intervals, normalization and augmentation.
 
-Noise and brightness are monotone in their strength, pixel by pixel and in floating point too, since correct rounding
-keeps order: so the two ends of a range of strengths give the bounds of every pixel.
+The interval data are those of Wang et al. (2025). Noise and brightness are monotone in their
+strength, also in floating point, so that the bounds of each pixel are its values at the two ends.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import TypeVar
 
 import torch
@@ -18,14 +19,15 @@ from creinn.interval import Interval
 Images = Float[Tensor, "n channels height width"]
 Batch = TypeVar("Batch", Tensor, Interval)
 PerChannel = float | Sequence[float] | Tensor
+_LEVELS = 511  # possible values of the center of two bytes
 
 
 def noise(x: Images, mu1: float, mu2: float) -> Interval:
-    r"""Every pixel raised by between :math:`\mu_1` and :math:`\mu_2`: :math:`x_\mu = \mathrm{clip}(x + \mu, 0, 1)`.
+    r"""Add between :math:`\mu_1` and :math:`\mu_2` to each pixel, clipped to [0, 1].
 
     Raises:
-        TypeError: If the images are not floating.
-        ValueError: If a pixel leaves [0, 1], or ``mu1 > mu2``.
+        TypeError: If the images are not floating point.
+        ValueError: If a pixel is outside [0, 1], or if ``mu1 > mu2``.
 
     Example:
         >>> x = torch.tensor([0.0, 0.5, 0.95]).reshape(1, 1, 1, 3)
@@ -37,12 +39,12 @@ def noise(x: Images, mu1: float, mu2: float) -> Interval:
 
 
 def brightness(x: Images, beta1: float, beta2: float) -> Interval:
-    r"""Every image brightened by between :math:`\beta_1` and :math:`\beta_2`, the HSV value of each pixel being raised.
+    r"""Add between :math:`\beta_1` and :math:`\beta_2` to the HSV value of each pixel.
 
-    Hue and saturation stay, so with :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)` all
-    channels are multiplied by :math:`V' / V`; black, :math:`V = 0`, which has no hue, becomes the grey :math:`V'`.
-
-    What :func:`noise` refuses is refused, and images with neither 1 nor 3 channels.
+    With :math:`V = \max(R, G, B)` and :math:`V' = \mathrm{clip}(V + \beta, 0, 1)`, all channels are
+    multiplied by :math:`V' / V`, so that hue and saturation do not change. Black becomes the grey
+    :math:`V'`. The errors are those of :func:`noise`, and a ``ValueError`` for images that do not
+    have 1 or 3 channels.
 
     Example:
         >>> x = torch.tensor([0.2, 0.4, 0.0]).reshape(1, 3, 1, 1)
@@ -51,27 +53,23 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
     """
     _check(x, beta1, beta2, "beta")
     if x.shape[1] not in (1, 3):
-        raise ValueError(
-            f"Brightness needs grey (1 channel) or RGB images (3), but these have {x.shape[1]} channels."
-        )
+        raise ValueError(f"Brightness needs 1 or 3 channels, but these have {x.shape[1]} channels.")
     value = x.amax(dim=1, keepdim=True)
-    # Below the smallest normal number the quotient could overflow: there as for black, the increase is added.
-    black = value < torch.finfo(x.dtype).tiny
+    black = value < torch.finfo(x.dtype).tiny  # the quotient could overflow
 
-    def brightened(beta: float) -> Tensor:
-        raised = (value + beta).clamp(0, 1)
-        return torch.where(
-            black, x + (raised - value), x * (raised / value.masked_fill(black, 1))
-        ).clamp(0, 1)
+    def bright(beta: float) -> Tensor:
+        new = (value + beta).clamp(0, 1)
+        product = x * (new / value.masked_fill(black, 1))
+        return torch.where(black, x + (new - value), product).clamp(0, 1)
 
-    return Interval(brightened(beta1), brightened(beta2))
+    return Interval(bright(beta1), bright(beta2))
 
 
 def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor | Interval:
-    """Subtract ``mean`` and divide by ``std`` in both bounds alike; each is one number, or one per channel.
+    """Subtract ``mean`` and divide by ``std``, which are numbers or have one number per channel.
 
     Raises:
-        ValueError: If ``std`` is not positive, so that order would not be kept, or the numbers do not fit the channels.
+        ValueError: If ``std`` is not positive, or if the numbers do not fit the channels.
 
     Example:
         >>> normalize(Interval(torch.zeros(1, 1), torch.ones(1, 1)), mean=0.5, std=0.25)
@@ -87,10 +85,9 @@ def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor
 
 @dataclass(frozen=True)
 class RandomCropFlip:
-    """Pad with zeros, cut out a window of the old size at a random place, and mirror every other image left to right.
+    """Random crop after padding with zeros, and random horizontal flip, for each image.
 
-    Every image of a batch has a place and a side of its own; both bounds of an interval have the same. The border is
-    black if applied before normalisation, the mean colour if after.
+    Both bounds of an interval get the same crop. The padding is black before a normalization.
 
     Example:
         >>> images = torch.arange(4.0).reshape(1, 1, 2, 2)
@@ -98,60 +95,87 @@ class RandomCropFlip:
         torch.Size([1, 1, 2, 2])
     """
 
-    padding: int = 4  # width of the border
-    flip: bool = True  # whether to mirror, with probability one half
+    padding: int = 4  # width of the border in pixels
+    flip: bool = True  # whether to flip, with probability 1/2
 
     def __post_init__(self) -> None:
         if self.padding < 0:
             raise ValueError(f"padding must be at least 0, but is {self.padding}.")
 
     def __call__(self, x: Batch, generator: torch.Generator) -> Batch:
-        """Augment images ``(N, channels, height, width)`` of any dtype; ``generator`` may live on another device."""
-        _check_batch(x)
+        """Transform images ``(N, channels, height, width)`` of any dtype."""
+        _check_shape(x)
         n, _, height, width = x.shape
 
         def draw(high: int) -> Tensor:
-            return torch.randint(high, (n, 1), generator=generator, device=generator.device).to(
-                x.device
-            )
+            drawn = torch.randint(high, (n, 1), generator=generator, device=generator.device)
+            return drawn.to(x.device)
 
         top, left = draw(2 * self.padding + 1), draw(2 * self.padding + 1)
         rows = top + torch.arange(height, device=x.device)
         columns = left + torch.arange(width, device=x.device)
         if self.flip:
             columns = torch.where(draw(2).bool(), columns.flip(1), columns)
-        place = (rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]).reshape(
-            n, 1, height * width
-        )
+        places = rows[:, :, None] * (width + 2 * self.padding) + columns[:, None, :]
+        index = places.reshape(n, 1, height * width)
 
-        def cut(images: Tensor) -> Tensor:
+        def crop(images: Tensor) -> Tensor:
             padded = pad(images, [self.padding] * 4).flatten(2)
-            return padded.gather(2, place.expand(-1, images.shape[1], -1)).unflatten(
-                2, (height, width)
+            pixels = padded.gather(2, index.expand(-1, images.shape[1], -1))
+            return pixels.unflatten(2, (height, width))
+
+        return x.map_monotone(crop) if isinstance(x, Interval) else crop(x)
+
+
+class ChannelStats:
+    """Exact mean and standard deviation of each channel of uint8 images, in several parts."""
+
+    def __init__(self) -> None:
+        self._counts = torch.zeros(1, _LEVELS, dtype=torch.int64)  # (channels, levels) after add
+
+    def add(self, x: Tensor | Interval) -> None:
+        """Count the pixels of images in [0, 1], or of the centers of intervals."""
+        center = x.center if isinstance(x, Interval) else x
+        levels = (center * (_LEVELS - 1)).round().long().transpose(0, 1).flatten(1)
+        counts = [torch.bincount(channel, minlength=_LEVELS) for channel in levels]
+        self._counts = self._counts + torch.stack(counts)
+
+    def mean_and_std(self) -> tuple[list[float], list[float]]:
+        """Return both for each channel. The standard deviation of a constant channel is 1.
+
+        Example:
+            >>> stats = ChannelStats()
+            >>> stats.add(torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2))
+            >>> stats.mean_and_std()
+            ([0.5], [0.5])
+        """
+        means, deviations = [], []
+        for counts in self._counts.tolist():
+            n, first, second = (
+                sum(count * level**power for level, count in enumerate(counts))
+                for power in range(3)
             )
+            means.append(first / n / (_LEVELS - 1))
+            deviations.append(sqrt(n * second - first**2) / n / (_LEVELS - 1) or 1.0)
+        return means, deviations
 
-        return x.map_monotone(cut) if isinstance(x, Interval) else cut(x)
 
-
-def _check_batch(x: Tensor | Interval) -> None:
+def _check_shape(x: Tensor | Interval) -> None:
     if x.ndim != 4:
-        raise ValueError(
-            f"Images must have shape (N, channels, height, width), but have {tuple(x.shape)}."
-        )
+        found = tuple(x.shape)
+        raise ValueError(f"Images must have shape (N, channels, height, width), but have {found}.")
 
 
 def _check(x: Tensor, low: float, high: float, name: str) -> None:
     if not x.is_floating_point():
-        raise TypeError(
-            f"Images must be floating, in [0, 1], but are {x.dtype}. Divide bytes by 255 first."
-        )
-    _check_batch(x)
+        found = f"Images must be floating, in [0, 1], but are {x.dtype}"
+        raise TypeError(f"{found}. Divide bytes by 255 first.")
+    _check_shape(x)
     outside = ~((x >= 0) & (x <= 1))
     if bool(outside.any()):
         at = tuple(outside.nonzero()[0].tolist())
-        raise ValueError(
-            f"Pixels must lie in [0, 1], but one is {x[at].item():g} at index {at}. Normalise afterwards."
-        )
+        found = f"one is {x[at].item():g} at index {at}"
+        raise ValueError(f"Pixels must lie in [0, 1], but {found}. Normalize afterwards.")
     if not -1 <= low <= high <= 1:
         raise ValueError(f"Need -1 <= {name}1 <= {name}2 <= 1, but they are {low:g} and {high:g}.")
 

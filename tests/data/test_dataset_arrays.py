@@ -72,7 +72,7 @@ def test_refusals(tmp_path):
     np.savez_compressed(path, x=np.zeros(1000))
     with pytest.raises(
         ValueError,
-        match=r"x\.npy in .*a\.npz is compressed, .* numpy\.savez, not numpy\.savez_compr",
+        match=r"x\.npy in .*a\.npz is compressed",
     ):
         open_arrays(path)
     np.savez(path, x=np.array([None, "text"], dtype=object))

@@ -12,8 +12,10 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from creinn import CreINN, Interval, TrainConfig, fit, models
-from creinn.data import LazyImages, image_folder, lazy, normalize
+from creinn.data import LazyImages, image_folder, normalize
+from creinn.data import images as readers
 from creinn.data.images import read_pairs
+from creinn.data.transforms import ChannelStats
 from creinn.training.data import Rows
 
 
@@ -75,9 +77,9 @@ def test_two_folders_are_intervals(folder, tmp_path):
 
 @pytest.mark.parametrize(("room", "decoded"), [(0, 36), (5, 5 + 3 * 7), (12, 12)])
 def test_as_many_images_stay_in_memory_as_there_is_room_for(folder, monkeypatch, room, decoded):
-    counts, decode_all = [], lazy.decode_all
+    counts, decode_all = [], readers.decode_all
     monkeypatch.setattr(
-        lazy,
+        readers,
         "decode_all",
         lambda files, *rest: counts.append(len(files)) or decode_all(files, *rest),
     )
@@ -121,12 +123,12 @@ def test_colours_are_those_of_all_images(parts, seed, is_interval):
     high = np.maximum(low, rng.integers(0, 256, (), dtype=np.uint8)) if is_interval else low
     below, above = (torch.from_numpy(pixels).float() / 255 for pixels in (low, high))
     x = Interval(below, above) if is_interval else below
-    colours, start = lazy.ChannelStats(), 0
+    stats, start = ChannelStats(), 0
     for size in (*parts, 1):
-        colours.add(x[start : start + size])
+        stats.add(x[start : start + size])
         start += size
     centers = (low.astype(float) + high) / 510
-    mean, std = colours.mean_and_std()
+    mean, std = stats.mean_and_std()
     np.testing.assert_allclose(mean, centers.mean((0, 2, 3)), rtol=1e-12)
     expected = centers.std((0, 2, 3))
     np.testing.assert_allclose(std, np.where(expected > 1e-12, expected, 1), rtol=1e-9)
