@@ -276,3 +276,23 @@ def test_a_single_row_needs_a_batch_dimension(name, is_first):
         with pytest.raises(ValueError, match=r"\(N, \.\.\.\)"):
             model.predict(Interval(x[0], x[0] + 1))
     assert len(model.predict(x)) == 4
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_single_row_of_a_dict_needs_a_batch_dimension(is_first):
+    class Tokens(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(9, 4)
+            self.head = torch.nn.Linear(4, 3)
+
+        def forward(self, ids, mask):
+            rows, length = ids.shape
+            return self.head((self.embedding(ids) * mask.view(rows, length, 1)).mean(1))
+
+    x = {"ids": torch.arange(12).view(3, 4) % 9, "mask": torch.ones(3, 4)}
+    model = SNN(Tokens()).eval()
+    if not is_first:
+        model.predict(x)
+    with pytest.raises(ValueError, match=r"\(N, \.\.\.\)"):
+        model.predict({name: part[0] for name, part in x.items()})

@@ -17,6 +17,7 @@ from creinn.classifier.inputs import (
     as_classes,
     batches,
     count_rows,
+    describe,
     find_not_finite,
     first_rows,
     labelled_batches,
@@ -224,8 +225,8 @@ class Classifier(torch.nn.Module):
             network, head = in_eval_mode(part.network), getattr(part, "logits_layer", None)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
-                    f"Expected inputs of shape (N, ...), found shape {tuple(x.shape)}, a single "
-                    "row without a batch dimension. Pass x[None]."
+                    f"Expected inputs of shape (N, ...), found {describe(x)}, a single row "
+                    "without a batch dimension. Pass x[None], or value[None] for each value of a dict."
                 ) from error
             if not isinstance(error, ValueError):
                 check_network(network, x, part.num_logits, (), head)

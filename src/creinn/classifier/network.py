@@ -172,12 +172,14 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
 
 def is_single_row(network: torch.nn.Module, x: Any, count: int) -> bool:
     """Whether inputs that a network in eval mode does not take are one row without a batch dimension."""
-    if not isinstance(x, Tensor | Interval):
+    is_dict = isinstance(x, Mapping) and all(isinstance(part, Tensor) for part in x.values())
+    if not is_dict and not isinstance(x, Tensor | Interval):
         return False
-    if x.ndim < 2:
+    if not is_dict and x.ndim < 2:
         return True
     try:
-        return as_logits(run(network, x[None]), count).shape == (1, count)
+        rows = {name: part[None] for name, part in x.items()} if is_dict else x[None]
+        return as_logits(run(network, rows), count).shape == (1, count)
     except Exception:  # it does not take these inputs either
         return False
 
