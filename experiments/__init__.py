@@ -1,7 +1,9 @@
-"""The experiments of the paper and the study of this repository; not part of the installed package.
+"""Experiments of the paper and of the study; not part of the installed package.
 
-``definition`` and ``catalogue`` describe the experiments, ``plan`` divides one into tasks, ``store``
-keeps the records, ``datasets`` and ``preparation`` read the images, ``tasks`` and ``predictions`` do
-the work, ``parallel`` and ``run`` distribute it. ``result_tables`` and ``report`` show the results,
-``command`` is the command line. ``study`` holds the scripts behind ``docs/study.md``.
+- ``definition`` and ``catalogue`` describe the experiments.
+- ``plan`` divides an experiment into tasks, and ``store`` reads and writes the records.
+- ``datasets`` and ``preparation`` read the images.
+- ``tasks`` and ``predictions`` train and evaluate; ``parallel`` and ``run`` distribute the tasks.
+- ``result_tables`` and ``report`` show the results, and ``command`` is the command line.
+- ``study`` contains the scripts for ``docs/study.md``.
 """

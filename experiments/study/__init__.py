@@ -1,1 +1,1 @@
-"""Scripts of the study: each writes a file below ``results/study`` or the page ``docs/study.md``."""
+"""Scripts of the study, which write ``results/study`` and ``docs/study.md``."""

@@ -1,7 +1,8 @@
-"""Every baseline on scikit-learn's digits, as an MLP and as a small convolutional network: none should be crippled.
+"""Train each baseline on the digits of scikit-learn, with an MLP and a convolutional network.
 
-Prints accuracy, cross-entropy, AUROC of the epistemic uncertainty against uniform noise, parameters, and seconds of
-training and prediction.
+Prints accuracy, cross-entropy, AUROC of the epistemic uncertainty against uniform noise, the number
+of parameters, and
+the time of training and prediction.
 
     python -m experiments.study.baselines_digits [--seeds 3] [--epochs 60] [--methods snn bnn-r ...]
 """

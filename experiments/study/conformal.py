@@ -1,14 +1,18 @@
-"""How often conformal sets hold the true class, and how large they are, over random splits of four tables.
+"""Measure coverage and size of conformal sets over random splits of four tables.
 
-A third of the rows trains a `CreINNClassifier` with its defaults; the others are divided into halves, one to calibrate
-by and one to test on, 40 times for each of five trainings. Written are, for each table:
+A third of the rows is used to train a ``CreINNClassifier`` with default options. The other rows are
+divided into
+calibration and test rows, 40 times for each of five trainings. For each table, the output contains:
 
-- coverage asked and found at 80, 90, 95 and 99 %, by each score: the mean over the 200 splits, what it must be in
-  theory, ceil((n + 1) c) / (n + 1), with the deviation of such a mean, and the share of splits inside the band that
-  holds 95 % of them (the number covered is beta-binomial);
-- coverage in each class at 90 %, with one quantile for all and with one for each class;
-- sizes at 95 %, beside LAC, APS and RAPS on the same network without a distance, on the test rows and on foreign ones,
-  whose columns are moved by three deviations each, up or down at random.
+- nominal and observed coverage at 80, 90, 95 and 99 % for each score: the mean over 200 splits, the
+  theoretical value
+  ceil((n + 1) c) / (n + 1), the deviation of the mean, and the share of splits inside the 95 %
+  interval of the
+  beta-binomial distribution;
+- coverage of each class at 90 %, with one quantile for all classes and with one for each class;
+- sizes at 95 %, also for LAC, APS and RAPS on the same network without a distance, on test rows and
+  on foreign rows,
+  whose columns are shifted by three standard deviations in random directions.
 
     OMP_NUM_THREADS=1 python -m experiments.study.conformal --out results/study/conformal.json
 """
@@ -33,18 +37,18 @@ from experiments.store import write_json
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 TRAININGS, SPLITS = 5, 40  # of each
-AT, BY_CLASS_AT = 0.95, 0.9  # coverage at which sizes are compared, and coverage in each class
-ALLOWED_SIZE = 1.03  # of the sets of the better of LAC and APS on the ordinary network
+AT, BY_CLASS_AT = 0.95, 0.9  # coverage of the comparison of sizes and classes
+ALLOWED_SIZE = 1.03  # times the size of the better of LAC and APS
 COMPARED = (
     ("distance", "lower"),
     ("distance", "dominance"),
     *(("ordinary", name) for name in ("lac", "aps", "raps")),
 )
-DEVIATIONS = 3.0  # by which a mean over splits may miss what it must be
+DEVIATIONS = 3.0  # tolerance of a mean over splits
 
 
 def tables() -> dict[str, tuple[Any, Any]]:
-    """Inputs and classes by name."""
+    """Return inputs and classes by name."""
     generated = {
         "n_samples": 3000,
         "n_features": 20,
@@ -63,7 +67,7 @@ def tables() -> dict[str, tuple[Any, Any]]:
 
 
 def predict(x: Any, y: Any, seed: int) -> tuple[dict[str, CredalSet], dict[str, CredalSet], Tensor]:
-    """Sets of the rows that were not trained on, and of foreign ones, with the distance and without; and classes."""
+    """Predict held-out and foreign rows with and without the distance."""
     x_train, x_rest, y_train, y_rest = train_test_split(
         x, y, train_size=1 / 3, stratify=y, random_state=seed
     )
@@ -79,19 +83,19 @@ def predict(x: Any, y: Any, seed: int) -> tuple[dict[str, CredalSet], dict[str, 
 
 
 def scores_of(s: CredalSet, score: str, usual: float) -> Tensor:
-    """Scores of all classes, in double precision."""
+    """Compute the scores of all classes in double precision."""
     return SCORES[score](s.lower, s.upper, s.intersection, usual=usual).double()
 
 
 def divisions(rows: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """Random halves of the rows."""
+    """Divide the rows into random halves."""
     generator = torch.Generator().manual_seed(seed)
     halves = (torch.randperm(rows, generator=generator).tensor_split(2) for _ in range(SPLITS))
     return [(one, other) for one, other in halves]
 
 
 class Split(NamedTuple):
-    """What a split needs: predictions of rows to calibrate by and to test on, and of foreign ones, by kind of model."""
+    """Predictions of calibration, test and foreign rows by kind of model."""
 
     found: dict[str, CredalSet]
     strange: dict[str, CredalSet]
@@ -100,7 +104,7 @@ class Split(NamedTuple):
     test: Tensor
 
     def scores(self, kind: str, score: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores of all classes in test rows and in foreign ones, and of the true class in calibration rows."""
+        """Compute the scores of test and foreign rows, and of the true classes of calibration rows."""
         calibration = self.found[kind][self.calibration]
         own, usual = usual_mass(calibration.lower)
         right = scores_of(calibration, score, own).gather(1, self.labels[self.calibration, None])[
@@ -114,12 +118,12 @@ class Split(NamedTuple):
 
 
 def quantile(scores: Tensor, level: float) -> float:
-    """That of one group."""
+    """Compute the quantile of a single group."""
     return float(Conformal(scores, torch.zeros(len(scores), dtype=torch.long)).quantiles(level))
 
 
 def coverage_rows(splits: Sequence[Split], score: str) -> list[dict[str, Any]]:
-    """A row for each coverage asked for."""
+    """Build a row for each nominal coverage."""
     rows = []
     of_splits = [
         (*split.scores("distance", score), split.labels[split.test, None]) for split in splits
@@ -153,7 +157,7 @@ def coverage_rows(splits: Sequence[Split], score: str) -> list[dict[str, Any]]:
 
 
 def class_rows(splits: Sequence[Split], score: str) -> dict[str, list[float]]:
-    """Mean coverage of each class, with one quantile for all, and with one each."""
+    """Compute the mean coverage of each class, with one common quantile and with one for each class."""
     found: dict[str, list[Any]] = {"one quantile": [], "by class": []}
     for split in splits:
         scores, _, right = split.scores("distance", score)
@@ -173,7 +177,7 @@ def class_rows(splits: Sequence[Split], score: str) -> dict[str, list[float]]:
 
 
 def size_rows(splits: Sequence[Split]) -> dict[str, Any]:
-    """Mean sizes of sets on test and on foreign rows, by model and score."""
+    """Compute mean sizes of sets on test and on foreign rows by model and score."""
     rows: dict[str, Any] = {}
     for kind, score in COMPARED:
         sizes = []
@@ -192,7 +196,7 @@ def size_rows(splits: Sequence[Split]) -> dict[str, Any]:
 
 
 def measure(x: Any, y: Any) -> dict[str, Any]:
-    """All numbers of a table."""
+    """Compute all numbers of a table."""
     splits = []
     for seed in range(TRAININGS):
         predicted = predict(x, y, seed)
@@ -210,7 +214,7 @@ def measure(x: Any, y: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the script."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results/study/conformal.json"))
     options = parser.parse_args()

@@ -1,9 +1,12 @@
-"""A fine-tuned network turned into an interval network, as the paper's form has it: what are its widths worth on SVHN?
+"""Convert a fine-tuned network to an interval network and evaluate it on SVHN.
 
-The first network of `benchmarks/finetuned.py` is converted with full and with relative radii, by the rule of
-`creinn.convert` for depth: as it is, after the radii alone have learnt, and after all weights have. Measured on test
-images of CIFAR-10 and on SVHN, with running statistics and with those of the test batch. Every form is kept when it is
-done. Interval networks of this kind learn at a few images per second on one core, so images are few.
+The first network of ``finetuned`` is converted with full and with relative radii by
+``creinn.convert``. It is evaluated
+without training, after training of the radii, and after training of all weights, with running
+statistics and with the
+statistics of the test batch. The network trains at a few images per second on one core, so the
+number of images is
+small.
 
     pip install "creinn[pretrained]"
     python -m experiments.study.converted --data DIR --work DIR [--images 1000] [--tests 500]
@@ -34,11 +37,11 @@ FORMS = [
     for trained in ("nothing", "radii", "all")
 ]
 BATCH = 32
-RATE = {"radii": 1e-3, "all": 1e-4}  # of Adam: weights that are trained already take small steps
+RATE = {"radii": 1e-3, "all": 1e-4}  # learning rate of Adam for trained weights
 
 
 def plain_layers(net: Any) -> Any:
-    """The same network of layers of torch alone: padding and convolution apart, no blocks left out at random."""
+    """Build the same network from layers of torch, without stochastic depth."""
     for path, layer in list(net.named_modules()):
         if hasattr(layer, "static_padding"):
             shape = layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride
@@ -55,7 +58,7 @@ def plain_layers(net: Any) -> Any:
 
 
 def measured(model: CreINN, test: Tensor, labels: Tensor, foreign: Tensor) -> dict[str, Any]:
-    """Quality, AUARC and AUROC, with running statistics and with those of batches."""
+    """Compute quality, AUARC and AUROC with running and with batch statistics."""
     found = {}
     for name in ("running", "batch"):
         sets = []
@@ -98,7 +101,7 @@ def main() -> None:
             "SVHN": Source("svhn", "test", options.tests),
         }.items()
     }
-    learnt = features.shuffled(50_000)[-options.images :]  # none of those held out
+    learnt = features.shuffled(50_000)[-options.images :]  # without held-out images
     x, y = (torch.as_tensor(part[learnt]) for part in sets["train"])
     train = features.prepared(x, SIZE).contiguous(), y.long()
     test, foreign = (

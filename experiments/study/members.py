@@ -1,7 +1,9 @@
-"""Ensembles of few and many networks: CreINN-D beside ordinary networks with logit norm, at equal numbers of members.
+"""Measure ensembles of different sizes: CreINN-D beside ordinary networks with logit norm.
 
-In: the predictions that `python -m experiments run` left in its folder of results. Out: members.json, one row per
-experiment, method and number of members, with means over draws of the members. No network is run.
+The input is the directory of results of ``python -m experiments run`` with its predictions. The
+output is members.json
+with one row per experiment, method and number of members. The numbers are means over draws of the
+members.
 
     python -m experiments.study.members --out results/experiments --to results/study
 """
@@ -30,14 +32,14 @@ DRAWS = 10
 
 
 class Run(NamedTuple):
-    """One network, or one ensemble: a prediction per set of images, the test images under ``points``."""
+    """A network or an ensemble with a prediction per set of images."""
 
     labels: npt.NDArray[np.int64]
     predictions: Mapping[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read, combine, measure and write."""
+    """Run the script."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="*", default=EXPERIMENTS, metavar="NAME")
     parser.add_argument(
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
-    """A row for each method and number of members; none of what was not run."""
+    """Build a row for each method and number of members that was run."""
     path = out / f"{experiment}{PACKED}"
     if not path.is_file():
         return []
@@ -86,11 +88,11 @@ def compare(experiment: str, out: Path) -> list[dict[str, Any]]:
 
 
 class Reader:
-    """Runs of an experiment by method and number, as far as their predictions are there.
+    """Reader of the predictions of an experiment.
 
     Args:
-        manifest: What the experiment consists of.
-        folder: Where predictions are.
+        manifest: Tasks of the experiment.
+        folder: Directory of the predictions.
     """
 
     def __init__(self, manifest: Mapping[str, Any], folder: Path) -> None:
@@ -103,7 +105,7 @@ class Reader:
         self._read = cache(self._read_single)
 
     def runs(self, method: str) -> dict[int, Run]:
-        """Runs of a single method, or ensembles as the experiment draws them, by number."""
+        """Return the runs of a method, or its ensembles, by number."""
         base = base_method(method)
         if not is_ensemble(method):
             return {
@@ -125,7 +127,7 @@ class Reader:
         return min(size, len(self._files[base]))
 
     def made_of(self, method: str, numbers: Sequence[int]) -> Run | None:
-        """The runs of these numbers as one prediction; ``None`` if one of them is not there."""
+        """Combine the runs with these numbers; ``None`` if one of them does not exist."""
         found = [self._read(base_method(method), number) for number in numbers]
         members = [arrays for arrays in found if arrays is not None]
         if len(members) < len(found):
@@ -155,7 +157,7 @@ def tell(message: str) -> None:
 
 
 def measured(run: Run) -> dict[str, float]:
-    """Accuracy, AUARC by TU, and AUROC by EU and TU on every foreign set."""
+    """Compute accuracy, AUARC by TU, and AUROC by EU and TU for each foreign set."""
     inside = run.predictions[POINTS]
     test = measure_test(inside, run.labels)
     found = {"accuracy": test["accuracy"], "auarc": test["auarc"]["total"]}

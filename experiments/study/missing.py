@@ -1,7 +1,9 @@
-"""What missing cells do to predictions: scikit-learn's wines as tables, two columns of the test table blanked.
+"""Measure the effect of missing values on the wine data of scikit-learn.
 
-Trains by `creinn train` on one half of the rows and asks `creinn evaluate` about the other, once whole and once without
-two columns. Writes accuracy, mean EU, mean size of the sets and coverage:
+The script trains on one half of the rows with ``creinn train``. It evaluates the other half with
+``creinn evaluate``,
+with all columns and with two columns removed. The output is accuracy, mean EU, mean size of the
+sets and coverage.
 
     python -m experiments.study.missing --out results/study/missing.json
 """
@@ -26,7 +28,7 @@ METHODS = ("creinn-d", "creinn")
 
 
 def measure(folder: Path, method: str) -> dict[str, dict[str, Any]]:
-    """Numbers of a method on the whole test table and on the blanked one."""
+    """Compute the numbers of a method with all columns and with two columns removed."""
     frame = load_wine(as_frame=True).frame
     train, test = train_test_split(frame, test_size=0.5, stratify=frame["target"], random_state=0)
     blanked = test.assign(**dict.fromkeys(BLANKED, np.nan))
@@ -62,14 +64,14 @@ def run(*arguments: str) -> None:
     """Run a command of creinn.
 
     Raises:
-        RuntimeError: If it fails.
+        RuntimeError: If the command fails.
     """
     if creinn(list(arguments)):
         raise RuntimeError(f"creinn {' '.join(arguments)} failed.")
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the script."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results/study/missing.json"))
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""Compare one epoch of training in float32 and in bfloat16: loss and seconds of each method.
+"""Compare loss and time of one epoch of training in float32 and in bfloat16.
 
-Usage: ``python -m experiments.study.mixed_precision --data DIR --out FILE``.
+python -m experiments.study.mixed_precision --data DIR --out FILE
 """
 
 import argparse

@@ -1,9 +1,12 @@
-"""A network with ImageNet's weights becomes credal: CIFAR-10 and X-rays on its features, against far and near sets.
+"""Evaluate CreINN-D and other scores on features of a network with ImageNet weights.
 
-EfficientNet-Lite0 runs once over every image (128 px); features at the places that `creinn` finds are kept on disk.
-Then a linear head is fitted to 45,000 training images, 5,000 are held out, and every method sees the same features.
-"Near" are two classes that were left out of training, five times. X-rays have two classes; a sixth of them is held out,
-five times anew. CreINN-D has its defaults; plain scores stand beside.
+EfficientNet-Lite0 computes the features of each image once, at 128 pixels. The features of all
+feature layers are
+stored. Then a linear head is fitted to 45,000 training images of CIFAR-10, with 5,000 held-out
+images. All methods use
+the same features. In each of five splits, two classes are left out of training and serve as near
+data. For X-rays of
+two classes, a sixth of the images is held out in each of five draws.
 
     pip install "creinn[pretrained]"
     python -m experiments.study.pretrained --data DIR [--work DIR] [--to results/study/pretrained.json]
@@ -39,14 +42,14 @@ FAR = ("SVHN", "MNIST", "Fashion-MNIST", "X-ray")
 FAR_FROM_LUNGS = {"CIFAR-10": "test", **{name: name for name in FAR[:3]}}
 SPLITS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
 HELD_OUT = 5000
-DIVISIONS = 5  # of the X-rays
-DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)  # of the head, tried on held-out images
+DIVISIONS = 5  # for X-rays
+DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)  # values of the weight decay of the head
 
 
 def best_head(
     x: Sets, y: Sets, classes: int, width: int, decay: float | None
 ) -> tuple[float, Tensor, Tensor]:
-    """Decay, weight and bias of the head of least log loss on held-out images."""
+    """Return decay, weight and bias of the head with the smallest log loss on held-out images."""
     found = []
     for one in (decay,) if decay is not None else DECAYS:
         head = features.linear_head(x["train"][:, -width:], y["train"], classes, one)
@@ -56,7 +59,7 @@ def best_head(
 
 
 def measured(x: Sets, y: Sets, work: Path, decay: float | None) -> dict[str, Any]:
-    """Fit a head and the distance, and measure every method and score."""
+    """Fit a head and the distance, and measure all methods and scores."""
     widths = features.read_widths(work)
     decay, weight, bias = best_head(x, y, int(y["train"].max()) + 1, widths[HEAD], decay)
     kept = Kept(widths, weight, bias)
@@ -75,7 +78,7 @@ def measured(x: Sets, y: Sets, work: Path, decay: float | None) -> dict[str, Any
 
 
 def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tuple[Sets, Sets]:
-    """Rows and classes of CIFAR-10 without some classes, which are the near ones; and rows of far sets."""
+    """Divide CIFAR-10 into known and near classes, and add the rows of far sets."""
     (train, labels), (test, truth) = (
         features.read_features(work, name) for name in ("train", "test")
     )
@@ -97,12 +100,12 @@ def divided(left_out: Sequence[int], work: Path, far: Sequence[str] = FAR) -> tu
 
 
 def one_split(left_out: Sequence[int], work: Path, decay: float | None) -> dict[str, Any]:
-    """CIFAR-10 without some classes."""
+    """Measure CIFAR-10 without some classes."""
     return {"left_out": list(left_out), **measured(*divided(left_out, work), work, decay)}
 
 
 def lungs(number: int, work: Path) -> dict[str, Any]:
-    """X-rays of healthy lungs and of pneumonia; other rows are held out for each number."""
+    """Measure X-rays of healthy lungs and of pneumonia with the held-out rows of a number."""
     (train, labels), (test, truth) = (
         features.read_features(work, name) for name in ("X-ray train", "X-ray")
     )

@@ -1,12 +1,15 @@
-"""What else the distance of a CreINN-D could be: other ways to join its terms, and other scales.
+"""Compare other ways to combine the terms of the distance, and other scales.
 
-A network that is frozen (five splits of `pretrained`, whose features are used) and three small ones that learn
- eight classes of CIFAR-10. Each way gives one number per row; counted is the AUROC of classes that were left out
-(near) and of Fashion-MNIST (far). A scale is judged by the AUROC of total uncertainty on both, and by what it costs on
-test images. No other foreign set is looked at: these are what the distance was chosen by.
+The networks are a frozen network (five splits, with the features of ``pretrained``) and three small
+networks that are
+trained on eight classes of CIFAR-10. A way to combine the terms gives one number per row. Its score
+is the AUROC of
+classes that were left out (near) and of Fashion-MNIST (far). The score of a scale is the AUROC of
+the total
+uncertainty on both, together with its cost on test images. No other foreign data set is used.
 
-    python -m experiments.study.pretrained --data DIR; python -m experiments.study.terms --data DIR [--work DIR]
-                                                       [--to results/study/terms.json]
+    python -m experiments.study.pretrained --data DIR
+    python -m experiments.study.terms --data DIR [--work DIR] [--to results/study/terms.json]
 """
 
 import argparse
@@ -36,9 +39,9 @@ from experiments.study.pretrained import SPLITS, best_head, divided
 from experiments.tasks import RunContext
 
 FAR = "Fashion-MNIST"
-DECAY = 3e-3  # of the head: the one that `experiments.study.pretrained` finds
+DECAY = 3e-3  # weight decay of the head, as found by experiments.study.pretrained
 SCALES = (0.0, 0.003, 0.01, 0.03, 0.1)
-NETWORKS = 3  # small ones
+NETWORKS = 3  # small networks
 QUANTILES = (
     0.02,
     0.16,
@@ -46,11 +49,11 @@ QUANTILES = (
     0.75,
     0.9,
     0.95,
-)  # of held-out rows; beyond the last one tails are exponential
+)  # share of held-out rows; the tail is exponential
 
 
 def frozen(work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
-    """Models on kept features, one for each split; rows of all sets, and the classes of the test rows."""
+    """Yield a model for each split, the rows of all sets and the classes of the test rows."""
     widths = features.read_widths(work)
     for split in SPLITS:
         x, y = divided(split, work, (FAR,))
@@ -59,7 +62,7 @@ def frozen(work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
 
 
 def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
-    """The same of networks that are trained here, unless they are there already."""
+    """Yield the same for small networks, which are trained if they do not exist."""
     experiment = with_overrides(
         EXPERIMENTS["near-cifar10"], methods=("snn-norm", "creinn-d"), seeds=NETWORKS
     )
@@ -76,13 +79,13 @@ def small(data: Path, work: Path) -> Iterator[tuple[CreINN, Sets, Tensor]]:
         if task.kind == "train" and task.method == "creinn-d":
             model, normalise = context.trained(task)
             x = {name: network_inputs(of, None, normalise) for name, of in images.items()}
-            model.eval().predict(x["test"][:2])  # finds its places
+            model.eval().predict(x["test"][:2])  # finds the feature layers
             yield model, x, torch.as_tensor(images["test"].labels)
 
 
 @torch.no_grad()
 def terms_of(model: Any, rows: Tensor) -> Tensor:
-    """All terms of the distance, in units of their spread."""
+    """Compute all terms of the distance in units of their spread."""
     outputs = [
         outputs_and_logits(model.network, part, model.feature_layers)[0]
         for part in rows.split(1000)
@@ -93,7 +96,7 @@ def terms_of(model: Any, rows: Tensor) -> Tensor:
 
 
 def ways_of(z: Sets) -> dict[str, Sets]:
-    """One number per row of each set, by each way to join its terms."""
+    """Compute the combinations of the terms for each row of each set."""
     count = 2 * NUM_NEAR_LAYERS
 
     def in_units(values: Sets) -> Sets:
@@ -101,7 +104,7 @@ def ways_of(z: Sets) -> dict[str, Sets]:
         return {name: (of - median) / spread for name, of in values.items()}
 
     def rarity(values: Sets) -> Sets:
-        """Minus the logarithm of the share of held-out rows that lie higher."""
+        """Compute the negative logarithm of the share of held-out rows with a larger value."""
         ordered = values["held-out"].double().sort().values
         knots = torch.stack([ordered[round(q * (len(ordered) - 1))] for q in QUANTILES])
         slope = 1 / (ordered[ordered > knots[-1]] - knots[-1]).mean()
@@ -142,14 +145,14 @@ def ways_of(z: Sets) -> dict[str, Sets]:
 
 
 def areas(scores: Sets) -> dict[str, float]:
-    """AUROC of either foreign set."""
+    """Compute the AUROC of both foreign sets."""
     return {
         name: float(ood_detection(scores["test"], scores[name]).auroc) for name in ("near", FAR)
     }
 
 
 def by_scale(model: Any, x: Sets, labels: Tensor) -> Iterator[tuple[str, dict[str, float]]]:
-    """What each scale does to the ranks of total uncertainty, and what it costs on test images."""
+    """Compute the AUROC of total uncertainty and the cost on test images for each scale."""
     model.uses_compile_cache = False
     chosen = float(model.distance_radius.scale)
     for scale in SCALES:
