@@ -1,7 +1,4 @@
-"""The experiments by name: the paper's settings, and small twins of them for two cores, as ``catalogue.yaml`` has them.
-
-Importing this loads no torch.
-"""
+"""Experiments of ``catalogue.yaml`` by name: those of the paper, and small forms for two cores."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from experiments.definition import (
 
 
 def _read() -> dict[str, Experiment]:
-    """The experiments of the file."""
+    """Read the experiments of the file."""
     kinds = {
         "images": Images,
         "test": Images,
@@ -60,7 +57,7 @@ def _condition(train: Any = None, tests: Any = (None,)) -> Condition:
 
 
 def _tuples(value: Any) -> Any:
-    """Lists as tuples."""
+    """Convert lists to tuples."""
     if isinstance(value, dict):
         return {name: _tuples(entry) for name, entry in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
@@ -70,10 +67,10 @@ EXPERIMENTS = _read()
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of that name.
+    """Return the experiment with this name.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If there is no such experiment.
     """
     if name not in EXPERIMENTS:
         raise ValueError(f"There is no experiment {name!r}. Known are {', '.join(EXPERIMENTS)}.")

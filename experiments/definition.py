@@ -1,7 +1,8 @@
-"""What an experiment is: data, network, training, methods, seeds, and what is tested; and how to change one.
+"""Definition of an experiment: data, network, training, methods, seeds and tests.
 
-Importing this file does not load torch. Every field that decides a number is part of the key under which the number is
-recorded, see :mod:`experiments.plan`.
+The module does not import torch. Every field that affects a number is part of the key of its
+record, see
+:mod:`experiments.plan`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,18 +27,16 @@ TABLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """Images of a known data set, as they are given to a network."""
+    """Images of a known data set in the form that a network receives."""
 
-    name: str  # a name of experiments.datasets.load
+    name: str  # name for experiments.datasets.load
     split: Literal["train", "test"] = "test"
-    size: int | None = None  # side in pixels; None leaves it
-    channels: int | None = None  # 1 for grey, 3 for RGB; None leaves them
-    classes: tuple[int, ...] | None = (
-        None  # which are taken, and numbered anew in their order; None takes all
-    )
-    count: int | None = None  # how many are drawn, each class in proportion; None takes all
-    seed: int = 0  # of the draw
-    shuffled: bool = False  # whether to shuffle, by the same seed, images that come sorted by class
+    size: int | None = None  # side in pixels; None for no change
+    channels: int | None = None  # 1 for grey, 3 for RGB; None for no change
+    classes: tuple[int, ...] | None = None  # selected classes, which are renumbered; None for all
+    count: int | None = None  # number of images, stratified; None for all
+    seed: int = 0  # seed of the draw
+    shuffled: bool = False  # whether to shuffle images with the same seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,31 +45,29 @@ class Network:
 
     builder: str
     width: int  # channels of the first stage
-    stem: Literal["cifar", "imagenet"] | None = None  # None where the builder has no choice
+    stem: Literal["cifar", "imagenet"] | None = None  # None if the builder has no stem
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How one network is trained; the optimiser is Adam, the weights kept are the last ones."""
+    """Settings of the training with Adam; the last weights are used."""
 
     epochs: int = 150
     batch_size: int = 128
     milestones: tuple[int, ...] = (
         80,
         120,
-    )  # finished epochs at which the learning rate falls to a tenth
+    )  # epochs after which the learning rate is divided by ten
     learning_rate: float = 1e-3
-    augment: Literal["crop-flip", "crop", "none"] = (
-        "crop-flip"  # zero-pad 4, cut out a random window, and flip
-    )
-    validation: float = 1 / 6  # share kept apart for the validation curves; the paper's 5:1
-    split_seed: int = 0  # of that division
+    augment: Literal["crop-flip", "crop", "none"] = "crop-flip"  # pad by 4, random crop and flip
+    validation: float = 1 / 6  # share of the validation data; 5:1 in the paper
+    split_seed: int = 0  # seed of the division
     mixed_precision: bool = False  # bfloat16 on a CPU
 
 
 @dataclass(frozen=True)
 class Shift:
-    """A range of strengths of noise or brightness that turns images into interval images.
+    """Range of the strength of noise or brightness that converts images to interval images.
 
     Example:
         >>> str(Shift("noise", 0, 0.08))
@@ -87,22 +84,22 @@ class Shift:
 
 @dataclass(frozen=True)
 class Condition:
-    """One training set, and the test sets its networks meet; ``None`` stands for points."""
+    """A training set and its test sets; ``None`` means points."""
 
     train: Shift | None = None
     tests: tuple[Shift | None, ...] = (
         None,
-    )  # uncertainty increases relative to the first shift of each kind
+    )  # the first shift of each kind is the base of increases
 
     @property
     def name(self) -> str:
-        """What distinguishes the condition in tables and file names."""
+        """Name of the condition in tables and file names."""
         return "points" if self.train is None else self.train.kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How inference is timed: images per call, and calls per method and batch, in which methods take turns."""
+    """Numbers of images and of calls for the measurement of inference time."""
 
     batches: tuple[int, ...] = (1, 128)
     rounds: int = 20
@@ -110,41 +107,35 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """An experiment of the paper, or a small twin of one."""
+    """An experiment of the paper or a small form of it."""
 
-    name: str  # on the command line
-    title: str  # what it is about, in a line
-    images: Images  # for training
-    test: Images  # of the same distribution
+    name: str  # name on the command line
+    title: str  # one line
+    images: Images  # training images
+    test: Images  # test images of the same distribution
     network: Network
-    paper: str | None = None  # name of the experiment whose published numbers stand beside ours
+    paper: str | None = None  # experiment with published numbers for comparison
     ood: tuple[Images, ...] = ()  # out-of-distribution sets
     training: Training = Training()
     conditions: tuple[Condition, ...] = (
         Condition(),
-    )  # training and test sets; empty where nothing is trained
-    methods: tuple[str, ...] = TABLE  # see creinn.classifier.methods
+    )  # training and test sets; empty without training
+    methods: tuple[str, ...] = TABLE  # names of creinn.classifier.methods
     seeds: int = 15  # number of runs of each method
-    snn_seeds: int | None = (
-        None  # number of SNN runs, if more are trained to fill the Deep Ensembles
-    )
-    distance_seeds: int | None = None  # number of CreINN-D runs, if not upon all runs of the SNN
-    first_seed: int = 0  # of the first run; the others follow
-    members: int = 5  # of an ensemble
-    deep_members: int = 10  # of Deep Ensembles; twice as many give about equal parameter counts
-    draws: int = 15  # most ensembles drawn from the runs of a method
+    snn_seeds: int | None = None  # number of SNN runs for Deep Ensembles
+    distance_seeds: int | None = None  # number of CreINN-D runs, if not all runs of the SNN
+    first_seed: int = 0  # seed of the first run; the others follow
+    members: int = 5  # members of an ensemble
+    deep_members: int = 10  # members of Deep Ensembles, which have half the parameters
+    draws: int = 15  # maximum number of ensembles of a method
     options: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict
-    )  # of a method's classifier, by method
-    mean: tuple[float, ...] | None = (
-        None  # normalisation per channel; None takes that of the training images
-    )
+    )  # options of the classifier by method
+    mean: tuple[float, ...] | None = None  # None for the normalisation of the training images
     std: tuple[float, ...] | None = None
     logits: int = 10  # outputs of the network; 1 for two classes
-    batch_statistics: bool = (
-        True  # whether to predict with those of the test batch too, as the authors' code does
-    )
-    timing: Timing | None = None  # how inference is timed, if that is the experiment
+    batch_statistics: bool = True  # whether to predict with the statistics of the test batch too
+    timing: Timing | None = None  # settings of the timing, if any
 
     def __post_init__(self) -> None:
         if len(set(self.methods)) != len(self.methods) or not self.methods:
@@ -167,20 +158,20 @@ class Experiment:
         _at_least_one(members=self.members, seeds=self.seeds, draws=self.draws)
 
     def runs(self, method: str) -> int:
-        """Number of runs of a single method; what is not trained comes upon runs of the SNN."""
+        """Return the number of runs of a single method."""
         snn_runs = max(self.seeds, self.snn_seeds or 0)
         if METHODS[method].kind == "snn":
             return snn_runs
         return self.seeds if METHODS[method].trains else self.distance_seeds or snn_runs
 
     def ensemble_size(self, method: str) -> int:
-        """Number of members of an ensemble method; never more than there are runs to draw from."""
+        """Return the number of members of an ensemble, at most the number of runs."""
         return min(
             self.deep_members if is_deep(method) else self.members, self.runs(base_method(method))
         )
 
     def options_of(self, method: str) -> dict[str, Any]:
-        """Arguments of a single method's classifier: its own, and over them the experiment's."""
+        """Return the arguments of the classifier of a method."""
         return {**METHODS[method].options, **self.options.get(method, {})}
 
 
@@ -198,14 +189,17 @@ def with_overrides(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     mixed_precision: bool | None = None,
 ) -> Experiment:
-    """Change what is given; the rest stays.
+    """Return the experiment with other values.
 
-    Foreign sets get the shape of the test images, and shrink in proportion to these. ``seeds`` are also those of the
-    runs that fill ensembles. The learning rate falls after the same shares of the ``epochs``. ``options`` of a single
-    method stand in place of the experiment's own for it.
+    Foreign sets get the shape of the test images, and their size changes in proportion. ``seeds``
+    also applies to the runs
+    of ensembles. The learning rate decreases after the same shares of the ``epochs``. ``options``
+    of a method replace the
+    options of the experiment.
 
     Raises:
-        ValueError: If a value is out of range, or a method unknown or not fit for the experiment.
+        ValueError: If a value is out of range, or if a method is unknown or does not fit the
+            experiment.
     """
     _at_least_one(seeds=seeds, epochs=epochs, batch_size=batch_size, width=width)
     _at_least_one(train_images=train_images, test_images=test_images)
@@ -248,7 +242,7 @@ def with_overrides(
 
 
 def smoke_test(experiment: Experiment, steps: int) -> Experiment:
-    """One run of each method, of ``steps`` steps of their own size and with few test images: shows whether they run.
+    """Return a version with one run per method, ``steps`` training steps and few test images.
 
     Raises:
         ValueError: If ``steps`` is less than 1.
@@ -266,7 +260,7 @@ def _at_least_one(**numbers: int | None) -> None:
 
 
 def _alike(name: str, experiment: Experiment) -> Images:
-    """A set in the shape of the experiment's test images; of known sizes where those are left as they are."""
+    """Return the images with the shape of the test images of the experiment."""
     test = experiment.test
     size, channels = (28, 1) if "mnist" in test.name else (32, 3)
     count = next((images.count for images in experiment.ood), test.count)

@@ -1,6 +1,6 @@
-"""Where tasks are worked on: processes of this machine (loky), or the workers of a Dask or Ray cluster; all by joblib.
+"""Distribution of tasks with joblib to local processes (loky) or to a Dask or Ray cluster.
 
-A worker does one task at a time. All of them must see the folder of results, through which tasks reach each other.
+A worker runs one task at a time. All workers must see the directory of the results.
 """
 
 import contextlib
@@ -14,25 +14,25 @@ Backend = Literal["loky", "dask", "ray"]
 _RETRIES = {
     "max_restarts": 3,
     "max_task_retries": 3,
-}  # of a worker of Ray that was killed, as Dask does by itself
-_PATIENCE = 300  # seconds, in which the first worker of a cluster must come
+}  # restarts of a killed Ray task; Dask restarts by default
+_PATIENCE = 300  # seconds to wait for the first worker of a cluster
 
 
 class ParallelConfig(NamedTuple):
-    """What :class:`joblib.Parallel` is told."""
+    """Arguments of :class:`joblib.Parallel`."""
 
-    n_jobs: int = -1  # all workers that there are
+    n_jobs: int = -1  # all workers of the cluster
     return_as: str = "generator_unordered"
 
 
 def workers(
     backend: Backend, jobs: int = 1, address: str | None = None
 ) -> contextlib.AbstractContextManager[ParallelConfig]:
-    """What joblib works with while the context is open: ``jobs`` local workers, or those of the cluster at ``address``.
+    """Connect joblib to ``jobs`` local workers or to the cluster at ``address``.
 
     Raises:
-        ImportError: If the backend is not installed; the message says how to get it.
-        ValueError: If the backend is unknown, or a number of jobs and an address do not go together.
+        ImportError: If the backend is not installed.
+        ValueError: If the backend is unknown, or if both a number of jobs and an address are given.
     """
     starts = {"loky": _loky, "dask": _dask, "ray": _ray}
     if backend not in starts:
@@ -41,7 +41,7 @@ def workers(
         raise ValueError(f"jobs must be at least 1, got {jobs}.")
     if address is not None and backend == "loky":
         raise ValueError(
-            f"The backend loky works on this machine alone: for {address} choose the backend dask or ray."
+            f"The backend loky has no address, got {address}. Use the backend dask or ray."
         )
     if address is not None and jobs > 1:
         raise ValueError(
@@ -72,7 +72,7 @@ def _dask(jobs: int, address: str | None) -> Iterator[ParallelConfig]:
         client.wait_for_workers(1, timeout=_PATIENCE)
         for worker, threads in client.nthreads().items():
             if threads > 1:
-                why = "would work on one task alone, with the others waiting: start workers with --nthreads 1"
+                why = "would block the other tasks; start workers with --nthreads 1"
                 raise ValueError(
                     f"The worker {worker} of the Dask cluster has {threads} threads, which {why}."
                 )
@@ -80,7 +80,7 @@ def _dask(jobs: int, address: str | None) -> Iterator[ParallelConfig]:
         backend: Any = joblib.parallel.get_active_backend()[0]
         backend.effective_n_jobs = lambda n_jobs: (
             2
-        )  # all is handed out at once; of 1 joblib would make no use of Dask
+        )  # all tasks at once; joblib does not use Dask with 1
         yield ParallelConfig()
 
 
@@ -96,8 +96,6 @@ def _ray(jobs: int, address: str | None) -> Iterator[ParallelConfig]:
     ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **local)
     try:
         with joblib.parallel_config("ray", ray_remote_args=_RETRIES):
-            yield ParallelConfig(
-                return_as="list"
-            )  # it has no other, so that progress shows at the end
+            yield ParallelConfig(return_as="list")  # the only value it supports
     finally:
         ray.shutdown()

@@ -1,7 +1,8 @@
-"""An experiment as tasks of work: each with a key that stands for all it depends on.
+"""Division of an experiment into tasks with keys.
 
-A task is done when a record with its key exists, wherever it was made; any change of a setting, of the data or of the
-version of the code that matters changes the key of every task that depends on it, and of no other.
+A key is a digest of all settings that affect the result. A task is done if a record with its key
+exists. A change of a
+setting, of the data or of the version of the code changes the keys of the tasks that depend on it.
 """
 
 import hashlib
@@ -19,32 +20,28 @@ from experiments.definition import Condition, Experiment
 VERSIONS = {"train": 1, "evaluate": 1, "ensemble": 1, "time": 1}
 """To be raised when a change of the code changes the results of a kind of task."""
 
-DISTANCE_VERSION = 2  # the same, of what a distance from the training data is
-STATISTICS_BATCH = (
-    32  # images, where batch norm uses the statistics of the test batch as in the authors' code
-)
-RADII_EPOCHS = 3  # in which radii are learnt for a network that is trained already
-Identity = tuple[str, str]  # of a set of images: its name and a digest
+DISTANCE_VERSION = 2  # version of the distance
+STATISTICS_BATCH = 32  # batch size of predictions with batch statistics
+RADII_EPOCHS = 3  # training of the radii of a trained network
+Identity = tuple[str, str]  # name and digest of a set of images
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task of work."""
+    """A task of an experiment."""
 
     kind: Literal["train", "evaluate", "ensemble", "time"]
     method: str
     number: int  # seed of the run, or number of the drawn ensemble
-    settings: Mapping[
-        str, Any
-    ]  # all that the result depends on besides what is needed, as plain JSON
-    needs: tuple["Task", ...] = ()  # tasks whose results are used
+    settings: Mapping[str, Any]  # settings that affect the result, as plain JSON
+    needs: tuple["Task", ...] = ()  # required tasks
     condition: Condition = field(
         default_factory=Condition
-    )  # its training and test sets, which are among the settings too
+    )  # training and test sets, which are also in the settings
 
     @cached_property
     def key(self) -> str:
-        """Digest of kind, version, settings and the keys of what is needed."""
+        """Digest of kind, version, settings and the keys of the required tasks."""
         parts = [
             self.kind,
             VERSIONS[self.kind],
@@ -58,15 +55,16 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Name of its files, without ending."""
+        """Name of the files of the task without suffix."""
         return f"{self.kind}-{self.method}-{self.number}-{self.key}"
 
 
 def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Task]:
-    """Divide an experiment into tasks, a needed one before those that need it.
+    """Divide an experiment into tasks, in an order in which they can run.
 
-    ``data`` are the images to train on, those of the test, and each out-of-distribution set. Single methods that are
-    only named as part of an ensemble are trained too.
+    ``data`` contains the digests of the training images, the test images and each foreign set.
+    Methods that are only part
+    of an ensemble are trained too.
     """
     if experiment.timing is not None:
         return [_timing(experiment)]
@@ -95,7 +93,7 @@ def make_plan(experiment: Experiment, data: Sequence[Identity]) -> list[Task]:
 
 
 def draw_members(runs: int, size: int, draws: int) -> list[tuple[int, ...]]:
-    """Members of at most ``draws`` different ensembles of ``size`` of the ``runs``; the same for the same arguments.
+    """Draw the members of at most ``draws`` different ensembles; the same for the same arguments.
 
     Example:
         >>> draw_members(5, 5, 15), len(draw_members(15, 10, 15)), len(draw_members(6, 5, 15))
@@ -130,7 +128,7 @@ def _training(
 
 
 def _training_settings(experiment: Experiment) -> dict[str, Any]:
-    """Settings of the training; the precision only where it is mixed, so that other keys stay as recorded."""
+    """Return the settings of the training, with the precision only if it is mixed."""
     settings = asdict(experiment.training)
     if not experiment.training.mixed_precision:
         del settings["mixed_precision"]
@@ -163,5 +161,5 @@ def _timing(experiment: Experiment) -> Task:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Tuples as lists, as they come back from JSON."""
+    """Convert tuples to lists."""
     return json.loads(json.dumps(settings))

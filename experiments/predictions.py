@@ -1,7 +1,8 @@
-"""Predictions of an experiment: made, kept as arrays, combined to ensembles, and measured for the records.
+"""Predictions of an experiment: computation, storage as arrays, ensembles and numbers.
 
-Batch norm by the statistics of the test batch is never the default. The authors' code normalises test data so, and then
-an out-of-distribution batch normalises itself: a prediction depends on which images share its batch.
+Batch norm uses the statistics of the test batch only on request. The published code of the authors
+does so. Then a
+prediction depends on the other images of the batch.
 """
 
 import base64
@@ -25,22 +26,22 @@ from experiments.store import Arrays
 
 Predictions = dict[
     str, dict[str, dict[str, Prediction]]
-]  # by statistics, then "test" or "ood", then name of the set
+]  # by statistics, "test" or "ood", and name of the set
 
-POINTS = "points"  # name of the test set that is not shifted
-GRID = tuple(round(i / 100, 2) for i in range(100))  # rejection rates at which curves are recorded
+POINTS = "points"  # name of the test set without shift
+GRID = tuple(round(i / 100, 2) for i in range(100))  # rejection rates of recorded curves
 
 
 def batch_norms(module: torch.nn.Module) -> list[_BatchNorm]:
-    """All batch norms, ordinary or interval, in ``module``."""
+    """Yield all batch norms of a module, ordinary and interval."""
     return [part for part in module.modules() if isinstance(part, _BatchNorm)]
 
 
 @contextmanager
 def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
-    """Let each batch norm in ``module`` use the mean and variance of its batch; running statistics are left alone.
+    """Use the mean and variance of the batch in each batch norm, and keep the running statistics.
 
-    Call it after ``eval()``, which would undo it.
+    Call it after ``eval()``.
 
     Example:
         >>> norm = torch.nn.BatchNorm1d(1, affine=False).eval()
@@ -61,7 +62,7 @@ def batch_statistics(module: torch.nn.Module) -> Iterator[None]:
 
 
 def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Prediction:
-    """Predict with the statistics of successive batches; a last batch of one row, without variance, joins the other.
+    """Predict with the statistics of each batch; a last batch of one row joins the previous one.
 
     Raises:
         ValueError: If there are fewer than two rows.
@@ -78,7 +79,7 @@ def predict_by_batch(model: Classifier, x: Inputs, batch_size: int) -> Predictio
 
 
 def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
-    """Arrays by ``statistics/group/set/part``; the parts are both bounds of a credal set, or samples."""
+    """Convert predictions to arrays by ``statistics/group/set/part``."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for kind, groups in predictions.items():
         for group, sets in groups.items():
@@ -92,7 +93,7 @@ def to_arrays(predictions: Predictions) -> dict[str, npt.NDArray[Any]]:
 
 
 def from_arrays(members: Sequence[Arrays], how: Combination = "average") -> Predictions:
-    """An ensemble from the arrays of its members: bounds averaged or enveloped; samples pooled, or wrapped."""
+    """Build the prediction of an ensemble from the arrays of its members."""
     average = CredalSet.envelope if how == "envelope" else CredalSet.average
     found: Predictions = {}
     for kind, group, name in dict.fromkeys(
@@ -119,9 +120,10 @@ def measure_all(
     ood: Mapping[str, Any],
     shifts: Sequence[Shift | None],
 ) -> dict[str, Any]:
-    """All numbers of the predictions ``tests`` of test images, in the order of ``shifts``, and of ``ood`` sets by name.
+    """Compute all numbers of the predictions of test and foreign sets.
 
-    Uncertainties increase over the first shift of each kind; OOD sets are told from the first test set.
+    Relative increases refer to the first shift of each kind. Foreign sets are compared with the
+    first test set.
     """
     bases: dict[str, Any] = {}
     sets: dict[str, Any] = {}
@@ -143,7 +145,7 @@ def measure_all(
 
 
 def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
-    """Accuracy and scores, AUARC and accuracy-rejection curve by each measure, mean uncertainties."""
+    """Compute accuracy, scores, AUARC, accuracy-rejection curves and mean uncertainties."""
     curves = summary.rejection(prediction, labels)
     at = np.minimum(np.round(np.array(GRID) * len(labels)).astype(int), len(labels) - 1)
     return {
@@ -158,7 +160,7 @@ def measure_test(prediction: Any, labels: Any) -> dict[str, Any]:
 
 
 def measure_ood(inside: Any, outside: Any) -> dict[str, Any]:
-    """AUROC, AUPRC and base rate by each measure, and mean uncertainties of the outside set."""
+    """Compute AUROC, AUPRC, base rate and mean uncertainties of a foreign set."""
     found = {
         name: _numbers(value._asdict())
         for name, value in summary.detection(inside, outside).items()
@@ -167,7 +169,7 @@ def measure_ood(inside: Any, outside: Any) -> dict[str, Any]:
 
 
 def describe_examples(prediction: CredalSet, images: Dataset) -> list[dict[str, Any]]:
-    """The surest set, a middling one and the one of most epistemic uncertainty, with their images."""
+    """Describe a certain, a middle and an uncertain prediction with their images."""
     order = prediction.total.argsort(stable=True).tolist()
     least, median = order[0], order[len(order) // 2]
     others = [
@@ -191,7 +193,7 @@ def describe_examples(prediction: CredalSet, images: Dataset) -> list[dict[str, 
 
 
 def encode_image(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    """An image of bytes as plain JSON."""
+    """Encode an image of bytes as JSON."""
     return {
         "shape": list(pixels.shape),
         "bytes": base64.b64encode(pixels.tobytes()).decode("ascii"),
@@ -199,7 +201,7 @@ def encode_image(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
 
 
 def decode_image(image: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
-    """An image of bytes from plain JSON."""
+    """Decode an image of bytes from JSON."""
     return np.frombuffer(base64.b64decode(image["bytes"]), np.uint8).reshape(image["shape"])
 
 

@@ -1,4 +1,4 @@
-"""Images as networks get them: read, drawn, kept by a digest, divided, shifted to intervals, normalised, augmented."""
+"""Preparation of images: sampling, storage, division, shifts, normalisation and augmentation."""
 
 import hashlib
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from experiments.store import read_arrays, write_arrays
 
 @dataclass(frozen=True)
 class Prepared:
-    """One set of images on disk."""
+    """A set of images on disk."""
 
     name: str
     digest: str
@@ -30,7 +30,7 @@ class Prepared:
     shape: tuple[int, ...]
 
     def read(self) -> Dataset:
-        """The images."""
+        """Read the images."""
         arrays = read_arrays(self.path)
         images, labels = (torch.from_numpy(arrays[name]) for name in ("images", "labels"))
         return Dataset(self.name, images, labels, tuple(arrays["classes"].tolist()))
@@ -38,7 +38,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Sources:
-    """All images of an experiment."""
+    """All sets of images of an experiment."""
 
     train: Prepared
     test: Prepared
@@ -46,22 +46,23 @@ class Sources:
 
     @property
     def identities(self) -> list[Identity]:
-        """What goes into the keys of tasks."""
+        """Identities for the keys of tasks."""
         return [(source.name, source.digest) for source in (self.train, self.test, *self.ood)]
 
 
 def prepare_all(
     experiment: Experiment, directory: Path, folder: Path, complete: bool = True
 ) -> Sources:
-    """Find all images of an experiment, in whole data sets if ``complete``, and store copies in ``folder``.
+    """Find all images of an experiment and store copies in ``folder``.
 
     Raises:
-        FileNotFoundError: If a data set is not there; the message says what was looked for.
-        ValueError: If a data set is damaged, too small, or does not fit the network.
+        FileNotFoundError: If a data set is missing.
+        ValueError: If a data set is damaged, too small, not complete although ``complete`` is set,
+            or does not fit.
     """
     training = (
         experiment.images if experiment.conditions else experiment.test
-    )  # where nothing is trained, no images for it
+    )  # no training images without training
     train, test, *ood = (
         prepare(images, directory, folder, complete)
         for images in (training, experiment.test, *experiment.ood)
@@ -76,7 +77,7 @@ def prepare_all(
 
 
 def prepare(images: Images, directory: Path, folder: Path, complete: bool = True) -> Prepared:
-    """Read one set of images, draw from it, and store what was drawn."""
+    """Read a set of images, draw from it and store the result."""
     shape = {"size": images.size, "channels": images.channels}
     found = datasets.load(images.name, directory, images.split, complete=complete, **shape)
     if images.classes is not None:
@@ -99,7 +100,7 @@ def prepare(images: Images, directory: Path, folder: Path, complete: bool = True
 
 
 def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
-    """The images of some classes, which are numbered anew."""
+    """Return the images of some classes with new class numbers."""
     chosen = torch.tensor(sorted(classes))
     kept = found.take(torch.isin(found.labels, chosen).nonzero().squeeze(1))
     names = tuple(found.classes[number] for number in chosen.tolist())
@@ -108,19 +109,19 @@ def _only(found: Dataset, classes: tuple[int, ...]) -> Dataset:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Mean and standard deviation per channel."""
+    """Mean and standard deviation of each channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __call__(self, x: Inputs) -> Inputs:
-        """Normalise images in [0, 1], both bounds alike."""
+        """Normalise images in [0, 1]."""
         return data.normalize(x, self.mean, self.std)
 
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Random crop and flip of normalised images, both bounds alike; the border is black."""
+    """Random crop and flip of normalised images with a black border."""
 
     normalise: Normalisation
     flip: bool
@@ -135,12 +136,12 @@ class CropFlip:
 
 
 def divide(images: Dataset, training: Training) -> tuple[Dataset, ...]:
-    """Training and validation part."""
+    """Divide the images into training and validation part."""
     return data.split(images, 1 - training.validation, training.split_seed)
 
 
 def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:
-    """The one of the experiment, or that of the training images."""
+    """Return the normalisation of the experiment or of the training images."""
     if experiment.mean is not None and experiment.std is not None:
         return Normalisation(experiment.mean, experiment.std)
     pixels = np.asarray(train.inputs)
@@ -154,13 +155,13 @@ def normalisation(experiment: Experiment, train: Dataset) -> Normalisation:
 
 
 def network_inputs(images: Dataset, shift: Shift | None, normalise: Normalisation) -> Inputs:
-    """Normalised images: a tensor of points, or an interval if there is a shift."""
+    """Return normalised images, as an interval if there is a shift."""
     x = images.scaled()
     return normalise(x if shift is None else shifted(x, shift))
 
 
 def shifted(x: Tensor, shift: Shift) -> Interval:
-    """Images in [0, 1] as intervals."""
+    """Convert images in [0, 1] to interval images."""
     return {"noise": data.noise, "brightness": data.brightness}[shift.kind](
         x, shift.low, shift.high
     )

@@ -1,6 +1,6 @@
-"""The report of a folder of results: ``report.md`` with the tables, ``report.html`` with tables and figures.
+"""Report of a directory of results as ``report.md`` and ``report.html``.
 
-Both can be written at any time; what is not recorded yet is left out and counted.
+Both can be written at any time. They contain the results that are recorded so far.
 """
 
 import dataclasses
@@ -35,7 +35,9 @@ _TEXTS: dict[str, str] = yaml.safe_load(
     Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 )
 
-Block: TypeAlias = "tuple[str, Part | list[Any]]"  # heading or ""; a list has rows of a table
+Block: TypeAlias = (
+    "tuple[str, Part | list[Any]]"  # heading or "", and a text or the rows of a table
+)
 
 
 def write_report(directory: str | Path) -> list[Path]:
@@ -62,7 +64,7 @@ def write_report(directory: str | Path) -> list[Path]:
 
 
 def _markdown(block: Block) -> str:
-    """Tables and text; figures are in the page only."""
+    """Return tables and text as Markdown; figures are on the HTML page only."""
     heading, content = block
     title = f"### {heading}\n\n" if heading else ""
     if isinstance(content, list):
@@ -82,7 +84,7 @@ def _parts(block: Block) -> list[Part]:
 
 
 def _blocks(study: Study) -> Iterator[Block]:
-    """What the report says about an experiment, in the order of the paper."""
+    """Return the blocks of an experiment in the order of the paper."""
     yield "", _setting(study)
     if record := next((entry.record for entry in study.entries if entry.kind == "time"), None):
         yield "Inference time", tables.time_table(record, study.methods)
@@ -132,7 +134,7 @@ def _setting(study: Study) -> str:
 
 
 def _compares(study: Study) -> bool:
-    """Whether the experiment has the network of the paper and out-of-distribution data."""
+    """Return whether the experiment has the network of the paper and foreign data."""
     paper = EXPERIMENTS.get(study.settings["paper"] or "")
     same = paper is not None and dataclasses.asdict(paper.network) == study.settings["network"]
     return same and bool(study.settings["ood"])
@@ -164,7 +166,7 @@ def _point_blocks(study: Study, condition: str) -> Iterator[Block]:
 def _curves(
     records: Sequence[Record], test_set: str, only_one: bool = False
 ) -> dict[str, AccuracyRejection]:
-    """Mean curves by measure; of one distribution per image only the first measure says anything."""
+    """Compute mean curves by measure; a single distribution has only the first measure."""
     curves = {}
     for key, short in MEASURES.items():
         found = [
@@ -183,7 +185,7 @@ def _interval_blocks(study: Study, condition: str, sets: set[str]) -> Iterator[B
     )
     *_, method = sorted(
         (m for m in study.methods if study.records(m, condition)), key=is_ensemble
-    )  # an ensemble, if any
+    )  # prefer an ensemble
     records = study.records(method, condition)
     for kind in ("noise", "brightness"):
         if not any(name.startswith(kind) for name in sets):
@@ -201,7 +203,7 @@ def _interval_blocks(study: Study, condition: str, sets: set[str]) -> Iterator[B
 
 
 def _sample_images(study: Study, kind: Any) -> Markup:
-    """One test image at each strength of noise or brightness that a test set begins or ends with."""
+    """Return a test image at each end of the strengths of noise or brightness."""
     x = torch.tensor(decode_image(study.manifest["sample"]))[None] / 255
     shifts = [
         shift
@@ -216,7 +218,7 @@ def _sample_images(study: Study, kind: Any) -> Markup:
 
 
 def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
-    """Relative increase of each uncertainty on the test sets of a kind of shift (Relative increase)."""
+    """Compute the relative increase of each uncertainty for a kind of shift."""
     values: dict[str, Any] = {}
     for name in (name for name in sets_of(records) if name.startswith(kind)):
         for key, short in MEASURES.items():
@@ -228,7 +230,7 @@ def _increases(records: Sequence[Record], kind: str) -> dict[str, Any]:
 
 
 def _network_blocks(study: Study, condition: str) -> Iterator[Block]:
-    """How networks were trained, what radii the first CreINN learnt, and what it predicts."""
+    """Return the training curves, the radii of the first CreINN and its predictions."""
     where = "" if condition == "points" else f", trained on intervals of {condition}"
     histories = {}
     for method in dict.fromkeys(
@@ -259,7 +261,7 @@ def _network_blocks(study: Study, condition: str) -> Iterator[Block]:
 def mean_history(
     runs: Sequence[Sequence[Mapping[str, float | None]]],
 ) -> list[dict[str, float | None]]:
-    """Epoch by epoch the mean over runs, as far as all have come."""
+    """Compute the mean over runs for each epoch that all runs have finished."""
     rows = []
     for same in zip(*runs, strict=False):
         columns = {name: [row[name] for row in same] for name in same[0]}
@@ -275,7 +277,7 @@ def mean_history(
 def _examples(
     heading: str, examples: Sequence[Mapping[str, Any]], classes: Sequence[str]
 ) -> Iterator[Block]:
-    """Images with probability intervals, and credal sets."""
+    """Return images with probability intervals and credal sets."""
     bars, drawings = [], []
     for example in examples:
         lower, upper = (

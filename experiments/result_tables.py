@@ -1,4 +1,4 @@
-"""Recorded experiments and their tables: a folder of results in, rows out, published numbers beside ours."""
+"""Tables of recorded experiments, with published numbers beside ours."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _PAPER: dict[str, Any] = json.loads(
     Path(__file__).with_name("published.json").read_text(encoding="utf-8")
 )
 COLUMNS: list[str] = _PAPER["columns"]
-"""Columns of the paper's tables of single and ensemble models; the X-ray table has the first four."""
+"""Columns of the tables of the paper; the X-ray table has the first four."""
 
 PUBLISHED: dict[str, dict[str, dict[str, MeanStd]]] = {
     name: {
@@ -35,11 +35,11 @@ PUBLISHED: dict[str, dict[str, dict[str, MeanStd]]] = {
 }
 """Numbers of the paper, by its experiment, method and column."""
 
-INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]  # of one image, relative to the SNN
+INFERENCE_TIME: dict[str, float] = _PAPER["inference-time"]  # time of one image relative to the SNN
 
 
 class Entry(NamedTuple):
-    """A task of an experiment, with its record and that of its training; ``None`` if not done yet."""
+    """A task with its record and the record of its training; ``None`` if not done yet."""
 
     kind: str
     method: str
@@ -50,13 +50,13 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """One experiment as far as it is recorded."""
+    """The recorded part of an experiment."""
 
     name: str
     methods: list[str]  # in the order of the tables
     conditions: list[str]
-    settings: Mapping[str, Any]  # the experiment's definition, as plain JSON
-    manifest: Mapping[str, Any]  # what it consists of
+    settings: Mapping[str, Any]  # definition of the experiment as plain JSON
+    manifest: Mapping[str, Any]  # list of tasks
     entries: list[Entry]
 
     @property
@@ -65,7 +65,7 @@ class Study:
         return sum(entry.record is None for entry in self.entries)
 
     def records(self, method: str, condition: str | None = None) -> list[Record]:
-        """Evaluations of a method, or ensembles, that are recorded."""
+        """Return the recorded evaluations of a method."""
         return [
             entry.record
             for entry in self._entries_of(method, condition)
@@ -73,7 +73,7 @@ class Study:
         ]
 
     def trainings(self, method: str, condition: str | None = None) -> list[Record]:
-        """Trainings of a single method that are recorded."""
+        """Return the recorded trainings of a method."""
         return [
             entry.training
             for entry in self._entries_of(method, condition)
@@ -81,7 +81,7 @@ class Study:
         ]
 
     def label(self, method: str) -> str:
-        """The method as tables name it, an ensemble with its size."""
+        """Return the name of a method in tables, with the size of an ensemble."""
         sizes = (
             [len(record["members"]) for record in self.records(method)]
             if is_ensemble(method)
@@ -99,10 +99,10 @@ class Study:
 
 
 def read_studies(directory: Path) -> list[Study]:
-    """All experiments that were run into a folder.
+    """Read all experiments of a directory.
 
     Raises:
-        ValueError: If there is none, or a record is damaged.
+        ValueError: If there is no experiment, or if a record is damaged.
     """
     studies = []
     for manifest, records in map(read_packed, packed_files(directory)):
@@ -122,26 +122,29 @@ def read_studies(directory: Path) -> list[Study]:
     if not studies:
         advice = "Give the directory that was --out of python -m experiments run."
         raise ValueError(
-            f"{directory} holds no results: there is no file in it that ends with {PACKED}. {advice}"
+            f"{directory} contains no results, that is, no file that ends with {PACKED}. {advice}"
         )
     return studies
 
 
 def spread(records: Sequence[Record], *path: str) -> MeanStd | None:
-    """Mean and standard deviation over records of the number at ``path``; ``None`` where none has it."""
+    """Compute mean and standard deviation of the number at ``path``, or ``None``."""
     found = [value for record in records if (value := lookup(record, *path)) is not None]
     return MeanStd.of(found) if found else None
 
 
 def lookup(record: Any, *path: str) -> Any:
-    """What lies at ``path`` in nested mappings, ``None`` if there is nothing."""
+    """Return the value at ``path`` in nested mappings, or ``None``."""
     for name in path:
         record = record.get(name) if isinstance(record, Mapping) else None
     return record
 
 
 def quality_table(study: Study, ood: str | None = None) -> Rows:
-    """Accuracy, AUARC, scores and, against one OOD set, AUROC and AUPRC of every method; mean ± deviation of runs."""
+    """Build the table of accuracy, AUARC, scores, and AUROC and AUPRC for a foreign set.
+
+    The cells contain mean and standard deviation over runs.
+    """
     rows: Rows = [
         {
             "model": study.label(method),
@@ -164,11 +167,11 @@ def quality_table(study: Study, ood: str | None = None) -> Rows:
 
 
 PAPER_EPOCHS, PAPER_RUNS = 150, 15
-_POST_HOC = {"bnn-l": "bnn-l-post-hoc"}  # the same method, fitted to the network of the SNN
+_POST_HOC = {"bnn-l": "bnn-l-post-hoc"}  # the method on the network of the SNN
 
 
 def comparison_table(study: Study, ood: str) -> Rows:
-    """The table of the paper with our value beside each published one.
+    """Build the table of the paper with our values beside the published ones.
 
     Methods without published values follow at the end.
     """
@@ -192,7 +195,7 @@ def comparison_table(study: Study, ood: str) -> Rows:
 
 
 def statistics_table(study: Study, ood: str | None) -> Rows:
-    """With running statistics and with those of the test batch side by side."""
+    """Build the table with running statistics and with those of the test batch."""
     shown = ["accuracy %", "AUARC EU", "AUARC TU"] + (
         ["AUROC EU", "AUROC TU", "AUPRC TU"] if ood else []
     )
@@ -214,7 +217,10 @@ def statistics_table(study: Study, ood: str | None) -> Rows:
 
 
 def shift_table(study: Study, condition: str) -> Rows:
-    """Interval test sets: accuracy, AUARC, and the relative increase of each uncertainty over the base set."""
+    """Build the table of interval test sets.
+
+    It contains accuracy, AUARC and the relative increase of each uncertainty over the base set.
+    """
     rows: Rows = []
     for method in study.methods:
         records = study.records(method, condition)
@@ -245,7 +251,7 @@ def shift_table(study: Study, condition: str) -> Rows:
 
 
 def budget_table(study: Study) -> Rows:
-    """What each method costs: parameters, time to train one run, time to predict."""
+    """Build the table of parameters, training time and prediction time."""
     rows: Rows = []
     for method in study.methods:
         single, found = base_method(method), study.records(method)
@@ -266,7 +272,7 @@ def budget_table(study: Study) -> Rows:
 
 
 def time_table(record: Record, methods: Sequence[str]) -> Rows:
-    """Time of one call relative to the SNN, for every batch size, and the published factor."""
+    """Build the table of the time of a call relative to the SNN, with the published factor."""
     times = record["seconds_per_call"]
     rows: Rows = []
     for method in methods:
@@ -285,7 +291,7 @@ def time_table(record: Record, methods: Sequence[str]) -> Rows:
 
 
 def digits(rows: Sequence[Row]) -> dict[str, int]:
-    """Decimals of each column that has others than three."""
+    """Return the number of decimals of columns that do not have three."""
     names = dict.fromkeys(name for row in rows for name in row)
     few = {"accuracy": 2, "increase": 2, "training": 1, "prediction": 2}
     return {
@@ -294,7 +300,7 @@ def digits(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def sets_of(records: Sequence[Record]) -> list[str]:
-    """Names of the test sets of records, in order."""
+    """Return the names of the test sets of records in order."""
     return list(
         dict.fromkeys(name for record in records for name in record["metrics"]["running"]["sets"])
     )
@@ -315,11 +321,11 @@ def _qualities(
                 cells[f"{column} {MEASURES[key]}"] = spread(records, *at, "ood", ood, key, measure)
     if (
         method in METHODS and METHODS[method].kind == "snn"
-    ):  # one distribution: no epistemic uncertainty
+    ):  # a single distribution has no epistemic uncertainty
         cells |= {name: None for name in cells if name.endswith("EU")}
     scores = {
         name: spread(records, *at, "sets", POINTS, key) for name, key in SCORES.items()
-    }  # not in old records
+    }  # missing in older records
     return {name: cells[name] for name in COLUMNS if name in cells} | {
         name: s for name, s in scores.items() if s
     }
@@ -330,5 +336,5 @@ def _percent(value: MeanStd | None) -> MeanStd | None:
 
 
 def _of_members(value: MeanStd | None, members: int) -> MeanStd | None:
-    """Cost of so many runs; their common deviation is not that of their sum, and is left out."""
+    """Multiply a cost by the number of members; the deviation is omitted."""
     return value if value is None or members == 1 else MeanStd(value.mean * members)

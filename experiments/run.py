@@ -1,7 +1,8 @@
-"""Run an experiment: work out what is missing, do it in parallel by joblib, and record it task by task.
+"""Execution of the missing tasks of an experiment in parallel with joblib.
 
-Running again does nothing twice, and a run that was killed goes on where it was; a lock on each task keeps a worker
-that outlived its run, or was given up by its cluster, from the same work. Records from another machine count as done.
+Tasks with a record are skipped, also if the record comes from another machine. An interrupted run
+continues from its
+checkpoints. A lock on each task prevents two workers from doing the same work.
 """
 
 import dataclasses
@@ -33,13 +34,13 @@ from experiments.store import Store
 from experiments.tasks import RunContext
 
 _COSTS = {"creinn": 3.5, "bnn-f": 3.0, "bnn-r": 2.5, "fsvi": 1.5}
-"""Time of a training step relative to the SNN, roughly: long trainings start first, so that they are better shared."""
+"""Approximate time of a training step relative to the SNN; long trainings start first."""
 
-_ONE_TASK = threading.Lock()  # at a time: seeds and numbers of threads belong to the whole process
+_ONE_TASK = threading.Lock()  # one run per process, because seeds are global
 
 Result = tuple[
     tuple[str, ...], str | None
-]  # names of the tasks that were done, or of the one that failed and why
+]  # names of done tasks, or the failed task and the reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,9 @@ def run_experiment(
                 f"{experiment.name} measures times and runs on this machine only: omit "
                 f"backend={config.backend}."
             )
-        config = replace(config, jobs=1)  # with all cores
+        config = replace(config, jobs=1)  # uses all cores
     start = workers(config.backend, config.jobs, config.address)
-    store = Store(Path(out).absolute())  # workers may have another working directory
+    store = Store(Path(out).absolute())  # absolute, because workers may have another directory
     sources = prepare_all(experiment, Path(data), store.out / "work" / "data", config.complete)
     plan = make_plan(experiment, sources.identities)
     command = f"python -m experiments run {experiment.name}"
@@ -145,13 +146,13 @@ def _outcome(
         reason = f"no record of it in {store.out}. Do all workers see this directory?"
         failed = dict.fromkeys(lost, reason)
     done = [name for names, error in results if not error for name in names]
-    # Some records are from workers that were lost before they returned.
+    # Lost workers may have written records.
     done += [task.name for task in missing if task.name not in lost]
     return Outcome(total, tuple(dict.fromkeys(done)), failed)
 
 
 def _outstanding_runs(plan: Sequence[Task], store: Store) -> list[Task]:
-    """Evaluations to be done, or whose predictions an ensemble that is to be made lacks; long trainings first."""
+    """Return the evaluations that are missing or that an ensemble needs, long trainings first."""
     missing = {task.key for task in plan if not store.has("records", task)}
     members = {
         m.key: m
@@ -169,7 +170,7 @@ def _outstanding_runs(plan: Sequence[Task], store: Store) -> list[Task]:
 
 
 def _manifest(context: RunContext, plan: Sequence[Task]) -> dict[str, Any]:
-    """Which tasks the experiment consists of, for the report."""
+    """Return the list of tasks of the experiment for the report."""
     sources, test = context.sources, context.sources.test.read()
     return {
         "experiment": _settings(context.experiment),
@@ -191,7 +192,7 @@ def _manifest(context: RunContext, plan: Sequence[Task]) -> dict[str, Any]:
 
 
 def _settings(experiment: Experiment) -> dict[str, Any]:
-    """Settings of the experiment by their names in records, where conditions are called arms."""
+    """Return the settings by their names in records, where conditions are called arms."""
     settings = dataclasses.asdict(experiment)
     return {("arms" if name == "conditions" else name): found for name, found in settings.items()}
 
@@ -199,7 +200,7 @@ def _settings(experiment: Experiment) -> dict[str, Any]:
 def _work(
     context: RunContext, todo: Sequence[Task], how: ParallelConfig, shown: bool = False
 ) -> list[Result]:
-    """Run all tasks, in this process or by the workers; workers may join later."""
+    """Run all tasks in this process or with the workers."""
     if not todo:
         return []
     calls = (joblib.delayed(_attempt)(context, task, os.getpid()) for task in todo)
@@ -214,7 +215,7 @@ def _work(
     threads = torch.get_num_threads()
     try:
         return list(tqdm(parallel(calls), mininterval=1.0 if sys.stderr.isatty() else 60.0, **bar))
-    except Exception as error:  # not of a task, which would be told
+    except Exception as error:  # an error outside of a task
         found = f"The run was stopped by {type(error).__name__}: {' '.join(str(error).split())}"
         raise ChildProcessError(f"{found} What is recorded is kept: run again to go on.") from error
     finally:
@@ -222,13 +223,13 @@ def _work(
 
 
 def _attempt(context: RunContext, last: Task, parent: int) -> Result:
-    """Do a task and, before an evaluation, its trainings, as far as not done; a failure is told."""
+    """Run a task and the trainings that it needs; return the names of done or failed tasks."""
     if os.getpid() != parent:
         keep_freed_memory()
         if threading.current_thread() is threading.main_thread():
             signal.signal(
                 signal.SIGINT, signal.SIG_IGN
-            )  # Ctrl-C is left to the parent, which ends its workers
+            )  # the parent handles Ctrl-C and stops its workers
     with _ONE_TASK:
         torch.set_num_threads(context.threads)
         return _do(context, last)

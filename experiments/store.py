@@ -1,7 +1,8 @@
-"""Where results live: ``NAME.jsonl.gz`` holds all records of an experiment, ``work/`` what can be made again.
+"""Storage of results: ``NAME.jsonl.gz`` for the records, ``work/`` for other files.
 
-The first line of such a file says which tasks the experiment consists of, each further line is the record of one.
-``work/`` may be removed when the experiment is complete. A name always stands for a whole file.
+The first line of a file of records is the list of tasks. Each following line is a record. ``work/``
+can be removed when
+the experiment is complete. Files are written under a temporary name first.
 """
 
 import functools
@@ -26,10 +27,10 @@ Record = Mapping[str, Any]
 PACKED = ".jsonl.gz"
 
 _WORK = {
-    "records": ".json",  # of a run under way
+    "records": ".json",  # records of a run in progress
     "weights": ".safetensors",
-    "training": "",  # folder of checkpoints
-    "predictions": ".npz",  # from which ensembles are made
+    "training": "",  # directory of checkpoints
+    "predictions": ".npz",  # predictions for ensembles
     "failures": ".txt",
     "locks": ".lock",
 }
@@ -38,34 +39,34 @@ _WORK = {
 
 @dataclass(frozen=True)
 class Store:
-    """The files of a study below one folder."""
+    """The files of a study in a directory."""
 
     out: Path
 
     def path(self, what: str, task: Task) -> Path:
-        """Where something of a task is kept; the folders of ``work/`` say what there is."""
+        """Return the path of a file of a task."""
         return self.out / "work" / what / f"{task.name}{_WORK[what]}"
 
     def has(self, what: str, task: Task) -> bool:
-        """Whether there is such a file; a record may also be packed."""
+        """Return whether a file or a packed record exists."""
         return self.path(what, task).is_file() or (
             what == "records" and task.name in self._packed()
         )
 
     def read_record(self, task: Task) -> Record | None:
-        """The record of a task, ``None`` if it is not done; refuses a damaged file."""
+        """Read the record of a task; ``None`` if the task is not done."""
         path = self.path("records", task)
         return read_json(path) if path.is_file() else self._packed().get(task.name)
 
     def pack(self, manifest: Record, tasks: Iterable[Task]) -> None:
-        """Write one file with the manifest of an experiment and all records that there are of its tasks."""
+        """Write one file with the list of tasks and all existing records."""
         records = {
             task.name: record for task in tasks if (record := self.read_record(task)) is not None
         }
         write_packed(self.out / f"{manifest['experiment']['name']}{PACKED}", manifest, records)
 
     def lock(self, task: Task) -> FileLock:
-        """Lets one process at a time work on a task; the lock dies with its holder, however that ends."""
+        """Lock a task for one process at a time; the lock is released when the process ends."""
         path = self.path("locks", task)
         path.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(path)
@@ -79,19 +80,23 @@ class Store:
 
 
 def packed_files(directory: Path) -> list[Path]:
-    """The files of records in a folder of results, one per experiment."""
+    """Return the files of records in a directory, one per experiment."""
     return sorted(directory.glob(f"*{PACKED}"))
 
 
 def write_packed(path: Path, manifest: Record, records: Mapping[str, Record]) -> None:
-    """Write the manifest of an experiment and its records by the names of their tasks, all or nothing."""
+    """Write the list of tasks and the records of an experiment."""
     lines = [manifest, *({"name": name, **record} for name, record in records.items())]
     text = "\n".join(json.dumps(line, allow_nan=False) for line in lines)
     write_bytes(path, gzip.compress(text.encode(), mtime=0))
 
 
 def read_packed(path: Path) -> tuple[Record, dict[str, Record]]:
-    """Manifest of an experiment, and its records by the names of their tasks; refuses a damaged file."""
+    """Read the list of tasks and the records of an experiment.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
     return _read_packed(path, path.stat().st_mtime_ns)
 
 
@@ -109,7 +114,11 @@ def _read_packed(path: Path, changed: int) -> tuple[Record, dict[str, Record]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a record; refuses what is no whole JSON object."""
+    """Read a record.
+
+    Raises:
+        ValueError: If the file does not contain a JSON object.
+    """
     try:
         record = json.loads(path.read_bytes())
     except ValueError as error:
@@ -122,18 +131,18 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, record: Record) -> None:
-    """Write a record, all or nothing; lists of numbers stand on one line."""
+    """Write a record with lists of numbers on one line."""
     write_bytes(path, (_layout(record) + "\n").encode())
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read named arrays; nothing in the file is executed."""
+    """Read named arrays without executing code from the file."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write named arrays, all or nothing."""
+    """Write named arrays."""
     buffer = io.BytesIO()
     np.savez(buffer, **dict(arrays))  # type: ignore[arg-type]
     write_bytes(path, buffer.getvalue())

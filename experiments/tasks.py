@@ -1,7 +1,9 @@
-"""The work of one task: train a network, evaluate it, make an ensemble, or time; each leaves one record.
+"""Tasks: train a network, evaluate it, combine an ensemble, or measure time.
 
-A training that was killed goes on from its last checkpoint. Evaluation stores all predictions, so that ensembles need
-no second inference; the numbers under ``"batch"`` are those with batch norms by the statistics of the test batch.
+Each task writes a record. An interrupted training resumes from its last checkpoint. Evaluations
+store all predictions
+for the ensembles. The numbers under ``"batch"`` use batch norm with the statistics of the test
+batch.
 """
 
 import functools
@@ -36,8 +38,8 @@ from experiments.preparation import Normalisation, Sources
 from experiments.small_images import use_small_image_convolutions
 from experiments.store import Store, read_arrays, write_arrays, write_json
 
-_TILES = 16  # most kernels of the first layer whose radii are recorded
-_FITTED_ON = 256  # images, where inference is timed
+_TILES = 16  # maximum number of recorded kernels
+_FITTED_ON = 256  # batch size of timed predictions
 _FINISHED = {
     "label": attrgetter("label"),
     "uncertainty": attrgetter("label", "total", "aleatoric", "epistemic"),
@@ -46,17 +48,17 @@ _FINISHED = {
 
 @dataclass(frozen=True)
 class RunContext:
-    """What every task of a run is given."""
+    """Arguments that all tasks of a run share."""
 
     experiment: Experiment
     sources: Sources
     store: Store
     command: str  # for the records
     device: str = "cpu"
-    threads: int = 1  # of torch
+    threads: int = 1  # torch device
 
     def record(self, task: Task, results: Mapping[str, Any]) -> None:
-        """Write what was found, together with all it rests on."""
+        """Write a record of a task with its settings."""
         head = {
             **{name: getattr(task, name) for name in ("kind", "method", "number", "key")},
             "version": VERSIONS[task.kind],
@@ -68,7 +70,7 @@ class RunContext:
         write_json(self.store.path("records", task), {**head, **origin, **results})
 
     def build(self, training: Task) -> Classifier:
-        """The untrained network of a task: initial weights by its seed, or the trained network that it starts from."""
+        """Build the untrained network of a task from its seed or from its starting network."""
         experiment, network = self.experiment, self.experiment.network
         options = experiment.options_of(training.method)
         if training.needs:
@@ -95,23 +97,21 @@ class RunContext:
             return build_classifier(METHODS[training.method], architecture, **options)
 
     def trained(self, training: Task) -> tuple[Any, Normalisation]:
-        """The trained network of a task, and how its inputs are normalised."""
+        """Return the trained network of a task and the normalisation of its inputs."""
         model = self.build(training)
         weights, header = read_tensors(self.store.path("weights", training))
         model.load_state_dict(weights)
         return model, Normalisation(tuple(header["mean"]), tuple(header["std"]))
 
 
-_origin = functools.cache(
-    provenance
-)  # of the process that does the work, which may be on another machine
+_origin = functools.cache(provenance)  # provenance of the worker
 
 
 def train(context: RunContext, task: Task) -> None:
-    """Train one network; its weights and a record are kept.
+    """Train a network and store its weights and a record.
 
     Raises:
-        KeyboardInterrupt: If Ctrl-C came; the last checkpoint is kept.
+        KeyboardInterrupt: If Ctrl-C was pressed; the last checkpoint is kept.
     """
     part, validation = preparation.divide(context.sources.train.read(), context.experiment.training)
     normalise = preparation.normalisation(context.experiment, part)
@@ -162,7 +162,7 @@ def train(context: RunContext, task: Task) -> None:
 
 
 def _config(context: RunContext, task: Task) -> TrainConfig:
-    """How to train all of a network, or the radii of one that is trained already."""
+    """Return the configuration of the training of all parameters or of the radii."""
     training, radii_epochs = context.experiment.training, task.settings.get("radii_epochs")
     return TrainConfig(
         epochs=radii_epochs or training.epochs,
@@ -179,7 +179,7 @@ def _config(context: RunContext, task: Task) -> TrainConfig:
 
 
 def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
-    """The first kernels of radii of the first convolution, as tiles, and the share of zeros; ``None`` without radii."""
+    """Return the first kernels of radii as tiles and the share of zeros; ``None`` without radii."""
     layers = {
         name: part for name, part in model.named_modules() if isinstance(part, IntervalParameters)
     }
@@ -208,7 +208,7 @@ def describe_radii(model: torch.nn.Module) -> dict[str, Any] | None:
 
 
 def evaluate(context: RunContext, task: Task) -> None:
-    """Predict all test sets with a trained network; the predictions and a record of their quality are kept."""
+    """Predict all test sets with a trained network and record the quality."""
     model, normalise = context.trained(task.needs[0])
     model.to(choose_device(context.device))
     test = context.sources.test.read()
@@ -243,7 +243,7 @@ def evaluate(context: RunContext, task: Task) -> None:
 
 
 def combine(context: RunContext, task: Task) -> None:
-    """Make an ensemble from the predictions of its members, and record its quality."""
+    """Build an ensemble from stored predictions and record its quality."""
     started = time.perf_counter()
     members = [read_arrays(context.store.path("predictions", member)) for member in task.needs]
     found = predictions.from_arrays(members, combination(task.method))
@@ -263,9 +263,10 @@ def _measure(found: predictions.Predictions, labels: torch.Tensor, task: Task) -
 
 
 def measure_time(context: RunContext, task: Task) -> None:
-    """Time the classifiers of an experiment, and record seconds per call (Table "Relative inference time").
+    """Record the seconds per call of the classifiers (Table "Relative inference time").
 
-    Methods take turns call by call, so that what else the machine does falls on all alike. Weights are as initialised.
+    The methods run alternately, so that other work on the machine affects all of them. The networks
+    are not trained.
     """
     experiment, device = context.experiment, choose_device(context.device)
     assert experiment.timing is not None
@@ -277,7 +278,7 @@ def measure_time(context: RunContext, task: Task) -> None:
     }
     for model in networks.values():
         model.before_training([fitted_on], 1)
-        model.after_training([fitted_on])  # methods that are fitted post hoc predict so
+        model.after_training([fitted_on])  # required by post-hoc methods
     results: dict[str, Any] = {method: {} for method in networks}
     for size in experiment.timing.batches:
         batch = x[:size].to(device)
@@ -306,5 +307,5 @@ def _count_parameters(model: torch.nn.Module) -> int:
 
 
 def _rounded(value: Any) -> float | None:
-    """A number with seven digits; ``None`` stays."""
+    """Round a number to seven digits."""
     return None if value is None else float(f"{float(value):.7g}")

@@ -1,7 +1,8 @@
-"""Files of known data sets as their authors distribute them, and compact copies: paths in, images and labels out.
+"""Readers of the file formats of published data sets, and of compact copies.
 
-IDX (MNIST, Fashion-MNIST), pickled batches (CIFAR-10), MATLAB (SVHN); lossless sheets of tiles with labels in ``.npz``.
-What is damaged, truncated or foreign is refused with a ``ValueError`` that names the file.
+The formats are IDX (MNIST, Fashion-MNIST), pickled batches (CIFAR-10), MATLAB (SVHN), and sheets of
+tiles with labels
+in ``.npz``. Damaged files raise a ``ValueError`` that names the file.
 """
 
 import gzip
@@ -30,27 +31,29 @@ _TILE = 32
 def _reading(where: str | Path, kind: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # a damaged file can raise anything
+    except Exception as error:  # damaged files raise various errors
         reason = str(error) or type(error).__name__
         advice = "It is truncated or damaged, or not from the authors; download it again."
         raise ValueError(f"{where} cannot be read as {kind}: {reason}. {advice}") from error
 
 
 def read_idx_pair(of_images: Path, of_labels: Path) -> Arrays:
-    """Read an IDX file of grey images and one of their labels."""
+    """Read an IDX file of grey images and an IDX file of their labels."""
     images, labels = read_idx(of_images), read_idx(of_labels)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         shapes = f"{images.shape} and {labels.shape}"
         raise ValueError(
-            f"{of_images} and {of_labels} must hold images and as many labels, but have shapes {shapes}."
+            f"{of_images} and {of_labels} must have equal lengths, got the shapes {shapes}."
         )
     return images[:, None].copy(), labels.astype(np.int64)
 
 
 def read_idx(path: Path) -> Bytes:
-    """Read one IDX file of unsigned bytes, plain or packed with gzip, which its content tells.
+    """Read an IDX file of unsigned bytes, also if it is compressed with gzip.
 
-    A file is two zero bytes, a type code, the number of dimensions, these as big-endian 32-bit numbers, and the values.
+    A file contains two zero bytes, a type code, the number of dimensions, the dimensions as
+    big-endian 32-bit numbers, and
+    the values.
     """
     raw = path.read_bytes()
     with _reading(path, "an IDX file"):
@@ -58,11 +61,11 @@ def read_idx(path: Path) -> Bytes:
     magic = raw[:4]
     if len(magic) < 4 or magic[:2] != b"\0\0":
         raise ValueError(
-            f"{path} is not an IDX file: it starts with {magic!r}, not two zero bytes and a type code."
+            f"{path} is not an IDX file: it starts with {magic!r}, not with two zero bytes."
         )
     if magic[2] != 0x08:
         raise ValueError(
-            f"{path} holds IDX values of type 0x{magic[2]:02x}; only unsigned bytes, 0x08, are read."
+            f"{path} has IDX values of type 0x{magic[2]:02x}; expected unsigned bytes, 0x08."
         )
     start = 4 + 4 * magic[3]
     if len(raw) < start:
@@ -79,8 +82,9 @@ def read_idx(path: Path) -> Bytes:
 def read_batches(*paths: Path) -> Arrays:
     """Read CIFAR-10 batches and join them in the given order.
 
-    A batch is a Python pickle of a dictionary with ``data``, bytes ``(N, 3072)``, and ``labels``. A pickle is a
-    program; every name but those of NumPy arrays that it asks for is refused before anything runs.
+    A batch is a pickled dictionary with ``data``, bytes ``(N, 3072)``, and ``labels``. Pickles can
+    execute code, so names
+    other than those of NumPy arrays raise an error before anything is executed.
     """
     return _join(_batch(path.read_bytes(), str(path)) for path in paths)
 
@@ -134,7 +138,7 @@ def _kind(value: Any) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds plain values and NumPy arrays only."""
+    """Unpickler that builds plain values and NumPy arrays only."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
@@ -142,8 +146,8 @@ class _Unpickler(pickle.Unpickler):
         if module == "numpy" and name == "ndarray":
             return np.ndarray
         if module == "numpy" and name == "dtype":
-            # The flags in old pickles say nothing about plain types, and new NumPy refuses them. The function is a new
-            # one each time, so that no pickle can alter a lasting one.
+            # New NumPy versions reject the flags of old pickles. The function is new each time,
+            # so that no pickle can change it for others.
             return lambda code, *flags: np.dtype(code, align=False, copy=True)
         raise pickle.UnpicklingError(
             f"it asks for {module}.{name}, which a batch of images does not need"
@@ -151,18 +155,18 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_mat(path: Path) -> Arrays:
-    """Read SVHN's cropped digits: ``X`` of shape (32, 32, 3, N), ``y`` of 1 to 10, where 10 stands for the digit 0."""
+    """Read the cropped digits of SVHN: ``X`` of shape (32, 32, 3, N) and ``y`` of 1 to 10 for 0."""
     with _reading(path, "a MATLAB file"):
         content: dict[str, Any] = loadmat(path, variable_names=["X", "y"])
     for key in ("X", "y"):
         if key not in content:
             raise ValueError(
-                f"{path} holds no variable {key}: it is truncated or not a file of cropped SVHN digits."
+                f"{path} has no variable {key}: it is truncated or not a file of cropped digits."
             )
     images, labels = content["X"], content["y"].reshape(-1)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[:3] != (32, 32, 3):
         raise ValueError(
-            f"{path}: X must be bytes of shape (32, 32, 3, N), but is {images.dtype} of {images.shape}."
+            f"{path}: X must be bytes of shape (32, 32, 3, N), got {images.dtype} {images.shape}."
         )
     if len(labels) != images.shape[3]:
         raise ValueError(
@@ -178,14 +182,14 @@ def _svhn_digits(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[np.int64]:
 
 
 def read_sheets(*paths: Path, key: str, svhn: bool = False) -> Arrays:
-    """Read sheets with equally many tiles, and the labels of all, perhaps SVHN's, stored by a key in the last file."""
+    """Read sheets of tiles and the labels, which are stored by a key in the last file."""
     *sheets, path = paths
     with _reading(path, "a NumPy archive"):
         stored = dict(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
     labels = stored.get(key)
     if labels is None or labels.dtype != np.uint8 or labels.ndim != 1:
         raise ValueError(
-            f"{path} must hold labels {key!r} as a vector of bytes; it has the keys {', '.join(stored)}."
+            f"{path} must have labels {key!r} as a vector of bytes; found {', '.join(stored)}."
         )
     if len(labels) % len(sheets):
         raise ValueError(
@@ -196,7 +200,7 @@ def read_sheets(*paths: Path, key: str, svhn: bool = False) -> Arrays:
 
 
 def read_sheet(path: Path, n: int) -> Bytes:
-    """The first ``n`` tiles of 32 x 32 pixels, row by row, of one large RGB image."""
+    """Read the first ``n`` tiles of 32 x 32 pixels of an RGB image, row by row."""
     image_module = pillow()
     with _reading(path, "an image"), image_module.open(path) as image:
         sheet = np.asarray(image.convert("RGB"))
@@ -204,7 +208,7 @@ def read_sheet(path: Path, n: int) -> Bytes:
     rows, columns = height // _TILE, width // _TILE
     if height % _TILE or width % _TILE or rows * columns < n:
         raise ValueError(
-            f"{path} has {width} x {height} pixels, which do not hold {n} tiles of {_TILE} x {_TILE}."
+            f"{path} has {width} x {height} pixels; {n} tiles of side {_TILE} do not fit."
         )
     tiles = sheet.reshape(rows, _TILE, columns, _TILE, 3).transpose(0, 2, 4, 1, 3)
     return np.ascontiguousarray(tiles.reshape(rows * columns, 3, _TILE, _TILE)[:n])

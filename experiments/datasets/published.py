@@ -1,8 +1,10 @@
-"""Data sets known by name: a name and a folder in, a checked :class:`~creinn.data.dataset.Dataset` out.
+"""Published data sets by name.
 
-``catalogue.json`` says of each its classes, the folders to look in, and of each part the files it may be in (a final
-``[.gz]`` may be missing), their reader in ``formats``, and its editions: images of each class and, where pixels do not
-depend on a decoder, SHA-256 of pixels and labels.
+``published.json`` lists the classes of each data set, the directories to search, the files of each
+part with their
+reader in ``formats``, and the number of images of each class. If pixels do not depend on a decoder,
+it also contains
+the SHA-256 of pixels and labels.
 """
 
 import hashlib
@@ -33,19 +35,22 @@ def load(
     channels: int | None = None,
     complete: bool = True,
 ) -> Dataset:
-    """Find a known data set below a folder, read it and check that it is whole.
+    """Find a published data set in a directory, read it and check that it is complete.
 
     Args:
         name: ``"cifar10"``, ``"svhn"``, ``"chest-xray"``, ``"mnist"`` or ``"fashion-mnist"``.
-        directory: Folder to look in.
-        split: ``"train"`` or ``"test"``; ``"val"`` too for chest X-rays.
-        size: Side in pixels to which images are stretched; by default 224 for chest X-rays, as they are for others.
-        channels: 1 for grey, 3 for RGB; by default 1 for chest X-rays, as they are for others.
-        complete: Whether to insist on the published number of images of each class and on the checksum.
+        directory: Directory to search.
+        split: ``"train"`` or ``"test"``, and ``"val"`` for chest X-rays.
+        size: Side in pixels to which images are resized. The default is 224 for chest X-rays, and
+            no change for others.
+        channels: 1 for grey and 3 for RGB. The default is 1 for chest X-rays, and no change for
+            others.
+        complete: Whether to require the published number of images of each class and the checksum.
 
     Raises:
-        FileNotFoundError: If nothing is found; the message lists what was looked for.
-        ValueError: If there is no such data set or split, a file is damaged, or the copy is not whole.
+        FileNotFoundError: If the data set is missing; the message lists the expected files.
+        ValueError: If the data set or the split is unknown, a file is damaged, or the copy is not
+            complete.
     """
     directory = Path(directory)
     if name not in NAMES:
@@ -64,7 +69,7 @@ def load(
         missing = [file for file in files if file not in found]
         if not missing or (
             found and layout["reader"] == "read_batches" and not complete
-        ):  # one makes sense alone
+        ):  # these do not need a pair
             paths = list(found.values())
             if name == "chest-xray":
                 arrays = _read_chest(paths, split, size or 224, channels or 1)
@@ -84,7 +89,7 @@ def load(
 
 
 def available(directory: str | Path) -> dict[str, tuple[str, ...]]:
-    """Known data sets below a folder, and which parts of each; judged by file names alone."""
+    """List the data sets in a directory and their splits by their file names."""
     found: dict[str, tuple[str, ...]] = {}
     for name in NAMES:
         for split in _KNOWN[name]["parts"]:
@@ -99,7 +104,8 @@ def _check_whole(data: Dataset, path: Path) -> None:
     published = _KNOWN[data.name]["parts"][data.split]["editions"]
     editions = {tuple(edition["counts"]): edition.get("sha256") for edition in published}
     if data.counts not in editions:
-        counts = f"Images of each class are {data.counts}, published are {' or '.join(map(str, editions))}"
+        expected = " or ".join(map(str, editions))
+        counts = f"Images per class: {data.counts}, expected {expected}"
         raise ValueError(f"{path}: not a whole copy of {title}. {counts}. {advice}")
     digest = hashlib.sha256(np.ascontiguousarray(data.inputs).data)
     digest.update(data.labels.to(torch.uint8).numpy().data)
@@ -109,7 +115,7 @@ def _check_whole(data: Dataset, path: Path) -> None:
 
 
 def _layouts(name: str, split: str) -> list[dict[str, Any]]:
-    """Ways in which the part may lie below a folder, the likeliest first; ``archive.zip`` says little, and is last."""
+    """Return the possible layouts of the files, the most likely first."""
     ways = product(_KNOWN[name]["places"], _KNOWN[name]["parts"][split]["layouts"])
     found = [
         {**layout, "files": [place + file for file in layout["files"]]} for place, layout in ways
@@ -118,10 +124,10 @@ def _layouts(name: str, split: str) -> list[dict[str, Any]]:
 
 
 def _find(files: list[str], directory: Path) -> dict[str, Path]:
-    """The files that are there."""
+    """Return the existing files."""
     found = {}
     for file in files:
-        for ending in (".gz", ""):  # if both are there, the plain one
+        for ending in (".gz", ""):  # prefer the uncompressed file
             path = directory / file.replace("[.gz]", ending)
             if path.exists():
                 found[file] = path
@@ -129,7 +135,7 @@ def _find(files: list[str], directory: Path) -> dict[str, Path]:
 
 
 def _read_chest(paths: list[Path], split: str, size: int, channels: int) -> formats.Arrays:
-    """Read two class folders that lie side by side, or an archive with such somewhere in it."""
+    """Read two class directories, or an archive that contains them."""
     classes = _KNOWN["chest-xray"]["classes"]
     with open_tree(paths[0] if len(paths) == 1 else paths[0].parent) as tree:
         if len(paths) == 1:  # an archive, which may hold the whole tree twice, once deeper

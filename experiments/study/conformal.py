@@ -104,7 +104,7 @@ class Split(NamedTuple):
     test: Tensor
 
     def scores(self, kind: str, score: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the scores of test and foreign rows, and of the true classes of calibration rows."""
+        """Compute the scores of test, foreign and calibration rows."""
         calibration = self.found[kind][self.calibration]
         own, usual = usual_mass(calibration.lower)
         right = scores_of(calibration, score, own).gather(1, self.labels[self.calibration, None])[
@@ -157,7 +157,7 @@ def coverage_rows(splits: Sequence[Split], score: str) -> list[dict[str, Any]]:
 
 
 def class_rows(splits: Sequence[Split], score: str) -> dict[str, list[float]]:
-    """Compute the mean coverage of each class, with one common quantile and with one for each class."""
+    """Compute the mean coverage of each class, with one quantile and with one per class."""
     found: dict[str, list[Any]] = {"one quantile": [], "by class": []}
     for split in splits:
         scores, _, right = split.scores("distance", score)

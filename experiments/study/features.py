@@ -200,7 +200,7 @@ def predict(kept: Kept, x: Sets, y: Sets) -> tuple[dict[str, Sets], float]:
 
 
 def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
-    """Compute scores that depend on the features of the last layer only; higher is less familiar."""
+    """Compute scores of the features of the last layer; higher is less familiar."""
     weight, bias = kept.fc.weight.detach(), kept.fc.bias.detach()
     features = {name: rows[:, -kept.widths[-1] :] for name, rows in x.items()}
     train = features.pop("train")

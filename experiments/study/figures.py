@@ -153,7 +153,8 @@ def curve_plot(panels: Mapping[str, Sequence[Curve]], x_title: str, y_title: str
             )
             dash = ' stroke-dasharray="6 3"' if curve.dashed else ""
             parts.append(
-                f'<polyline points="{points}" fill="none" stroke="{curve.color}" stroke-width="2"{dash}/>'
+                f'<polyline points="{points}" fill="none" stroke="{curve.color}" '
+                f'stroke-width="2"{dash}/>'
             )
     return _picture(max(place, left + len(panels) * pitch), bottom + FOOT, ", ".join(panels), parts)
 
@@ -172,8 +173,9 @@ def shade(method: str) -> str:
 
 def _picture(width: float, height: float, title: str, parts: Sequence[str]) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{escape(FONT)}" font-size="12" fill="{INK}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" '
+        f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'font-family="{escape(FONT)}" font-size="12" fill="{INK}">'
     )
     return "\n".join(
         [
@@ -190,7 +192,8 @@ def _circle(x: float, y: float, color: str, filled: bool) -> str:
     inside, radius = (
         (color, 3.5) if filled else ("white", 5.5)
     )  # a filled one leaves the ring of a hollow one visible
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{inside}" stroke="{color}" stroke-width="1.5"/>'
+    place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius}"'
+    return f'<circle {place} fill="{inside}" stroke="{color}" stroke-width="1.5"/>'
 
 
 def _line(
@@ -205,7 +208,8 @@ def _text(
     x: float, y: float, text: str, anchor: str = "start", color: str = INK, turned: bool = False
 ) -> str:
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}"{turn}>{escape(text)}</text>'
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} fill="{color}"{turn}>{escape(text)}</text>'
 
 
 def _tick(x: float, y: float, text: str) -> str:

