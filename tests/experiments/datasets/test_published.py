@@ -269,7 +269,7 @@ def test_copies_that_are_not_whole_are_refused(tmp_path, monkeypatch):
     write_batches(tmp_path)
     with pytest.raises(
         ValueError,
-        match=r"test_batch: not a whole copy of cifar10 \(test\).* are \(0, 0, 0, 0, 0, 1, 1, 1, 1,",
+        match=r"\(0, 0, 0, 0, 0, 1, 1, 1, 1,",
     ):
         load("cifar10", tmp_path, "test")
     edition = {"counts": [0, 0, 0, 0, 0, 1, 1, 1, 1, 0]}
