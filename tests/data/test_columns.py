@@ -1,4 +1,4 @@
-"""Columns of a table: numbers, categories, dates, and what learning reports or asks."""
+"""Tests of the columns of a table: numbers, categories and dates."""
 
 import json
 import tracemalloc
@@ -20,7 +20,7 @@ def table(reading: Reading | None = None, /, **columns: list[str | None]) -> Tab
 
 
 def learn(cells: list[str | None], name: str = "x", **options):
-    """The column that 40 cells become, and its note."""
+    """Return the encoder of a column of 40 cells, and the note."""
     reading = Reading(**{"separator": ",", **options})
     encoder, notes = TableEncoder.fit([table(reading, **{name: cells, "y": Y40})], "y")
     return encoder.columns[0], " ".join(notes)

@@ -1,4 +1,4 @@
-"""Tables to numbers and back: columns by hand, saved as JSON, pairs of bounds, tables that do not fit."""
+"""Tests of the encoder of tables, of pairs of bounds, and of invalid tables."""
 
 import json
 import re
@@ -191,7 +191,7 @@ def test_pairs_are_scaled_by_one_map_that_keeps_order(rows, data):
     scaler = StandardScaler().fit(both)
     np.testing.assert_allclose(encoder.columns[0].mean, scaler.mean_[0], rtol=1e-9, atol=1e-6)
     np.testing.assert_allclose(encoder.columns[0].scale, both.std(), rtol=1e-6)
-    # a point between the bounds stays between them
+    # a point between the bounds is still between the bounds
     row = data.draw(st.integers(0, len(low) - 1))
     share = data.draw(st.floats(0, 1))
     inside = min(max(low[row] + share * (high[row] - low[row]), low[row]), high[row])

@@ -1,4 +1,4 @@
-"""Missing values filled by many values: rows by hand, and sets that grow with what is missing."""
+"""Tests of the scaling of numbers, and of the values that replace missing values."""
 
 import json
 

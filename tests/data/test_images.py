@@ -60,7 +60,9 @@ def test_zip_gives_the_same_as_the_folder(folder, tmp_path):
     assert torch.equal(data.inputs, same.inputs)
     assert torch.equal(data.labels, same.labels)
     assert data.classes == same.classes
-    with zipfile.ZipFile(tmp_path / "dotted.zip", "w") as archive:  # as some programs write names
+    with zipfile.ZipFile(
+        tmp_path / "dotted.zip", "w"
+    ) as archive:  # as in the files of some programs
         archive.writestr("./", b"")
         archive.write(folder / "cat" / "0.png", "./cat/0.png")
     assert image_folder(tmp_path / "dotted.zip").classes == ("cat",)

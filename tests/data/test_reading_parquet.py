@@ -54,7 +54,7 @@ def test_chunks_are_the_whole_however_rows_lie_in_the_file(path):
 
 def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
     rng = np.random.default_rng(0)
-    eighths = rng.integers(-20, 20, 40) / 8  # the same numbers, however decimals are read
+    eighths = rng.integers(-20, 20, 40) / 8  # the same numbers in each format of the decimals
     frame = pd.DataFrame({"x": eighths, "n": rng.integers(0, 9, 40), "y": rng.integers(0, 2, 40)})
     frame["flag"] = frame.x > 0
     frame["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(frame.n, "D")

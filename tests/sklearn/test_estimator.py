@@ -327,14 +327,14 @@ def test_rows_of_weight_zero_are_left_out(quick, wine):
     low, y_low = (
         Interval(X, X),
         np.where(weights > 0, y, "none such"),
-    )  # a class of weight zero is none
+    )  # the class has no rows
     assert "none such" not in quick(max_iter=1).fit(low, y_low, sample_weight=weights).classes_
     with pytest.raises(ValueError, match="only one class: 'barolo'"):
         quick().fit(X, y, sample_weight=y == "barolo")
 
 
 def test_weights_of_rows_do_what_those_of_classes_do(quick, wine, monkeypatch):
-    fit = preparation.fit_scaling  # whose weights are those of rows only
+    fit = preparation.fit_scaling
     monkeypatch.setattr(preparation, "fit_scaling", lambda rows, weights: fit(rows))
     X, test, y, _ = wine
     by_class = {"barbera": 4.0, "barolo": 1.0, "grignolino": 0.5}
@@ -376,7 +376,7 @@ def test_first_prediction_is_the_weighted_frequencies(quick, wine):
         model = clf._build(masses, kind).eval()
         (
             model.norm if model.logit_norm else model.network.head
-        ).weight.data.zero_()  # what is left are the shifts
+        ).weight.data.zero_()  # the logits are then the shifts
         torch.testing.assert_close(
             model(torch.zeros(1, clf.n_features_in_)).intersection[0].double(),
             torch.from_numpy(masses / masses.sum()),
@@ -400,7 +400,7 @@ def test_small_batches_and_a_last_batch_of_one_row(quick):
     for rows, batch_size in (
         (slice(None, None, 6), 2),
         ([0, 100], 64),
-    ):  # 25 rows: a last batch of one; two rows
+    ):  # the last batch has one row
         clf = quick(max_iter=1, batch_size=batch_size).fit(X[rows], y[rows])
         assert np.isfinite(clf.predict_proba(X)).all()
 

@@ -1,4 +1,4 @@
-"""The forms of the scikit-learn estimator, how it learns its distance and temperature, and its calibrated sets."""
+"""Tests of the forms of the estimator, and of the distance, the temperature and calibrated sets."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rows of an estimator: scaled columns, missing numbers, intervals, and tables that are refused."""
+"""Tests of the preparation of rows: scaling, missing numbers, intervals and invalid tables."""
 
 import numpy as np
 import pandas as pd
@@ -134,7 +134,7 @@ def test_masked_entries_are_missing(wine, fitted):
     np.testing.assert_allclose(fitted.predict_interval(masked), expected, atol=1e-12)
 
 
-# Missing numbers: what they might be makes sets wider.
+# Missing numbers, which make the credal sets wider.
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_sets_grow_with_what_is_missing(quick, data, options, request):
     assert min(covered) > 0.9
     np.testing.assert_allclose(
         bounds, bounds[:1].repeat(len(test), 0), atol=1e-9
-    )  # of no number at all, one answer
+    )  # without any number, all rows are equal
     assert np.isfinite(bounds).all()
 
 

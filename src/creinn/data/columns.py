@@ -1,8 +1,8 @@
 """Encoders of the columns of a table: numbers, categories and dates.
 
 Numbers are standardized, categories are one-hot encoded, and dates are divided into parts. An
-encoder is fitted to the tables for training. It encodes any table as an array ``(N, width)`` in
-single precision, with NaN for missing cells.
+encoder is fitted to the tables for training. The result for a table is an array
+``(N, width)`` in single precision, in which missing cells are NaN.
 """
 
 from collections.abc import Iterable
@@ -176,7 +176,7 @@ def _fit_number(tables: Tables, name: str, form: NumberFormat) -> Fitted:
 
 
 def _is_key(values: Floats, name: str) -> bool:
-    """Return whether the values are distinct integers that are dense, sorted or named as a key."""
+    """Return whether the values are distinct integers, and probably a key."""
     n = len(values)
     if n < _KEY_ROWS or not (values == values.round()).all() or len(np.unique(values)) < n:
         return False

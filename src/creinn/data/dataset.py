@@ -18,7 +18,7 @@ from creinn.interval import Interval
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs with labels, also for a ``torch.utils.data.DataLoader``.
+    """Inputs and labels, which can be used in a ``torch.utils.data.DataLoader``.
 
     Raises:
         TypeError: If the inputs or the labels have the wrong dtype.
@@ -67,7 +67,7 @@ class Dataset:
         return f"{self.name} ({self.split})" if self.split else self.name
 
     def take(self, index: Tensor) -> "Dataset":
-        """Return the samples with these indices, in their order."""
+        """Return the samples at the given indices."""
         return replace(self, inputs=self.inputs[index], labels=self.labels[index])
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Float[Tensor, "n c h w"]:
@@ -89,8 +89,8 @@ def subset(dataset: Dataset, n: int, seed: int) -> Dataset:
 def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tuple[Dataset, ...]:
     """Divide the samples into parts, stratified by class.
 
-    Each part has ``round(fraction * N)`` samples, to within one. One fraction ``f`` means
-    ``(f, 1 - f)``.
+    The number of samples in a part is ``round(fraction * N)`` or differs by one. The fraction ``f``
+    is the same as ``(f, 1 - f)``.
 
     Raises:
         ValueError: If the fractions are not positive or do not sum to 1, or if a part is empty.

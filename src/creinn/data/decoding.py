@@ -28,7 +28,7 @@ _SIXTEEN_BIT, _UNIT, _OWN = "[0, 65535]", "[0, 1]", "their own minimum and maxim
 
 @dataclass(frozen=True)
 class Images:
-    """Decoded files, with notes on all files so far."""
+    """The decoded files and the notes."""
 
     pixels: Bytes  # (N, channels, height, width)
     files: list[str]  # the name of each image
@@ -110,8 +110,8 @@ def decode_all(
 ) -> Images:
     """Decode files in parallel, in their order.
 
-    If ``strict`` is false, unreadable files are omitted. The statistics ``stats`` of earlier files
-    are updated, and the notes are on all files so far. Without them, a file must be readable.
+    If ``strict`` is false, unreadable files are omitted. If the statistics ``stats`` of other
+    files are given, they are updated, and all the new files can be unreadable.
 
     Raises:
         ValueError: If an image is damaged or has another size than the first, if there are no

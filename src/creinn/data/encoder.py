@@ -68,7 +68,7 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Fit the encoder to one table or two bounds, and return it with notes.
+        """Fit the encoder to one table or the tables of two bounds, and return it with notes.
 
         The columns in ``categorical`` are categories even if they contain numbers or dates. If a
         column has more than ``max_categories``, the rare categories are merged.
@@ -87,7 +87,7 @@ class TableEncoder:
         columns: list[Column] = []
         ignored = [name for name in first.columns if name in drop]
         used = [name for name in first.columns if name != target and name not in drop]
-        examples: dict[Any, tuple[str, list[str]]] = {}  # one note for each format
+        examples: dict[Any, tuple[str, list[str]]] = {}  # the columns by format
         for name, form in zip(
             used, choose_formats(map(first.cells, used), first.reading), strict=True
         ):
@@ -111,14 +111,14 @@ class TableEncoder:
         return [column.width for column in self.columns]
 
     def plain_numbers(self, reading: Reading) -> set[str]:
-        """Return the columns of numbers that pandas can parse without a format."""
+        """Return the names of the columns that can be parsed by pandas."""
         numbers = [column for column in self.columns if isinstance(column, Number)]
         return {column.name for column in numbers if reading.number_format(column.form) == PLAIN}
 
     def encode(
         self, tables: Tables, stats: dict[str, ColumnStats] | None = None
     ) -> tuple[list[Features], Notes]:
-        """Encode one table or two bounds, and return the features of each with notes.
+        """Encode one table or the tables of two bounds, and return the features and notes.
 
         ``stats`` are the counts of earlier chunks. They are updated, and the notes are on all
         chunks.

@@ -2,8 +2,8 @@
 
 A missing value is replaced by several values of the training rows. The credal set of a row is the
 envelope of the credal sets of all fillings. If the credal sets grow with the distance from the
-training data, the most distant quarter of the fillings is not used. Sound interval networks use
-the range of the training values instead; other interval networks can be wrong for such wide inputs.
+training data, the most distant quarter of the fillings is not used. For a sound
+interval network the range of the training values is used instead.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Arr
 
     Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
     for the mean and the standard deviation, and the column is clipped ``MARGIN`` standard
-    deviations beyond all other values. NaN is a missing number.
+    deviations beyond all other values. Missing numbers are NaN.
 
     Example:
         >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))

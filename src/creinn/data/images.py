@@ -53,8 +53,8 @@ def image_folder(
     """Read images in one folder per class.
 
     The pixels are bytes. 16-bit images are scaled from [0, 65535]. Floating point images are scaled
-    from [0, 1], or from their minimum and maximum if they exceed it. This gives a warning, as do
-    class folders without images.
+    from [0, 1], or from their minimum and maximum if they exceed it. There is a warning for these
+    images, and for a class folder without images.
 
     Args:
         path: Folder or zip archive with one folder per class.
@@ -77,7 +77,7 @@ def image_folder(
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a folder or zip archive. An image is a tree with one file."""
+    """The files of a folder or zip archive. A single image is also a tree."""
 
     where: str  # the name in messages
     names: Sequence[str]  # the sorted files, and folders with a final slash
@@ -190,7 +190,7 @@ def read_images(
 ) -> Iterator[tuple[Tensor, Images]]:
     """Yield images in [0, 1] without classes, ``count`` or all at once.
 
-    The notes are on all images so far. If no image can be read, this raises a ``ValueError``.
+    The notes are for all images that have been read. If no image can be read, this raises a ``ValueError``.
     """
     stats = DecodeStats()
     for files in _batches(tree.images, count):
@@ -210,8 +210,7 @@ def read_pairs(
     """Yield images of two folders or zip archives as intervals in [0, 1], ``count`` or all at once.
 
     Resizing keeps the order of the bounds, but a lossy format such as JPEG may not; this raises a
-    ``ValueError``. If ``strict`` is false, an unreadable image and its partner are left out. The
-    notes are on all images so far.
+    ``ValueError``. If ``strict`` is false, an unreadable image is left out of both bounds.
     """
     with open_tree(Path(lower)) as below, open_tree(Path(upper)) as above:
         trees, stats, is_empty = (below, above), (DecodeStats(), DecodeStats()), True

@@ -29,7 +29,7 @@ from creinn.data.table import AUTO, Reading, Table, check_rows, is_numeric, pars
 _SEPARATORS = (",", ";", "\t", "|")
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _SAMPLE_LINES = 100  # lines that are used to detect the separator
-_BEGINNING = 1_000_000  # characters that contain these lines
+_BEGINNING = 1_000_000  # the number of characters to read for this
 _BLOCK = 1 << 20
 _INDEX = "__index_level_0__"  # the name of the index that pandas writes to Parquet
 
@@ -113,7 +113,7 @@ def _csv_chunks(
         checked = False
         for cells in _parsed(text, path, names, reading, rows, numbers):
             if not checked and (cells.iloc[:, -1].isna() | (cells.iloc[:, -1] == "")).any():
-                _check_lines(path, len(names), reading)  # a short row ends in empty cells
+                _check_lines(path, len(names), reading)  # the cells of a short row are empty
                 checked = True
             frame = cells.apply(lambda cell: cell if is_numeric(cell) else _stripped(cell))
             if has_index and not _is_index(frame[0]):

@@ -62,7 +62,7 @@ class Reading:
         return NumberFormat(*(own if mark == "auto" else mark for mark, own in marks))
 
     def candidates(self) -> tuple[NumberFormat, ...]:
-        """Return the possible formats of numbers, with the most likely format first."""
+        """Return the possible formats of numbers, sorted by likelihood."""
         for option, marks in (("decimal", ".,"), ("thousands", ",.' ")):
             mark = getattr(self, option)
             if mark not in ("auto", *marks) and (option, mark) != ("thousands", "none"):
@@ -119,7 +119,7 @@ class Table:
         return np.array(texts, dtype=object)[codes]
 
     def numbers(self, column: str, own: NumberFormat = PLAIN) -> Floats:
-        """Return the cells as numbers, and NaN for missing cells.
+        """Return the cells as numbers, where a missing cell is NaN.
 
         The format is that of ``reading``, and ``own`` where this is ``auto``.
 
@@ -186,7 +186,7 @@ def is_numeric(cells: Any) -> bool:
 
 
 def parse_numbers(cells: Any, form: NumberFormat = PLAIN) -> Floats:
-    """Convert texts in a given format to numbers, and other texts to NaN.
+    """Convert the texts in a given format to numbers, where other texts are NaN.
 
     Example:
         >>> parse_numbers(["1.234,5", "12.34"], NumberFormat(",", "."))

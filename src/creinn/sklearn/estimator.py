@@ -1,8 +1,8 @@
 """Scikit-learn classifier with credal sets.
 
-The network is trained in single precision on ``device``. Predictions are computed on the CPU in
-double precision, so that the prediction of a row does not depend on the other rows. If the training
-data have type float32, predictions are computed and returned in float32.
+The network is trained in single precision on ``device``. The predictions are computed on the CPU in
+double precision, so that they do not depend on the other rows. If the type of the training data is
+float32, the predictions are computed in float32.
 """
 
 import warnings
@@ -22,27 +22,22 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     _check_sample_weight,
-    check_array,
-    check_consistent_length,
     check_is_fitted,
-    column_or_1d,
-    validate_data,
 )
 
 from creinn.classifier.creinn import CreINN, Ensemble, Mode
 from creinn.credal.credal_set import CredalSet
-from creinn.interval import Interval
 from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import (
     Array,
     Preparation,
     Rows,
     check_labels,
-    fill_masked,
     held_out_rows,
     is_mixed_frame,
     loss_weights,
     plain,
+    validate_rows,
 )
 
 Rule = Literal["maximality", "e-admissibility", "conformal"]
@@ -59,41 +54,42 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
     By default this is CreINN-D: an ordinary network, whose probability intervals grow with the
     distance of a row from the training data. With ``distance=False``, or if the training data are
-    intervals, it is an interval neural network, whose intervals are trained. Its intervals become
-    narrower during training, because the loss depends on the intersection probability only. If they
+    intervals, it is an interval neural network. The intervals of this network become narrower
+    during the training, because the loss is a function of the intersection probability. If they
     are too narrow, use fewer epochs.
 
-    The columns are standardized, with outliers clipped. Missing numbers are replaced by all
-    plausible values, so that the credal sets of such rows are wider.
+    The columns are standardized, and outliers are clipped. If a number is missing, all plausible
+    values are used, so that the credal set is wider.
 
     Args:
         hidden_layer_sizes: Number of units of each hidden layer.
-        n_estimators: Number of networks. Their credal sets are averaged; for the envelope set
-            ``model_.combine = "envelope"`` after the fit.
-        max_iter: Number of epochs. By default 200, and 100 for interval networks.
-        batch_size: Rows per step, at least two.
-        learning_rate: Learning rate of Adam.
-        dropout: Dropout rate of the hidden layers. By default 0.1, and 0 for interval networks.
-        class_weight: Weights of the classes in the loss. ``"balanced"`` is inversely proportional
-            to the class frequencies.
-        early_stopping: Whether to hold out a part of the rows, stop when the loss on them does not
-            decrease, and use the best weights. A number is the fraction of the rows, by default
-            1/6. The temperature and the scale of the distance are also fitted on these rows.
-            ``"auto"`` is true for ordinary networks and at least 60 rows. With fewer than 1000 rows
-            it then trains again on all rows for the best number of epochs.
-        n_iter_no_change: Epochs without a smaller loss after which the training stops.
+        n_estimators: The number of networks. The prediction is the average of the credal sets, or
+            the envelope if ``model_.combine`` is set to ``"envelope"`` after the fit.
+        max_iter: The number of epochs. The default is 200, or 100 for interval networks.
+        batch_size: The number of rows in each step, which is at least two.
+        learning_rate: The learning rate of Adam.
+        dropout: The dropout rate of the hidden layers. The default is 0.1, or 0 for interval
+            networks.
+        class_weight: The weights of the classes in the loss. ``"balanced"`` is inversely
+            proportional to the class frequencies.
+        early_stopping: Whether to hold out a fraction of the rows, to stop if the loss on these
+            rows does not decrease, and to use the best weights. The default fraction is 1/6. The
+            temperature and the scale of the distance are fitted on these rows. ``"auto"`` is true
+            for an ordinary network and at least 60 rows. If there are fewer than 1000 rows, the
+            network is then trained on all rows for the best number of epochs.
+        n_iter_no_change: The number of epochs to wait for a smaller loss.
         distance: Whether intervals grow with the distance from the training data. A number is the
             scale, which is fitted by default; see :meth:`creinn.CreINN.fit_distance`.
         mode: ``"paper"``, ``"scaled"`` or ``"sound"``, for interval networks; see
             :class:`creinn.CreINN`.
         device: Torch device for the training. ``"auto"`` is a GPU if there is one.
-        random_state: Seed of all random numbers.
+        random_state: The seed of the random numbers.
         verbose: Whether to show a progress bar.
 
     Attributes:
         classes_: Sorted labels.
         n_features_in_: Number of columns.
-        feature_names_in_: Names of the columns, if the training data have names.
+        feature_names_in_: The names of the columns, if there are any.
         model_: The fitted :class:`creinn.CreINN` or :class:`creinn.Ensemble`.
         histories_: A :class:`creinn.training.History` for each network.
         n_iter_: Number of epochs of the longest training.
@@ -140,14 +136,14 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
-        """Fit the classifier to a table ``(n, features)`` or an interval, and labels ``(n,)``.
+        """Fit the classifier to an array or interval ``(n, features)`` and labels ``(n,)``.
 
         A data frame can have columns of texts, categories, booleans and dates, which are encoded
-        as by ``creinn train``. Rows of weight 0 are left out. Other weights apply to the loss, the
-        standardization and the initial class frequencies, but not to the distance.
+        as in ``creinn train``. If the weight of a row is 0, the row is not used. The other weights
+        are used for the loss, the standardization and the initial class frequencies.
 
         Raises:
-            ValueError: If the data or a parameter are not valid, or if there is only one class.
+            ValueError: If the data or the parameters are not valid, or if there is only one class.
         """
         self._validate_params()
         self.__dict__.pop("model_", None)  # not fitted if an error is raised
@@ -201,10 +197,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def calibrate(
         self, X: Any, y: Any, coverage: float = 0.95, by: Any = None, **options: Any
     ) -> "CreINNClassifier":
-        """Calibrate the sets of classes on rows that were not used by :meth:`fit`.
+        """Calibrate the sets of classes on rows that were not in the training data.
 
-        The labels ``y`` are labels of ``classes_`` or distributions ``(n, K)`` over them. For the
-        other arguments, such as ``score`` and ``random``, see :meth:`creinn.CreINN.calibrate`.
+        The labels ``y`` are in ``classes_``, or they are class distributions ``(n, K)``. The other
+        arguments, such as ``score`` and ``random``, are those of :meth:`creinn.CreINN.calibrate`.
 
         Raises:
             ValueError: If there are too few rows, or if a label is not in ``classes_``.
@@ -228,15 +224,15 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         """Predict credal sets on the CPU.
 
         Raises:
-            ValueError: If ``X`` is not valid, or an interval for a network that takes points only.
+            ValueError: If ``X`` is not valid, or if it is an interval and the network takes points.
         """
         check_is_fitted(self, "model_")
-        rows, _ = self._validated(X, self._preparation.encoder is not None, reset=False)
+        rows, _ = validate_rows(self, X, self._preparation.encoder is not None, reset=False)
         first = getattr(self.model_, "members", [self.model_])[0]
         if len(rows) == 2 and not first.is_interval:
             raise ValueError(
-                "X is an interval, but the network was trained on points with distance. Fit the "
-                "estimator on intervals, or with distance=False."
+                "X is an interval, but the network takes points only. Use distance=False, or fit "
+                "the estimator to intervals."
             )
         return self._preparation.predict(self.model_, rows)
 
@@ -308,9 +304,9 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Array, Array]:
-        """Return the rows with a positive weight, their class indices, and the weights."""
+        """Return the rows with a positive weight, the class indices and the weights."""
         check_labels(y)
-        rows, y = self._validated(X, is_mixed_frame(X), y=y)
+        rows, y = validate_rows(self, X, is_mixed_frame(X), y=y)
         check_classification_targets(y)
         weights = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
         used = weights > 0
@@ -325,22 +321,6 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn(f"{found}. Uncertainty is probably too small.", stacklevel=3)
         rows = [side[used] for side in rows]
         return rows, labels.astype(np.int64), weights[used] / weights.max()
-
-    def _validated(self, X: Any, is_frame: bool, **options: Any) -> tuple[Rows, Any]:
-        """Return points, a data frame or two bounds, and the labels if ``y`` is passed."""
-        has_labels = "y" in options
-        if is_frame:
-            checked = validate_data(self, X, skip_check_array=True, **options)
-            labels = column_or_1d(checked[1], warn=True) if has_labels else None
-            check_consistent_length(X, labels)
-            return [X], labels
-        first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else fill_masked(X)
-        options |= {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
-        checked = validate_data(self, first, **options)
-        side, labels = checked if has_labels else (checked, None)
-        if isinstance(X, Interval):
-            return [side, check_array(X.upper.detach().cpu().numpy(), dtype=side.dtype)], labels
-        return [side], labels
 
     def _train(self, build: Any, data: Any, held_out: Any, config: Any) -> list[CreINN]:
         """Train all networks, and set ``histories_`` and ``n_iter_``."""

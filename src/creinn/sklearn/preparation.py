@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from sklearn.utils import compute_class_weight
+from sklearn.utils.validation import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    validate_data,
+)
 from torch import Tensor
 
 from creinn.credal.credal_set import CredalSet
@@ -41,10 +47,10 @@ class Preparation:
 
     @classmethod
     def fit(cls, rows: Rows, weights: Array, seed: int) -> tuple["Preparation", list[str]]:
-        """Fit the preparation to training rows, and return it with notes on the columns.
+        """Fit the preparation to the training rows, and return notes on the columns.
 
         Raises:
-            ValueError: If a column has no number, is ambiguous, or has a type without an encoder.
+            ValueError: If a column is empty or ambiguous, or if the type is not supported.
         """
         if is_mixed_frame(rows[0]):
             encoder, notes = _fit_encoder(rows[0])
@@ -75,7 +81,7 @@ class Preparation:
         return sides[0] if len(sides) == 1 else Interval(*sides)
 
     def apply_for_training(self, rows: Rows, seed: int) -> Tensor | Interval:
-        """Return the inputs for training in single precision, without missing values."""
+        """Return the inputs of the training, in which missing values are filled."""
         x = self.apply(rows, torch.float32)
         return x if isinstance(x, Interval) else self.missing.fill(x, seed)
 
@@ -144,7 +150,7 @@ def _fit_encoder(frame: Any) -> tuple["TableEncoder", list[str]]:
 
 
 def _table(frame: Any) -> "Table":
-    """Return a data frame as a table. Only NaN, ``None`` and NaT are missing."""
+    """Convert a data frame to a table, in which texts are not marks of missing values."""
     import pandas as pd
 
     from creinn.data.table import Reading, Table
@@ -160,7 +166,7 @@ def _table(frame: Any) -> "Table":
     return Table("X", pd.DataFrame(cells), Reading(missing=(), separator=","))
 
 
-def fill_masked(table: Any) -> Any:
+def _fill_masked(table: Any) -> Any:
     """Return a masked array with NaN for masked entries. Other tables are unchanged."""
     if isinstance(table, np.ma.MaskedArray):
         return np.ma.filled(table.astype(np.result_type(table.dtype, np.float32)), np.nan)
@@ -168,7 +174,7 @@ def fill_masked(table: Any) -> Any:
 
 
 def check_labels(y: Any) -> None:
-    """Raise a ``ValueError`` if labels are missing: NaN, ``None`` or ``pandas.NA``."""
+    """Check that there are no missing labels, such as NaN, ``None`` or ``pandas.NA``."""
     if y is None or (isinstance(y, np.ndarray) and y.dtype.kind in "iubU"):
         return
     import pandas as pd
@@ -179,8 +185,25 @@ def check_labels(y: Any) -> None:
         raise ValueError(f"Input y contains missing values: {found}. Drop these rows from X and y.")
 
 
+def validate_rows(estimator: Any, X: Any, is_mixed: bool, **options: Any) -> tuple[Rows, Any]:
+    """Validate the rows, and the labels if ``y`` is given."""
+    has_labels = "y" in options
+    if is_mixed:
+        checked = validate_data(estimator, X, skip_check_array=True, **options)
+        labels = column_or_1d(checked[1], warn=True) if has_labels else None
+        check_consistent_length(X, labels)
+        return [X], labels
+    first = X.lower.detach().cpu().numpy() if isinstance(X, Interval) else _fill_masked(X)
+    options |= {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+    checked = validate_data(estimator, first, **options)
+    side, labels = checked if has_labels else (checked, None)
+    if isinstance(X, Interval):
+        return [side, check_array(X.upper.detach().cpu().numpy(), dtype=side.dtype)], labels
+    return [side], labels
+
+
 def loss_weights(class_weight: Any, classes: Array, labels: Array, weights: Array) -> Array:
-    """Return the weight of each row in the loss: that of its class, times its own."""
+    """Compute the weights of the rows in the loss, which are multiplied by the class weights."""
     by_class = compute_class_weight(class_weight, classes=classes, y=classes[labels])
     if isinstance(class_weight, str):
         counts = np.bincount(labels, weights)
@@ -195,7 +218,8 @@ def loss_weights(class_weight: Any, classes: Array, labels: Array, weights: Arra
 def held_out_rows(early_stopping: Any, labels: Array, kind: str, seed: int) -> Array:
     """Return a mask of the held-out rows, which are stratified by class.
 
-    With ``"auto"`` there are none for interval networks, few rows, or classes with few rows.
+    If ``early_stopping`` is ``"auto"``, the mask is empty for an interval network or a small number
+    of rows, and for the classes with a small number of rows.
     """
     is_number = not isinstance(early_stopping, bool | np.bool_ | str)
     fraction = float(early_stopping) if is_number else 1 / 6
@@ -213,7 +237,7 @@ def held_out_rows(early_stopping: Any, labels: Array, kind: str, seed: int) -> A
 
 
 def plain(value: Any) -> Any:
-    """Convert NumPy values to Python values, sequences to lists, and mappings to lists of pairs."""
+    """Convert a value to a Python value, in which a mapping is a list of pairs."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
