@@ -1,6 +1,6 @@
-"""Steps of which random networks are made: every function, method, operator and layer that tracing accepts.
+"""Random networks of all functions, methods, operators and layers that can be traced.
 
-Each step maps values of shape ``(N, 4, 4, 4)`` to one of that shape, in ordinary torch code.
+A network consists of steps. The input and the output of a step have the shape ``(N, 4, 4, 4)``.
 """
 
 import operator
@@ -17,22 +17,22 @@ CONSTANTS = (-2.5, -1, -0.3, 0.0, 0.4, 1, 3.0)
 
 
 def each(*functions: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """Functions of one value as steps."""
+    """Return the steps of functions with one argument."""
     return [lambda x, y, c, f=f: f(x) for f in functions]
 
 
 def line(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of rows ``(N, 4, 16)`` as a step."""
+    """Return the step of a function of an array with the shape ``(N, 4, 16)``."""
     return lambda x, y, c: f(x.flatten(2)).view(x.size(0), -1, x.shape[2], x.size(3))
 
 
 def changed(change: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
-    """A change in place, of memory that nothing else uses."""
+    """Return the step of a function that is computed in place."""
     return lambda x, y, c: change(x * 1.0, y, c)
 
 
 def by_sizes(x: Any, y: Any, c: Any) -> Any:
-    """Arithmetic on sizes, some of which become numbers below 0."""
+    """Compute with the sizes of an input. Some of the results are negative."""
     half = x.shape[2] // 2
     third = x.size()[1]
     third //= 2
@@ -41,7 +41,7 @@ def by_sizes(x: Any, y: Any, c: Any) -> Any:
 
 
 class Volume(nn.Sequential):
-    """Layers of volumes one pixel deep."""
+    """Network of 3d layers for one slice."""
 
     def forward(self, x: Any) -> Any:
         return super().forward(x.unsqueeze(2))
@@ -132,7 +132,7 @@ LAYERS: list[Rows] = [
         lambda: nn.Linear(4, 4),
         lambda: nn.BatchNorm2d(4),
         nn.ReLU,
-    ),  # features last, channels of the norm second
+    ),  # the dimensions of the layer and of the norm are different
     (lambda: nn.BatchNorm2d(4),),
     (nn.Flatten, lambda: nn.Linear(64, 64), lambda: nn.BatchNorm1d(64), nn.ReLU),
     (lambda: nn.Flatten(2), lambda: nn.Conv1d(4, 4, 3, padding=1), lambda: nn.BatchNorm1d(4)),
@@ -155,12 +155,12 @@ LAYERS: list[Rows] = [
     (nn.SELU, nn.GELU, nn.SiLU, nn.Mish),
     (nn.Hardswish, lambda: nn.Softplus(2.0, 0.5), lambda: nn.Hardtanh(-1.5, 0.7)),
 ]
-"""Layers one behind the other; what comes out has as many numbers as what goes in."""
+"""Sequences of layers with the same number of inputs and outputs."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A function or a row of layers, by number; which of the values before it takes; a constant."""
+    """The index of a function or of layers, the indices of two earlier values and a constant."""
 
     kind: int
     first: int
@@ -173,7 +173,7 @@ class Step:
 
 
 class Network(torch.nn.Module):
-    """Steps one after the other; a step reads the values that the steps before it have given."""
+    """Network of steps that use the results of earlier steps."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
-"""Member networks of interval networks in ball arithmetic (python-flint): real numbers, enclosed to hundreds of bits.
+"""Members of interval networks in ball arithmetic, computed by python-flint.
 
-A member has weights inside the intervals of the layers, as exact numbers, and takes inputs that are exact. Its outputs
-are balls that contain the real ones. Nothing here is shared with the library but the layers' parameters and options.
+The weights of a member are exact numbers in the intervals of the layers. The inputs are exact. The
+outputs are balls that contain the real numbers. The computation does not use the functions of the
+library.
 """
 
 import math
@@ -39,7 +40,7 @@ class Residual(torch.nn.Module):
 
 
 def exact(values: Any) -> Balls:
-    """Floating numbers as balls of radius zero."""
+    """Convert floating-point numbers to balls with the radius 0."""
     array = np.asarray(
         values.detach() if isinstance(values, torch.Tensor) else values, dtype=np.float64
     )
@@ -47,7 +48,7 @@ def exact(values: Any) -> Balls:
 
 
 def between(center: torch.Tensor, radius: Balls, kind: str, rng: np.random.Generator) -> Balls:
-    """Exact numbers in ``center ± radius``."""
+    """Return exact numbers in ``center ± radius``."""
     shape = tuple(center.shape)
     share = {
         "centre": lambda: np.zeros(shape),
@@ -60,7 +61,7 @@ def between(center: torch.Tensor, radius: Balls, kind: str, rng: np.random.Gener
 
 
 def draw_member(network: torch.nn.Module, kind: str, rng: np.random.Generator) -> Member:
-    """One member: a corner of the box of weights, or one inside."""
+    """Draw the weights of a member."""
     member: Member = {}
     for layer in network.modules():
         if not isinstance(layer, IntervalParameters):
@@ -87,7 +88,7 @@ def draw_member(network: torch.nn.Module, kind: str, rng: np.random.Generator) -
 
 
 def draw_inputs(x: torch.Tensor | Interval, kind: str, rng: np.random.Generator) -> Balls:
-    """Inputs of a member: the points, or some inside of the intervals."""
+    """Draw the inputs of a member."""
     if not isinstance(x, Interval):
         return exact(x)
     low, high = exact(x.lower), exact(x.upper)
@@ -100,7 +101,7 @@ def draw_inputs(x: torch.Tensor | Interval, kind: str, rng: np.random.Generator)
 
 
 def run(module: torch.nn.Module, x: Balls, member: Member) -> Balls:
-    """Outputs of a member for a batch of inputs."""
+    """Return the outputs of a member for a batch of inputs."""
     if isinstance(module, torch.nn.Sequential):
         for part in module:
             x = run(part, x, member)
@@ -122,7 +123,7 @@ def run(module: torch.nn.Module, x: Balls, member: Member) -> Balls:
 
 
 def softmax(logits: Balls) -> Balls:
-    """Probabilities ``(N, K)``; of one logit those of two classes."""
+    """Return the probabilities ``(N, K)``. One logit has two classes."""
     if logits.shape[1] == 1:
         logits = np.concatenate((logits * 0, logits), 1)
     return np.array([[_share(row, k) for k in range(len(row))] for row in logits], dtype=object)
@@ -131,7 +132,7 @@ def softmax(logits: Balls) -> Balls:
 def misses(
     balls: Balls, lower: torch.Tensor, upper: torch.Tensor, least: float, most: float
 ) -> int:
-    """How many are not proved to lie between the bounds; all are known to lie between ``least`` and ``most``."""
+    """Return the number of values that may be outside the bounds."""
     bounds = zip(
         balls.ravel().tolist(),
         lower.double().ravel().tolist(),
@@ -180,7 +181,7 @@ def _affine(layer: Any, x: Balls, weight: Balls, bias: Balls | None) -> Balls:
 
 
 def _windows(layer: Any, x: Balls) -> tuple[np.ndarray, tuple[int, ...]]:
-    """For each tap and position, which pixel it meets; the number of pixels stands for a zero. And the sizes."""
+    """Return the pixel of each tap and position, and the sizes of the output."""
     count = math.prod(x.shape[2:])
     index = torch.arange(count, dtype=torch.float64).view(1, 1, *x.shape[2:])
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode

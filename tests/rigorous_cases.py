@@ -1,4 +1,4 @@
-"""Small networks, and weights and inputs that floating point does badly with; for tests and the benchmark alike."""
+"""Small networks in which the rounding errors are large."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +85,7 @@ KINDS = ("usual", "points", "cancelling", "tiny", "denormal", "huge", "mixed")
 
 @torch.no_grad()
 def model_of(name: str, kind: str, seed: int, dtype: torch.dtype = torch.float32) -> CreINN:
-    """A sound model whose weights are of one of the :data:`KINDS`."""
+    """Return a sound model with weights of one of the :data:`KINDS`."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     model = CreINN(NETWORKS[name](), mode="sound").to(dtype).eval()
@@ -126,7 +126,7 @@ def inputs_of(
     dtype: torch.dtype = torch.float32,
     width: float = 0.0,
 ) -> Any:
-    """Points, or intervals of a relative width; those of cancelling weights are nearly alike."""
+    """Return points, or intervals if the relative width is not zero."""
     torch.manual_seed(seed)
     shape = (
         (2, 4, 4)
@@ -143,9 +143,9 @@ def inputs_of(
 def every_kind(
     name: str, make: Callable[..., CreINN], rows: int, wide: int
 ) -> Iterator[tuple[Any, int, CreINN, Any]]:
-    """Yield a case, a seed, a model and inputs, for all :data:`KINDS`, points and intervals.
+    """Yield a case, a seed, a model and inputs for each of the :data:`KINDS`.
 
-    Every so many kinds, ``wide``, are in float64.
+    One of ``wide`` kinds is in float64.
     """
     for seed, kind in enumerate(KINDS):
         dtype = torch.float64 if (seed + len(name)) % wide == 0 else torch.float32
@@ -163,20 +163,20 @@ def rigorous(model: Any) -> RigorousModel:
 
 
 class Count(NamedTuple):
-    """Logits and probabilities of members, and how many of them are not proved to lie inside; of several forms."""
+    """The number of logits and probabilities of members, and of those outside the bounds."""
 
     logits: int
     probabilities: int
     logits_missed: int
     missed: list[int]
-    vacuous: list[int]  # rows with a bound of 0 and 1
-    widths: list[torch.Tensor]  # the largest of each row
+    vacuous: list[int]  # the number of rows with the bounds 0 and 1
+    widths: list[torch.Tensor]  # the maximum width of each row
 
 
 def count_misses(
     model: CreINN, x: Any, seed: int, forms: Sequence[Any], members: Sequence[str] = MEMBERS
 ) -> Count:
-    """Compare the sets that ``forms`` of the model give, and its logits, with those of members."""
+    """Compare the logits and sets of a model with those of members."""
     rng, network = np.random.default_rng(seed), torch.nn.Sequential(model.network, model.norm)
     with torch.no_grad():
         logits = rigorous(model)._members[0].logits(exact_box(x))[1]

@@ -1,4 +1,4 @@
-"""Models with a distance, and their rigorous sets against members in ball arithmetic; for tests and the benchmark."""
+"""Models with a distance, and a comparison with members in ball arithmetic."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ PLACES = {
 
 
 def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.float32) -> CreINN:
-    """A sound model with a distance: of its own data, or of usual ones where these are too large to be squared."""
+    """Return a sound model with a distance; usual data are used after an overflow."""
     model, usual = model_of(name, kind, seed, dtype), model_of(name, "usual", seed, dtype)
     for one, its_kind in ((model, kind), (usual, "usual")):
         one.feature_layers = PLACES[name]
@@ -43,7 +43,7 @@ def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.fl
 def count_misses(
     model: CreINN, x: Any, forms: Sequence[Any], seed: int
 ) -> tuple[int, list[int], list[torch.Tensor]]:
-    """How many probabilities of members there are, how many lie outside of the sets that forms give, and widths."""
+    """Return the number of probabilities of members, of those outside the sets, and the widths."""
     rng = np.random.default_rng(seed)
     with torch.no_grad():
         sets = [form(x) for form in forms]

@@ -1,4 +1,4 @@
-"""Files of tensors: the round trip, and a full disk leaves what was there."""
+"""Tests of files of tensors, and of errors during the writing."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Saved models: they load as they were, replace older ones whole or not at all, and damaged ones are refused."""
+"""Tests of saved models: round trips, interrupted writing and damaged files."""
 
 import json
 import os
@@ -178,7 +178,7 @@ def test_full_disk_leaves_the_model_before(tmp_path):
 
 
 class Custom(torch.nn.Module):
-    """A network that no description covers."""
+    """Network without a description."""
 
     def __init__(self):
         super().__init__()
@@ -315,7 +315,7 @@ def test_what_cannot_be_saved_is_refused(tmp_path):
 
     with pytest.raises(TypeError, match="Other"):
         save(Other(torch.nn.Linear(4, 3)), tmp_path)
-    with pytest.raises(ValueError, match="2 names"):
+    with pytest.raises(ValueError, match="got 2"):
         save(creinn(), tmp_path, classes=["a", "b"])
     with pytest.raises(TypeError, match="Tensor"):
         save(creinn(), tmp_path, preprocessing=torch.zeros(1))

@@ -58,15 +58,11 @@ def save(
     """
     directory = Path(directory)
     if directory.exists() and not directory.is_dir():
-        raise OSError(
-            f"Cannot save a model to {directory}, because it is a file. Choose a directory."
-        )
+        raise OSError(f"Cannot save a model to {directory}, because it is a file.")
     description = _describe(model)
     classes = model.class_names if classes is None else classes
     if classes is not None and len(classes) != model.num_classes:
-        raise ValueError(
-            f"There are {len(classes)} names, but the model has {model.num_classes} classes."
-        )
+        raise ValueError(f"Expected {model.num_classes} class names, got {len(classes)}.")
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     config = {
         "what": _WHAT,
@@ -76,22 +72,15 @@ def save(
         "preprocessing": model.preprocessing if preprocessing is None else preprocessing,
         "structure": [part.part_hashes()["structure"] for part in _calibrated(model)],
         "checksum": _checksum(weights),
-        "versions": {
-            "creinn": __version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "versions": _versions(),
     }
     try:
-        config["id"] = (
-            f"{zlib.crc32(json.dumps(config, allow_nan=False, sort_keys=True).encode()):08x}"
-        )
-    except TypeError as error:
-        raise TypeError(f"classes and preprocessing must be JSON values: {error}.") from error
-    except ValueError as error:
-        raise ValueError(
-            "preprocessing contains NaN or infinity, which are not allowed in JSON."
+        text = json.dumps(config, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError) as error:  # ValueError: for NaN and infinity
+        raise type(error)(
+            f"classes and preprocessing must be JSON without NaN: {error}."
         ) from error
+    config["id"] = f"{zlib.crc32(text.encode()):08x}"
     write_bytes(directory / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     write_tensors(directory / WEIGHTS, weights, config)
 
@@ -144,6 +133,11 @@ def load(
     return model.to(device).eval()
 
 
+def _versions() -> dict[str, str]:
+    versions = {"creinn": __version__, "torch": str(torch.__version__)}
+    return versions | {"python": platform.python_version()}
+
+
 def read_config(directory: str | PathLike[str]) -> dict[str, Any]:
     """Return the configuration of a saved model; see :func:`load` for the errors."""
     return _read(Path(directory))[0]
@@ -155,14 +149,10 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         config = json.loads((directory / CONFIG).read_bytes())
     except ValueError as error:
-        raise ValueError(
-            f"{directory / CONFIG} is truncated, or it is not JSON: {error}."
-        ) from error
+        raise ValueError(f"{directory / CONFIG} is not valid JSON: {error}.") from error
     _check_header(config, directory / CONFIG)
     if not (directory / WEIGHTS).is_file():
-        raise FileNotFoundError(
-            f"{directory} has no {WEIGHTS}; the file was removed, or save() was interrupted."
-        )
+        raise FileNotFoundError(f"There is no {WEIGHTS} in {directory}. Save the model again.")
     weights, header = read_tensors(directory / WEIGHTS)
     _check_header(header, directory / WEIGHTS)
     if _checksum(weights) != header["checksum"]:
@@ -179,10 +169,8 @@ def _calibrated(model: torch.nn.Module) -> list[Calibrated]:
 def _check_header(config: Any, path: Path) -> None:
     if not isinstance(config, dict) or config.get("what") != _WHAT:
         raise ValueError(f"{path} is not part of a model that was saved by creinn.")
-    if config.get("format") != FORMAT:
-        raise ValueError(
-            f"{path} has format {config.get('format')}, but this version reads format {FORMAT}."
-        )
+    if (found := config.get("format")) != FORMAT:
+        raise ValueError(f"{path} has format {found}, expected format {FORMAT}.")
 
 
 def _classes(name: Any) -> dict[str, Any]:
@@ -198,9 +186,7 @@ def _classes(name: Any) -> dict[str, Any]:
 def _describe(model: Any) -> dict[str, Any]:
     name = type(model).__name__
     if (known := _classes(name)).get(name) is not type(model):
-        raise TypeError(
-            f"A model of class {name} cannot be saved. The classes are {', '.join(known)}."
-        )
+        raise TypeError(f"Cannot save a {name}. The classes are {', '.join(known)}.")
     description: dict[str, Any] = {"kind": name, "options": model.options()}
     if hasattr(model, "members"):
         return description | {"members": [_describe(member) for member in model.members]}
@@ -230,16 +216,13 @@ def _describe(model: Any) -> dict[str, Any]:
 def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path: Path) -> Any:
     name = description.get("kind")
     if name not in (known := _classes(name)):
-        raise ValueError(
-            f"{path} has the unknown class {name!r}. The classes are {', '.join(known)}."
-        )
+        raise ValueError(f"Unknown class {name!r} in {path}. Expected {', '.join(known)}.")
     try:
         options = dict(description["options"])
         content: Any = network
         if "members" in description:
-            content = [
-                _build(member, copy.deepcopy(network), path) for member in description["members"]
-            ]
+            members = description["members"]
+            content = [_build(member, copy.deepcopy(network), path) for member in members]
         elif network is None and description["network"] is None:
             raise ValueError(
                 f"The architecture of the model in {path.parent} was not saved, because "
@@ -256,7 +239,6 @@ def _checksum(weights: Mapping[str, Tensor]) -> str:
     code = 0
     for name, values in sorted(weights.items()):
         code = zlib.crc32(name.encode(), code)
-        code = zlib.crc32(
-            values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data, code
-        )
+        content = values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        code = zlib.crc32(content, code)
     return f"{code:08x}"

@@ -1,4 +1,4 @@
-"""The compiled form of a model: the same credal sets, whatever the network, its mode and its inputs."""
+"""Tests that compiled models predict the same credal sets."""
 
 import copy
 
@@ -19,13 +19,14 @@ IMAGES = (24, 3, 16, 16)
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    torch.manual_seed(6)  # networks are drawn before they are trained
+    torch.manual_seed(6)  # for the weights of the networks
 
 
 def trained(network, shape=IMAGES, steps=5, radii=1.0, **options):
-    """A CreINN after a few optimiser steps, with running statistics of its own; in sound mode centres alone learn.
+    """Return a CreINN after a few steps of the optimizer.
 
-    It learns in float64, so that every processor gives the same network up to the rounding of float32.
+    The radii are not trained in sound mode. The model is trained in float64, so that the result is
+    the same on all processors up to the rounding of float32.
     """
     torch.manual_seed(0)
     model = CreINN(network.double(), **options)
@@ -49,7 +50,7 @@ def trained(network, shape=IMAGES, steps=5, radii=1.0, **options):
 
 
 def inputs(shape=IMAGES, seed=1, width=0.1):
-    """Points, intervals of any sign, and intervals known to be non-negative."""
+    """Return points, intervals of any sign and intervals with the flag ``nonnegative``."""
     generator = torch.Generator().manual_seed(seed)
     x, w = torch.randn(shape, generator=generator), width * torch.rand(shape, generator=generator)
     return {
@@ -67,10 +68,10 @@ def assert_same(got, expected, tolerance=5e-5):
 
 
 def assert_same_everywhere(model, shape=IMAGES, tolerance=5e-5, dtype=torch.float32, width=0.1):
-    """On every kind of input, and not because the sets are all of the simplex or single points.
+    """Compare the compiled model with the model for all kinds of inputs.
 
-    The forms are the same in float64. In float32 they differ by rounding: by as much as the tolerance, or fifty times
-    as much as the model itself differs from float64, for which layers the library computes is a matter of time.
+    The difference in float64 is at most 1e-9. In float32 the difference is at most the tolerance, or 50
+    times the difference between the model in float32 and in float64.
     """
     fast, exact = compile(model), copy.deepcopy(model).double()
     fast_exact = compile(exact)
@@ -100,7 +101,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 @torch.no_grad()
-def test_images_give_the_same_sets(name):
+def test_images(name):
     with torch.enable_grad():
         model = trained(NETWORKS[name]())
     assert_same_everywhere(model)
@@ -108,7 +109,7 @@ def test_images_give_the_same_sets(name):
 
 @pytest.mark.parametrize("layers", ["interval", "relative"])
 @torch.no_grad()
-def test_scaled_mode_gives_the_same_sets(layers):
+def test_scaled_mode(layers):
     with torch.enable_grad():
         model = trained(models.resnet8(4, width=8, layers=layers), mode="scaled")
     assert_same_everywhere(model)
@@ -116,10 +117,10 @@ def test_scaled_mode_gives_the_same_sets(layers):
 
 @pytest.mark.parametrize("layers", ["interval", "relative"])
 @torch.no_grad()
-def test_sound_mode_gives_the_same_sets(layers):
+def test_sound_mode(layers):
     with torch.enable_grad():
         model = trained(models.resnet8(4, width=8, layers=layers), radii=1e-7, mode="sound")
-    # Radii this small are close to the rounding errors of float32; the compiled form has them better than the model.
+    # The radii are similar to the rounding errors of float32.
     fast, exact = compile(model), model.double()
     for kind, x in inputs(width=1e-7).items():
         if kind != "signed":
@@ -131,14 +132,14 @@ def test_sound_mode_gives_the_same_sets(layers):
     "options", [{}, {"logit_norm": False}, {"mode": "scaled"}, {"distance": 0.5}]
 )
 @torch.no_grad()
-def test_mlps_give_the_same_sets(options):
+def test_mlps(options):
     with torch.enable_grad():
         model = trained(models.mlp(5, 3, hidden=(16, 12)), (40, 5), radii=0.1, **options)
     assert_same_everywhere(model, (40, 5))
 
 
 @torch.no_grad()
-def test_float64_agrees_to_its_own_precision():
+def test_float64():
     with torch.enable_grad():
         model = trained(models.resnet18(4, width=8)).double()
     assert_same_everywhere(model, tolerance=1e-12, dtype=torch.float64)
@@ -146,7 +147,7 @@ def test_float64_agrees_to_its_own_precision():
 
 @pytest.mark.parametrize("combine", ["average", "envelope"])
 @torch.no_grad()
-def test_ensembles_give_the_same_sets(combine):
+def test_ensembles(combine):
     with torch.enable_grad():
         members = [
             trained(models.mlp(5, 3, hidden=(16,)), (40, 5)),
@@ -157,7 +158,7 @@ def test_ensembles_give_the_same_sets(combine):
 
 @pytest.mark.parametrize("layers", ["ordinary", "interval"])
 @torch.no_grad()
-def test_a_distance_is_kept(layers):
+def test_distance(layers):
     with torch.enable_grad():
         model = trained(models.resnet8(4, width=8, layers=layers), distance=0.3)
         converted = trained(convert(models.resnet8(4, width=8, layers=torch.nn)), distance=0.3)
@@ -169,20 +170,20 @@ def test_a_distance_is_kept(layers):
     assert_same(compile(converted)(x), converted(x))
 
 
-def test_an_unfitted_distance_is_refused_as_by_the_model():
+def test_distance_that_is_not_fitted_raises():
     fast = compile(CreINN(models.mlp(5, 3), distance=True).eval())
     with pytest.raises(RuntimeError, match="not fitted"):
         fast.predict(torch.zeros(2, 5))
 
 
-def test_an_ordinary_network_refuses_intervals_as_before():
+def test_ordinary_network_with_intervals_raises():
     fast = compile(trained(models.mlp(5, 3, layers="ordinary"), (40, 5), radii=1.0, distance=0.5))
     with pytest.raises(TypeError, match="ordinary network"):
         fast(inputs((4, 5))["signed"])
 
 
 @torch.no_grad()
-def test_it_is_a_classifier_that_predicts_in_batches():
+def test_prediction_in_batches():
     with torch.enable_grad():
         model = trained(models.mlp(5, 3), (40, 5))
     fast, x = compile(model), torch.randn(30, 5)
@@ -196,7 +197,7 @@ def test_it_is_a_classifier_that_predicts_in_batches():
     assert_same(fast.predict(loader), model.predict(x))
 
 
-def test_the_model_stays_as_it_is_and_trainable():
+def test_model_is_not_changed():
     model = trained(models.resnet8(3, width=4), (8, 3, 16, 16)).train()
     model.network.bn1.eval()
     before = copy.deepcopy(model.state_dict())
@@ -216,7 +217,7 @@ def test_the_model_stays_as_it_is_and_trainable():
     assert_same(fast(x), expected, 0)
 
 
-def test_gradients_do_not_pass():
+def test_no_gradients():
     fast = compile(CreINN(models.mlp(5, 3)).eval())
     x = torch.randn(4, 5, requires_grad=True)
     assert not fast(x).lower.requires_grad
@@ -239,10 +240,10 @@ def test_inputs_are_not_changed():
 
 @pytest.mark.parametrize("size", [8, 16])
 @torch.no_grad()
-def test_an_example_prepares_for_its_size_and_other_sizes_are_right_too(size):
+def test_example_of_another_size(size):
     with torch.enable_grad():
         model = trained(models.resnet18(4, "imagenet", width=8), (24, 3, 32, 32))
-    prepared = compile(model, torch.zeros(1, 3, 32, 32), native=False)  # which has no such weights
+    prepared = compile(model, torch.zeros(1, 3, 32, 32), native=False)
     cropped = [part for part in prepared.modules() if getattr(part, "cropped", None) is not None]
     assert len(cropped) == 4  # the 3x3 convolutions of the last stage
     for other in (size, 32):
@@ -252,7 +253,7 @@ def test_an_example_prepares_for_its_size_and_other_sizes_are_right_too(size):
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last, "auto"])
 @torch.no_grad()
-def test_memory_formats_give_the_same_sets(memory_format):
+def test_memory_formats(memory_format):
     with torch.enable_grad():
         model = trained(models.resnet8(4, width=8))
     fast = compile(model, memory_format=memory_format)
@@ -264,7 +265,7 @@ def test_memory_formats_give_the_same_sets(memory_format):
 
 
 @pytest.mark.parametrize("faster", [torch.contiguous_format, torch.channels_last])
-def test_the_memory_format_is_chosen_by_measurement(faster, monkeypatch):
+def test_faster_memory_format(faster, monkeypatch):
     seconds = {True: 1.0, False: 2.0}
     monkeypatch.setattr(
         inference, "_seconds", lambda compiled, _: seconds[compiled.memory_format == faster]
@@ -274,12 +275,12 @@ def test_the_memory_format_is_chosen_by_measurement(faster, monkeypatch):
     )
 
 
-def test_measuring_is_real():
+def test_memory_format_after_measurement():
     fast = compile(CreINN(models.resnet8(3, width=4)), torch.zeros(1, 3, 8, 8))
     assert fast.memory_format in (torch.contiguous_format, torch.channels_last)
 
 
-def test_it_can_be_cast_after_compiling():
+def test_cast_after_compilation():
     model = trained(models.resnet8(4, width=8))
     x = inputs()["points"].double()
     fast = compile(model, x.float()).double()
@@ -288,7 +289,7 @@ def test_it_can_be_cast_after_compiling():
 
 
 @pytest.mark.parametrize("kind", ["points", "signed"])
-def test_it_can_be_exported(kind):
+def test_export(kind):
     model = trained(models.resnet8(3, width=4), (8, 3, 16, 16))
     x, fast = inputs((5, 3, 16, 16))[kind], compile(model)
     dynamic = {"x": {0: torch.export.Dim("rows")}} if kind == "points" else None
@@ -313,7 +314,7 @@ def test_torch_compile_sees_one_graph(monkeypatch):
     assert len(seen) == 1
 
 
-def test_training_is_refused():
+def test_training_raises():
     fast = compile(CreINN(models.mlp(5, 3)))
     assert not any(part.training for part in fast.modules())
     with pytest.raises(ValueError, match="trained"):
@@ -321,23 +322,23 @@ def test_training_is_refused():
     assert fast.eval() is fast
 
 
-def test_saving_is_refused(tmp_path):
+def test_saving_raises(tmp_path):
     with pytest.raises(TypeError, match="saved"):
         compile(CreINN(models.mlp(5, 3))).save(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_other_models_are_refused():
+def test_other_models_raise():
     with pytest.raises(TypeError, match="SNN"):
         compile(SNN(models.mlp(5, 3, layers=torch.nn)))
 
 
-def test_unknown_memory_formats_are_refused():
+def test_unknown_memory_format_raises():
     with pytest.raises(ValueError, match="'fast'"):
         compile(CreINN(models.mlp(5, 3)), memory_format="fast")
 
 
-def test_a_network_that_is_not_a_graph_is_refused():
+def test_network_that_is_not_a_graph_raises():
     class Doubled(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -350,13 +351,13 @@ def test_a_network_that_is_not_a_graph_is_refused():
         compile(CreINN(Doubled()))
 
 
-def test_something_else_than_inputs_is_refused():
+def test_invalid_inputs_raise():
     with pytest.raises(TypeError, match="Interval"):
         compile(CreINN(models.mlp(5, 3)))([1.0])
 
 
 def overflowing(family, **options):
-    """A model whose weights let numbers of about 1e9 overflow, and leave numbers of about 1e-30 alone."""
+    """Return a model that overflows for inputs of about 1e9."""
     torch.manual_seed(0)
     network = torch.nn.Sequential(
         family.Linear(2, 4), family.ReLU(), family.Linear(4, options.get("num_logits", 3))
@@ -378,7 +379,7 @@ def overflowing(family, **options):
 )
 @pytest.mark.filterwarnings("ignore:In training mode the distance is left out")
 @torch.no_grad()
-def test_a_row_that_overflows_gets_the_vacuous_set_and_leaves_others_alone(family, options):
+def test_vacuous_set_after_overflow(family, options):
     model = overflowing(family, **options)
     x = torch.tensor([[1e-30, -2e-30], [1e9, -1e9], [3e-30, 0.0]])
     if "distance" in options:
@@ -394,11 +395,11 @@ def test_a_row_that_overflows_gets_the_vacuous_set_and_leaves_others_alone(famil
             torch.testing.assert_close(sets.upper[[0, 2]], alone.upper)
             assert bool((alone.width < 1).any())
     if family is inn:
-        assert bool(model.train()(x).lower.isnan().any())  # for training to stop at
+        assert bool(model.train()(x).lower.isnan().any())  # so that the training stops
 
 
 @torch.no_grad()
-def test_a_sound_resnet_that_overflows_says_so_and_where():
+def test_diagnosis_of_an_overflow():
     torch.manual_seed(0)
     model = CreINN(models.resnet50(10, width=16), mode="sound").eval()
     x = torch.rand(2, 3, 16, 16)

@@ -1,4 +1,4 @@
-"""Exported graphs give what the model gives: ONNX in onnxruntime, programs of torch in torch; any number of rows."""
+"""Tests that exported graphs have the outputs of the model, for ONNX and ``torch.export``."""
 
 import json
 import runpy
@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "export.py"
 
 
 def inputs(rows: int = ROWS) -> torch.Tensor:
-    """Rows like those of training, and ever farther away."""
+    """Return rows with an increasing distance from the training data."""
     return blobs(rows, seed=1)[0] * torch.linspace(0.5, 4, rows).unsqueeze(1)
 
 
@@ -63,7 +63,7 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def example() -> Iterator[dict[str, Any]]:
-    """What the example leaves: its model, the file, and what another process said of it."""
+    """Run the example and return its variables."""
     left = runpy.run_path(str(EXAMPLE))
     yield left
     left["folder"].cleanup()
@@ -71,7 +71,7 @@ def example() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, example) -> dict[str, tuple[Any, Path]]:
-    """Each model, and the file it is exported to."""
+    """Return the models and the paths of the files."""
     made = {"CreINN-D": (example["model"], example["path"])}
     for name, build in MODELS.items():
         made[name] = model, path = build(), tmp_path_factory.mktemp(name) / "model.onnx"
@@ -81,7 +81,7 @@ def files(tmp_path_factory, example) -> dict[str, tuple[Any, Path]]:
 
 @pytest.fixture(params=["CreINN-D", *MODELS])
 def exported(request, files):
-    """A model, its graph in onnxruntime, and inputs: like those of training, and ever farther away."""
+    """Return a model, a session of onnxruntime and inputs."""
     model, path = files[request.param]
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     x = inputs()
@@ -103,7 +103,7 @@ def run(session, *x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def assert_same(found: dict[str, torch.Tensor], expected: CredalSet) -> None:
-    """Numbers to 1e-5; labels and sets wherever these do not hang on less than that."""
+    """Compare the numbers to 1e-5, and the labels and classes if they are clear."""
     wanted = {
         "lower": expected.lower,
         "upper": expected.upper,
@@ -129,7 +129,7 @@ def assert_same(found: dict[str, torch.Tensor], expected: CredalSet) -> None:
 
 
 @torch.no_grad()
-def test_onnxruntime_gives_what_torch_gives(exported):
+def test_onnxruntime(exported):
     model, session, x = exported
     expected = model(x).with_conformal(model.calibration.conformal)
     width = expected.width.amax(1)
@@ -142,7 +142,7 @@ def test_onnxruntime_gives_what_torch_gives(exported):
 
 
 @torch.no_grad()
-def test_the_number_of_rows_is_free(exported):
+def test_number_of_rows(exported):
     model, session, x = exported
     for rows in (1, 7):
         assert_same(run(session, x[:rows]), model.predict(x[:rows]))
@@ -158,7 +158,7 @@ def test_rows_far_away(exported):
     assert all(bool(value.float().isfinite().all()) for value in found.values())
 
 
-def test_metadata_say_what_classes_and_inputs_are(files):
+def test_metadata(files):
     about = onnxruntime.InferenceSession(files["CreINN-D"][1]).get_modelmeta().custom_metadata_map
     assert json.loads(about["class_names"]) == ["class_0", "class_1", "class_2"]
     assert json.loads(about["preprocessing"]) == files["CreINN-D"][0].preprocessing
@@ -170,7 +170,7 @@ def test_metadata_say_what_classes_and_inputs_are(files):
 
 
 def test_the_example_runs_without_torch(example):
-    """Its second part is a process of its own, which refuses to have torch."""
+    """The second part of the example is a process without torch."""
     *rows, last = example["done"].stdout.splitlines()
     assert len(rows) == 3
     assert all(row.endswith(f"not ruled out: {row.split()[0]}") for row in rows)
@@ -185,7 +185,7 @@ def reload(model, path: Path, example=None):
 
 @torch.no_grad()
 @pytest.mark.parametrize(("logits", "dtype"), [(1, torch.float64), (4, torch.float32)])
-def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
+def test_torch_export_in_all_modes(tmp_path, logits, dtype):
     modes = ("paper", "scaled", "sound")
     model = Ensemble([interval_model(logits, mode, seed) for seed, mode in enumerate(modes)]).to(
         dtype
@@ -196,7 +196,7 @@ def test_programs_of_torch_in_every_mode(tmp_path, logits, dtype):
 
 @torch.no_grad()
 @pytest.mark.parametrize(("score", "by"), [("lower", "class"), ("distribution", None)])
-def test_calibrations_are_in_the_graph(tmp_path, score, by):
+def test_calibration(tmp_path, score, by):
     model, x, y = interval_model(), inputs(300), torch.arange(300) % 3
     if score == "distribution":
         model.calibrate(x, torch.nn.functional.one_hot(y).float() * 0.7 + 0.1, coverage=0.6)
@@ -216,11 +216,11 @@ def test_calibrations_are_in_the_graph(tmp_path, score, by):
         assert (found["conformal"] != expected.classes("conformal")).float().mean() < 0.01
 
 
-def test_calibrations_that_draw_or_have_groups_are_left_out():
+def test_calibration_that_is_not_exported():
     x, y = inputs(300), torch.arange(300) % 3
     for options, said in (
-        ({"random": True}, "it draws"),
-        ({"by": torch.arange(300) % 2}, "by groups"),
+        ({"random": True}, "random"),
+        ({"by": torch.arange(300) % 2}, "groups"),
     ):
         model = interval_model().calibrate(x, y, coverage=0.6, **options)
         with pytest.warns(UserWarning, match=said):
@@ -228,17 +228,17 @@ def test_calibrations_that_draw_or_have_groups_are_left_out():
 
 
 @torch.no_grad()
-def test_intervals_have_two_inputs(tmp_path):
+def test_intervals(tmp_path):
     model, x = interval_model(mode="sound"), Interval(inputs(50) - 0.1, inputs(50) + 0.2)
     assert_same(
         reload(model, tmp_path / "model.pt2", Interval.point(inputs(1)))(x.lower, x.upper), model(x)
     )
-    with pytest.raises(TypeError, match="ordinary network, which takes tensors, but got Interval"):
+    with pytest.raises(TypeError, match="Interval"):
         export(distance_model(), tmp_path / "none.pt2", x)
 
 
 @torch.no_grad()
-def test_many_classes_leave_the_search_to_numpy(tmp_path):
+def test_many_classes(tmp_path):
     lower_entropy = runpy.run_path(str(EXAMPLE.with_name("entropy_numpy.py")))["lower_entropy"]
     model, x = interval_model(12), inputs(50)
     found, expected = reload(model, tmp_path / "model.pt2")(x), model(x)
@@ -253,7 +253,7 @@ def test_many_classes_leave_the_search_to_numpy(tmp_path):
 
 
 class Own(torch.nn.Module):
-    """No graph of known layers: it asks how many columns there are."""
+    """Network with a condition on the shape, which is not a graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ class Own(torch.nn.Module):
 
 
 @torch.no_grad()
-def test_networks_that_cannot_be_compiled_are_exported_as_they_are(tmp_path):
+def test_networks_that_are_not_compiled(tmp_path):
     torch.manual_seed(0)
     model = CreINN(Own())
     model(blobs()[0])
@@ -280,20 +280,18 @@ def test_images(tmp_path):
     inn.scale_radii_(network, 0.01)
     model, x = CreINN(network), torch.rand(20, 3, 16, 16)
     model(x)
-    with pytest.raises(
-        ValueError, match=r"The first layer, Conv2d, does not tell the size .* example=x\[:1\]"
-    ):
+    with pytest.raises(ValueError, match="Conv2d"):
         export(model, tmp_path / "model.pt2")
     assert_same(reload(model, tmp_path / "model.pt2", x[:1])(x), model.eval()(x))
 
 
-def test_refusals(tmp_path, monkeypatch):
-    with pytest.raises(TypeError, match="takes a CreINN or an Ensemble, got SNN"):
+def test_invalid_arguments(tmp_path, monkeypatch):
+    with pytest.raises(TypeError, match="SNN"):
         export(SNN(models.mlp(4, 3, layers=torch.nn)), tmp_path / "model.onnx")
-    with pytest.raises(ValueError, match=r"model\.tflite ends neither in \.onnx nor in \.pt2"):
+    with pytest.raises(ValueError, match=r"model\.tflite"):
         export(interval_model(), tmp_path / "model.tflite")
     unfitted = CreINN(models.mlp(4, 3, layers=torch.nn), distance=True)
-    with pytest.raises(RuntimeError, match="The distance is not fitted"):
+    with pytest.raises(RuntimeError, match="fitted"):
         export(unfitted, tmp_path / "model.onnx")
     with pytest.raises(TypeError, match="dict"):
         export(interval_model(), tmp_path / "model.pt2", {"x": torch.zeros(1, 4)})

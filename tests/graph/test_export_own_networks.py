@@ -1,4 +1,4 @@
-"""Export of users' own networks, whose layers the library does not know."""
+"""Tests of the export of networks with unknown layers."""
 
 import onnxruntime
 import pytest
@@ -40,7 +40,7 @@ class Attention(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Inputs by name: a sequence, and which of its entries count."""
+    """A network in which the inputs are a sequence and a mask."""
 
     shape = (5, 4)
 
@@ -53,7 +53,7 @@ class Recurrent(nn.Module):
 
 
 class Inverse(nn.Module):
-    """An operation that ONNX does not have."""
+    """A network with an operation that is not supported by ONNX."""
 
     def forward(self, x):
         return torch.linalg.svdvals(x.unsqueeze(1)) + x
@@ -98,7 +98,7 @@ def test_layers_without_an_interval_version_are_exported(tmp_path, kind):
 @pytest.mark.parametrize(
     ("middle", "ending", "token"), [(Inverse, "onnx", "svd"), (Branch, "pt2", "'1'")]
 )
-def test_a_network_that_cannot_be_exported_is_refused_by_name(tmp_path, middle, ending, token):
+def test_network_that_cannot_be_exported_raises(tmp_path, middle, ending, token):
     model, _ = fitted(nn.Sequential(nn.Linear(4, 8), middle(), nn.Linear(8, 3)), (4,))
     with pytest.raises(ValueError, match=token):
         export(model, tmp_path / f"model.{ending}")

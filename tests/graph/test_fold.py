@@ -1,4 +1,4 @@
-"""Folded networks and layers against those they were made of, in float64."""
+"""Tests that folded networks and layers are equal to the original ones in float64."""
 
 import copy
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from creinn.nn.affine import one_pixel
 
 
 class Tangle(torch.nn.Module):
-    """Norms and ReLUs in places where they can and cannot be folded, layers used twice, functions."""
+    """Network with norms and ReLUs that can and cannot be folded, and with shared layers."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ class Tangle(torch.nn.Module):
 
     def forward(self, x):
         y = self.norm(self.stem(x))
-        z = functions.relu(self.drop(y)) + y  # the norm's result is used twice
+        z = functions.relu(self.drop(y)) + y  # the output of the norm is used twice
         z = self.shared(functions.relu(self.shared(z)))
         z = functions.relu(self.alone(functions.max_pool2d(z, 2)) + 0.5)
         z = self.signed(self.gelu(z - 1))
@@ -56,7 +56,7 @@ class Tangle(torch.nn.Module):
 
 
 def randomise(network):
-    """Weights and statistics that nothing is neutral in."""
+    """Draw random weights and statistics."""
     for layer in network.modules():
         for parameter in layer.parameters(recurse=False):
             torch.nn.init.normal_(parameter, std=0.5)
@@ -88,7 +88,7 @@ def set_mode(network, mode):
 
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
 @torch.no_grad()
-def test_a_tangle_is_folded_right(mode):
+def test_network_of_all_kinds_of_layers(mode):
     torch.manual_seed(0)
     network = randomise(set_mode(Tangle(), mode))
     folded = fold(network)
@@ -137,7 +137,7 @@ SEQUENCES = {
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
 @pytest.mark.parametrize("name", SEQUENCES)
 @torch.no_grad()
-def test_a_layer_its_norm_and_relu_are_one(name, mode):
+def test_layer_with_norm_and_relu(name, mode):
     torch.manual_seed(0)
     *layers, shape = copy.deepcopy(SEQUENCES[name])
     network = randomise(set_mode(torch.nn.Sequential(*layers), mode))
@@ -151,7 +151,7 @@ def test_a_layer_its_norm_and_relu_are_one(name, mode):
     )
 
 
-def test_a_resnet_is_folded_layers_and_pooling_alone():
+def test_layers_of_a_resnet():
     network = models.resnet18(3, "imagenet", width=4)
     folded = fold(torch.nn.Sequential(network, inn.BatchNorm1d(3)))
     calls = [node for node in folded.graph.nodes if node.op == "call_module"]
@@ -163,11 +163,11 @@ def test_a_resnet_is_folded_layers_and_pooling_alone():
     assert functions_called == [sum_moments] * 8
     assert all(node.kwargs["relu"] for node in folded.graph.nodes if node.target is sum_moments)
     general = [layer.general is not None for layer in called if isinstance(layer, FoldedFull)]
-    assert general == [True, True] + [False] * 18 + [True]  # all but those right behind a ReLU
+    assert general == [True, True] + [False] * 18 + [True]  # all layers that are not after a ReLU
 
 
 @torch.no_grad()
-def test_a_sum_with_a_negative_number_is_not_taken_for_one_that_keeps_the_sign():
+def test_sum_with_a_negative_number():
     class Shifted(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -188,7 +188,7 @@ def test_a_sum_with_a_negative_number_is_not_taken_for_one_that_keeps_the_sign()
 
 @pytest.mark.parametrize("family", [inn, relative])
 @torch.no_grad()
-def test_a_norm_over_another_dimension_than_the_features_of_its_layer_is_not_folded(family):
+def test_norm_over_another_dimension_is_not_folded(family):
     torch.manual_seed(0)
     network = randomise(
         torch.nn.Sequential(inn.ReLU(), family.Linear(4, 3), inn.BatchNorm2d(3), inn.ReLU())
@@ -199,7 +199,7 @@ def test_a_norm_over_another_dimension_than_the_features_of_its_layer_is_not_fol
 
 
 @torch.no_grad()
-def test_layers_are_left_out_by_what_they_are_not_by_their_name(monkeypatch):
+def test_layers_of_another_family_with_the_same_name(monkeypatch):
     class Dropout(torch.nn.Module):
         def forward(self, x):
             return x * 0.5
@@ -212,7 +212,7 @@ def test_layers_are_left_out_by_what_they_are_not_by_their_name(monkeypatch):
     assert_same(fold(network)(x), network(x))
 
 
-def test_layers_of_signed_inputs_keep_their_general_form():
+def test_general_form_for_signed_inputs():
     network = torch.nn.Sequential(
         *(inn.Conv2d(2, 2, 1), inn.BatchNorm2d(2), inn.GELU()),
         *(inn.Conv2d(2, 2, 1), inn.BatchNorm2d(2), inn.ReLU()),
@@ -223,7 +223,7 @@ def test_layers_of_signed_inputs_keep_their_general_form():
 
 
 @torch.no_grad()
-def test_ordinary_networks_have_their_norms_folded():
+def test_norms_of_ordinary_networks():
     torch.manual_seed(0)
     network = randomise(models.resnet18(3, "imagenet", width=4, layers=torch.nn))
     folded = fold(network)
@@ -234,7 +234,7 @@ def test_ordinary_networks_have_their_norms_folded():
 
 @pytest.mark.parametrize("layers", ["interval", "ordinary"])
 @torch.no_grad()
-def test_features_are_given_on_request(layers):
+def test_inputs_of_layers(layers):
     torch.manual_seed(0)
     network = randomise(models.resnet8(3, width=4, layers=layers))
     norm = randomise(inn.BatchNorm1d(3) if layers == "interval" else torch.nn.BatchNorm1d(3))
@@ -255,8 +255,8 @@ def test_features_are_given_on_request(layers):
 
 
 @torch.no_grad()
-def test_outputs_of_modules_are_given_on_request():
-    """Of a whole stage, of a layer inside it, and of one whose result is used twice."""
+def test_outputs_of_modules():
+    """Test the outputs of stages, of layers and of a layer that is used twice."""
 
     class Around(torch.nn.Module):
         def __init__(self):
@@ -293,7 +293,7 @@ def test_outputs_of_modules_are_given_on_request():
         assert_same(output, seen[path])
 
 
-def test_what_cannot_be_given_is_refused():
+def test_unknown_outputs_raise():
     class Plain(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -312,7 +312,7 @@ def test_what_cannot_be_given_is_refused():
         fold(torch.nn.Sequential(layer, inn.ReLU(), layer), at=["0"])
 
 
-def test_norms_that_depend_on_the_batch_stay():
+def test_norm_without_running_statistics_is_not_folded():
     norm = inn.BatchNorm1d(3, track_running_stats=False)
     folded = fold(torch.nn.Sequential(inn.Linear(2, 3), norm, inn.ReLU()))
     calls = [
@@ -325,7 +325,7 @@ numbers = st.floats(-4, 4, width=32)
 
 
 @given(numbers, numbers, st.booleans())
-def test_finish_is_relu_on_bounds(center, radius, relu):
+def test_relu_of_bounds(center, radius, relu):
     y = finish(torch.tensor([[[center], [radius]]]), magnitude=True, relu=relu)
     low, high = center - abs(radius), center + abs(radius)
     expected = (max(low, 0.0), max(high, 0.0)) if relu else (low, high)
@@ -334,7 +334,7 @@ def test_finish_is_relu_on_bounds(center, radius, relu):
     assert not relu or y.lower.item() >= 0
 
 
-def test_relu_keeps_every_digit_of_a_narrow_radius():
+def test_relu_of_a_narrow_radius():
     y = finish(torch.tensor([[[1.0], [1e-12]]]), magnitude=False, relu=True)
     assert y.radius.item() == pytest.approx(1e-12)
 
@@ -342,12 +342,12 @@ def test_relu_keeps_every_digit_of_a_narrow_radius():
 @pytest.mark.parametrize(
     ("center", "radius"), [(-torch.inf, 1.0), (torch.inf, 1.0), (0.0, torch.inf), (torch.nan, 1.0)]
 )
-def test_what_has_overflowed_does_not_become_a_number_again(center, radius):
+def test_relu_after_an_overflow(center, radius):
     y = finish(torch.tensor([[[center], [radius]]]), magnitude=True, relu=True)
     assert not bool(torch.isfinite(y.bounds).all())
 
 
-def test_sums_of_all_kinds():
+def test_sums():
     x = Interval([[1.0, -2.0]], [[2.0, -1.0]])
     for a, b in (
         (x, x),
@@ -378,7 +378,7 @@ CONVOLUTIONS = [
 
 @pytest.mark.parametrize(("layer", "sizes"), CONVOLUTIONS, ids=lambda value: str(value))
 @torch.no_grad()
-def test_one_pixel_is_a_linear_map(layer, sizes):
+def test_convolution_to_one_pixel(layer, sizes):
     torch.manual_seed(0)
     layer = copy.deepcopy(layer).double()
     x, other = (
@@ -393,11 +393,11 @@ def test_one_pixel_is_a_linear_map(layer, sizes):
     torch.testing.assert_close(product(x), expected)
     torch.testing.assert_close(product(other), elsewhere)
     if set(layer.kernel_size) != {1}:
-        layer.weight.fill_(torch.nan)  # it is not read any more
+        layer.weight.fill_(torch.nan)  # the weight is not used after the preparation
         torch.testing.assert_close(product(x), expected)
 
 
-def test_more_than_one_pixel_and_padding_alone_are_left_to_the_convolution():
+def test_convolutions_that_are_not_cropped():
     assert one_pixel(torch.nn.Conv2d(1, 1, 3, padding=1), (1, 2)) is None
     assert one_pixel(torch.nn.Conv2d(1, 1, 3), (2, 2)) is None  # nothing comes out
     assert (
@@ -410,7 +410,7 @@ def test_more_than_one_pixel_and_padding_alone_are_left_to_the_convolution():
     )
 
 
-def test_relative_layers_take_two_products():
+def test_relative_layers():
     folded = fold(torch.nn.Sequential(relative.Conv2d(2, 3, 1), inn.BatchNorm2d(3)))
     (layer,) = folded.children()
     assert isinstance(layer, FoldedRelative)

@@ -1,4 +1,4 @@
-"""Layers by the library in C++ against those they were made of, and the rule that chooses it."""
+"""Tests of layers that use the C++ library, and of the conditions for its use."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ def _seeded():
 
 
 def randomise(network):
-    """Weights and statistics that nothing is neutral in."""
+    """Draw random weights and statistics."""
     for layer in network.modules():
         for parameter in layer.parameters(recurse=False):
             torch.nn.init.normal_(parameter, std=0.3)
@@ -82,7 +82,7 @@ STAYING = {
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("name", [*SEQUENCES, *STAYING])
 @torch.no_grad()
-def test_layers_are_right_on_every_kind_of_input(name):
+def test_layers_on_all_kinds_of_inputs(name):
     *layers, shape = copy.deepcopy((SEQUENCES | STAYING)[name])
     network = randomise(torch.nn.Sequential(inn.ReLU(), *layers))
     folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
@@ -92,7 +92,7 @@ def test_layers_are_right_on_every_kind_of_input(name):
 
 
 class Residual(torch.nn.Module):
-    """Sums in every place: of a layer and what it had, of two layers, with a number, and without a ReLU."""
+    """Network with sums of layers and numbers, with and without a ReLU."""
 
     def __init__(self):
         super().__init__()
@@ -109,7 +109,7 @@ class Residual(torch.nn.Module):
 
 @needs_library
 @torch.no_grad()
-def test_sums_are_part_of_layers():
+def test_sums_are_computed_by_layers():
     network = randomise(Residual())
     folded, exact = fold(network, full=NativeFull), copy.deepcopy(network).double()
     join_sums(folded)
@@ -122,7 +122,7 @@ def test_sums_are_part_of_layers():
 
 @needs_library
 @torch.no_grad()
-def test_a_residual_that_is_broadcast_is_added_all_the_same():
+def test_residual_that_is_broadcast():
     layer = randomise(torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 1)))
     folded = natives(fold(layer, full=NativeFull))[0]
     x, shift = inputs(2, 3, 5, 5)[2], Interval(torch.zeros(1, 4, 1, 1), torch.ones(1, 4, 1, 1))
@@ -133,7 +133,7 @@ def test_a_residual_that_is_broadcast_is_added_all_the_same():
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("choice", [pytest.param(True, marks=needs_library), False])
 @torch.no_grad()
-def test_compiled_networks_are_the_same_whatever_computes(mode, choice):
+def test_compiled_networks(mode, choice):
     model = CreINN(resnet8(4, width=4), mode=mode)
     model.train()(torch.randn(16, 3, 16, 16))
     inn.scale_radii_(model, 0.1)
@@ -147,7 +147,7 @@ def test_compiled_networks_are_the_same_whatever_computes(mode, choice):
 
 
 @torch.no_grad()
-def test_without_the_library_the_compiled_form_is_torch_alone(monkeypatch):
+def test_compilation_without_the_library(monkeypatch):
     monkeypatch.setattr(native, "available", False)
     model, x = CreINN(resnet8(3, width=2)).eval(), torch.randn(2, 3, 8, 8)
     compiled = compile(model, x)
@@ -169,7 +169,7 @@ RULE = {
 @pytest.mark.skipif(not native.is_vectorized, reason="this processor has no AVX2")
 @pytest.mark.parametrize("name", RULE)
 @torch.no_grad()
-def test_the_library_computes_convolutions_with_more_than_one_output_pixel(name, monkeypatch):
+def test_conditions_for_the_library(name, monkeypatch):
     layer, shape, is_native = RULE[name]
     folded = fold(torch.nn.Sequential(inn.ReLU(), layer).eval(), full=NativeFull)
     calls, product = [], native.product
@@ -185,7 +185,7 @@ def test_the_library_computes_convolutions_with_more_than_one_output_pixel(name,
 
 
 @torch.no_grad()
-def test_a_processor_without_vectors_uses_torch(monkeypatch):
+def test_processor_without_vector_instructions(monkeypatch):
     monkeypatch.setattr(native, "is_vectorized", False)
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(3, 4, 3)).eval()
     assert natives(fold(network, full=NativeFull))[0].pairs is None
@@ -193,7 +193,7 @@ def test_a_processor_without_vectors_uses_torch(monkeypatch):
 
 @needs_library
 @torch.no_grad()
-def test_layers_hold_half_of_what_block_weights_take():
+def test_memory_of_the_weights():
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3), inn.ReLU()).eval()
     folded = [fold(network, full=kind) for kind in (NativeFull, FoldedFull)]
     x, held = inputs(2, 8, 6, 6)[2], []
@@ -209,7 +209,7 @@ def test_layers_hold_half_of_what_block_weights_take():
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @torch.no_grad()
-def test_layers_on_inputs_give_bounds(mode, memory_format):
+def test_layers_on_inputs_return_bounds(mode, memory_format):
     network = randomise(
         torch.nn.Sequential(inn.Conv2d(3, 4, 3), inn.BatchNorm2d(4, mode=mode), inn.ReLU())
     )
@@ -224,15 +224,15 @@ def test_layers_on_inputs_give_bounds(mode, memory_format):
 
 @needs_library
 @torch.no_grad()
-def test_what_the_library_computes_is_not_exported():
+def test_export_raises():
     model, x = CreINN(resnet8(3, width=2)).eval(), torch.randn(2, 3, 8, 8)
-    with pytest.raises(RuntimeError, match="Compile the model with native=False, and export that"):
+    with pytest.raises(RuntimeError, match="native=False"):
         torch.export.export(compile(model, x), (x,))
 
 
 @needs_library
 @torch.no_grad()
-def test_narrow_weights_are_left_to_torch():
+def test_narrow_weights_use_torch():
     network = torch.nn.Sequential(inn.ReLU(), inn.Conv2d(8, 8, 3))
     assert natives(fold(network, full=NativeFull))[0].pairs is not None
     inn.scale_radii_(network, 1e-4)
@@ -241,7 +241,7 @@ def test_narrow_weights_are_left_to_torch():
 
 @needs_library
 @torch.no_grad()
-def test_other_numbers_than_float32_are_left_to_torch():
+def test_float64_uses_torch():
     network = randomise(
         torch.nn.Sequential(
             inn.ReLU(), inn.Conv2d(3, 4, 3, groups=1), inn.BatchNorm2d(4), inn.ReLU()
@@ -255,7 +255,7 @@ def test_other_numbers_than_float32_are_left_to_torch():
 
 @needs_library
 @torch.no_grad()
-def test_threads_call_one_compiled_form():
+def test_threads():
     model, batches = (
         CreINN(resnet8(3, width=4)).eval(),
         [torch.randn(rows, 3, 12, 12) for rows in (1, 2, 5, 9)] * 3,

@@ -1,4 +1,4 @@
-"""Random networks of everything that tracing accepts: compiled against eager, and both against their members."""
+"""Tests of random networks of all supported layers and functions."""
 
 import copy
 import operator
@@ -31,7 +31,7 @@ RELU, CONVOLUTION = 1, len(graph_cases.FUNCTIONS)
 
 
 def randomise(network: torch.nn.Module, seed: int) -> torch.nn.Module:
-    """An ordinary network whose norms are not neutral."""
+    """Return an ordinary network with running statistics."""
     generator = torch.Generator().manual_seed(seed)
     for tensor in network.double().state_dict().values():
         if tensor.is_floating_point():
@@ -43,7 +43,7 @@ def randomise(network: torch.nn.Module, seed: int) -> torch.nn.Module:
 
 
 def inputs(seed: int) -> list[Interval]:
-    """A point, and intervals of any sign and >= 0."""
+    """Return a point, intervals of any sign and intervals ``>= 0``."""
     generator = torch.Generator().manual_seed(seed)
     x, width = (torch.rand(SHAPE, generator=generator, dtype=torch.float64) for _ in range(2))
     return [
@@ -60,7 +60,7 @@ def assert_close(got: Interval, expected: Interval) -> None:
 
 
 def with_layers_of(twin: torch.nn.Module, network: Network) -> Network:
-    """The network as it was written, but of interval layers."""
+    """Return the network with interval layers instead of ordinary layers."""
     own = copy.deepcopy(network)
     for path, layer in network.named_modules():
         if family_of(layer) == "ordinary":
@@ -71,7 +71,7 @@ def with_layers_of(twin: torch.nn.Module, network: Network) -> Network:
 
 @torch.no_grad()
 def check(network: Network, mode: str, family: str, seed: int) -> None:
-    """Compiled and as it was written is as converted; in sound mode no member leaves the bounds of either."""
+    """Compare the converted, the folded and the original network, and test the members."""
     randomise(network, seed)
     twin = convert(network, 0.1, mode, family)
     if mode != "sound":
@@ -114,7 +114,7 @@ def test_all_that_tracing_accepts_is_drawn():
     )
     used = {node.meta["target"] for node in _trace_in(network, False, ("ordinary",)).nodes}
     ours = {*functions.FUNCTIONS.values(), interval.cat, interval.stack}
-    renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # recorded as methods, and as floordiv
+    renamed = {F.sigmoid, F.tanh, operator.ifloordiv}  # which are recorded under another name
     assert set(functions.TARGETS) - ours - renamed - used == set()
     assert set(functions.METHODS) - used == set()
     assert set(LAYERS) - {type(module).__name__ for module in network.modules()} == set()

@@ -1,4 +1,4 @@
-"""Rigorous bounds: exact members of small networks lie inside, also where mode "sound" loses them to rounding."""
+"""Tests that rigorous bounds contain exact members of small networks."""
 
 import math
 from fractions import Fraction
@@ -26,16 +26,16 @@ EXPONENTS = (-149, -130, -60, -3, 0, 3, 40)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_members_lie_inside(name):
+def test_members_are_in_the_bounds(name):
     widths = []
     for case, seed, model, x in every_kind(name, model_of, rows=2, wide=3):
         found = count_misses(model, x, seed, [rigorous(model)])
         assert (found.logits_missed, sum(found.missed)) == (0, 0), case
         widths += found.widths
-    assert torch.cat([w.double() for w in widths]).amin() < 1e-3  # not by being wide
+    assert torch.cat([w.double() for w in widths]).amin() < 1e-3  # the bounds are not wide
 
 
-def test_sound_mode_misses_members_that_rigorous_bounds_hold():
+def test_sound_mode_does_not_contain_all_members():
     model, x = model_of("convolutions", "points", 0), inputs_of("convolutions", "points", 4, 0)
     forms = rigorous(model), model, creinn.compile(model)
     missed = count_misses(model, x, 0, forms).missed
@@ -43,8 +43,8 @@ def test_sound_mode_misses_members_that_rigorous_bounds_hold():
     assert min(missed[1:]) > 0
 
 
-def test_wide_radii_are_rounded_outwards_too():
-    # members with the least and the largest weights of the last layer attain the bounds of its logits
+def test_wide_radii():
+    # the bounds are attained by the members with the minimum and the maximum weights
     torch.manual_seed(0)
     network = torch.nn.Sequential(inn.Linear(6, 8), inn.ReLU(), inn.Linear(8, 40))
     model = CreINN(network, mode="sound", logit_norm=False).eval()
@@ -67,7 +67,7 @@ def test_wide_radii_are_rounded_outwards_too():
     assert missed["rigorous"] == 0
 
 
-def test_every_layer_and_function_has_a_rule():
+def test_all_layers_and_functions_are_supported():
     kinds = (
         *module._EXACT,
         *module._DROPOUT,
@@ -87,7 +87,7 @@ def test_every_layer_and_function_has_a_rule():
 
 
 def hidden_signal() -> CreINN:
-    """Logits ``4 x`` and 2, the first by way of ``x + 2**30``, which swallows ``x`` in single precision."""
+    """Return a model with the logits ``4 x`` and 2 that computes ``x + 2**30``."""
     network = torch.nn.Sequential(inn.Linear(1, 1), inn.ReLU(), inn.Linear(1, 2))
     model = CreINN(network, mode="sound", logit_norm=False).eval()
     with torch.no_grad():
@@ -100,8 +100,8 @@ def hidden_signal() -> CreINN:
     return model
 
 
-def test_a_signal_that_large_numbers_swallow():
-    # at x = 0.9 the logits are 3.6 and 2, and class 0 has 1 / (1 + exp(-1.6)) = 0.8320; floating point gives 0 and 2
+def test_cancellation_of_large_numbers():
+    # the logits are 3.6 and 2 for x = 0.9, but they are 0 and 2 in single precision
     model, x = hidden_signal(), torch.tensor([[0.9]])
     real = 1 / (1 + np.exp(-1.6))
     for form in (model, creinn.compile(model), lambda x: model.predict(x)):
@@ -111,7 +111,7 @@ def test_a_signal_that_large_numbers_swallow():
     assert found.width.amax() < 1e-3
 
 
-def test_an_overflow_gives_the_vacuous_set():
+def test_overflow():
     found = rigorous(hidden_signal().double())(torch.tensor([[0.5], [1e308]]).double())
     assert found.upper[1].tolist() == [1, 1]
     assert found.lower[1].tolist() == [0, 0]
@@ -119,7 +119,7 @@ def test_an_overflow_gives_the_vacuous_set():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["perceptron", "averages"])
-def test_flushed_subnormal_numbers_are_paid_for(name, dtype):
+def test_flushed_subnormal_numbers(name, dtype):
     model = model_of(name, "denormal", 0, dtype)
     x = inputs_of(name, "denormal", 2, 0, dtype)
     torch.set_flush_denormal(True)
@@ -130,7 +130,7 @@ def test_flushed_subnormal_numbers_are_paid_for(name, dtype):
     assert count_misses(model, x, 0, [lambda x: found]).missed == [0]
 
 
-def test_subnormal_numbers_are_converted_exactly():
+def test_conversion_of_subnormal_numbers():
     x = torch.tensor([1e-40, -1e-44, 0.0, -0.0, 1.5, -3e38])
     expected = x.double()
     torch.set_flush_denormal(True)
@@ -141,15 +141,15 @@ def test_subnormal_numbers_are_converted_exactly():
     assert torch.equal(found, expected)
 
 
-def test_centres_that_were_rounded_elsewhere_are_not_taken():
+def test_rounded_centers_are_not_used():
     low = torch.full((1, 6), 1.0)
     x = Interval(low, low + 2.0**-23)
-    assert x.center_radius is not None  # rounds: a centre between two neighbours is none of float32
+    assert x.center_radius is not None  # the center is not a number in float32
     model = rigorous(model_of("perceptron", "points", 3))
     assert torch.equal(model(x).lower, model(Interval(x.lower, x.upper)).lower)
 
 
-def test_sets_contain_the_sound_ones_in_every_call():
+def test_sets_contain_the_sound_sets():
     torch.manual_seed(0)
     model = CreINN(models.resnet8(num_classes=3, width=4, in_channels=1), mode="sound").double()
     inn.scale_radii_(model.eval(), 1e-4)
@@ -167,7 +167,7 @@ def test_sets_contain_the_sound_ones_in_every_call():
     )
 
 
-def test_results_in_float32_are_rounded_outwards():
+def test_results_in_float32():
     model, x = model_of("perceptron", "usual", 0), inputs_of("perceptron", "usual", 50, 0)
     narrow, wide = rigorous(model)(x), rigorous(model.double())(x.double())
     assert narrow.lower.dtype == torch.float32
@@ -176,7 +176,7 @@ def test_results_in_float32_are_rounded_outwards():
 
 
 @pytest.mark.parametrize("count", [3, 7])
-def test_averages_of_members_contain_the_real_average(count):
+def test_average_of_an_ensemble(count):
     dtype = torch.float64
     members = [model_of("perceptron", "usual", seed, dtype) for seed in range(count)]
     x = inputs_of("perceptron", "usual", 50, 0, dtype)
@@ -187,7 +187,7 @@ def test_averages_of_members_contain_the_real_average(count):
             assert is_inside(Fraction(value), sum(map(Fraction, ends)) / count)
 
 
-def test_a_converted_network_is_enclosed():
+def test_converted_network():
     torch.manual_seed(0)
     source = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.GELU(), torch.nn.Linear(8, 3)
@@ -198,7 +198,7 @@ def test_a_converted_network_is_enclosed():
     assert bool((found.lower.double() <= exact).all() and (exact <= found.upper.double()).all())
 
 
-def test_temperature_is_divided_by_outwards():
+def test_temperature():
     torch.manual_seed(0)
     model = CreINN(inn.Linear(1, 2), mode="sound", logit_norm=False, temperature=True).eval()
     with torch.no_grad():
@@ -234,7 +234,7 @@ def test_functions_of_a_forward_pass():
     torch.testing.assert_close(found.lower, sound.lower, rtol=0, atol=1e-10)
 
 
-def test_refusals(tmp_path):
+def test_errors(tmp_path):
     network = torch.nn.Sequential(
         inn.Linear(2, 4), inn.BatchNorm1d(4), inn.Dropout(), inn.ReLU(), inn.Linear(4, 3)
     )
@@ -263,11 +263,11 @@ def test_refusals(tmp_path):
         apply_layer(inn.Dropout(), exact_box(x))
 
 
-# The error bounds, each against rational arithmetic.
+# Tests of the error bounds with rational arithmetic.
 
 
 def numbers(rng: np.random.Generator, count: int, signed: bool = True) -> torch.Tensor:
-    """Float64 numbers of sizes that do not go together, some of them zero or alike but for the sign."""
+    """Return numbers in float64 of very different sizes, with zeros and cancellation."""
     sizes = 2.0 ** rng.choice([8 * e for e in EXPONENTS[:4]] + [0, 3, 40], count)
     values = rng.standard_normal(count) * sizes * rng.choice([0.0, 1.0], count, p=[0.1, 0.9])
     if count > 1 and rng.random() < 0.5:
@@ -282,7 +282,7 @@ def fractions(tensor: torch.Tensor) -> np.ndarray:
 @torch.no_grad()
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(("point", "above", "any")))
-def test_affine_layers_contain_the_real_bounds(seed, count, kind):
+def test_affine_layers(seed, count, kind):
     rng = np.random.default_rng(seed)
     layer = inn.Linear(count, 2).double()
     for parameter in (layer.weight, layer.weight_radius, layer.bias, layer.bias_radius):
@@ -334,7 +334,7 @@ class Operation(torch.nn.Module):
 
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_arithmetic_contains_the_real_results(name, flush):
+def test_arithmetic(name, flush):
     function, real = OPERATIONS[name]
     traced = trace(Operation(function), ("interval",))
     a = numbers(np.random.default_rng(0), 400).view(20, 20)
@@ -350,7 +350,7 @@ def test_arithmetic_contains_the_real_results(name, flush):
 
 
 @pytest.mark.parametrize("layer", [inn.AvgPool1d(4), inn.AdaptiveAvgPool1d(5)])
-def test_averages_contain_the_real_ones(layer):
+def test_average_pooling(layer):
     values = numbers(np.random.default_rng(1), 40).view(2, 20)
     result = apply_layer(layer, Interval._of_point(values))
     expected = fractions(values).reshape(2, 5, 4).sum(2) / Fraction(4)
@@ -358,7 +358,7 @@ def test_averages_contain_the_real_ones(layer):
     assert (fractions(result.upper) >= expected).all()
 
 
-def test_functions_are_bounded_at_every_size():
+def test_functions_for_all_sizes():
     x = torch.cat((torch.logspace(-40, 2, 60), -torch.logspace(-40, 2, 60))).double()
     found = apply_layer(inn.Tanh(), Interval._of_point(x))
     with flint.ctx.workprec(200):
@@ -368,7 +368,7 @@ def test_functions_are_bounded_at_every_size():
             assert low <= arb(value).tanh() <= high
 
 
-def test_a_calibration_is_kept():
+def test_calibration():
     torch.manual_seed(0)
     model = CreINN(models.mlp(2, 3), mode="sound").eval()
     x, y = torch.randn(100, 2), torch.arange(100) % 3

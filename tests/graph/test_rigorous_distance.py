@@ -1,4 +1,4 @@
-"""Rigorous bounds with a distance: radii, and sets of members, against ball arithmetic."""
+"""Tests of rigorous bounds with a distance, compared with ball arithmetic."""
 
 import copy
 import math
@@ -30,7 +30,7 @@ FEATURES = ("usual", "cancelling", "huge", "tiny", "denormal", "constant", "mixe
 def outputs_of(
     kind: str, shapes: Sequence[tuple[int, ...]], seed: int, dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """What 60 rows might give at some places of a network; every fifth row is far away."""
+    """Return random outputs of feature layers; every fifth row is far away."""
     found, generator = [], torch.Generator().manual_seed(seed)
     sizes = {"huge": (1e8, 1e60), "tiny": (1e-30, 1e-60), "denormal": (1e-41, 1e-315)}
     for shape in shapes:
@@ -52,7 +52,7 @@ def outputs_of(
 
 
 def fitted_to(outputs: Sequence[torch.Tensor], rank: int = 256) -> DistanceRadius:
-    """A radius of three classes."""
+    """Return a fitted radius of three classes."""
     radius = DistanceRadius(3).to(outputs[0].dtype)
     radius._make_distances(len(outputs) + min(len(outputs), 2))
     for distance in radius.distances:
@@ -75,7 +75,7 @@ def bound_of(radius: DistanceRadius, outputs: Sequence, tokens: bool = False) ->
 
 
 def too_low(real: Balls, bound: torch.Tensor) -> int:
-    """How many real radii are not proved to be within their bound."""
+    """Return the number of real radii that may be larger than the bound."""
     return sum(
         not (high == math.inf or value <= high)
         for value, high in zip(real, bound.tolist(), strict=True)
@@ -84,7 +84,7 @@ def too_low(real: Balls, bound: torch.Tensor) -> int:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", FEATURES)
-def test_real_radii_of_points_are_bounded_and_nearly_attained(kind, dtype):
+def test_radii_of_points(kind, dtype):
     ordinary_missed = 0
     for seed, (shapes, rank) in enumerate(CASES):
         outputs = outputs_of(kind, shapes, seed, dtype)
@@ -103,7 +103,7 @@ def test_real_radii_of_points_are_bounded_and_nearly_attained(kind, dtype):
 
 
 @pytest.mark.parametrize("kind", FEATURES)
-def test_real_radii_of_boxes_are_bounded(kind):
+def test_radii_of_intervals(kind):
     rng = np.random.default_rng(0)
     for seed, (shapes, rank) in enumerate(CASES):
         outputs = outputs_of(kind, shapes, seed, torch.float64)
@@ -130,7 +130,7 @@ def test_real_radii_of_boxes_are_bounded(kind):
 
 
 def by_hand() -> DistanceRadius:
-    """One feature, of classes with means 0 and 9 and variance 1; all units are 1."""
+    """Return a radius of one feature and two classes with the means 0 and 9."""
     radius = DistanceRadius(2)
     radius._make_distances(2)
     for distance in radius.distances:
@@ -154,21 +154,19 @@ def by_hand() -> DistanceRadius:
     return radius
 
 
-def test_a_radius_by_hand():
+def test_radius_by_hand():
     # f = 2: d = 4; its direction is 1, with d = 1 and d' = 1 - 1/2; z = 1 + 1/2 + 0.7 * 4 = 4.3
     radius = by_hand()
     bound = bound_of(radius, [torch.tensor([[2.0]])]).item()
     of_box = bound_of(radius, [Interval([[1.0]], [[2.0]])]).item()
     assert bound == pytest.approx(math.log(1 + math.exp(4.3)) ** 4 / 8, rel=1e-12)
-    assert of_box == pytest.approx(
-        bound, rel=1e-12
-    )  # attained at 2: the direction of all members is 1
+    assert of_box == pytest.approx(bound, rel=1e-12)  # it is attained at 2
     with flint.ctx.workprec(BITS):
         (real,) = radius_of(radius, [exact(np.array([[2.0]]))])
         assert real <= bound
 
 
-def test_far_away_there_is_no_bound_unless_the_scale_is_zero():
+def test_infinite_bounds():
     # f = -1000: d = 1e6, z = 1 + 1/2 + 0.7 * 1e6, below 1e6; f = -2000 lies above
     radius, x = by_hand(), torch.tensor([[-1000.0], [-2000.0], [math.inf], [math.nan]])
     bound = bound_of(radius, [x])
@@ -179,8 +177,8 @@ def test_far_away_there_is_no_bound_unless_the_scale_is_zero():
 
 
 @pytest.mark.parametrize("steps", [1, 2.0**20, 2.0**40])
-def test_deviations_of_large_numbers_are_enclosed(steps):
-    # 1e6 + 0, 1 or 2 units in the last place, of which the mean is none, and more than that
+def test_deviations_of_large_numbers(steps):
+    # the mean is not a number in float64
     rng = np.random.default_rng(0)
     maps = torch.as_tensor(1e6 + 2.0**-33 * rng.integers(0, 3, (50, 4, 5)) * steps)
     found = module.pooled(Interval._of_point(maps), tokens=False)
@@ -189,7 +187,7 @@ def test_deviations_of_large_numbers_are_enclosed(steps):
     assert (found.upper - found.lower).amax() < 1e-7
 
 
-def test_tokens_are_positions():
+def test_tokens():
     outputs = outputs_of("usual", [(4, 5)], 0, torch.float64)
     radius = fitted_to(outputs)
     bounds = [
@@ -202,7 +200,7 @@ def test_tokens_are_positions():
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_members_with_a_distance_lie_inside(name):
+def test_members_are_in_the_bounds(name):
     widths = []
     for case, seed, model, x in every_kind(name, with_distance, rows=3, wide=2):
         count, missed, found = count_misses(model, x, [rigorous(model)], seed)
@@ -213,17 +211,17 @@ def test_members_with_a_distance_lie_inside(name):
 
 
 @pytest.mark.parametrize("name", ["perceptron", "convolutions"])
-def test_usual_sets_are_hardly_wider_than_sound_ones(name):
+def test_sets_are_not_wider_than_sound_sets(name):
     model = with_distance(name, "usual", 0, torch.float64)
     x = inputs_of(name, "usual", 200, 5, torch.float64)
     found, sound = rigorous(model)(x), model(x)
     assert bool((found.lower <= sound.lower).all() and (found.upper >= sound.upper).all())
     assert (found.width - sound.width).amax() < 1e-6
-    assert sound.width.amin() < 1e-3 < 0.05 < sound.width.amax()  # usual rows and far ones
+    assert sound.width.amin() < 1e-3 < 0.05 < sound.width.amax()  # rows near and far from the data
     assert torch.equal(found.label, sound.label)
 
 
-def test_sound_mode_misses_members_that_rigorous_mode_holds():
+def test_sound_mode_does_not_contain_all_members():
     model, x = (
         with_distance("one logit", "points", 1, torch.float64),
         inputs_of("one logit", "points", 20, 3).double(),
@@ -234,7 +232,7 @@ def test_sound_mode_misses_members_that_rigorous_mode_holds():
 
 
 def hidden_distance() -> CreINN:
-    """Features ``x`` and ``y``, ``x`` by way of ``x + 2**30``, which swallows it in single precision."""
+    """Return a model with the features ``x`` and ``y`` that computes ``x + 2**30``."""
     network = torch.nn.Sequential(
         inn.Linear(2, 2), inn.ReLU(), inn.Linear(2, 2), inn.Linear(2, 2)
     ).double()
@@ -253,8 +251,8 @@ def hidden_distance() -> CreINN:
     return model.fit_distance(x, (x[:, 0] > 0).long()).float()
 
 
-def test_a_distance_that_large_numbers_swallow():
-    # at x = 40 the real radius makes the set all of the simplex, but floating point sees x = 0, which is usual
+def test_cancellation_of_large_numbers():
+    # the real set is vacuous for x = 40, but x is 0 in single precision
     model, x = hidden_distance(), torch.tensor([[40.0, 6.0]])
     for form in (model, creinn.compile(model), model.predict):
         assert form(x).width.amax() < 0.1
@@ -265,8 +263,8 @@ def test_a_distance_that_large_numbers_swallow():
     assert rigorous(model)(torch.tensor([[0.0, 6.0]])).width.amax() < 0.1
 
 
-def test_radii_of_exact_features_are_rounded_outwards_too():
-    # inputs themselves, nearly alike in direction, and logits 0: nothing but the radius rounds
+def test_radii_of_exact_features():
+    # only the radius is rounded, because the logits are 0
     network = torch.nn.Sequential(inn.Flatten(), inn.Linear(6, 2))
     model = CreINN(
         network, mode="sound", logit_norm=False, distance=0.01, feature_layers=("0",)
@@ -281,8 +279,8 @@ def test_radii_of_exact_features_are_rounded_outwards_too():
     assert min(missed[1:]) > 0
 
 
-def test_large_radii_are_not_cut_off():
-    # logits 0 and 0, radius 60: the least probability is 1 / (1 + exp(120)) = 7.7e-53, below what other modes show
+def test_large_radii():
+    # the lower bound is 1 / (1 + exp(120)) = 7.7e-53 for the logits 0 and 0 and the radius 60
     ends = torch.full((1, 2), 60.0, dtype=torch.float64)
     lower, _ = probability_bounds(Interval._of_parts(-ends, ends))
     assert lower.amax().item() <= 1 / (1 + math.exp(120)) < 1e-50
@@ -291,7 +289,7 @@ def test_large_radii_are_not_cut_off():
 
 
 @pytest.mark.parametrize("size", [1e160, 1e300])
-def test_features_that_overflow_give_vacuous_sets(size):
+def test_overflow_of_features(size):
     model = with_distance("perceptron", "usual", 0, torch.float64)
     x = inputs_of("perceptron", "usual", 3, 1, torch.float64)
     found = rigorous(model).predict(size * x)
@@ -300,7 +298,7 @@ def test_features_that_overflow_give_vacuous_sets(size):
     assert rigorous(model)(50 * x).width.amax() < 1  # no distance, however far
 
 
-def test_flushed_subnormal_numbers_are_paid_for():
+def test_flushed_subnormal_numbers():
     model, x = with_distance("averages", "denormal", 0), inputs_of("averages", "denormal", 2, 0)
     torch.set_flush_denormal(True)
     try:
@@ -310,7 +308,7 @@ def test_flushed_subnormal_numbers_are_paid_for():
     assert count_misses(model, x, [lambda x: found], 0)[1] == [0]
 
 
-def test_sets_contain_the_sound_ones_of_a_fitted_model():
+def test_sets_contain_the_sound_sets():
     x, y = blobs()
     torch.manual_seed(0)
     network = inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3)
@@ -326,7 +324,7 @@ def test_sets_contain_the_sound_ones_of_a_fitted_model():
     assert bool((wide.lower <= found.lower).all() and (wide.width > found.width).any())
 
 
-def test_an_ordinary_network_is_refused_and_its_twin_is_not():
+def test_ordinary_network_raises():
     x, y = blobs()
     model = ordinary(mode="sound", distance=0.01).fit_distance(x, y)
     with pytest.raises(ValueError, match="convert"):
@@ -337,10 +335,10 @@ def test_an_ordinary_network_is_refused_and_its_twin_is_not():
     found, expected = rigorous(made)(x.double()), model.double().predict(x.double())
     torch.testing.assert_close(
         found.lower, expected.lower, rtol=0, atol=1e-4
-    )  # statistics are those of float32
+    )  # the statistics are in float32
 
 
-def test_a_distance_without_data_is_refused():
+def test_distance_without_data_raises():
     model = CreINN(creinn.models.mlp(4, 3, layers=inn), "sound", distance=True).eval()
     with pytest.raises(RuntimeError, match="fitted"):
         rigorous(model)

@@ -1,4 +1,4 @@
-"""The library is not there, or cannot be loaded: it is said why."""
+"""Test the case that the library is not available."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The product in C++ against interval layers in float64, on every kind of instructions that this processor has."""
+"""Test the product in C++. The results are compared with the results in float64."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ every_level = pytest.mark.parametrize(
 
 
 def drawn(shape, outputs, window, kinds="mixed"):
-    """Inputs with zeros and points among them; weights of both signs, points, zeros of both signs."""
+    """Return random inputs and weights. Some of them are equal to zero."""
     images, channels, *image = shape
     x = torch.rand(images, 2, channels, *image).sort(1).values * (
         torch.rand(images, 1, channels, *image) < 0.8
@@ -47,7 +47,7 @@ def drawn(shape, outputs, window, kinds="mixed"):
 
 
 def expected(x, lower, upper, window, norm, residual, magnitude, relu):
-    """By the eager layer, in float64."""
+    """Return the result of the interval layer in float64."""
     with torch.device("meta"):
         layer = inn.Conv2d(
             *(
@@ -101,7 +101,7 @@ few = st.tuples(st.integers(1, 3), st.integers(1, 3))
     sizes,
     st.sampled_from(["mixed", "points"]),
 )
-def test_every_kind_of_convolution(data, images, groups, channels, outputs, image, kinds):
+def test_convolutions(data, images, groups, channels, outputs, image, kinds):
     kernel, stride, dilation = (data.draw(few) for _ in range(3))
     padding = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
     window = native.Window(kernel, stride, padding, dilation, groups)
@@ -133,7 +133,7 @@ LARGE = {
 @every_level
 @pytest.mark.parametrize("name", LARGE)
 @torch.no_grad()
-def test_more_than_one_step_tile_and_task(name, level):
+def test_large_convolutions(name, level):
     torch.manual_seed(0)
     shape, outputs, window = LARGE[name]
     assert_right(*drawn(shape, outputs, window), window, level, relu=True, with_residual=True)
@@ -141,7 +141,7 @@ def test_more_than_one_step_tile_and_task(name, level):
 
 @every_level
 @torch.no_grad()
-def test_threads_share_the_work(level):
+def test_threads(level):
     torch.manual_seed(0)
     window = native.Window((3, 3), padding=(1, 1))
     case = drawn((3, 6, 7, 9), 40, window)
@@ -154,7 +154,7 @@ def test_threads_share_the_work(level):
 
 
 @every_level
-def test_points_of_points_have_no_width(level):
+def test_points_have_no_width(level):
     torch.manual_seed(0)
     window = native.Window((3, 3), padding=(1, 1))
     x, weight = torch.rand(2, 1, 40, 5, 5).expand(2, 2, 40, 5, 5), torch.randn(6, 40, 3, 3)
@@ -166,7 +166,7 @@ def test_points_of_points_have_no_width(level):
 
 
 @every_level
-def test_what_has_overflowed_does_not_become_a_number_again(level):
+def test_overflow(level):
     x = torch.full((1, 2, 1, 3, 3), 1e30)
     weight = torch.tensor([[-1e30], [1e30], [torch.nan]])
     norm = torch.tensor([0.5, 0.0, 0.5, 0.0]).repeat(3, 1)
@@ -189,16 +189,14 @@ def test_bounds_by_hand():
 @pytest.mark.parametrize(
     ("shape", "groups"), [((4, 3), 1), ((6, 50, 3, 3), 2), ((5, 1, 2, 3), 5), ((3, 71, 1), 1)]
 )
-def test_weights_are_unpacked_as_they_were(shape, groups):
+def test_unpack(shape, groups):
     lower, upper = torch.randn(shape), torch.randn(shape)
     found = native.unpack(native.pack(lower, upper, groups), lower.shape, groups)
     torch.testing.assert_close(found, (lower, upper), rtol=0, atol=0)
 
 
-def test_weights_of_another_dtype_are_refused():
-    with pytest.raises(
-        ValueError, match=r"takes weights in float32, got torch.float64 and torch.float32"
-    ):
+def test_float64_weights_raise():
+    with pytest.raises(ValueError, match="float64"):
         native.pack(torch.ones(2, 3).double(), torch.ones(2, 3))
 
 
@@ -212,9 +210,9 @@ def test_the_level_is_the_highest_of_the_processor():
 
 
 @pytest.mark.skipif(len(LEVELS) - 1 == BEST, reason="this processor has all levels")
-def test_a_level_that_the_processor_lacks_is_refused():
+def test_unavailable_level_raises():
     x, w = torch.ones(1, 2, 1, 1, 1), torch.ones(1, 1)
-    with pytest.raises(RuntimeError, match=f"has no AVX-512; its best level is {LEVELS[BEST]}"):
+    with pytest.raises(RuntimeError, match="AVX-512"):
         native.product(
             x, native.pack(w, w), torch.ones(1, 4), native.Window(), level=len(LEVELS) - 1
         )
@@ -249,7 +247,7 @@ print("nothing else was read")
 @every_level
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
 @pytest.mark.parametrize("edge", ["start", "end"])
-def test_nothing_is_read_outside_of_the_inputs(level, edge):
+def test_memory_outside_of_the_inputs_is_not_read(level, edge):
     run = [sys.executable, "-c", AT_THE_EDGE, str(level), edge]
     found = subprocess.run(run, capture_output=True, text=True, check=False)
     assert found.stdout == "nothing else was read\n", found.stderr

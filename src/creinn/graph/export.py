@@ -1,10 +1,22 @@
 """Export of models to ONNX and ``torch.export``.
 
 The input is a CreINN or an Ensemble, which is compiled if possible. The exported graph runs without
-this library. It computes the bounds, the label, the uncertainties and the set of classes. The lower
-entropy cannot be computed by a search in a graph. For up to :data:`MOST_CLASSES` classes the graph
-computes the entropy of all vertices, and the result is the same. For more classes AU and EU are not
-computed; see ``examples/entropy_numpy.py``.
+this library. An ONNX graph uses single precision. The outputs are, in this order:
+
+- ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: the reachable bounds and the intersection
+  probability;
+- ``label`` ``(N,)``: the index of the predicted class;
+- ``TU``, ``AU``, ``EU`` ``(N,)``: the exact total, aleatoric and epistemic uncertainty. They are
+  the binary measures for two classes and entropies in bits for more classes. The graph computes
+  the lower entropy from all vertices. For more than :data:`MOST_CLASSES` classes there is only ``TU``.
+  In this case ``AU`` can be computed with :meth:`creinn.CredalSet.lower_entropy`, or with
+  ``examples/entropy_numpy.py``, which only requires NumPy, and ``EU = TU - AU``;
+- ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
+- ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set, which
+  contains the true class with the coverage given to ``calibrate``;
+- ``widened_lower`` and ``widened_upper`` ``(N, K)``, if the model is calibrated on distributions.
+
+A calibration with groups, or with random numbers, is not exported, and a warning is raised.
 """
 
 import copy
@@ -40,7 +52,7 @@ from creinn.interval import Interval
 FORMATS = ("onnx", "pt2")
 _TORCH_WARNINGS = (  # warnings about the internals of torch
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-    "The tensor attributes? .* assigned during export",  # the weights of an LSTM, which are parameters
+    "The tensor attributes? .* assigned during export",  # the weights of an LSTM
     "No complete tensor found in the group",  # buffers that are views of the same tensor
     "# The axis name: rows will not be used",  # all inputs have the same number of rows
 )
@@ -53,25 +65,9 @@ def export(
     """Export a model to ONNX or ``torch.export``, depending on the suffix of the path.
 
     The input is ``x``, or ``x_lower`` and ``x_upper``, with any number of rows. The values must be
-    finite and preprocessed as for the model. If the input of the model is a dict, there is one
-    input for each key, with the same name. If it is a tuple, the names are ``x_0``, ``x_1`` and so
-    on. An ONNX graph uses single precision. The outputs are, in this order:
-
-    - ``lower``, ``upper`` and ``probabilities`` ``(N, K)``: the reachable bounds and the
-      intersection probability;
-    - ``label`` ``(N,)``: the index of the predicted class;
-    - ``TU``, ``AU``, ``EU`` ``(N,)``: the exact total, aleatoric and epistemic uncertainty. They
-      are the binary measures for two classes and entropies in bits for more classes. For more than
-      :data:`MOST_CLASSES` classes there is only ``TU``. In this case ``AU`` can be computed with
-      :meth:`creinn.CredalSet.lower_entropy`, or with ``examples/entropy_numpy.py``, which only
-      requires NumPy, and ``EU = TU - AU``;
-    - ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
-    - ``conformal`` ``(N, K)``, if the model is calibrated: the classes of the conformal set, which
-      contains the true class with the coverage given to ``calibrate``;
-    - ``widened_lower`` and ``widened_upper`` ``(N, K)``, if the model is calibrated on
-      distributions.
-
-    A calibration with groups, or with random numbers, is not exported, and a warning is raised.
+    finite and preprocessed as for the model. A dict has one input for each key, with the same name.
+    A tuple has the inputs ``x_0``, ``x_1`` and so on. The outputs are described in
+    :mod:`creinn.graph.export`.
 
     The names of the classes, the preprocessing and the version are saved in the file as JSON. In
     ONNX they are the metadata ``class_names``, ``preprocessing`` and ``creinn``. In a ``.pt2`` file
@@ -96,40 +92,37 @@ def export(
     Example:
         >>> from tempfile import mkdtemp
         >>> from creinn import nn as inn
-        >>> model = CreINN(torch.nn.Sequential(inn.Linear(2, 8), inn.ReLU(), inn.Linear(8, 3)))
         >>> path = Path(mkdtemp(), "model.pt2")
-        >>> export(model, path)
+        >>> export(CreINN(inn.Linear(2, 3)), path)
         >>> list(torch.export.load(path).module()(torch.zeros(5, 2)))
         ['lower', 'upper', 'probabilities', 'label', 'TU', 'AU', 'EU', 'classes']
     """
-    path = Path(path)
-    if not isinstance(model, CreINN | Ensemble):
-        raise TypeError(f"export takes a CreINN or an Ensemble, got {type(model).__name__}.")
-    if (ending := path.suffix.removeprefix(".").lower()) not in FORMATS:
-        raise ValueError(
-            f"{path} ends neither in .onnx nor in .pt2, so it does not say which kind of file is meant."
-        )
-    if ending == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
-        raise ImportError('Writing ONNX needs more packages: pip install "creinn[onnx]"')
-    model.check_fitted()
+    path, is_onnx = Path(path), Path(path).suffix.lower() == ".onnx"
+    _check_arguments(model, path)
     example = example_of(model) if example is None else example
-    if ending == "onnx" and _dtype(model) != torch.float32:
+    if is_onnx and _dtype(model) != torch.float32:
         model = copy.deepcopy(model).float()  # onnxruntime has few operators for other precisions
-    conformal = _kept_calibration(model)
-    program, names = _program(model, first_rows(example, 2), conformal)
-    about = {
-        "class_names": model.class_names,
-        "preprocessing": model.preprocessing,
-        "creinn": __version__,
-    }
-    texts = {name: json.dumps(value) for name, value in about.items() if value is not None}
-    if ending == "onnx":
+    program, names = _program(model, first_rows(example, 2), _kept_calibration(model))
+    about = {"class_names": model.class_names, "preprocessing": model.preprocessing}
+    about |= {"creinn": __version__}
+    if is_onnx:
+        texts = {name: json.dumps(value) for name, value in about.items() if value is not None}
         write_bytes(path, _onnx(program, names, texts))
         return
     file = io.BytesIO()
     with _quiet():
         torch.export.save(program, file, extra_files={ABOUT: json.dumps(about)})
     write_bytes(path, file.getvalue())
+
+
+def _check_arguments(model: Any, path: Path) -> None:
+    if not isinstance(model, CreINN | Ensemble):
+        raise TypeError(f"export expects a CreINN or an Ensemble, got {type(model).__name__}.")
+    if (suffix := path.suffix.removeprefix(".").lower()) not in FORMATS:
+        raise ValueError(f"The suffix of {path} must be .onnx or .pt2.")
+    if suffix == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
+        raise ImportError('ONNX needs more packages. Run: pip install "creinn[onnx]"')
+    model.check_fitted()
 
 
 class _Graph(torch.nn.Module):
@@ -156,15 +149,12 @@ class _Graph(torch.nn.Module):
         if self.quantiles is None or self.conformal is None:
             return found
         if self.conformal.score == DISTRIBUTION:
-            found["widened_lower"], found["widened_upper"] = widen(
-                sets.lower, sets.upper, self.quantiles
-            )
+            widened = widen(sets.lower, sets.upper, self.quantiles)
+            found["widened_lower"], found["widened_upper"] = widened
         else:
-            scores = SCORES[self.conformal.score]
-            of_classes = scores(
-                sets.lower, sets.upper, sets.intersection, usual=self.conformal.usual
-            )
-            found["conformal"] = of_classes <= self.quantiles
+            score, usual = SCORES[self.conformal.score], self.conformal.usual
+            scores = score(sets.lower, sets.upper, sets.intersection, usual=usual)
+            found["conformal"] = scores <= self.quantiles
         return found
 
 
@@ -175,19 +165,15 @@ def _kept_calibration(model: CreINN | Ensemble) -> Conformal | None:
         raise RuntimeError(conformal.stale)
     if conformal is None or not (conformal.random or conformal.by == "groups"):
         return conformal
-    reason = "it draws" if conformal.random else "it is by groups, and the graph is told of none"
-    warnings.warn(f"The calibration is not in the graph, for {reason}.", stacklevel=3)
+    what = "random numbers" if conformal.random else "groups"
+    warnings.warn(f"The calibration is not exported, because it uses {what}.", stacklevel=3)
     return None
 
 
 def _outputs(sets: CredalSet) -> dict[str, Tensor]:
     """Return the outputs of the graph by name."""
-    found = {
-        "lower": sets.lower,
-        "upper": sets.upper,
-        "probabilities": sets.intersection,
-        "label": sets.label,
-    }
+    found = {"lower": sets.lower, "upper": sets.upper}
+    found |= {"probabilities": sets.intersection, "label": sets.label}
     if sets.num_classes == 2:
         found["TU"], found["AU"], found["EU"] = sets.uncertainty("interval")
     else:
@@ -202,33 +188,26 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 def _program(
     model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
 ) -> tuple[ExportedProgram, list[str]]:
-    """Export the graph of a model, and return it with the names of the inputs.
-
-    The number of rows is not fixed.
-    """
-    example = to_device(example, next(model.parameters()).device, _dtype(model))
-    example = (
-        concatenate([example, example]) if count_rows(example) == 1 else example
-    )  # with one row, the number of rows would be fixed
+    """Export the graph for any number of rows, and return it with the names of the inputs."""
+    dtype = _dtype(model)
+    example = to_device(example, next(model.parameters()).device, dtype)
+    if count_rows(example) == 1:  # with one row, the number of rows would be fixed
+        example = concatenate([example, example])
     model.check_network(example)
     try:
         form: torch.nn.Module = compile(model, example, torch.contiguous_format, native=False)
     except GraphError:
         form = copy.deepcopy(model).eval().requires_grad_(False)
-    classes = form(
-        example
-    ).num_classes  # an invalid example raises the error of the model, not of the exporter
+    classes = form(example).num_classes  # raises the error of the model for an invalid example
     names, inputs, join = _flatten(example)
     quantiles = None
     if conformal is not None:
         quantiles = conformal.quantiles(count=classes if conformal.by else 1)
-        quantiles = (quantiles + conformal.tolerance(quantiles, _dtype(model))).to(_dtype(model))
-    rows = Dim("rows", min=1)
+        quantiles = (quantiles + conformal.tolerance(quantiles, dtype)).to(dtype)
+    graph, rows = _Graph(form, join, conformal, quantiles), Dim("rows", min=1)
     shapes = (tuple({0: rows} for _ in inputs),)
     with _quiet(), _named_errors(form):
-        program = torch.export.export(
-            _Graph(form, join, conformal, quantiles), inputs, dynamic_shapes=shapes, strict=False
-        )
+        program = torch.export.export(graph, inputs, dynamic_shapes=shapes, strict=False)
     return program, names
 
 
@@ -240,14 +219,13 @@ def _flatten(
         bounds = example.lower, example.upper.clone()
         return ["x_lower", "x_upper"], bounds, lambda x: Interval._of_parts(*x)
     leaves, structure = pytree.tree_flatten_with_path(example)
-    names = [
-        "_".join(
-            ["x"] * (not path or isinstance(path[0], pytree.SequenceKey))
-            + [str(getattr(key, "key", getattr(key, "idx", key))) for key in path]
-        )
-        for path, _ in leaves
-    ]
-    return names, tuple(leaf for _, leaf in leaves), lambda x: pytree.tree_unflatten(x, structure)
+    paths, inputs = zip(*leaves, strict=True)
+    names = []
+    for path in paths:
+        keys = [str(getattr(key, "key", getattr(key, "idx", key))) for key in path]
+        is_sequence = not path or isinstance(path[0], pytree.SequenceKey)
+        names.append("_".join(["x", *keys] if is_sequence else keys))
+    return names, inputs, lambda x: pytree.tree_unflatten(x, structure)
 
 
 def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> bytes:
@@ -255,16 +233,13 @@ def _onnx(program: ExportedProgram, names: list[str], about: dict[str, str]) -> 
     for node in program.graph.nodes:  # ONNX has single precision, and a smaller number would be 0
         if node.target is torch.ops.aten.clamp_min.default and 0 < node.args[1] < tiny:
             node.update_arg(1, tiny)
-    outputs = list(program.call_spec.out_spec.context)
+    options: dict[str, Any] = {
+        "input_names": names,
+        "output_names": list(program.call_spec.out_spec.context),
+        "dynamic_shapes": (tuple({0: "rows"} for _ in names),),
+    }
     with _quiet(), _named_errors():
-        found: Any = torch.onnx.export(
-            program,
-            dynamo=True,
-            verbose=False,
-            input_names=names,
-            output_names=outputs,
-            dynamic_shapes=(tuple({0: "rows"} for _ in names),),
-        )
+        found: Any = torch.onnx.export(program, dynamo=True, verbose=False, **options)
     found.model.metadata_props.update(about)
     return found.model_proto.SerializeToString()
 
@@ -294,26 +269,20 @@ def _named_errors(model: torch.nn.Module | None = None) -> Iterator[None]:
         while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
             chain.append(cause)
         paths = {} if model is None else {id(vars(part)): p for p, part in model.named_modules()}
-        found = [
-            paths[id(vars(frame.f_locals["self"]))]
-            for cause in chain
-            for frame, _ in traceback.walk_tb(cause.__traceback__)
-            if frame.f_code.co_name == "forward"
-            and isinstance(frame.f_locals.get("self"), torch.nn.Module)
-            and id(vars(frame.f_locals["self"])) in paths
+        frames = [frame for one in chain for frame, _ in traceback.walk_tb(one.__traceback__)]
+        parts = [
+            frame.f_locals.get("self") for frame in frames if frame.f_code.co_name == "forward"
         ]
+        modules = [id(vars(part)) for part in parts if isinstance(part, torch.nn.Module)]
+        found = (paths[module] for module in modules if module in paths)
         deepest = max(found, key=lambda path: path.count("."), default="")
         where = f"the module {deepest.rpartition('network.')[2]!r}" if deepest else "the model"
         reason = (str(chain[-1]).strip() or type(chain[-1]).__name__).splitlines()[0]
-        raise GraphError(
-            f"torch cannot export {where}: {reason} Replace this operation, or run the model in torch."
-        ) from error
+        raise GraphError(f"torch cannot export {where}: {reason} Replace this part.") from error
 
 
 def _dtype(model: torch.nn.Module) -> torch.dtype:
-    return next(
-        parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()
-    )
+    return next(p.dtype for p in model.parameters() if p.is_floating_point())
 
 
 def example_of(model: CreINN | Ensemble) -> Tensor:
@@ -323,13 +292,8 @@ def example_of(model: CreINN | Ensemble) -> Tensor:
         ValueError: If the size is not known.
     """
     network = next(part.network for part in model.modules() if isinstance(part, CreINN))
-    first: Any = next(
-        layer
-        for layer in network.modules()
-        if next(layer.parameters(recurse=False), None) is not None
-    )
+    first: Any = next(layer for layer in network.modules() if list(layer.parameters(recurse=False)))
     if not hasattr(first, "in_features"):
-        raise ValueError(
-            f"The first layer, {type(first).__name__}, does not tell the size of the inputs. Pass some: example=x[:1]."
-        )
+        kind = type(first).__name__
+        raise ValueError(f"The size of the inputs of {kind} is unknown. Pass example=x[:1].")
     return torch.zeros(2, first.in_features)

@@ -3,13 +3,11 @@
 The library computes a convolution if all of these conditions are true. The convolution has one or
 two dimensions, symmetric zero padding and full radii that are not narrow. The processor has AVX2 or
 AVX-512. The input is an interval ``>= 0`` in float32 on the CPU. The output has more than one
-pixel. Otherwise the layer is computed by torch as in :class:`FoldedFull`. Linear layers and
-convolutions with one output pixel are matrix products, which are faster in torch. The choice only
-depends on the shapes and on the processor.
+pixel. Otherwise the layer is computed by torch as in :class:`FoldedFull`, because matrix products
+are faster in torch. The choice only depends on the layer, the shapes and the processor.
 
-A layer of the library uses two products instead of four for intervals ``>= 0``. A sum after such
-a layer, and its ReLU, are computed by the layer. The intervals between these layers are stored as
-bounds.
+A sum after a layer of the library, and its ReLU, are computed by the layer. The intervals between
+these layers are stored as bounds.
 """
 
 import copy
@@ -42,20 +40,16 @@ class OnInputs(FoldedFull):
 
     def forward(self, x: Interval) -> Interval:
         """Apply the layer to a batch of intervals."""
-        if not (
-            x.is_point and self.relu and self._is_wide and self._takes(x) and _is_ours(x.lower)
-        ):
+        is_wide = x.is_point and self.relu and self._is_wide
+        if not (is_wide and self._takes(x) and _is_supported(x.lower)):
             return super().forward(x)
         center, radius = self._of_points(x.lower)
         if self.magnitude:
             radius.abs_()
         bounds = center.new_empty(len(center), 2, *center.shape[1:])
-        if center.ndim == 4 and center.is_contiguous(
-            memory_format=torch.channels_last
-        ):  # this is faster for pooling
-            bounds = bounds.view(len(center), 2, *center.shape[2:], center.shape[1]).permute(
-                0, 1, 4, 2, 3
-            )
+        if center.ndim == 4 and center.is_contiguous(memory_format=torch.channels_last):
+            bounds = bounds.view(len(center), 2, *center.shape[2:], center.shape[1])
+            bounds = bounds.permute(0, 1, 4, 2, 3)  # faster for pooling
         torch.sub(center, radius, out=bounds[:, 0])
         torch.add(center, radius, out=bounds[:, 1])
         return Interval._of_bounds(F.leaky_relu_(bounds, 0.0), True)
@@ -64,9 +58,8 @@ class OnInputs(FoldedFull):
 class NativeFull(FoldedFull):
     """A layer with full radii that uses the library for intervals ``>= 0``.
 
-    The packed weights are half as large as the block weight. The block weight is deleted when the
-    library is used for the first time. If it is needed later, it is computed from the packed
-    weights and kept.
+    The block weight is deleted when the library is used for the first time. If it is needed later,
+    it is computed from the packed weights, which are half as large, and kept.
     """
 
     on_inputs = OnInputs
@@ -77,14 +70,12 @@ class NativeFull(FoldedFull):
         self.window = window_of(layer)
         self.register_buffer("pairs", None)
         super()._fold(layer, maps)
-        if self.window is None or not _is_ours(layer.weight) or is_narrow(layer):
+        if self.window is None or not _is_supported(layer.weight) or is_narrow(layer):
             return
         lower, upper, norm = _rows(layer, maps)
         self.register_buffer("norm", norm.float())
         self.pairs = native.pack(lower.float(), upper.float(), self.groups)
-        self._origin = (
-            copy.deepcopy(layer).to("meta"),
-        )  # the layer without weights; in a tuple, so that it is not a submodule
+        self._origin = (copy.deepcopy(layer).to("meta"),)  # in a tuple: not a submodule
         self._keeps_block = False
 
     def forward(self, x: Interval, residual: Any = None, relu: bool = False) -> Interval:
@@ -120,21 +111,16 @@ class NativeFull(FoldedFull):
     def _fits(self, x: Interval) -> bool:
         if self.pairs is None or x.is_point or not x.nonnegative or x.ndim != self._ndim:
             return False
-        if not (x._any.numel() > 0 and _is_ours(x._any) and _is_ours(self.norm)):
+        if not (x._any.numel() > 0 and _is_supported(x._any) and _is_supported(self.norm)):
             return False
         height, width = self._shape(x)[3:]
         return height * width > 1
 
     def _can_be_added(self, residual: Any, x: Interval) -> bool:
-        if not isinstance(residual, Interval) or residual.is_point or not _is_ours(residual._any):
+        if not isinstance(residual, Interval) or residual.is_point or residual.ndim != x.ndim:
             return False
-        return residual.ndim == x.ndim and (
-            len(residual),
-            2,
-            *(1, 1, *residual.shape[1:])[-3:],
-        ) == self._shape(x)
-
-    # The block weight, if it is needed.
+        shape = (len(residual), 2, *(1, 1, *residual.shape[1:])[-3:])
+        return _is_supported(residual._any) and shape == self._shape(x)
 
     def _drop_block(self) -> None:
         if self.block is not None:
@@ -144,10 +130,7 @@ class NativeFull(FoldedFull):
 
     def _product(self, x: Interval) -> Tensor:
         if torch.compiler.is_compiling() and self.block is None:
-            raise RuntimeError(
-                "The library of creinn.native computes this layer, which a graph cannot hold. Compile the model with "
-                "native=False, and export that."
-            )
+            raise RuntimeError("Layers of creinn.native have no graph. Compile with native=False.")
         if self.pairs is not None and not torch.compiler.is_compiling():
             with _LOCK, torch.inference_mode(False), torch.no_grad():
                 self._keeps_block = True
@@ -159,20 +142,16 @@ class NativeFull(FoldedFull):
         """Compute the block weight in the memory format of the input."""
         assert self.pairs is not None
         layer: Any = copy.deepcopy(self._origin[0])
-        lower, upper = (
-            t.to(self.norm) for t in native.unpack(self.pairs, layer.weight.shape, self.groups)
-        )
-        layer.weight, layer.weight_radius = (
-            torch.nn.Parameter(t) for t in ((lower + upper) / 2, (upper - lower) / 2)
-        )
+        bounds = native.unpack(self.pairs, layer.weight.shape, self.groups)
+        lower, upper = (t.to(self.norm) for t in bounds)
+        layer.weight = torch.nn.Parameter((lower + upper) / 2)
+        layer.weight_radius = torch.nn.Parameter((upper - lower) / 2)
         layer.bias, layer.bias_radius, norm = None, None, self.norm.T
         maps = 2 * norm[::2], norm[1::2]
         super()._fold(layer, maps)
         first = x.lower if x.is_point else x.center_radius.flatten(1, 2)
         if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
-            self.block.layer.weight.data = self.block.layer.weight.contiguous(
-                memory_format=torch.channels_last
-            )
+            self.block.to(memory_format=torch.channels_last)
         self.block.prepare(tuple(x.shape[2:]))
 
 
@@ -180,16 +159,10 @@ def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor,
     """Return the bounds of the weights, and the norm with the biases."""
     center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
     scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
-    biases = [
-        torch.zeros_like(s) if b is None else b * s
-        for b, s in zip(layer._biases(), scale, strict=True)
-    ]
-    shift = shift + torch.stack(biases)
-    return (
-        center - radius,
-        center + radius,
-        torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1),
-    )
+    terms = zip(layer._biases(), scale, shift, strict=True)
+    shift = [t if b is None else b * s + t for b, s, t in terms]
+    norm = torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1)
+    return center - radius, center + radius, norm
 
 
 def is_narrow(layer: IntervalParameters) -> bool:
@@ -208,14 +181,10 @@ def window_of(layer: Any) -> native.Window | None:
     if len(layer.kernel_size) > 2 or layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:
         return None
 
-    def pair(values: Any, missing: int) -> native.nonnegative.Pair:
-        first, second = (missing, *values)[-2:]
-        return first, second
-
-    kernel, stride, dilation = (
-        pair(values, 1) for values in (layer.kernel_size, layer.stride, layer.dilation)
-    )
-    return native.Window(kernel, stride, pair(sides[::2][::-1], 0), dilation, layer.groups)
+    options = (layer.kernel_size, layer.stride, layer.dilation)
+    kernel, stride, dilation = ((1, *values)[-2:] for values in options)
+    padding = (0, *sides[::2][::-1])[-2:]
+    return native.Window(kernel, stride, padding, dilation, layer.groups)
 
 
 def join_sums(folded: fx.GraphModule) -> None:
@@ -224,39 +193,25 @@ def join_sums(folded: fx.GraphModule) -> None:
         if node.target is not sum_moments:
             continue
         for layer, other in (node.args, node.args[::-1]):
-            if (
-                not (
-                    isinstance(layer, fx.Node)
-                    and layer.op == "call_module"
-                    and len(layer.users) == 1
-                )
-                or layer.kwargs
-            ):
-                continue
-            module = folded.get_submodule(str(layer.target))
-            if (
-                isinstance(module, NativeFull)
-                and module.pairs is not None
-                and not module.relu
-                and layer is not other
-            ):
-                node.op, node.target = "call_module", layer.target
-                node.args, node.kwargs = (
-                    layer.args,
-                    {"residual": other, "relu": node.kwargs["relu"]},
-                )
+            if isinstance(layer, fx.Node) and layer is not other and _can_join(layer, folded):
+                node.op, node.target, node.args = "call_module", layer.target, layer.args
+                node.kwargs = {"residual": other, "relu": node.kwargs["relu"]}
                 folded.graph.erase_node(layer)
                 break
     folded.recompile()
 
 
-def _is_ours(tensor: Tensor) -> bool:
+def _can_join(node: fx.Node, folded: fx.GraphModule) -> bool:
+    """Return whether the node is a layer of the library without a sum, and has one user."""
+    if node.op != "call_module" or len(node.users) != 1 or node.kwargs:
+        return False
+    layer = folded.get_submodule(str(node.target))
+    return isinstance(layer, NativeFull) and layer.pairs is not None and not layer.relu
+
+
+def _is_supported(tensor: Tensor) -> bool:
     """Return whether the library supports the tensor, which must not be traced."""
-    is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-    return (
-        native.available
-        and native.is_vectorized
-        and is_plain
-        and tensor.dtype == torch.float32
-        and tensor.device.type == "cpu"
-    )
+    if not (native.available and native.is_vectorized) or torch.compiler.is_compiling():
+        return False
+    is_plain = type(tensor) in (Tensor, torch.nn.Parameter)
+    return is_plain and tensor.dtype == torch.float32 and tensor.device.type == "cpu"

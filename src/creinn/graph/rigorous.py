@@ -256,8 +256,9 @@ def radius_bound(
     """Return upper bounds ``(N,)`` of the real radii of all members, which can be infinite.
 
     The real radius is a non-decreasing function of each of its terms, and unbounded for 10⁶ spreads
-    or more. The outputs and the fitted radius are in float64, the spreads and deviations are
-    ``> 0``, and the shares are ``<= 1``. An output with ``tokens`` has the shape ``(N, tokens, C)``.
+    or more. The outputs and the fitted radius are in float64. The spreads and deviations are
+    ``> 0``, and the shares are ``<= 1``. The shape of an output with ``tokens`` is
+    ``(N, tokens, C)``.
     """
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])
@@ -303,7 +304,7 @@ def pooled(maps: Interval, tokens: bool) -> Interval:
 def _directions(features: Interval) -> Interval:
     """Return intervals of the features divided by the norms, which can underflow."""
     lower, upper, norm = features.lower, features.upper, _norm(features).unsqueeze(1)
-    low = torch.where(lower < 0, lower / norm.lower, lower / norm.upper)  # at most 1
+    low = torch.where(lower < 0, lower / norm.lower, lower / norm.upper)
     high = torch.where(upper > 0, upper / norm.lower, upper / norm.upper)
     return outward(Interval._of_parts(low, high)).map_monotone(lambda t: t.clamp(-1, 1))
 

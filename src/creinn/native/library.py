@@ -12,20 +12,12 @@ import torch  # noqa: F401 (its OpenMP)
 
 _SIZES = (
     *("images", "channels", "height", "width", "outputs", "groups", "out_height", "out_width"),
-    *(
-        "kernel_y",
-        "kernel_x",
-        "stride_y",
-        "stride_x",
-        "padding_y",
-        "padding_x",
-        "dilation_y",
-        "dilation_x",
-    ),
+    *("kernel_y", "kernel_x", "stride_y", "stride_x"),
+    *("padding_y", "padding_x", "dilation_y", "dilation_x"),
     *("step", "magnitude", "relu"),
 )
 _ADDRESSES = ("inputs", "norm", "residual", "weights", "results")
-_ADVICE = "Install creinn again where a C++ compiler (g++) is; pip's --verbose shows what it says."
+_ADVICE = "Install a C++ compiler (g++) and creinn again, with pip install --verbose."
 NAME = f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
 LEVELS = ("portable", "AVX2", "AVX-512")
 
@@ -42,10 +34,10 @@ class Layer(ctypes.Structure):
 def load(folder: Path) -> tuple[ctypes.CDLL | None, str]:
     """Return the library in a folder, or ``None`` and the reason."""
     if os.environ.get("CREINN_NATIVE") == "0":
-        return None, "CREINN_NATIVE=0 in the environment switches the native product off."
+        return None, "The native product is disabled by CREINN_NATIVE=0 in the environment."
     path = folder / NAME
     if not path.exists():
-        return None, f"The native product was not built: there is no {path}. {_ADVICE}"
+        return None, f"The native product was not built: {path} does not exist. {_ADVICE}"
     try:
         library = ctypes.CDLL(str(path), mode=os.RTLD_NOW)
         library.creinn_product.argtypes = [ctypes.POINTER(Layer), ctypes.c_int, ctypes.c_int]

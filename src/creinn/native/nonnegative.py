@@ -42,9 +42,7 @@ class Window:
         """
         spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
         found = zip(image, spans, self.stride, self.padding, strict=True)
-        height, width = [
-            (size + 2 * padding - span) // stride + 1 for size, span, stride, padding in found
-        ]
+        height, width = ((n + 2 * pad - span) // stride + 1 for n, span, stride, pad in found)
         return height, width
 
 
@@ -64,13 +62,11 @@ def pack(
 
     Example:
         >>> packed = pack(torch.tensor([[1.0, -2.0]]), torch.tensor([[2.0, -1.0]]))
-        >>> bin(packed[0]), packed[1:].view(torch.float32)  # from the right: 1 meets lower, 2 upper, -2 upper, -1 lower
+        >>> bin(packed[0]), packed[1:].view(torch.float32)  # signs of 1, 2, -2, -1
         ('0b110', tensor([ 1.,  2., -2., -1.]))
     """
     if (lower.dtype, upper.dtype) != (torch.float32, torch.float32):
-        raise ValueError(
-            f"The native product takes weights in float32, got {lower.dtype} and {upper.dtype}."
-        )
+        raise ValueError(f"The weights must be float32, got {lower.dtype} and {upper.dtype}.")
     rows = torch.stack((lower, upper), -1).reshape(groups, len(lower) // groups, -1, 2)
     steps = rows.split(_step(rows.shape[2]), 2)
     steps = [torch.cat((_signs(step), step.flatten(2).view(torch.int64)), 2) for step in steps]
@@ -79,9 +75,8 @@ def pack(
 
 def _signs(step: Float[Tensor, "groups outputs inputs 2"]) -> Int[Tensor, "groups outputs 1"]:
     meet_upper = torch.signbit(step) ^ torch.tensor([False, True], device=step.device)
-    return (
-        meet_upper.flatten(2).long() << torch.arange(2 * step.shape[2], device=step.device)
-    ).sum(2, keepdim=True)
+    places = torch.arange(2 * step.shape[2], device=step.device)
+    return (meet_upper.flatten(2).long() << places).sum(2, keepdim=True)
 
 
 def unpack(
@@ -116,9 +111,8 @@ def product(
     magnitude: bool = False,
     relu: bool = False,
     level: int | None = None,
-    threads: int | None = None,
 ) -> Float[Tensor, "images 2 outputs rows columns"]:
-    """Compute the bounds of the product.
+    """Compute the bounds of the product with the threads of torch.
 
     Args:
         bounds: The bounds of the inputs, which are ``>= 0``.
@@ -130,7 +124,6 @@ def product(
         magnitude: Whether to use the absolute value of a negative radius. Otherwise it is 0.
         relu: Whether to apply a ReLU.
         level: The index in ``LEVELS``. The default is the highest level of the processor.
-        threads: The number of threads. The default is the number of threads of torch.
 
     Raises:
         RuntimeError: If the library is not available, or if there is not enough memory.
@@ -139,35 +132,25 @@ def product(
         >>> from creinn import native
         >>> x = torch.tensor([1.0, 0.0, 2.0, 3.0]).view(1, 2, 2, 1, 1)   # [1, 2] and [0, 3]
         >>> w = native.pack(torch.tensor([[0.5, -1.5]]), torch.tensor([[1.5, -0.5]]))
-        >>> norm, expected = torch.tensor([[0.5, 0.0, 0.5, 0.0]]), [-4.0, 3.0]   # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
-        >>> not native.available or native.product(x, w, norm, native.Window()).flatten().tolist() == expected
-        True
+        >>> norm = torch.tensor([[0.5, 0.0, 0.5, 0.0]])
+        >>> if native.available:  # 0.5 * 1 - 1.5 * 3 and 1.5 * 2 - 0.5 * 0
+        ...     assert native.product(x, w, norm, native.Window()).flatten().tolist() == [-4, 3]
     """
     if LIBRARY is None:
         raise RuntimeError(reason)
-    images, _, channels, *image = bounds.shape
-    height, width = image
+    if (level := best_level if level is None else level) > best_level:
+        raise RuntimeError(f"This processor has no {LEVELS[level]}, only {LEVELS[best_level]}.")
+    images, _, channels, height, width = bounds.shape
     groups, outputs, size = window.groups, len(norm), window.size((height, width))
     results = bounds.new_empty(images, 2, outputs, *size)
-    tensors = [
-        tensor if tensor is None else tensor.contiguous()
-        for tensor in (bounds, norm, residual, weights)
-    ]
+    given = (bounds, norm, residual, weights)
+    tensors = [tensor if tensor is None else tensor.contiguous() for tensor in given]
     layer = Layer(
         *(images, channels // groups, height, width, outputs // groups, groups, *size),
         *(*window.kernel, *window.stride, *window.padding, *window.dilation),
-        *(
-            _step(channels // groups * window.kernel[0] * window.kernel[1]),
-            magnitude,
-            relu,
-        ),
+        *(_step(channels // groups * window.kernel[0] * window.kernel[1]), magnitude, relu),
         *(None if tensor is None else tensor.data_ptr() for tensor in (*tensors, results)),
     )
-    level, threads = best_level if level is None else level, threads or torch.get_num_threads()
-    if level > best_level:
-        raise RuntimeError(
-            f"This processor has no {LEVELS[level]}; its best level is {LEVELS[best_level]}."
-        )
-    if LIBRARY.creinn_product(ctypes.byref(layer), threads, level):
+    if LIBRARY.creinn_product(ctypes.byref(layer), torch.get_num_threads(), level):
         raise RuntimeError("Not enough memory for the native product.")
     return results
