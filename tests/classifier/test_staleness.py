@@ -277,6 +277,9 @@ def test_a_calibration_that_fails_changes_nothing(is_ensemble):
         model.calibrate(x, y, score="margin", temperature=True)
     with pytest.raises(ValueError, match="target"):
         model.calibrate(x, torch.where(torch.arange(200) == 3, 7, y), temperature=True)
+    for row in range(4):
+        with pytest.raises(ValueError, match="nan"):  # in either half of the rows
+            model.calibrate(x.index_fill(0, torch.tensor(row), torch.nan), y, temperature=True)
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())

@@ -14,7 +14,13 @@ from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs, Missing
 from creinn.classifier.fitted_on import FittedOn, clear_hashes
-from creinn.classifier.inputs import as_classes, labelled_batches, take
+from creinn.classifier.inputs import (
+    as_classes,
+    as_inputs,
+    find_not_finite,
+    labelled_batches,
+    take,
+)
 from creinn.classifier.temperature import Temperature
 from creinn.credal.conformal import (
     DISTRIBUTION,
@@ -179,6 +185,9 @@ class Calibrated(Classifier):
         """
         with _unchanged_on_error(self):
             if temperature:
+                is_checked = y is not None and missing == "refuse"
+                if is_checked and (where := find_not_finite(as_inputs(x))):
+                    raise ValueError(f"{where}. Impute or drop it, or pass missing='vacuous'.")
                 x, y, by = self._fit_temperatures(x, y, by, batch_size)
             prediction, labels = self._predict_for_calibration(x, y, batch_size, missing)
             return self.calibrate_predictions(prediction, labels, coverage, by, score, random)
