@@ -1,4 +1,4 @@
-"""The networks whose speed is measured, each for all families of layers, and small ones of the same names."""
+"""Networks of the benchmarks for all families of layers, and small forms for tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from creinn.models import BUILDERS
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network that can be built of every family of layers, and the shape of one of its inputs."""
+    """A network for every family of layers, and the shape of an input."""
 
     name: str
     builder: str
@@ -20,15 +20,15 @@ class Architecture:
     shape: tuple[int, ...]
 
     def build(self, layers: Any) -> torch.nn.Module:
-        """The network of these layers."""
+        """Build the network from these layers."""
         return BUILDERS[self.builder](**self.arguments, layers=layers)
 
     def inputs(self, rows: int, device: torch.device | str = "cpu") -> Tensor:
-        """Random inputs of both signs, as images are after normalisation."""
+        """Return random inputs of both signs."""
         return torch.randn(rows, *self.shape).to(device)
 
     def targets(self, rows: int, device: torch.device | str = "cpu") -> Tensor:
-        """Classes in turn."""
+        """Return class numbers."""
         return torch.arange(rows, device=device) % self.arguments["num_classes"]
 
 

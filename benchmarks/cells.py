@@ -1,4 +1,4 @@
-"""The command line of benchmarks that measure cells, each a network and a size; and what they write of it."""
+"""Command line of benchmarks that measure cells, each a network and a size."""
 
 import argparse
 import shlex
@@ -11,7 +11,7 @@ from typing import Any
 def cell_parser(
     about: str, cells: Sequence[str], metavar: str, rounds: int, seconds: float, out: Path
 ) -> Any:
-    """Options of such a benchmark with its defaults."""
+    """Return a parser with the options of such a benchmark."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--cells", nargs="+", default=cells, metavar=metavar)
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -25,14 +25,14 @@ def cell_parser(
 
 
 def command_line(module: str, arguments: Sequence[str] | None) -> str:
-    """As it was called."""
+    """Return the command line of this process."""
     return (
         f"python -m {module} {shlex.join(sys.argv[1:] if arguments is None else arguments)}".strip()
     )
 
 
 def plain(options: argparse.Namespace) -> dict[str, Any]:
-    """Options as JSON takes them."""
+    """Convert options to values for JSON."""
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(options).items()

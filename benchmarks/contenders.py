@@ -34,7 +34,7 @@ def new_classifier(name: str, architecture: Architecture) -> Classifier:
 
 
 class Contenders:
-    """Classifiers of one architecture in eval mode, built when they are first asked for."""
+    """Classifiers of one architecture in eval mode, which are built on first use."""
 
     def __init__(self, architecture: Architecture, device: torch.device | str = "cpu") -> None:
         self.architecture = architecture
@@ -43,14 +43,14 @@ class Contenders:
         self._compiled: dict[tuple[str, int], inference.Compiled] = {}
 
     def call(self, name: str, x: Tensor) -> Call:
-        """A function that computes the prediction of the contender ``name`` for the batch ``x``."""
+        """Return a function that computes the prediction of a contender for the batch ``x``."""
         model = self.model(name, len(x))
         if name == "snn-folded-channels-last" and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return lambda: model(x)
 
     def model(self, name: str, rows: int = _FORMAT_CHOSEN_ON) -> Classifier:
-        """The classifier; a compiled one has the memory format that was the fastest for so many rows, at most 8."""
+        """Return the classifier; a compiled one has the fastest memory format for the batch."""
         if name.endswith("-compiled"):
             key = (name, min(rows, _FORMAT_CHOSEN_ON))
             if key not in self._compiled:
@@ -85,7 +85,7 @@ class Contenders:
             return self.architecture.inputs(rows, self.device)
 
     def _settled(self, model: Any) -> Any:
-        """The model, in eval mode, with the statistics of one batch in its batch norms."""
+        """Return the model in eval mode after one batch in training mode."""
         model.to(self.device).train()
         norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]
         momenta = [norm.momentum for norm in norms]
@@ -101,7 +101,7 @@ class Contenders:
 
 
 def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
-    """A function that makes one step: forward, loss, backward, Adam, and what the classifier does after it."""
+    """Return a function that runs one step: forward, loss, backward, Adam, and ``after_step``."""
     model.train()
     model.before_training([(x, target)], 1000)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)  # as fit does
@@ -116,12 +116,12 @@ def training_step(model: Classifier, x: Tensor, target: Tensor) -> Call:
 
 
 def fold_batch_norm(network: torch.nn.Module) -> fx.GraphModule:
-    """A copy of an ordinary network for inference: no batch norm follows a convolution or a linear layer alone.
+    """Return a copy of an ordinary network without batch norm after convolutions and linear layers.
 
     Example:
-        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+        >>> network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
         >>> [type(layer).__name__ for layer in fold_batch_norm(network).children()]
-        ['Conv2d', 'ReLU']
+        ['Conv2d']
     """
     folded = fx.symbolic_trace(copy.deepcopy(network).eval())
     layers = {

@@ -1,15 +1,15 @@
-"""Upper and lower entropy of many credal sets, beside scipy's SLSQP on a sample of the same sets.
+"""Measure upper and lower entropy of many credal sets, and compare with SLSQP of SciPy.
 
-Prints sets per second for each kind of set and number of classes, how many times faster that is than SLSQP, and the
-share of SLSQP answers that are not the minimum. Then the lower entropy of sets made to be hard, on one thread:
-milliseconds per set in a batch and of the slowest call with one set, the share that stays unproven, and the gap.
-Writes the numbers with the configuration as JSON.
+For each kind of set and number of classes, the script prints the sets per second, the ratio to
+SLSQP and the share of
+SLSQP results that are not the minimum. For difficult sets, it prints the lower entropy on one
+thread: milliseconds per
+set, the slowest call with a single set, the share of results with a gap, and the gap. The numbers
+are written as JSON.
+Wall times are minima and processor times are medians over the repeats.
 
-    python benchmarks/entropy.py [--classes 10 100 1000] [--sets 100000 10000 2000] [--repeats 3] [--threads 2]
-                                 [--slsqp-seconds 10] [--hard-sets 16] [--out results/benchmarks/entropy.json]
-
-Wall seconds are the least of the repeats; processor seconds, their median, stand beside them, since a busy machine
-spoils the former.
+    python benchmarks/entropy.py [--classes 10 100 1000] [--sets 100000 10000 2000] [--repeats 3]
+                                 [--threads 2] [--slsqp-seconds 10] [--hard-sets 16] [--out FILE]
 """
 
 import argparse
@@ -40,14 +40,14 @@ WRONG = 1e-6  # bits above the certified minimum that make an answer of SLSQP wr
 
 
 def softmax_sets(count: int, classes: int, radius: float) -> Bounds:
-    """Interval SoftMax of random logits, as an interval network produces them."""
+    """Compute the Interval SoftMax of random logits."""
     center = 2 * torch.randn(count, classes, dtype=torch.float64)
     half = radius * torch.rand(count, classes, dtype=torch.float64)
     return reachable(*interval_softmax(center - half, center + half))
 
 
 def boxes(count: int, classes: int, share: float) -> Bounds:
-    """Random relative margins around distributions drawn uniformly from the simplex: [p (1 - s u), p (1 + 3 s v)]."""
+    """Draw random relative margins around distributions: [p (1 - s u), p (1 + 3 s v)]."""
     point = torch.empty(count, classes, dtype=torch.float64).exponential_()
     point = point / point.sum(-1, keepdim=True)
     down, up = torch.rand(2, count, classes, dtype=torch.float64)
@@ -55,7 +55,7 @@ def boxes(count: int, classes: int, share: float) -> Bounds:
 
 
 def equal_slopes(count: int, classes: int) -> Bounds:
-    """Subset sum: every chord of -q log q has the slope of its tangent at 1/K, so no class is better than another."""
+    """Build sets in which every chord of -q log q has the same slope (subset sum)."""
     lower = (0.1 + 0.8 * torch.rand(count, classes, dtype=torch.float64)) / classes
 
     def excess(q: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def equal_slopes(count: int, classes: int) -> Bounds:
 
 
 def untrained_network(count: int, classes: int) -> Bounds:
-    """An untrained MLP in scaled mode: wide intervals of classes that are much alike."""
+    """Predict with an untrained MLP in scaled mode, which gives wide similar intervals."""
     model = CreINN(
         models.mlp(20, hidden=(64, 64), num_classes=classes, layers=inn), mode="scaled"
     ).eval()
@@ -80,13 +80,13 @@ def untrained_network(count: int, classes: int) -> Bounds:
 
 
 def concentric(count: int, classes: int) -> Bounds:
-    """Intervals around 1/K, no two ordered alike."""
+    """Build intervals around 1/K with different widths."""
     radius = torch.rand(count, classes, dtype=torch.float64) / classes
     return reachable(1 / classes - radius, 1 / classes + radius)
 
 
 def ties(count: int, classes: int) -> Bounds:
-    """Concentric intervals of four widths: hundreds of equal ones of each."""
+    """Build concentric intervals with four widths."""
     radius = (
         torch.rand(count, 4, dtype=torch.float64).gather(1, torch.randint(4, (count, classes)))
         / classes
@@ -116,10 +116,12 @@ def lower_with_gap(lower: Tensor, upper: Tensor) -> tuple[Tensor, ...]:
 def slsqp(
     lower: np.ndarray, upper: np.ndarray, start: np.ndarray, sign: float, deadline: float
 ) -> tuple[float, bool]:
-    """Entropy that SLSQP finds, minimising ``sign * H`` from the intersection probability, and whether it converged.
+    """Minimise ``sign * H`` with SLSQP from the intersection probability.
+
+    Returns the entropy and whether the search converged.
 
     Raises:
-        TimeoutError: If it is still at work after the deadline.
+        TimeoutError: If the deadline has passed.
     """
 
     def objective(q: np.ndarray) -> float:
@@ -143,7 +145,7 @@ def slsqp(
 
 
 def baseline(bounds: Bounds, seconds: float, most: int = 500) -> dict[str, Any]:
-    """SLSQP, both entropies, on the first sets of the batch until time is up; a set it cannot finish counts."""
+    """Compute both entropies with SLSQP for the first sets until the time limit."""
     lower, upper = (x[:most] for x in bounds)
     exact = lower_with_gap(lower, upper)[0].tolist()
     start = intersection_probability(lower, upper).numpy()

@@ -1,7 +1,8 @@
-"""Memory of a call: the most bytes of tensors alive at once, and the bytes that autograd keeps for the backward pass.
+"""Memory of a call: peak bytes of tensors, and bytes that autograd keeps for the backward pass.
 
-On a CPU tensors are counted, not the process: the result is the same on every run. What a kernel uses for itself while
-it runs is not seen. On a GPU the allocator says how much there was at most, such workspaces included.
+On a CPU, the bytes of tensors are counted, so the result is the same in every run. Workspaces of
+kernels are not
+included. On a GPU, the numbers come from the allocator.
 """
 
 import gc
@@ -17,11 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def peak_bytes(call: Callable[[], Any], device: torch.device | str = "cpu") -> int:
-    """The most bytes that tensors made by ``call`` take at once; tensors that existed before do not count.
+    """Return the peak bytes of tensors that ``call`` creates.
 
     Example:
         >>> x = torch.ones(100)
-        >>> peak_bytes(lambda: ((x + 1) * 2).sum())  # two float32 tensors of 100 numbers at once
+        >>> peak_bytes(lambda: ((x + 1) * 2).sum())  # two float32 tensors of 100 numbers
         800
     """
     device = torch.device(device)
@@ -40,10 +41,11 @@ def peak_bytes(call: Callable[[], Any], device: torch.device | str = "cpu") -> i
 
 
 def saved_bytes(call: Callable[[], Any], known: Iterable[Tensor]) -> int:
-    """Bytes that autograd keeps for the backward pass of what ``call`` returns, but for tensors ``known`` before it.
+    """Return the bytes that autograd keeps for the backward pass, without the tensors ``known``.
 
-    Tensors that share memory count once, and as a whole. Without the parameters and inputs among ``known``, these are
-    activations and whatever was computed from the weights.
+    Tensors that share memory count once, with their whole storage. If the parameters and inputs are
+    ``known``, the result
+    contains activations and tensors that were computed from the weights.
 
     Example:
         >>> w = torch.ones(100, requires_grad=True)
@@ -66,13 +68,13 @@ def saved_bytes(call: Callable[[], Any], known: Iterable[Tensor]) -> int:
 
 
 def held_bytes(model: torch.nn.Module) -> int:
-    """Bytes of the parameters and buffers of a model; what shares memory counts once."""
+    """Return the bytes of the parameters and buffers of a model."""
     tensors = [*model.parameters(), *model.buffers()]
     return sum({_address(t): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
 class _Counter(TorchDispatchMode):
-    """Follows the memory of tensors that operations return until nothing holds it any more."""
+    """Counter of the memory of tensors until they are deleted."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,8 @@
-"""Peak memory of `fit_distance` on generated rows that are never all in memory, each number of rows in its own process.
+"""Measure the peak memory of ``fit_distance`` on generated rows.
 
-python benchmarks/memory_of_distance.py --out results/benchmarks/memory_of_distance.json
+Each number of rows runs in its own process, and the rows are never in memory at the same time.
+
+    python benchmarks/memory_of_distance.py --out results/benchmarks/memory_of_distance.json
 """
 
 import argparse
@@ -24,7 +26,7 @@ FEATURES, CLASSES, HIDDEN, BLOCK = 64, 10, (128, 128), 1000
 
 
 class Generated(IterableDataset[tuple[Tensor, int]]):
-    """Classes about means of their own, made as they are asked for, the same in every pass."""
+    """Data set of classes with different means, which generates the same rows in each pass."""
 
     def __init__(self, rows: int, seed: int = 0) -> None:
         self.rows, self.seed = rows, seed
@@ -39,7 +41,7 @@ class Generated(IterableDataset[tuple[Tensor, int]]):
 
 
 def fit_one(rows: int) -> dict[str, float]:
-    """Peak memory in MiB, before and after, and seconds of one `fit_distance`; for a process of its own."""
+    """Return the peak memory in MiB before and after ``fit_distance`` and its time."""
     torch.manual_seed(0)
     model = CreINN(models.mlp(FEATURES, CLASSES, hidden=HIDDEN, layers=torch.nn), distance=True)
     before, started = _peak(), time.perf_counter()
@@ -57,7 +59,7 @@ def _peak() -> float:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the script."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,15 @@
-"""The native product beside torch's products and the ordinary network with folded norms.
+"""Compare the native product with products of torch and with the folded ordinary network.
 
-Prints milliseconds per call and their ratios to the folded ordinary network, bytes of weights, and for the native form
-the share of each kind of layer; writes them with the configuration as JSON, after every cell.
+The script prints milliseconds per call, their ratios to the folded ordinary network, bytes of
+weights, and the share of
+each kind of layer. It writes the numbers as JSON after each cell.
 
-    python -m benchmarks.native [--cells resnet50-imagenet:224:1 resnet18-cifar:32:32 ...] [--rounds 15] [--seconds 10]
-                                [--threads 2] [--level AVX2] [--small] [--out results/benchmarks/native.json]
+    python -m benchmarks.native [--cells resnet50-imagenet:224:1 resnet18-cifar:32:32 ...]
+                                [--rounds 15] [--seconds 10] [--threads 2] [--level AVX2] [--small]
 
-With `--level AVX2` all of torch must be kept from wider vectors too, or the ratios say nothing:
+With ``--level AVX2``, restrict torch to AVX2 as well:
 
-    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 python -m benchmarks.native ...
+    ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ...
 """
 
 import argparse
@@ -50,7 +51,7 @@ _FEW = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write."""
+    """Run the script."""
     parser = cell_parser(
         __doc__, CELLS, "NETWORK:SIZE:ROWS", 15, 10.0, Path("results/benchmarks/native.json")
     )
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @torch.no_grad()
 def measure(architecture: Architecture, rows: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Times of the forms of one network, what they hold, and where the native one spends its time."""
+    """Measure the times and the memory of the forms of one network."""
     contenders = Contenders(architecture)
     torch.manual_seed(0)
     x = architecture.inputs(rows)
@@ -126,14 +127,14 @@ def measure(architecture: Architecture, rows: int, options: argparse.Namespace) 
 
 
 def natives(form: torch.nn.Module) -> list[NativeFull]:
-    """Layers that the library may compute."""
+    """Return the layers that the library can compute."""
     return [
         part for part in form.modules() if isinstance(part, NativeFull) and part.pairs is not None
     ]
 
 
 def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
-    """Of one call's time, by kind of layer."""
+    """Return the shares of the time of one call by kind of layer."""
     spent: Counter[str] = Counter()
     started: list[float] = []
     hooks = []
@@ -162,7 +163,7 @@ def shares(form: torch.nn.Module, x: torch.Tensor) -> dict[str, float]:
 
 
 def table(cell: dict[str, Any]) -> str:
-    """Milliseconds and ratios of one cell."""
+    """Format milliseconds and ratios of a cell."""
     rows = [
         {"cell": cell["cell"], "form": name, "ms": 1e3 * found["median"]} | found["ratio"]
         for name, found in cell["calls"].items()

@@ -1,10 +1,11 @@
-"""``model.predict`` beside the compiled form, the plain model and the ordinary network: quick without being asked.
+"""Compare ``model.predict`` with the compiled form, the plain model and the ordinary network.
 
-Prints milliseconds per call and their ratios to the compiled form's ``predict``, what the first calls cost, and how
-much memory the kept form takes; writes them with the configuration as JSON.
+The script prints milliseconds per call, their ratios to the compiled form, the time of the first
+calls, and the memory
+of the cache. It writes the numbers as JSON.
 
-    python -m benchmarks.predict [--cells resnet50-imagenet:1 resnet18-imagenet:32 ...] [--rounds 20] [--seconds 60]
-                                 [--threads 2] [--small] [--out results/benchmarks/predict.json]
+    python -m benchmarks.predict [--cells resnet50-imagenet:1 resnet18-imagenet:32 ...]
+                                 [--rounds 20] [--seconds 60] [--threads 2] [--small] [--out FILE]
 """
 
 import argparse
@@ -37,7 +38,7 @@ CELLS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write."""
+    """Run the script."""
     parser = cell_parser(
         __doc__, CELLS, "NETWORK:ROWS", 20, 60.0, Path("results/benchmarks/predict.json")
     )
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(architecture: Architecture, rows: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Times of every way to predict a batch, those of the first calls, and bytes of weights and of what is kept."""
+    """Measure the times of all forms, the first calls, and the bytes of weights and cache."""
     contenders = Contenders(architecture)
     torch.manual_seed(0)
     x = architecture.inputs(rows)

@@ -1,11 +1,14 @@
-"""Rigorous bounds against exact members of small networks, and their cost beside mode "sound".
+"""Compare rigorous bounds with exact members of small networks, and measure their cost.
 
-Members, at corners of the weight intervals and inside, are evaluated in ball arithmetic of 400 bits (python-flint). A
-probability or logit counts as missed if it is not proved to lie within the bounds. The networks have linear layers,
-convolutions with stride, groups and padding, batch norm, residual sums, pooling and every activation; their weights and
-inputs are usual, without radii, cancelling, tiny, subnormal, huge or mixed. Sound mode is counted on the same members.
-Then once more for models with a distance, where a member's logits also move by up to its real radius. Prints this, and
-the times as ratios within one run; writes all as JSON.
+Members at the corners and inside of the weight intervals are evaluated in ball arithmetic with 400
+bits (python-flint).
+A probability or logit is counted as missed if it is not proved to lie within the bounds. The
+networks contain linear
+layers, convolutions, batch norm, residual sums, pooling and all activations. Their weights and
+inputs are typical,
+without radii, cancelling, tiny, subnormal, huge or mixed. The same members are counted for mode
+"sound", and for models
+with a distance, where the logits of a member also move by up to the real radius.
 
     python -m benchmarks.rigorous [--outputs 1000000] [--rows 40] [--seconds 20] [--threads 1]
                                   [--out results/benchmarks/rigorous.json]
@@ -44,7 +47,7 @@ TIMED = (("mlp", 1), ("mlp", 256), ("resnet8", 16), ("resnet20", 32))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, time, print and write."""
+    """Run the script."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--outputs", type=int, default=1_000_000, help="probabilities of members, at least"
@@ -103,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
-    """Counts of one network, kind of weights, dtype and width of inputs after the other, until there are enough."""
+    """Count missed numbers for all networks, weights, dtypes and widths until there are enough."""
     done, seed = 0, 0
     while done < outputs:
         for name in NETWORKS:
@@ -125,7 +128,7 @@ def counted(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
 
 
 def counted_with_distance(outputs: int, rows: int) -> Iterator[dict[str, Any]]:
-    """The same of models with a distance; a member is a network, an input and an error up to its real radius."""
+    """Count the same for models with a distance."""
     done, seed = 0, 0
     while done < outputs:
         for name in PLACES:
@@ -157,7 +160,7 @@ def _total(counts: Sequence[dict[str, Any]], by: str, value: str) -> dict[str, A
 
 
 def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:
-    """Times of the forms in turns: rigorous, sound, and sound compiled."""
+    """Measure the rigorous, the sound and the compiled sound form alternately."""
     torch.manual_seed(0)
     network = FULL[name].build(inn) if name in FULL else models.BUILDERS[name](num_classes=10)
     x = torch.rand(rows, *(FULL[name].shape if name in FULL else (3, 32, 32)))
@@ -183,10 +186,7 @@ def timed(name: str, rows: int, seconds: float) -> dict[str, Any]:
 
 @torch.no_grad()
 def width_of(name: str, rows: int) -> dict[str, Any]:
-    """Mean widths of sets that rounding alone makes, for radii are next to nothing; of networks as they start.
-
-    Batch norms have seen a few batches.
-    """
+    """Compute the mean widths of sets that rounding alone causes."""
     torch.manual_seed(0)
     network = (
         models.mlp(784, 10, hidden=(512, 512))

@@ -1,8 +1,10 @@
-"""Predictions of a long CSV file: peak memory and rows per second of `creinn predict`, beside scikit-learn's MLP.
+"""Measure predictions of a long CSV file: peak memory and rows per second.
 
-Generates rows of ten numbers and two categories, trains a CreINN-D and an MLPClassifier of the same widths on a part,
-and lets each predict a tenth of the rows and all of them, from CSV to CSV, each time in a process of its own:
-`creinn predict` as it is; for the baseline `pandas.read_csv`, `predict_proba` and `to_csv` of the whole table.
+The script generates rows of ten numbers and two categories and trains a CreINN-D and an
+MLPClassifier with the same
+widths. Each model predicts a tenth of the rows and all rows, in its own process. The CreINN-D uses
+``creinn predict``.
+The baseline uses ``read_csv``, ``predict_proba`` and ``to_csv`` on the whole table.
 
     python benchmarks/stream.py --rows 1000000 --out results/benchmarks/stream.json
 """
@@ -47,7 +49,7 @@ def generate(rows: int, seed: int) -> pd.DataFrame:
 
 
 def write_rows(path: Path, rows: int) -> None:
-    """Write a file in parts, so that this process does not grow with it either."""
+    """Write a file in parts."""
     for seed, start in enumerate(range(0, rows, CHUNK), start=1):
         part = generate(min(CHUNK, rows - start), seed).drop(columns="y")
         part.to_csv(path, index=False, mode="a" if start else "w", header=start == 0)
@@ -68,7 +70,7 @@ def predict_baseline(model: str, data: str, out: str) -> None:
 
 
 def measured(command: list[str]) -> dict[str, float]:
-    """Seconds and peak memory of a process.
+    """Return seconds and peak memory of a process.
 
     Raises:
         RuntimeError: If it fails.

@@ -1,4 +1,4 @@
-"""How the site is built: our Markdown, the docstrings and the examples, for a reader without a network."""
+"""Configuration of the documentation, which needs no network."""
 
 import importlib
 import importlib.util
@@ -22,7 +22,7 @@ from creinn.cli.main import COMMANDS, main
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
-os.environ["COLUMNS"] = "100"  # of the help of commands
+os.environ["COLUMNS"] = "100"  # width of the help texts
 
 project = "creinn"
 copyright = "the creinn authors. Apache-2.0"
@@ -50,8 +50,8 @@ autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 160
-napoleon_use_ivar = True  # an "Attributes" section does not describe an object twice
-# A docstring of an attribute is a sentence; napoleon would take what stands before a colon for its type.
+napoleon_use_ivar = True  # avoid duplicate descriptions
+# Napoleon would treat the text before a colon as the type of an attribute.
 GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
 # References to names of creinn must resolve; references to other packages cannot, without a network.
 nitpicky = True
@@ -64,7 +64,7 @@ ORDER = (
 NEEDS = {"pretrained": "efficientnet_lite_pytorch", "export": "onnxruntime"}
 RUN = [
     name for name in ORDER if name not in NEEDS or importlib.util.find_spec(NEEDS[name])
-]  # others are shown only
+]  # other examples are not run
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
@@ -83,16 +83,16 @@ for name in ("onnx_ir", "onnxscript"):
 
 
 def math(translator: Any, node: Any) -> None:
-    """Write an equation as MathML, which browsers draw by themselves, without a script."""
+    """Write an equation as MathML."""
     text = re.sub(r"\\(textstyle|Big)\b", "", node.astext()).replace(
         r"\dots", r"\ldots"
-    )  # what docutils knows
+    )  # supported by docutils
     translator.body.append(tex2mathml(text.strip(), as_block=node.tagname == "math_block"))
     raise SkipNode
 
 
 def copy_tables(app: Any) -> None:
-    """Tables under ``results/`` are pages of the site, too."""
+    """Add the tables under ``results/`` to the pages of the site."""
     for path in (HERE.parent / "results").rglob("*.md"):
         page = HERE / path.relative_to(HERE.parent)
         text = "---\norphan: true\n---\n" + path.read_text(encoding="utf-8").replace(
@@ -104,7 +104,7 @@ def copy_tables(app: Any) -> None:
 
 
 def change_source(app: Any, name: str, source: list[str]) -> None:
-    """Links to tables and examples lead to their pages; that of the command line gets the help of all commands."""
+    """Change links to tables and examples, and add the help of all commands."""
     source[0] = re.sub(r"\]\(\.\./(results/[^)#]*\.md)", r"](\1", source[0])
     source[0] = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](gallery/\1.rst)", source[0])
     if name == "reference/cli":
@@ -117,19 +117,19 @@ def change_source(app: Any, name: str, source: list[str]) -> None:
 def skip_field_alias(
     app: Any, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Skip the fields of a named tuple, which the "Attributes" section describes."""
+    """Skip the fields of a named tuple, which are in the section "Attributes"."""
     return True if (member.__doc__ or "").startswith("Alias for field number") else None
 
 
 def internal_reference(app: Any, env: Any, node: Any, content: Any) -> Any:
-    """Show the name of an internal object as text; a name that does not exist stays a warning."""
+    """Show the name of an internal object as text; unknown names stay warnings."""
     target = node.get("reftarget", "").split(".")
     in_signature = any(isinstance(parent, desc_signature) for parent in parents(node))
     return content if in_signature or (target[0] == "creinn" and exists(target)) else None
 
 
 def parents(node: Any) -> list[Any]:
-    """Ancestors of a node, the nearest first."""
+    """Return the ancestors of a node, the nearest first."""
     found = []
     while (node := node.parent) is not None:
         found.append(node)
@@ -137,7 +137,7 @@ def parents(node: Any) -> list[Any]:
 
 
 def exists(names: list[str]) -> bool:
-    """Whether the names form the path of a module or of an attribute in it."""
+    """Return whether the names are the path of a module or of an attribute."""
     for length in range(len(names), 0, -1):
         try:
             found: Any = importlib.import_module(".".join(names[:length]))

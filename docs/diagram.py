@@ -1,6 +1,7 @@
-"""Flowcharts of our Markdown (``mermaid`` fences) as SVG in the colours of the page, drawn here: no script, no network.
+"""Draw flowcharts (``mermaid`` fences) as SVG without scripts.
 
-Knows what our charts use: chains of nodes joined by ``-->`` and ``&``, names or ``name["text<br/>text"]``.
+The supported syntax is chains of nodes joined by ``-->`` and ``&``. A node is a name or
+``name["text<br/>text"]``.
 """
 
 import html
@@ -16,11 +17,11 @@ CHAR, LINE, PAD, GAP = (
     17,
     10,
     15,
-)  # of a letter, a line, around a text and between them, in pixels
+)  # letter, line, padding and gap in pixels
 
 
 def parse(lines: list[str]) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Texts of the nodes by name, and the edges."""
+    """Return the texts of the nodes by name, and the edges."""
     texts: dict[str, list[str]] = {}
     edges = []
     for line in lines:
@@ -36,7 +37,7 @@ def parse(lines: list[str]) -> tuple[dict[str, list[str]], list[tuple[str, str]]
 
 
 def layers_of(texts: dict[str, list[str]], edges: list[tuple[str, str]]) -> list[list[Any]]:
-    """Nodes by the longest way to them; an edge over several layers has a place (an edge itself) in each between."""
+    """Assign nodes and long edges to layers by their longest path."""
     depth = dict.fromkeys(texts, 0)
     for _ in texts:
         for a, b in edges:
@@ -64,7 +65,7 @@ def layers_of(texts: dict[str, list[str]], edges: list[tuple[str, str]]) -> list
 
 
 def svg(source: str) -> str:
-    """The picture of a chart: its layers from the top down, or from the bottom up (``BT``)."""
+    """Draw a chart from the top down, or from the bottom up (``BT``)."""
     first, *lines = [line.strip() for line in source.strip().splitlines()]
     texts, edges = parse(lines)
     size = {
@@ -123,10 +124,10 @@ def svg(source: str) -> str:
 
 
 class Mermaid(Directive):
-    """A fence of the language ``mermaid``."""
+    """Directive of the language ``mermaid``."""
 
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """The picture; in other formats than HTML nothing."""
+        """Return the chart as HTML."""
         return [nodes.raw("", svg("\n".join(self.content)), format="html")]

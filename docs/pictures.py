@@ -1,4 +1,4 @@
-"""Draws the picture of the start page, docs/figures/credal-set.svg: ``python docs/pictures.py``."""
+"""Draw docs/figures/credal-set.svg, the picture of the start page."""
 
 import runpy
 from pathlib import Path
@@ -14,7 +14,7 @@ NAMES = ["cat", "dog", "fox"]
 
 
 def bound_line(k: int, value: float, corners: np.ndarray) -> np.ndarray:
-    """Both ends of the line on which class ``k`` of three has the probability ``value``."""
+    """Return both ends of the line where class ``k`` of three has the probability ``value``."""
     ends = np.zeros((2, 3))
     ends[:, k] = value
     ends[[0, 1], [(k + 1) % 3, (k + 2) % 3]] = 1 - value
@@ -22,7 +22,7 @@ def bound_line(k: int, value: float, corners: np.ndarray) -> np.ndarray:
 
 
 def draw() -> plt.Figure:
-    """One credal set in the simplex, and as intervals."""
+    """Draw one credal set in the simplex and as intervals."""
     example = runpy.run_path(str(HERE.parent / "examples" / "credal_sets.py"))
     plt.close("all")
     s = CredalSet(torch.tensor([0.1, 0.3, 0.0]), torch.tensor([0.45, 0.7, 0.2]))

@@ -1,4 +1,4 @@
-"""Guards the docs: names, files and links in them exist, public names are in the reference, tables are as recorded."""
+"""Tests of the documentation: names, files, links, reference and recorded tables."""
 
 import importlib
 import json
@@ -41,7 +41,7 @@ def name_of(page):
 
 
 def find(path):
-    """What a dotted path names: the longest part that is a module, then attributes."""
+    """Return the object with this dotted path."""
     names = path.split(".")
     for length in range(len(names), 0, -1):
         try:
@@ -76,7 +76,7 @@ def test_the_changes_of_the_architecture_page_are_made_in_files_that_exist():
 
 
 def is_documented(home: str, name: str) -> bool:
-    """Whether the reference has this name by itself, or as a member of its module."""
+    """Return whether the reference contains this name."""
     by_itself = re.search(rf"^.. auto\w+:: {home}\.{name}$", REFERENCE, re.M)
     module = re.search(rf"^.. automodule:: {home}\n(.*?)^```", REFERENCE, re.M | re.S)
     members = module and re.search(r":members: (.*)", module[1])
@@ -106,7 +106,7 @@ def test_every_public_name_is_in_the_reference():
 
 
 def demo_number(model: str, measure: str) -> str:
-    """As tables show it: a mean, with a deviation if there are several runs."""
+    """Return a recorded number in the format of the tables."""
     values = [run[measure] for run in DEMO["runs"][model]]
     if None in values:
         return "\N{EN DASH}"
@@ -115,7 +115,7 @@ def demo_number(model: str, measure: str) -> str:
 
 
 def rows_of(text: str, first: str) -> list[list[str]]:
-    """The cells of the table whose first line begins so; the line below it is left out."""
+    """Return the cells of the table that begins with ``first``, without the separator line."""
     lines = text[text.index(first) :].split("\n\n")[0].splitlines()
     return [
         [cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])

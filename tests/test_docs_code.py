@@ -1,8 +1,10 @@
-"""Runs the code of README and docs: a page's Python blocks from top to bottom, in a folder of their own.
+"""Run the code of README and docs.
 
-Blocks with ``>>>`` are doctests. ``<!-- setup ... -->`` in a page is Python too, which readers do not see. A Python
-block below ``<!-- not run: reason -->`` must compile. Commands of a shell must parse, with all their options; those
-below ``<!-- run -->`` are run.
+The Python blocks of a page run in order in one directory. Blocks with ``>>>`` are doctests. ``<!--
+setup ... -->`` is
+Python code that readers do not see. A block below ``<!-- not run: reason -->`` must compile. Shell
+commands must parse
+with all options, and those below ``<!-- run -->`` are run.
 """
 
 import doctest
@@ -42,7 +44,7 @@ TARGETS = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
 
 @dataclass(frozen=True)
 class Block:
-    """Code of a page: its language, first line, and the note right above it."""
+    """Code of a page with its language, first line and note."""
 
     language: str
     code: str
@@ -90,7 +92,7 @@ def run_python(block: Block, page: Path, names: dict) -> None:
 
 
 def commands(code: str) -> list[list[str]]:
-    """The words of each command; what the shell would fill in is left out."""
+    """Return the words of each command without substitutions."""
     lines = re.sub(r"\\\n", " ", re.sub(r"\$\(.*?\)|…", "", code)).splitlines()
     found = []
     for line in lines:
@@ -103,7 +105,7 @@ def commands(code: str) -> list[list[str]]:
 
 
 def check_command(words: list[str]) -> None:
-    """Refuse what would not even start: unknown commands, options, scripts, targets and extras."""
+    """Check that commands, options, scripts, targets and extras exist."""
     if (
         "creinn" in words[:1]
         or words[0] == "torchrun"
@@ -142,7 +144,7 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
 
 
 def test_commands_in_the_text_parse():
-    """Those between single backquotes, as far as they have options."""
+    """Commands with options between single backquotes parse."""
     for page in PAGES:
         for text in re.findall(r"`(creinn [a-z][^`|]*?)`", re.sub(PIECE, "", page.read_text())):
             if "--" in text and "..." not in text and "…" not in text:

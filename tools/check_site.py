@@ -1,4 +1,4 @@
-"""Fail if a page of the site has a link that leads nowhere, or loads anything from elsewhere; takes its folder."""
+"""Fail if a page of the site has a dead link or loads a file from another site."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ NOT_LOADED = {"canonical", "next", "prev", "index", "search", "author", "license
 
 
 class Page(HTMLParser):
-    """What one page loads, where its links lead, and the places in it that others may lead to."""
+    """The loaded files, the links and the anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Look at one tag."""
+        """Collect the attributes of a tag."""
         given = {name: value or "" for name, value in attributes}
         self.places |= {given[name] for name in ("id", "name") if name in given}
         if tag in LOADED and LOADED[tag] in given and given.get("rel") not in NOT_LOADED:
@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 
 def problems(folder: Path) -> list[str]:
-    """What is wrong, in sentences."""
+    """Return the problems of all pages."""
     pages = {
         path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))
     }

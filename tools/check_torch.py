@@ -1,4 +1,4 @@
-"""Fail loudly, right after installation, if a CUDA build of torch or torchvision got into the environment."""
+"""Fail if a CUDA build of torch or torchvision is installed."""
 
 import importlib.util
 import sys

@@ -1,13 +1,13 @@
-"""Try the package on other Pythons, with the newest dependencies and with the lowest that it declares.
+"""Test the package on several Python versions with the newest and the lowest dependencies.
 
-Each environment is made by uv in a folder of its own, gets a wheel of the package with its extras, all dependencies as
-wheels, and runs the tests of the mathematics, of the estimator, of the command line and of what the extras are for;
-`--tests` names others. The newest dependencies are what `pip install creinn` takes today: no pin holds. What was
-installed and found is written as JSON after each environment; rows of other environments stay. An interpreter that is
-not there, or packages that cannot be installed, are written down too. On Linux, PyPI's torch is a CUDA build of
-several gigabytes.
+uv creates an environment for each row, with a wheel of the package and its extras. The script runs
+the tests of the
+mathematics, the estimator, the command line and the extras, or those of ``--tests``. After each
+environment, the
+installed versions and the results are written as JSON. Missing interpreters and failed
+installations are recorded too.
 
-    make matrix                               # or: python tools/matrix.py --python 3.12 --resolution highest
+    make matrix                               # or: python tools/matrix.py --python 3.12
 """
 
 import argparse
@@ -64,14 +64,14 @@ NAMED = (
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command; its output is caught."""
+    """Run a command and capture its output."""
     return subprocess.run(
         list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False
     )
 
 
 def last_lines(found: subprocess.CompletedProcess[str], count: int = 5) -> str:
-    """The end of what a command said, without colours."""
+    """Return the last lines of an output without colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", f"{found.stdout}\n{found.stderr}").strip()
     return "\n".join(text.splitlines()[-count:])
 
@@ -79,7 +79,7 @@ def last_lines(found: subprocess.CompletedProcess[str], count: int = 5) -> str:
 def try_one(
     uv: str, root: Path, folder: Path, python: str, resolution: str, tests: list[str]
 ) -> dict[str, Any]:
-    """Make one environment, and test in it."""
+    """Create an environment and run the tests in it."""
     environment = folder / f"{python}-{resolution}"
     inside = environment / "bin" / "python"
     row: dict[str, Any] = {"python": python, "dependencies": RESOLUTIONS[resolution]}
@@ -121,7 +121,7 @@ def try_one(
 
 
 def main() -> None:
-    """Try all that is asked for, one after the other."""
+    """Run all rows in order."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

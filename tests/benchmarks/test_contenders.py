@@ -1,4 +1,4 @@
-"""Classifiers of the benchmarks: those that must agree do, and a training step changes the weights."""
+"""Tests of the classifiers of the benchmarks."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Counted memory: what lives at once, what a step keeps, nothing twice."""
+"""Tests of the memory counters."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The timing harness on a clock of its own: warm-up, turns, rounds, errors."""
+"""Tests of the timing harness with an artificial clock."""
 
 import pytest
 

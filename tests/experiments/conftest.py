@@ -1,4 +1,4 @@
-"""Tiny data sets on disk, a tiny experiment on them, and its finished run."""
+"""Tiny data sets, a tiny experiment and its finished run."""
 
 import gzip
 import struct
@@ -18,7 +18,7 @@ def write_idx(path, array):
 
 
 def write_set(folder, prefix, per_class, seed):
-    """Images of ten classes, in the authors' format: noise with a bright row that tells the class."""
+    """Write noisy images of ten classes, in which a bright row encodes the class."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(10, dtype=np.uint8), per_class))
     images = rng.integers(0, 60, (len(labels), 28, 28), dtype=np.uint8)
@@ -29,7 +29,7 @@ def write_set(folder, prefix, per_class, seed):
 
 @pytest.fixture(scope="session")
 def tiny_data(tmp_path_factory):
-    """A folder of tiny data sets under their real names and in their real formats."""
+    """Return a directory of tiny data sets with the names and formats of the published ones."""
     folder = tmp_path_factory.mktemp("data")
     write_set(folder / "fashion_mnist", "train", 6, seed=0)
     write_set(folder / "fashion_mnist", "t10k", 4, seed=1)
@@ -39,7 +39,7 @@ def tiny_data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny():
-    """The small Fashion-MNIST experiment, cut down to seconds."""
+    """Return the small Fashion-MNIST experiment with a run time of seconds."""
     small = EXPERIMENTS["fashion-mnist-small"]
     return replace(
         small,
@@ -56,7 +56,7 @@ def tiny():
 
 @pytest.fixture(scope="session")
 def finished(tiny, tiny_data, tmp_path_factory):
-    """A folder of results in which the tiny experiment is complete, and what the run did."""
+    """Return a directory with the results of the tiny experiment, and the outcome of the run."""
     from experiments.run import RunConfig, run_experiment
 
     out = tmp_path_factory.mktemp("finished")

@@ -1,4 +1,4 @@
-"""``python -m experiments``: list, run, report; errors name their cause."""
+"""Tests of ``python -m experiments``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Definitions of experiments: settings of the paper, small twins, methods by name, cut to size; no torch needed."""
+"""Tests of the definitions of experiments."""
 
 import subprocess
 import sys

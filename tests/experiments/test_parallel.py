@@ -1,4 +1,4 @@
-"""Where tasks are worked on: a Dask cluster that loses a worker, Ctrl-C on every backend, and what is refused."""
+"""Tests of parallel runs: a Dask cluster that loses a worker, Ctrl-C and invalid arguments."""
 
 import concurrent.futures
 import json
@@ -31,7 +31,7 @@ SETTINGS += ["--train-images", "60", "--test-images", "20", "--no-complete", "--
 
 
 def first_epoch(out, is_running):
-    """Name of a training, and the first row of its history, as soon as there is a checkpoint after it."""
+    """Return the name of a training and the first row of its history."""
     histories = "work/training/*/history.jsonl"
     while not (found := [path for path in out.glob(histories) if path.read_text().count("\n") > 1]):
         assert is_running()
@@ -40,7 +40,7 @@ def first_epoch(out, is_running):
 
 
 def kill_trainer(out, cluster):
-    """Kill the process that trains, which holds a lock; what it had done by then."""
+    """Kill the process that trains and return its progress."""
     name, row = first_epoch(out, lambda: cluster.status.name == "running")
     inode = str((out / "work" / "locks" / f"{name}.lock").stat().st_ino)
     (holder,) = {
@@ -58,14 +58,14 @@ def kill_trainer(out, cluster):
 def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(
     tiny_data, tmp_path, monkeypatch, capsys
 ):
-    """Two worker processes train; one is killed, and another goes on from its checkpoint."""
+    """One of two workers is killed, and the other resumes from its checkpoint."""
     how = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": ":0"}
     with (
         concurrent.futures.ThreadPoolExecutor(1) as pool,
         LocalCluster(**how, silence_logs="ERROR") as cluster,
     ):
         killed = pool.submit(kill_trainer, tmp_path / "out", cluster)
-        monkeypatch.chdir(tmp_path)  # where the workers are not
+        monkeypatch.chdir(tmp_path)  # another directory
         where = ["--data", str(tiny_data), "--out", "out", "--address", cluster.scheduler_address]
         assert main(["run", *SETTINGS, *where, "--backend", "dask"]) == 0
         name, row = killed.result()
@@ -85,7 +85,7 @@ def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(
 def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
     if backend == "ray" and find_spec("ray") is None:
         pytest.skip("ray is not installed; pip install creinn[ray]")
-    long = ["--epochs", "400"]  # Ctrl-C comes after the first epoch and long before the last one
+    long = ["--epochs", "400"]  # after the first of many epochs
     command = [sys.executable, "-m", "experiments", "run", *SETTINGS, *long, "--backend", backend]
     command += ["--jobs", "2", "--data", str(tiny_data), "--out", str(tmp_path)]
     with subprocess.Popen(
@@ -94,12 +94,12 @@ def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
         try:
             first_epoch(tmp_path, lambda: process.poll() is None)
         finally:
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the workers too
+            os.killpg(process.pid, signal.SIGINT)  # also to the workers, as a terminal does
         assert "stopped" in process.communicate()[1]
     assert process.returncode == 130
     locks = list(tmp_path.glob("work/locks/*"))
     assert locks
-    for lock in locks:  # nobody holds one who goes on working
+    for lock in locks:  # no process holds a lock
         FileLock(lock).acquire(timeout=0)
 
 

@@ -1,4 +1,4 @@
-"""Plans: which tasks there are, and which of them a changed setting makes anew."""
+"""Tests of the tasks of an experiment and of their keys."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -139,7 +139,7 @@ def test_a_timing_is_one_piece():
     "name", ["chest-xray-small", "interval-cifar10-small", "points-to-intervals-cifar10-small"]
 )
 def test_recorded_experiments_are_found_by_their_keys(name):
-    """Records that are kept under version control count as done: no change of the code may change their keys."""
+    """The keys of records under version control must not change."""
     path = Path(__file__).parents[2] / "results" / "experiments" / f"{name}.jsonl.gz"
     found = read_packed(path)[1]
     training, evaluation = (

@@ -1,4 +1,4 @@
-"""Predictions: batch statistics and the state of norms, the numbers of records under their names, and examples."""
+"""Tests of predictions, batch statistics, numbers of records and examples."""
 
 import copy
 
@@ -91,13 +91,13 @@ def test_which_models_have_batch_norm():
 
 
 def sure(*probabilities):
-    """Two classes, the first of these probabilities; one sample, so that aleatoric uncertainty is all there is."""
+    """Return a prediction of two classes with one sample, which has aleatoric uncertainty only."""
     p = torch.tensor(probabilities, dtype=torch.float64)
     return Predictive(torch.stack([p, 1 - p], -1)[None])
 
 
 def binary(*bounds):
-    """Credal sets over two classes; epistemic uncertainty is the width of the interval."""
+    """Return credal sets over two classes."""
     return CredalSet.binary(*torch.tensor(bounds, dtype=torch.float64).T)
 
 
@@ -113,7 +113,7 @@ def test_wrapper_of_all_members_samples():
 
 
 def test_by_hand():
-    # the second of two is wrong and more uncertain: accuracies 1/2 (both kept) and 1 (one kept)
+    # the second is wrong and more uncertain
     found = measure_test(sure(1.0, 0.5 - 1e-9), torch.tensor([0, 0]))
     assert list(found) == [
         *(

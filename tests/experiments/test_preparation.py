@@ -1,4 +1,4 @@
-"""Inputs of experiments: prepared, divided, normalised, shifted and augmented as defined."""
+"""Tests of the preparation of images."""
 
 from dataclasses import replace
 
@@ -106,7 +106,7 @@ def test_shifted_images_are_intervals_around_what_the_ends_give(tiny_data, tmp_p
     normalise = Normalisation((0.5,), (0.25,))
     found = network_inputs(data, shift, normalise)
     assert isinstance(found, Interval)
-    # grey images: brightness raises every pixel as noise does, up to white
+    # brightness of grey images acts as noise
     for bound, level in ((found.lower, shift.low), (found.upper, shift.high)):
         expected = (np.clip(data.inputs.numpy() / 255 + level, 0, 1) - 0.5) / 0.25
         np.testing.assert_allclose(bound.numpy(), expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Records in the repository: they count as done, and the report reproduces from them."""
+"""Tests of the records in the repository."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Reports: numbers of the records beside the published ones, and unfinished experiments."""
+"""Tests of the reports."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ INTERVAL_CONDITIONS, POINT_CONDITIONS = (
 
 @pytest.fixture(scope="session")
 def studied(finished, tiny, tiny_data, tmp_path_factory):
-    """Results of every kind of experiment."""
+    """Return results of every kind of experiment."""
     out = shutil.copytree(finished[0], tmp_path_factory.mktemp("studied") / "out")
     base = replace(
         tiny, ood=(), seeds=1, training=replace(tiny.training, epochs=1), methods=("creinn",)

@@ -1,4 +1,4 @@
-"""Runs: every task recorded, nothing done twice, failures and interruptions survived."""
+"""Tests of runs: records, failures and interruptions."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ def records(out, start=""):
 
 
 def kinds(names):
-    """Names of tasks without their keys."""
+    """Return the names of tasks without their keys."""
     return sorted(name.rsplit("-", 1)[0] for name in names)
 
 
@@ -118,14 +118,14 @@ def test_a_changed_setting_runs_what_depends_on_it(finished, tiny, tiny_data, tm
     assert {name.split("-")[1] for name in run(other, tiny_data, out).done} == {"snn", "deep"}
     more = run(replace(tiny, seeds=3, methods=("snn", "deep-ensemble")), tiny_data, out)
     assert kinds(more.done) == ["ensemble-deep-ensemble-0", "evaluate-snn-2", "train-snn-2"]
-    assert run(tiny, tiny_data, out).done == ()  # what was there before is still there
+    assert run(tiny, tiny_data, out).done == ()  # earlier files are kept
 
 
 def test_records_from_elsewhere_count_as_done(finished, tiny, tiny_data, tmp_path):
     (path,) = packed_files(finished[0])
     shutil.copy(path, tmp_path)
     assert run(tiny, tiny_data, tmp_path).done == ()
-    # without its record the ensemble needs predictions, which were not copied: its members, and no others, are run
+    # the missing record needs the members, whose predictions were not copied
     about, found = read_packed(path)
     (name,) = (name for name in found if name.startswith("ensemble-deep"))
     write_packed(
@@ -216,7 +216,7 @@ def test_interval_conditions_and_points_to_intervals(tiny, tiny_data, tmp_path):
 
 
 def test_two_classes(tiny, tiny_data, tmp_path, monkeypatch):
-    """One logit; the labels are made binary on their way."""
+    """The network has one logit."""
     from experiments.preparation import Prepared
 
     read = Prepared.read
@@ -313,7 +313,7 @@ KILLED += ["--test-images", "40", "--no-complete", "--no-progress"]
     not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc"
 )
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
-    """A real process with two workers is killed in the middle of training; another run finishes its work."""
+    """A process with two workers is killed, and another run finishes its work."""
     arguments = [*KILLED, "--data", str(tiny_data), "--out", str(tmp_path)]
     process = subprocess.Popen([sys.executable, "-m", "experiments", *arguments, "--jobs", "2"])
     try:
@@ -330,7 +330,7 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert children
-    for child in children:  # whatever becomes of the workers of a killed run, nothing is done twice
+    for child in children:  # nothing is done twice
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(child), signal.SIGKILL)
     assert records(tmp_path) == {}
@@ -346,7 +346,7 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
 
 
 def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_data, tmp_path):
-    """The start is trained first, although it is no row of the table itself, and its weights are the centres."""
+    """The weights of the trained network are the centres."""
     experiment = replace(tiny, methods=("creinn-radii",), seeds=1)
     outcome = run(experiment, tiny_data, tmp_path)
     assert not outcome.failed
@@ -372,7 +372,7 @@ def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_da
 
 
 def test_a_distance_comes_on_top_of_a_trained_network(tiny, tiny_data, tmp_path):
-    """The same weights, the same classes as the network it starts from, and wider sets."""
+    """The model has the weights and the classes of the network, and wider sets."""
     experiment = replace(tiny, methods=("snn-norm", "creinn-d"), seeds=1)
     outcome = run(experiment, tiny_data, tmp_path)
     assert not outcome.failed

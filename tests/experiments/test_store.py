@@ -1,4 +1,4 @@
-"""The store of records: they come back, damaged ones are named, one process at a time."""
+"""Tests of the storage of records."""
 
 import json
 import multiprocessing

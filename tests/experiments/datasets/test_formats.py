@@ -1,4 +1,4 @@
-"""Files of known data sets: read as written, without running anything; damaged, truncated and foreign ones named."""
+"""Tests of the readers of file formats."""
 
 import gzip
 import io
@@ -39,7 +39,7 @@ def array():
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
 def test_idx_files_are_read_as_written(tmp_path, shape, pack):
     array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    path = tmp_path / "a-idx"  # compression is seen in the content, not the name
+    path = tmp_path / "a-idx"  # compression is detected by the content
     path.write_bytes(pack(idx_bytes(array)))
     np.testing.assert_array_equal(read_idx(path), array)
 
@@ -107,7 +107,7 @@ def test_files_other_than_idx_are_refused(tmp_path, array):
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes as Python 2 did: protocol 2, byte strings as BINSTRING, and the old name of NumPy's module."""
+    """Pickler that writes protocol 2 with byte strings, as Python 2 did."""
 
     dispatch: ClassVar = dict(pickle._Pickler.dispatch)
 
@@ -197,7 +197,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(write, tm
     ):
         read_batches(path)
     assert not proof.exists()
-    pickle.loads(path.read_bytes())  # the ordinary way does run it: the test could fail
+    pickle.loads(path.read_bytes())  # pickle itself executes it
     assert proof.exists()
 
 

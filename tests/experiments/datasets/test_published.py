@@ -1,4 +1,4 @@
-"""Data sets by name: every form of each gives the same images, and incomplete copies are refused."""
+"""Tests of published data sets by name."""
 
 import gzip
 import pickle

@@ -1,4 +1,4 @@
-"""Ensembles by their number of members, on predictions as an experiment leaves them."""
+"""Tests of ensembles by their number of members."""
 
 import json
 
@@ -11,7 +11,7 @@ LABELS = np.array([0, 1])
 
 
 def leave(folder, runs):
-    """A folder as an experiment leaves it, with samples of each run of SNNs by set of images."""
+    """Write the samples of each run of SNNs as an experiment does."""
     tasks = []
     for number, (test, far) in enumerate(runs):
         name = f"evaluate-snn-norm-{number}-0123"

@@ -1,4 +1,4 @@
-"""The benchmark of a pretrained network, on features that are generated: the head, the scores, one split as a whole."""
+"""Tests of the evaluation of a pretrained network on generated features."""
 
 import json
 
@@ -14,7 +14,7 @@ WIDTHS = {"block1": 4, "block2": 6, HEAD: 8}
 
 
 def classes(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows about a mean for each of ten classes, at every place."""
+    """Return rows around the mean of each of ten classes for every feature layer."""
     rng = np.random.default_rng(seed)
     means = 3 * np.random.default_rng(99).normal(size=(10, sum(WIDTHS.values())))
     labels = np.arange(rows) % 10

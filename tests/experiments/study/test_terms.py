@@ -1,4 +1,4 @@
-"""Ways to join the terms of a distance, on terms that are made up."""
+"""Tests of combinations of the terms of a distance."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from experiments.study.terms import FAR, areas, ways_of
 
 @pytest.fixture(scope="module")
 def found():
-    """Two far terms and four near ones; near rows differ by the near ones, far rows by the far ones."""
+    """Return two far terms and four near terms."""
     generator = torch.Generator().manual_seed(0)
     z = {
         name: torch.randn(2000, 6, generator=generator)
@@ -21,7 +21,7 @@ def found():
 
 
 def test_a_term_alone_sees_its_own_set_and_no_other(found):
-    # sums of four normal numbers with means 4 apart, and of two with means 8 apart: Phi(4 / sqrt(8)) and nearly 1
+    # Phi(4 / sqrt(8)) and nearly 1
     assert found["near term alone"] == {
         "near": pytest.approx(0.921, abs=0.015),
         FAR: pytest.approx(0.5, abs=0.03),
