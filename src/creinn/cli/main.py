@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from creinn.cli import options
-from creinn.cli.parsing import UsageError, parse_options, summary
+from creinn.cli.parsing import UsageError, parse_options
 from creinn.malloc import keep_freed_memory
 
 
