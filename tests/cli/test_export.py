@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import onnxruntime
@@ -11,7 +10,6 @@ import torch
 
 from creinn import Interval, load
 from creinn.cli.export import _example
-from creinn.cli.options import ExportOptions
 
 
 def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
@@ -80,11 +78,5 @@ def test_baselines_have_no_sets(run, ordinary, tmp_path):
 
 
 def test_images_have_the_size_of_training():
-    def shape(known, **given):
-        model = SimpleNamespace(preprocessing={"kind": "images", "channels": 3, "size": known})
-        return tuple(_example(model, ExportOptions(model=Path("model"), **given)).shape)
-
-    assert shape([8, 6]) == (1, 3, 8, 6)
-    assert shape(8) == shape(None, size=8) == (1, 3, 8, 8)  # models of older versions
-    with pytest.raises(ValueError, match="--size"):
-        shape(None)
+    model = SimpleNamespace(preprocessing={"kind": "images", "channels": 3, "size": [8, 6]})
+    assert _example(model).shape == (1, 3, 8, 6)

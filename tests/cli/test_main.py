@@ -14,13 +14,14 @@ from creinn import models
 from creinn.classifier.methods import BASELINES
 from creinn.cli import main as cli
 from creinn.cli import options
+from creinn.cli.parsing import option
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Do it."""
 
-    times: int = 1
+    times: int = option(1)
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
     assert cli.main(["train", "--out", "m", "--network", "vgg"]) == 2
     assert "'resnet8', 'resnet14'" in capsys.readouterr().err
     assert cli.main(["train", "x.csv", "--out", "m", "--set", "speed=1"]) == 2
-    assert "learning_rate" in capsys.readouterr().err
+    assert "speed" in capsys.readouterr().err
     assert {*get_args(options.Network)} == {*models.BUILDERS} - {"mlp"}
     assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *BASELINES}
 

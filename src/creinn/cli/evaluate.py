@@ -14,25 +14,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import yaml
 from markupsafe import Markup
 
-from creinn.cli.coverage import coverage_parts, coverage_record, coverage_text, gives_classes
-from creinn.cli.options import EvaluateOptions
-from creinn.cli.parsing import command_line, options_yaml
-from creinn.cli.predict import check_outputs, predict_all
-from creinn.cli.sources import check_paths, read_model, trained_on
+from creinn import report
+from creinn.cli.explore import Predicted, explorer_samples
+from creinn.cli.options import EvaluateOptions, ModelOptions
+from creinn.cli.parsing import check_outputs, command_line, options_yaml
+from creinn.cli.sources import (
+    OPTIONS,
+    check_paths,
+    predict_parts,
+    read_model,
+    stream_data,
+    takes_intervals,
+)
+from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import AccuracyRejection, Reliability, confusion, reliability, summary
 from creinn.evaluation.checks import as_numpy
+from creinn.evaluation.label_sets import LEVELS
 from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.numerics import pluralize
+from creinn.report.explorer import explore, sample_limit
 from creinn.report.provenance import provenance, provenance_rows
 from creinn.report.tables import html_table, text_table
 from creinn.report.theme import texts
 
 Record = dict[str, Any]
 
-MOST_POINTS = 1001  # points of a curve in the JSON file; the area is computed from all points
+MOST_POINTS = 1001  # of a curve in the JSON file; the area is computed from all points
 MOST_CLASSES = 10  # in the table of the terminal; the page and the JSON file contain all classes
 NUMBERS = {
     "accuracy": "accuracy",
@@ -53,79 +65,54 @@ def evaluate(options: EvaluateOptions) -> int:
         )
     check_outputs("evaluate", options)
     model = read_model(options.model, options.device)
-    if trained_on(options):
+    if _was_trained_on(options):
         print(f"note: the model was trained on {options.source}; results on new data are worse")
-    foreign = replace(options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper)
-    if foreign.paths:
-        check_paths(foreign, "ood-")
-    prediction, labels = predict_all(model, options, labelled=True)
-    asked = [(options, prediction, labels)]
-    curves = summary.rejection(prediction, labels)
-    sets = summary.sets(prediction, labels, options.rule)
-    scores = {options.source: summary.uncertainties(prediction)}
-    record: Record = {
-        "model": str(options.model),
-        "data": options.source,
-        "rows": len(labels),
-        **_quality(prediction, as_numpy(labels), model.class_names),
-        "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
-        "auarc": {MEASURES[name]: curve.area for name, curve in curves.items()},
-    }
-    if sets is not None:
-        record["sets"] = {"rule": options.rule, "coverage": sets.coverage, "mean_size": sets.size}
-    if sets is not None and gives_classes(prediction):
-        record["conformal"] = coverage_record(prediction, labels, model.class_names)
-    if foreign.paths:
-        outside, _ = predict_all(model, foreign, labelled=False)
-        asked.append((foreign, outside, None))
-        scores[foreign.source] = summary.uncertainties(outside)
-        found = summary.detection(prediction, outside)
-        record["ood"] = {
-            "data": foreign.source,
-            "rows": len(outside.label),
-            "base_rate": found["total"].base_rate,
-            "auroc": {MEASURES[name]: result.auroc for name, result in found.items()},
-            "auprc": {MEASURES[name]: result.auprc for name, result in found.items()},
-        }
-        if "conformal" in record:
-            record["conformal"]["mean_size_ood"] = summary.set_size(outside, "conformal")
+    ood_options = replace(
+        options, data=options.ood, lower=options.ood_lower, upper=options.ood_upper
+    )
+    if ood_options.paths:
+        check_paths(ood_options, "ood-")
+    inside, outside = _predict_all(model, options, is_labelled=True), None
+    if ood_options.paths:
+        outside = _predict_all(model, ood_options, is_labelled=False)
+    record = evaluation_record(inside, outside, model.class_names, options.rule)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    record["provenance"] = {**provenance(command_line("evaluate", options)), "date": now}
+    origin = {**provenance(command_line("evaluate", options)), "date": now}
+    record = {"model": str(options.model), "data": options.source, **record, "provenance": origin}
     print(terminal_text(record))
+    curves = summary.rejection(inside.prediction, inside.labels)
     record["curves"] = {MEASURES[name]: _points(curve) for name, curve in curves.items()}
     write_bytes(options.out, (json.dumps(record, indent=2, allow_nan=False) + "\n").encode())
     write_bytes(options.out.with_suffix(".yaml"), options_yaml("evaluate", options).encode())
     print(f"\nwrote {options.out}")
     if options.report is not None:
-        _write_page(
-            options.report, record, curves, scores, _explorer(model, asked, record, options.rule)
-        )
+        groups = [(inside, None)] if outside is None else [(inside, False), (outside, True)]
+        most = sample_limit(len(model.class_names), len(groups))
+        samples = [
+            sample
+            for data, is_outside in groups
+            for sample in explorer_samples(model, data, most, is_outside, takes_intervals(model))
+        ]
+        explorer = explore(samples, record["classes"], record["unit"], options.rule)
+        scores = {data.name: summary.uncertainties(data.prediction) for data, _ in groups}
+        _write_page(options.report, record, curves, scores, explorer)
         print(f"wrote {options.report}")
     return 0
 
 
-def terminal_text(record: Record) -> str:
-    """Return the record as lines of text."""
-    text = texts("evaluation.txt", record=record, log=log)
-    said = [
-        f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
-        for row in _number_rows(record, text)
-    ]
-    said += _present(text, "probabilities")
-    table = text_table(_uncertainty_rows(record), digits=4)
-    areas = "\n".join(_present(text, "uncertainty", "auarc", "ood"))
-    guarantee = [coverage_text(record["conformal"], text)] if "conformal" in record else []
-    classes = _classes_text(record, text["recall"])
-    return "\n\n".join([_heading(record), "\n".join(said), *guarantee, table, areas, classes])
-
-
-def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
-    """Return the measures of classes and probabilities, in total and by class."""
+def evaluation_record(
+    inside: Predicted, outside: Predicted | None, classes: Sequence[str], rule: str
+) -> Record:
+    """Return all measures of the predictions."""
+    prediction, labels = inside.prediction, as_numpy(inside.labels)
     predicted = as_numpy(prediction.label)
     counts = confusion(predicted, labels, len(classes))
     bins = reliability(prediction.probabilities, labels, predicted=predicted)._asdict()
     right, rows = counts.diagonal().tolist(), counts.sum(1).tolist()
-    return {
+    curves = summary.rejection(prediction, labels)
+    sets = summary.sets(prediction, labels, rule)
+    record: Record = {
+        "rows": len(labels),
         "classes": list(classes),
         **summary.quality(prediction, labels),
         "reliability": {
@@ -136,7 +123,89 @@ def _quality(prediction: Any, labels: Any, classes: Sequence[str]) -> Record:
             name: r / n if n else None for name, r, n in zip(classes, right, rows, strict=True)
         },
         "confusion": counts.tolist(),
+        "unit": "bits" if sets is None or prediction.num_classes > 2 else "probability",
+        "auarc": {MEASURES[name]: curve.area for name, curve in curves.items()},
     }
+    if sets is not None:
+        record["sets"] = {"rule": rule, "coverage": sets.coverage, "mean_size": sets.size}
+    if summary.has_conformal_sets(prediction):
+        record["conformal"] = conformal_record(prediction, labels, classes)
+    if outside is not None:
+        found = summary.detection(prediction, outside.prediction)
+        record["ood"] = {
+            "data": outside.name,
+            "rows": len(outside.prediction),
+            "base_rate": found["total"].base_rate,
+            "auroc": {MEASURES[name]: result.auroc for name, result in found.items()},
+            "auprc": {MEASURES[name]: result.auprc for name, result in found.items()},
+        }
+        if "conformal" in record:
+            size = summary.set_size(outside.prediction, "conformal")
+            record["conformal"]["mean_size_ood"] = size
+    return record
+
+
+def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
+    """Return the coverage of the conformal sets, in total, in parts and for other levels."""
+    conformal = prediction.conformal
+    assert conformal is not None
+    found = summary.coverage(prediction, labels)
+    levels = sorted({*LEVELS, conformal.coverage})
+    curve = [(level, summary.coverage(prediction, labels, level)) for level in levels]
+    return {
+        "nominal": conformal.coverage,
+        "score": conformal.score,
+        "by": conformal.by,
+        "calibration_rows": len(conformal.scores),
+        **found.all._asdict(),
+        "mean_size": found.size,
+        "empty": found.empty,
+        "full": found.full,
+        "by_size": {str(size): share._asdict() for size, share in found.by_size.items()},
+        "by_class": {classes[number]: share._asdict() for number, share in found.by_class.items()},
+        "curve": [
+            {"nominal": level, **one.all._asdict(), "mean_size": one.size} for level, one in curve
+        ],
+    }
+
+
+def terminal_text(record: Record) -> str:
+    """Return the record as lines of text."""
+    text = texts("evaluation.txt", record=record, log=log)
+    numbers = [
+        f"{row['measure']} {row['value']:.4f}: {row['meaning']}"
+        for row in _number_rows(record, text)
+    ]
+    parts = [_heading(record), "\n".join(numbers + _present(text, "probabilities"))]
+    if "conformal" in record:
+        table = text_table(_coverage_rows(record["conformal"]), digits=4)
+        parts.append("\n".join((text["conformal"], table, text["conformal_shift"])))
+    parts.append(text_table(_uncertainty_rows(record), digits=4))
+    parts.append("\n".join(_present(text, "uncertainty", "auarc", "ood")))
+    return "\n\n".join([*parts, _classes_text(record, text["recall"])])
+
+
+def _was_trained_on(options: ModelOptions) -> bool:
+    """Return whether the paths of the data are those of the training data."""
+    file = options.model / OPTIONS
+    used = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    paths = [Path(used[name]) for name in ("data", "lower", "upper") if used.get(name)]
+    return any(a.exists() and b.exists() and a.samefile(b) for a in paths for b in options.paths)
+
+
+def _predict_all(model: Any, options: ModelOptions, is_labelled: bool) -> Predicted:
+    """Predict all rows in parts; the rows are not kept in memory."""
+    classes = model.class_names if is_labelled else None
+    found = [(one, data.labels) for data, one in predict_parts(model, options, classes)]
+    if not found:
+        raise ValueError(f"{options.source} has no rows.")
+    predictions, labels = zip(*found, strict=True)
+    return Predicted(
+        options.source,
+        stream_data(options, model.preprocessing),
+        type(predictions[0]).concatenate(predictions),
+        torch.cat(labels) if is_labelled else None,
+    )
 
 
 def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
@@ -145,75 +214,51 @@ def _points(curve: AccuracyRejection) -> dict[str, list[float]]:
     return {"rejection": curve.rejection[at].tolist(), "accuracy": curve.accuracy[at].tolist()}
 
 
-def _explorer(
-    model: Any, asked: Sequence[tuple[Any, Any, Any]], record: Record, rule: str
-) -> Markup:
-    """Return a part of the rows for the explorer.
-
-    ``asked`` contains the options, the prediction and the labels of the data and of the OOD data.
-    """
-    from creinn.cli.explore import explored
-    from creinn.report.explorer import explore, sample_limit
-
-    most = sample_limit(len(model.class_names), len(asked))
-    known = (
-        [None] if len(asked) == 1 else [False, True]
-    )  # without OOD data there is no information about the distribution
-    samples = [
-        one
-        for of, outside in zip(asked, known, strict=True)
-        for one in explored(model, *of, most, outside)
-    ]
-    return explore(samples, record["classes"], record["unit"], rule)
-
-
 def _write_page(
     path: Path,
     record: Record,
-    curves: Mapping[str, Any],
-    scores: Mapping[str, Any],
+    curves: Mapping[str, AccuracyRejection],
+    scores: Mapping[str, Mapping[str, Any]],
     explorer: Markup,
 ) -> None:
-    """Write a page with the numbers, their meaning and the plots.
-
-    The curves are by uncertainty. The scores of all rows are by data and uncertainty.
-    """
-    from creinn import report
-
+    """Write a page with the numbers, their meaning and the plots."""
     text = texts("evaluation.txt", record=record, log=log)
-    bins = Reliability(
-        *(np.array(values, dtype=float) for values in record["reliability"].values())
-    )
+    bins = Reliability(*(np.array(v, dtype=float) for v in record["reliability"].values()))
+    named = {name: f"{name} uncertainty" for name in MEASURES}
     by_measure = {
-        f"{name} uncertainty": {data: of[name] for data, of in scores.items()} for name in MEASURES
+        label: {data: of[name] for data, of in scores.items()} for name, label in named.items()
     }
-    by_name = {f"{name} uncertainty": curve for name, curve in curves.items()}
+    rejection = {label: curves[name] for name, label in named.items()}
     origin = {"model": record["model"], "data": record["data"], **record["provenance"]}
     matrix = report.confusion_map(record["confusion"], record["classes"])
-    classes = report.Side([matrix, html_table(_class_rows(record), digits=4)])
-    numbers = html_table(_number_rows(record, text), digits=4)
-    histograms = report.score_histograms(by_measure, f"uncertainty ({record['unit']})")
-    areas = [
-        html_table(_uncertainty_rows(record), digits=4),
-        *_present(text, "uncertainty", "auarc", "ood"),
-    ]
-    rejection = report.rejection_curves({record["model"]: by_name})
-    guarantee = coverage_parts(record["conformal"], text) if "conformal" in record else []
-    sections = [
-        report.Section("Numbers", [numbers, *_present(text, "probabilities")]),
-        *([report.Section("Sets with a guarantee", guarantee)] if guarantee else []),
-        report.Section("Classes", [classes, text["confusion"], text["recall"]]),
-        report.Section("Calibration", [report.reliability_chart(bins), text["calibration"]]),
-        report.Section(
-            "Accuracy when the least certain are rejected", [rejection, text["rejection"]]
-        ),
-        report.Section("Uncertainty", [*areas, histograms]),
-        report.Section("Explore predictions", [explorer]),
-        report.Section("How this was made", [html_table(provenance_rows(origin))]),
-    ]
-    report.write_page(
-        path, f"Evaluation of {record['model']}", sections, lead=_heading(record) + "."
-    )
+    content: dict[str, list[Any]] = {
+        "Numbers": [_html(_number_rows(record, text)), *_present(text, "probabilities")],
+        "Sets with a guarantee": _coverage_parts(record, text),
+        "Classes": [
+            report.Side([matrix, _html(_class_rows(record))]),
+            text["confusion"],
+            text["recall"],
+        ],
+        "Calibration": [report.reliability_chart(bins), text["calibration"]],
+        "Accuracy when the least certain are rejected": [
+            report.rejection_curves({record["model"]: rejection}),
+            text["rejection"],
+        ],
+        "Uncertainty": [
+            _html(_uncertainty_rows(record)),
+            *_present(text, "uncertainty", "auarc", "ood"),
+            report.score_histograms(by_measure, f"uncertainty ({record['unit']})"),
+        ],
+        "Explore predictions": [explorer],
+        "How this was made": [html_table(provenance_rows(origin))],
+    }
+    sections = [report.Section(heading, parts) for heading, parts in content.items() if parts]
+    title = f"Evaluation of {record['model']}"
+    report.write_page(path, title, sections, lead=f"{_heading(record)}.")
+
+
+def _html(rows: Sequence[Record]) -> Markup:
+    return html_table(rows, digits=4)
 
 
 def _present(text: Mapping[str, str], *names: str) -> list[str]:
@@ -222,9 +267,8 @@ def _present(text: Mapping[str, str], *names: str) -> list[str]:
 
 
 def _heading(record: Record) -> str:
-    text = (
-        f"{pluralize(record['rows'], 'row')} of {record['data']}, {len(record['classes'])} classes"
-    )
+    rows = pluralize(record["rows"], "row")
+    text = f"{rows} of {record['data']}, {len(record['classes'])} classes"
     ood = record.get("ood")
     return f"{text}; OOD: {pluralize(ood['rows'], 'row')} of {ood['data']}" if ood else text
 
@@ -232,21 +276,46 @@ def _heading(record: Record) -> str:
 def _number_rows(record: Record, text: Mapping[str, str]) -> list[Record]:
     """Return one row for each number, with its name, value and meaning."""
     values = record | record.get("sets", {})
-    named = [(name, label) for name, label in NUMBERS.items() if name in values]
     return [
-        {"measure": label, "value": values[name], "meaning": text[name]} for name, label in named
+        {"measure": label, "value": values[name], "meaning": text[name]}
+        for name, label in NUMBERS.items()
+        if name in values
     ]
 
 
 def _uncertainty_rows(record: Record) -> list[Record]:
     """Return one row for each measure of uncertainty, with the areas under the curves."""
-    rows = [{"uncertainty": name, "AUARC": area} for name, area in record["auarc"].items()]
-    for row in rows if "ood" in record else ():
-        row |= {
-            f"OOD {area.upper()}": record["ood"][area][row["uncertainty"]]
-            for area in ("auroc", "auprc")
-        }
-    return rows
+    ood = record.get("ood", {})
+    return [
+        {"uncertainty": name, "AUARC": area}
+        | {f"OOD {key.upper()}": ood[key][name] for key in ("auroc", "auprc") if key in ood}
+        for name, area in record["auarc"].items()
+    ]
+
+
+def _coverage_rows(conformal: Record) -> list[Record]:
+    """Return one row for each nominal coverage."""
+    return [
+        {"nominal": row["nominal"], **_share(row), "set size": row["mean_size"]}
+        for row in conformal["curve"]
+    ]
+
+
+def _coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
+    """Return a plot and the tables of the coverages, the sizes of the sets and the classes."""
+    if "conformal" not in record:
+        return []
+    conformal, tables = record["conformal"], []
+    for name in ("size", "class"):
+        shares = conformal[f"by_{name}"].items()
+        tables.append(_html([{name: key, "rows": of["rows"], **_share(of)} for key, of in shares]))
+    chart = report.coverage_chart(conformal["curve"])
+    table = _html(_coverage_rows(conformal))
+    return [text["conformal"], chart, table, *tables, text["conformal_shift"]]
+
+
+def _share(share: Record) -> Record:
+    return {"coverage": share["coverage"], "from": share["low"], "to": share["high"]}
 
 
 def _class_rows(record: Record) -> list[Record]:
@@ -268,8 +337,6 @@ def _classes_text(record: Record, meaning: str) -> str:
         wrong, other = max((count, -k) for k, count in enumerate(counts) if k != index)
         row["most often taken for"] = f"{record['classes'][-other]} ({wrong})" if wrong else None
     if len(rows) > MOST_CLASSES:
-        meaning += f" Shown are {MOST_CLASSES} of {len(rows)} classes, those of the lowest recall."
-        rows = sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])[
-            :MOST_CLASSES
-        ]
-    return text_table(rows, digits=4) + f"\n{meaning}"
+        meaning += f" The table has the {MOST_CLASSES} of {len(rows)} classes of lowest recall."
+        rows.sort(key=lambda row: 2 if row["recall"] is None else row["recall"])
+    return text_table(rows[:MOST_CLASSES], digits=4) + f"\n{meaning}"

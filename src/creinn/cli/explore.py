@@ -1,21 +1,19 @@
-"""The data of the explorer in ``creinn evaluate --report``.
+"""The samples of the explorer in ``creinn evaluate --report``.
 
 A part of the rows is read again as text or as pixels. If the model supports intervals, the rows are
 also predicted with other widths. For points these are increasing widths. For intervals these are
 parts and multiples of the measured widths.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from creinn.cli.options import ModelOptions
-from creinn.cli.sources import IMAGES, stream_rows, takes_intervals
 from creinn.data.columns import Number
 from creinn.data.encoder import TableEncoder
 from creinn.data.features import Missing
@@ -25,106 +23,105 @@ from creinn.interval import Interval, cat
 from creinn.report.explorer import Samples, choose_samples
 from creinn.report.tables import NO_VALUE
 
-MOST_COLUMNS = 60  # the number of columns of a table that are shown
-DEVIATIONS = (
-    0.0,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-)  # the widths of the numbers in a table, in standard deviations of the training table
-BRIGHTNESS = (
-    0.0,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-)  # widths of pixels, from 0 to 1
-TIMES = (0.0, 0.5, 1.0, 1.5, 2.0)  # factors of the measured width
+if TYPE_CHECKING:
+    from creinn.cli.sources import PreparedData
+
+MOST_COLUMNS = 60  # of a table that are shown
+DEVIATIONS = (0.0, 0.1, 0.2, 0.5, 1.0)  # widths in standard deviations of the training table
+BRIGHTNESS = (0.0, 0.02, 0.05, 0.1, 0.2)  # widths of pixels, from 0 to 1
+FACTORS = (0.0, 0.5, 1.0, 1.5, 2.0)  # of the measured widths
 
 
-@dataclass(eq=False)
-class _Read:
-    """A part of the rows, as they are read."""
+@dataclass(frozen=True)
+class Predicted:
+    """Data with their predictions.
 
-    x: Any = None  # the inputs of the network: a tensor or an interval
-    names: list[str] = field(default_factory=list)
-    columns: list[str] = field(default_factory=list)
-    cells: list[list[str]] = field(default_factory=list)
-    complete: list[bool] = field(
-        default_factory=list
-    )  # whether all cells that are used by the model are present
-    missing: Missing | None = None  # of a table
-
-
-def explored(
-    model: Any,
-    options: ModelOptions,
-    prediction: Any,
-    labels: Tensor | None,
-    room: int,
-    outside: bool | None,
-) -> list[Samples]:
-    """Return at most ``room`` samples of the data in ``options``.
-
-    ``prediction`` and ``labels`` are for all rows. Samples with missing values are separate,
-    because they have no widths.
+    Attributes:
+        name: The name of the data.
+        parts: The data in parts, to read the chosen rows again.
+        prediction: The predictions of all rows.
+        labels: The true classes of all rows, if known.
     """
-    chosen = torch.from_numpy(choose_samples(prediction.total, room))
-    read = _read(model, options, chosen.numpy())
-    is_complete, found = torch.tensor(read.complete), []
-    for part in (is_complete, ~is_complete):
-        at = part.nonzero().flatten()
+
+    name: str
+    parts: "Iterable[PreparedData]"
+    prediction: Any
+    labels: Tensor | None = None
+
+
+class _Rows(NamedTuple):
+    """Rows of the data: the inputs of the network, and how they are shown."""
+
+    x: Any
+    names: list[str]
+    is_complete: Tensor  # whether all cells that are used by the model are present
+    columns: list[str]
+    cells: list[list[str]]
+    missing: Missing | None  # of a table
+
+
+def explorer_samples(
+    model: Any, data: Predicted, most: int, outside: bool | None, intervals: bool
+) -> Iterator[Samples]:
+    """Yield at most ``most`` samples of the data, in one or two groups.
+
+    Samples with missing values are separate, because they have no widths.
+
+    Args:
+        model: The model.
+        data: The data with the predictions.
+        most: The maximum number of samples.
+        outside: Whether the data are out of distribution, or ``None`` if this is unknown.
+        intervals: Whether the inputs of the model can be intervals.
+    """
+    chosen = choose_samples(data.prediction.total, most)
+    rows = _read(model, data.parts, chosen)
+    indices = torch.from_numpy(chosen)
+    for is_complete in (True, False):
+        at = (rows.is_complete == is_complete).nonzero().flatten()
         if len(at) == 0:
             continue
-        own = prediction[chosen[at]]
-        samples = Samples(
-            options.source,
+        own = data.prediction[indices[at]]
+        yield Samples(
+            data.name,
             own,
-            [read.names[i] for i in at.tolist()],
-            rows=len(prediction),
-            labels=None if labels is None else labels[chosen[at]],
+            [rows.names[i] for i in at.tolist()],
+            rows=len(data.prediction),
+            labels=None if data.labels is None else data.labels[indices[at]],
             outside=outside,
-            columns=read.columns,
-            cells=[read.cells[i] for i in at.tolist()] if read.cells else (),
-            images=() if read.cells else _pixels(read.x[at], model.preprocessing),
+            columns=rows.columns,
+            cells=[rows.cells[i] for i in at.tolist()] if rows.cells else (),
+            images=() if rows.cells else _pixels(rows.x[at], model.preprocessing),
+            widths=_widths(model, rows, at, own) if intervals and is_complete else {},
         )
-        has_widths = part is is_complete and takes_intervals(model)
-        batch_size = options.batch_size or IMAGES
-        found.append(
-            replace(samples, widths=_widths(model, read, at, own, batch_size))
-            if has_widths
-            else samples
-        )
-    return found
 
 
-def _read(model: Any, options: ModelOptions, chosen: Any) -> _Read:
-    """Read the data again up to the last of the rows ``chosen``, which must be sorted."""
-    before, parts, found = 0, [], _Read()
-    for rows in stream_rows(options, model.preprocessing, whole=False):
-        here = chosen[(chosen >= before) & (chosen < before + len(rows.x))] - before
+def _read(model: Any, parts: "Iterable[PreparedData]", chosen: Any) -> _Rows:
+    """Read the chosen rows, which must be sorted."""
+    x: list[Any] = []
+    names, cells, columns = list[str](), list[list[str]](), list[str]()
+    is_complete, missing, before = [], None, 0
+    for data in parts:
+        here = chosen[(chosen >= before) & (chosen < before + len(data.x))] - before
+        before += len(data.x)
         if len(here):
-            parts.append(rows.x[torch.from_numpy(here)])
-            tables = [replace(table, frame=table.frame.iloc[here]) for table in rows.tables]
+            x.append(data.x[torch.from_numpy(here)])
+            tables = [replace(table, frame=table.frame.iloc[here]) for table in data.tables]
             if tables:
-                used = [
-                    column.name for column in TableEncoder.from_json(model.preprocessing).columns
-                ]
-                found.complete += (
-                    ~pd.concat([tables[0].cells(c).isna() for c in used], axis=1).any(axis=1)
-                ).tolist()
-                found.columns, found.missing = tables[0].columns[:MOST_COLUMNS], rows.missing
-                found.cells += _cells(tables, found.columns)
-                found.names += [f"row {before + i + 1}" for i in here]
+                encoder = TableEncoder.from_json(model.preprocessing)
+                used = [tables[0].cells(column.name).notna() for column in encoder.columns]
+                is_complete.append(pd.concat(used, axis=1).all(axis=1).to_numpy())
+                columns, missing = tables[0].columns[:MOST_COLUMNS], data.missing
+                cells += _cells(tables, columns)
+                names += [f"row {row}" for row in np.asarray(data.names["row"])[here]]
             else:
-                found.complete += [True] * len(here)
-                found.names += [str(rows.names["file"][i]) for i in here]
-        before += len(rows.x)
+                is_complete.append(np.ones(len(here), dtype=bool))
+                names += [str(data.names["file"][i]) for i in here]
         if before > chosen[-1]:
             break
-    found.x = cat(parts) if isinstance(parts[0], Interval) else torch.cat(parts)
-    return found
+    inputs = cat(x) if isinstance(x[0], Interval) else torch.cat(x)
+    complete = torch.from_numpy(np.concatenate(is_complete))
+    return _Rows(inputs, names, complete, columns, cells, missing)
 
 
 def _cells(tables: Sequence[Table], columns: Sequence[str]) -> list[list[str]]:
@@ -141,39 +138,30 @@ def _pixels(x: Any, preprocessing: dict[str, Any]) -> Any:
     return (as_numpy(x.center if isinstance(x, Interval) else x) * std + mean).clip(0, 1)
 
 
-def _widths(model: Any, read: _Read, at: Tensor, own: Any, batch_size: int) -> dict[str, Any]:
+def _widths(model: Any, rows: _Rows, at: Tensor, own: Any) -> dict[str, Any]:
     """Return the predictions by the name of the width, including ``own``."""
-    x, preprocessing = read.x[at], model.preprocessing
+    x = rows.x[at]
     is_measured = isinstance(x, Interval)
-    if read.missing is not None:
-        base, unit = (
-            x if is_measured else read.missing.intervals(x),
-            _is_number(preprocessing, read.missing),
-        )
-        steps, said, low, high = (
-            DEVIATIONS,
-            "standard deviations",
-            *torch.tensor([-torch.inf, torch.inf]),
-        )
+    if rows.missing is not None:
+        base = x if is_measured else rows.missing.intervals(x)
+        unit = _is_number(model.preprocessing, rows.missing)
+        low, high = torch.tensor([-torch.inf, torch.inf])
+        steps, name = DEVIATIONS, "standard deviations"
     else:
-        mean, std = (torch.tensor(preprocessing[name])[:, None, None] for name in ("mean", "std"))
-        base, unit = x if is_measured else Interval.point(x), 1 / std
-        steps, said, low, high = (
-            BRIGHTNESS,
-            "of the range from black to white",
-            -mean / std,
-            (1 - mean) / std,
-        )
+        shape = (-1, 1, 1)
+        mean, std = (torch.tensor(model.preprocessing[n]).reshape(shape) for n in ("mean", "std"))
+        base = x if is_measured else Interval.point(x)
+        unit, low, high = 1 / std, -mean / std, (1 - mean) / std
+        steps, name = BRIGHTNESS, "of the range from black to white"
     if is_measured:
-        steps, said = TIMES, "times the measured width"
+        steps, name = FACTORS, "times the measured width"
     found = {}
     for step in steps:
         radius = step * base.radius if is_measured else base.radius + step / 2 * unit
-        wide = Interval.from_center_radius(base.center, radius).map_monotone(
-            lambda bound: bound.maximum(low).minimum(high)
-        )
+        wide = Interval.from_center_radius(base.center, radius)
+        wide = Interval(wide.lower.clamp(low, high), wide.upper.clamp(low, high))
         is_own = step == (1 if is_measured else 0)
-        found[f"{step:g} {said}"] = own if is_own else model.predict(wide, batch_size).to("cpu")
+        found[f"{step:g} {name}"] = own if is_own else model.predict(wide).to("cpu")
     return found
 
 

@@ -20,14 +20,21 @@ def export_model(options: ExportOptions) -> int:
     model = read_model(options.model, "cpu")
     if not isinstance(model, CreINN | Ensemble):
         raise ValueError(
-            f"{options.model} is a model of kind {type(model).__name__}. Only a CreINN can be exported."
+            f"{options.model} is a model of kind {type(model).__name__}. Only a CreINN can be "
+            "exported."
         )
-    export(model, path, _example(model, options))
+    if options.intervals and not takes_intervals(model):
+        raise ValueError(
+            "The model has an ordinary network, which does not support intervals. "
+            "Remove --intervals."
+        )
+    x = _example(model)
+    export(model, path, Interval(x, x) if options.intervals else x)
     print(f"wrote {path}: {pluralize(path.stat().st_size, 'byte')}")
     if model.preprocessing is not None:
         print(
-            "note: inputs of the graph are prepared inputs; its metadata describe the preparation "
-            "under preprocessing"
+            "note: the inputs of the graph must be prepared as described in its metadata under "
+            "preprocessing"
         )
     if model.num_classes > MOST_CLASSES:
         print("note: the graph has no AU and EU for this number of classes; see docs/export.md")
@@ -47,19 +54,8 @@ def _path(options: ExportOptions) -> Path:
     return path
 
 
-def _example(model: Any, options: ExportOptions) -> Inputs:
-    if options.intervals and not takes_intervals(model):
-        raise ValueError(
-            "The model has an ordinary network, which has no interval inputs. Remove --intervals."
-        )
-    said = model.preprocessing if isinstance(model.preprocessing, dict) else {}
-    size = said.get("size") or options.size  # the size is not in the models of older versions
-    if said.get("kind") == "images":
-        if size is None:
-            raise ValueError(
-                "The model does not contain the size of its training images. Give --size."
-            )
-        x = torch.zeros(1, said["channels"], *(size if isinstance(size, list) else [size, size]))
-    else:
-        x = example_of(model)
-    return Interval(x, x) if options.intervals else x
+def _example(model: Any) -> Inputs:
+    known = model.preprocessing
+    if isinstance(known, dict) and known.get("kind") == "images":
+        return torch.zeros(1, known["channels"], *known["size"])
+    return example_of(model)

@@ -4,23 +4,31 @@ The exit code is 0 for success, 1 for an error in the data, files or settings, 2
 command line, and 130 if the command is interrupted by Ctrl-C. An error is printed as one line.
 """
 
+import inspect
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib.metadata import version
 from typing import Any
 
 from creinn.cli import options
-from creinn.cli.parsing import UsageError, parse_options
+from creinn.cli.parsing import UsageError, command_line, options_yaml, parse_options
 from creinn.malloc import keep_freed_memory
 
 
 def _demo(found: options.DemoOptions) -> int:
-    from creinn.cli.demo import demo
+    from creinn.demo.page import run_and_report
+    from creinn.files import write_bytes
 
-    return demo(found)
+    settings = {entry.name: getattr(found, entry.name) for entry in fields(found)}
+    command = command_line("demo", found, leave_out=("out", "progress"))
+    # The options are written before the training, so a bad directory is found early.
+    write_bytes(found.out / "demo.yaml", options_yaml("demo", found).encode())
+    run_and_report(command=command, **settings)
+    return 0
 
 
 def _train(found: options.TrainOptions) -> int:
@@ -54,11 +62,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "evaluate": (options.EvaluateOptions, _evaluate),
     "export": (options.ExportOptions, _export),
 }
-"""The options and the function of each command, in the order of the help.
-
-The function returns the exit code, or raises an error that is printed by :func:`main`. It imports
-the module of the command, because most of these modules import torch.
-"""
+"""The options and the function of each command; most functions import torch."""
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -104,9 +108,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = (f"  {name:<{width}}  {summary(kind)}" for name, (kind, _) in COMMANDS.items())
+    lines = (f"  {name:<{width}}  {_summary(kind)}" for name, (kind, _) in COMMANDS.items())
     hint = "creinn COMMAND --help lists the options. --debug prints the traceback of an error."
     return "usage: creinn COMMAND ...\n\n" + "\n".join(lines) + f"\n\n{hint}"
+
+
+def _summary(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
 def _print_warning(

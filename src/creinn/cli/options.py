@@ -18,55 +18,51 @@ KEYWORDS = (
 )  # fmt: skip
 """Keywords of :mod:`creinn.data` that are options of the same name."""
 
+DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of images.
+Labelled images are in one folder per class."""
+MISSING = """Texts that mark a missing value, separated by commas. Empty cells are always missing. auto
+means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or the marks of the training."""
+METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
+training data. creinn: an interval network, also for interval data. snn: an ordinary network. The
+other methods are baselines."""
+FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from. The data
+are prepared as for that model. creinn-d needs one pass over the training data, and creinn trains an
+interval for each weight."""
+DISTANCE = """Whether the credal sets grow with the distance from the training data; the default is
+true for creinn-d only. A number is the scale; otherwise the scale is chosen in the training."""
+COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the true
+class with this probability, such as 0.95 (creinn-d and creinn). This holds for similar data only."""
+MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii), or
+sound (the intervals contain the output of every network in the weight intervals)."""
+VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the scale
+of the distance. The default is a sixth, or 0 with --from or if a sixth is less than ten rows."""
+TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from it is
+radii for creinn and nothing for creinn-d."""
+PATIENCE = """Number of epochs without a lower validation loss after which the training stops and the
+best weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Paths of a user's data, one path or lower and upper bounds, and how to read them."""
 
-    data: Path | None = option(
-        None,
-        "data",
-        "CSV table (plain or compressed), Parquet table, image, or folder or zip archive of "
-        "images. Labelled images are in one folder per class.",
-        positional=True,
-    )
-    lower: Path | None = option(
-        None, "data", "Table or folder of lower bounds, with --upper, instead of data."
-    )
-    upper: Path | None = option(
-        None, "data", "Table or folder of upper bounds, with the same columns and rows."
-    )
-    missing: tuple[str, ...] = option(
-        ("auto",),
-        "data",
-        "Texts that mark a missing value, separated by commas. Empty cells are always missing. "
-        "auto means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or, for a trained model, "
-        "the marks of its training.",
-    )
-    decimal: str = option(
-        "auto", "data", "Decimal mark, '.' or ','. auto detects it, or uses that of the training."
-    )
+    data: Path | None = option(None, "data", DATA, positional=True)
+    lower: Path | None = option(None, "data", "Table or folder of lower bounds, with --upper.")
+    upper: Path | None = option(None, "data", "Table or folder of upper bounds.")
+    missing: tuple[str, ...] = option(("auto",), "data", MISSING)
+    decimal: str = option("auto", "data", "Decimal mark, '.' or ','; auto detects it.")
     size: int | None = option(
-        None,
-        "data",
-        "Side in pixels to which images are resized. By default all images must have one size, "
-        "or are resized to the size of the training images.",
+        None, "data", "Side in pixels of resized images. The default is the size in the training."
     )
-    separator: str = setting(
-        "auto", "data", "Character between cells of a CSV file. auto detects , ; tab and |."
-    )
-    thousands: str = setting("auto", "data", "Thousands separator, or none. auto: as for decimal.")
-    encoding: str = setting(
-        "auto", "data", "Encoding of a CSV file. auto tries UTF-8, UTF-16, cp1252."
-    )
-    comment: str = setting("", "data", "Character that starts a comment in a CSV file, such as #.")
-    strict: bool = setting(
-        False, "data", "Whether an unreadable image is an error, instead of a note."
-    )
+    separator: str = setting("auto", "data", "Character between cells; auto detects , ; tab or |.")
+    thousands: str = setting("auto", "data", "Thousands separator, or none; auto detects it.")
+    encoding: str = setting("auto", "data", "Encoding; auto tries UTF-8, UTF-16 and cp1252.")
+    comment: str = setting("", "data", "Character that starts a comment, such as #.")
+    strict: bool = setting(False, "data", "Whether an unreadable image is an error.")
     batch_size: int | None = option(
-        None, "method", "Rows per batch. By default 4096 rows of a table or 256 images."
+        None, "method", "Rows per batch. The default is 4096 rows of a table or 256 images."
     )
-    device: str = setting("cpu", "training", "Device: cpu, cuda, cuda:1, mps, or auto.")
+    device: str = setting("cpu", "training", "Device: cpu, cuda, cuda:1, mps or auto.")
 
     @property
     def paths(self) -> list[Path]:
@@ -86,128 +82,63 @@ class TrainOptions(DataOptions):
     target: str | None = option(None, "data", "Column of the classes. Required for tables.")
     drop: tuple[str, ...] = option((), "data", "Columns to leave out, separated by commas.")
     categorical: tuple[str, ...] = option(
-        (), "data", "Columns whose numbers or dates are categories, separated by commas."
+        (), "data", "Columns of numbers or dates that are categories, separated by commas."
     )
-    dayfirst: bool | None = option(
-        None, "data", "Whether 03/04/2021 starts with the day. By default dates must show it."
-    )
+    dayfirst: bool | None = option(None, "data", "Whether dates such as 03/04/2021 are in April.")
     drop_unlabelled: bool = option(
         False, "data", "Drop rows without a class. Otherwise they are an error."
     )
     max_categories: int = setting(
-        100, "data", "Most categories of a column; rarer ones are combined."
+        100, "data", "Maximum number of categories of a column; rare ones are combined."
     )
     max_classes: int | None = setting(
-        None,
-        "data",
-        "Most classes of a table. By default 1000, fewer if the target seems a quantity.",
+        None, "data", "Maximum number of classes of a table. The default is at most 1000."
     )
     channels: int = setting(3, "data", "3 for color images, 1 for gray images.")
-    augment: bool = setting(
-        False, "data", "Whether to shift and mirror images at random in training."
-    )
-    method: MethodName = option(
-        "creinn-d",
-        "method",
-        "creinn-d (an ordinary network whose credal sets grow with the distance from the training "
-        "data), creinn (an interval network, also for intervals), snn (an ordinary network), "
-        "deep-ensemble, bnn-r, bnn-f, fsvi or bnn-l.",
-    )
-    network: Network = option(
-        "resnet8", "method", "Network for images: resnet8, 14, 18, 20, 34 or 50."
-    )
+    augment: bool = setting(False, "data", "Whether to shift and mirror images at random.")
+    method: MethodName = option("creinn-d", "method", METHOD)
+    network: Network = option("resnet8", "method", "Network for images.")
     hidden: tuple[int, ...] = option(
         (64, 64), "method", "Widths of the hidden layers for tables, separated by commas."
     )
     members: int | None = option(
-        None, "method", "Number of networks to train and combine. By default 1, deep-ensemble: 5."
+        None, "method", "Number of networks. The default is 1, or 5 for deep-ensemble."
     )
-    distance: bool | float | None = option(
-        None,
-        "method",
-        "Whether credal sets grow with the distance from the training data, by default only for "
-        "creinn-d. A number is the scale; otherwise training chooses the scale.",
-    )
-    from_: Path | None = option(
-        None,
-        "method",
-        "Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from. "
-        "Data are prepared as for that model. creinn-d needs one pass over the training data, "
-        "creinn trains an interval for each weight.",
-    )
-    coverage: float | None = option(
-        None,
-        "method",
-        "Calibrate sets of classes that contain the true class with this probability, such as "
-        "0.95, on a sixth of the rows (creinn-d and creinn). It holds for data like these only.",
-    )
+    distance: bool | float | None = option(None, "method", DISTANCE)
+    from_: Path | None = option(None, "method", FROM)
+    coverage: float | None = option(None, "method", COVERAGE)
     combine: Literal["average", "envelope"] = setting(
-        "average",
-        "method",
-        "Combination of the members of creinn-d and creinn: average, or envelope, which contains "
-        "the set of each member.",
+        "average", "method", "Combination of the credal sets of several networks."
     )
-    mode: Literal["paper", "scaled", "sound"] = setting(
-        "paper",
-        "method",
-        "Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii), "
-        "or sound (intervals contain the output of every network inside the weight intervals).",
-    )
+    mode: Literal["paper", "scaled", "sound"] = setting("paper", "method", MODE)
     loss: Literal["intersection", "bounds"] = setting(
-        "intersection",
-        "method",
-        "Loss of creinn-d and creinn: of the intersection, or of both bounds.",
+        "intersection", "method", "Loss of the intersection probability, or of both bounds."
     )
     temperature: bool | None = setting(
-        None,
-        "method",
-        "Whether held-out rows choose a temperature of the logits. By default only for creinn-d; "
-        "not available for bnn-l.",
+        None, "method", "Whether to fit a temperature; the default is true for creinn-d only."
     )
     stem: Literal["cifar", "imagenet"] = setting(
-        "cifar", "method", "First layers of resnet18, 34, 50, for small or large images."
+        "cifar", "method", "First layers of resnet18, 34 and 50, for small or large images."
     )
-    width: int | None = setting(
-        None, "method", "Channels of the first stage. By default the usual number."
-    )
-    epochs: int = option(100, "training", "Largest number of passes over the training data.")
+    width: int | None = setting(None, "method", "Number of channels of the first stage.")
+    epochs: int = option(100, "training", "Maximum number of passes over the training data.")
     batch_size: int = option(64, "training", "Rows per step.")
-    validation_fraction: float | None = option(
-        None,
-        "training",
-        "Fraction of each class to hold out, for accuracy, early stopping and the scale of the "
-        "distance. By default a sixth; 0 with --from, or if a sixth is less than ten rows.",
-    )
+    validation_fraction: float | None = option(None, "training", VALIDATION)
     class_weight: Literal["balanced", "none"] = option(
-        "none", "training", "balanced: equal total weight of all classes. none: of all rows."
+        "none", "training", "balanced: all classes have the same total weight."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
-    train: Literal["auto", "all", "radii", "nothing"] = setting(
-        "auto",
-        "training",
-        "Parameters to train: all, radii or nothing. auto means all; with --from it means radii "
-        "for creinn and nothing for creinn-d.",
-    )
+    train: Literal["auto", "all", "radii", "nothing"] = setting("auto", "training", TRAIN)
     learning_rate: float = setting(1e-3, "training", "Initial learning rate of Adam.")
     milestones: tuple[int, ...] = setting(
         (), "training", "Epochs after which the learning rate is divided by ten."
     )
-    patience: int | None = setting(
-        None,
-        "training",
-        "Stop after this number of epochs without a lower validation loss, and keep the best "
-        "weights; 0 trains for all epochs. By default 10 if rows are held out.",
-    )
+    patience: int | None = setting(None, "training", PATIENCE)
     checkpoints: Path | None = setting(
         None, "training", "Directory of checkpoints, from which the same command resumes."
     )
-    progress: bool = setting(
-        True, "output", "Whether to show a progress bar, or lines if there is no terminal."
-    )
-    out: Path = option(
-        group="output",
-        help="Directory for the model (required). Its file train.yaml has all options.",
-    )
+    progress: bool = setting(True, "output", "Whether to show the progress.")
+    out: Path = option(help="Directory of the model, with all options in train.yaml (required).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,14 +155,12 @@ class ModelOptions(DataOptions, SavedModel):
     """Options of commands that predict with a trained model."""
 
     rule: Literal["maximality", "e-admissibility"] = option(
-        "maximality", "method", "Rule for the set of classes: maximality or e-admissibility."
+        "maximality", "method", "Decision rule for the set of classes."
     )
-    device: str = option("cpu", "method", "Device: cpu, cuda, cuda:1, mps, or auto.")
-    out: Path = option(group="output")
-    force: bool = option(
-        False, "output", "Replace files of other origin. Inputs are never replaced."
-    )
-    progress: bool = option(True, "output", "Show a progress bar on a terminal.")
+    device: str = option("cpu", "method", "Device: cpu, cuda, cuda:1, mps or auto.")
+    out: Path = option()
+    force: bool = option(False, help="Replace other files. Inputs are never replaced.")
+    progress: bool = option(True, help="Show a progress bar on a terminal.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,13 +172,10 @@ class PredictOptions(ModelOptions):
     Models trained with --coverage add the column conformal_set. Baselines have no bounds or sets.
     """
 
-    keep: tuple[str, ...] = option(
-        (), "output", "Columns to copy to the result, such as a key, separated by commas."
-    )
+    keep: tuple[str, ...] = option((), help="Columns to copy to the result, separated by commas.")
     out: Path = option(
-        group="output",
-        help="File for the predictions (required): Parquet if it ends in .parquet, otherwise CSV. "
-        "A file with the same name and the suffix .yaml has all options.",
+        help="File for the predictions: Parquet if it ends in .parquet, otherwise CSV (required). "
+        "All options are in a file with the same name and the suffix .yaml."
     )
 
 
@@ -260,21 +186,15 @@ class EvaluateOptions(ModelOptions):
     ood: Path | None = option(
         None, "data", "Out-of-distribution data without classes: a table or folder."
     )
-    ood_lower: Path | None = option(
-        None, "data", "Lower bounds of out-of-distribution data, with --ood-upper."
-    )
+    ood_lower: Path | None = option(None, "data", "Lower bounds of out-of-distribution data.")
     ood_upper: Path | None = option(None, "data", "Upper bounds of out-of-distribution data.")
     drop_unlabelled: bool = option(
         False, "data", "Drop rows without a class. Otherwise they are an error."
     )
     out: Path = option(
-        Path("evaluation.json"),
-        "output",
-        "JSON file for all numbers. The options are beside it (.yaml).",
+        Path("evaluation.json"), help="JSON file for all numbers, with the options in a .yaml file."
     )
-    report: Path | None = option(
-        None, "output", "HTML page with explanations and figures. Requires plotly."
-    )
+    report: Path | None = option(None, help="HTML page with explanations and figures.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,16 +207,11 @@ class ExportOptions(SavedModel):
     """
 
     intervals: bool = option(
-        False, "data", "Take lower and upper bounds of the inputs (interval networks only)."
+        False, "data", "Use lower and upper bounds as inputs (interval networks only)."
     )
-    size: int | None = option(None, "data", "Side of the images in pixels, if the model has none.")
-    out: Path | None = option(
-        None, "output", "File that ends in .onnx or .pt2. By default model.onnx beside the model."
-    )
-    format: Literal["onnx", "pt2"] | None = option(
-        None, "output", "Format, if --out is not given: onnx or pt2."
-    )
-    force: bool = option(False, "output", "Replace an existing file.")
+    out: Path | None = option(None, help="File that ends in .onnx or .pt2.")
+    format: Literal["onnx", "pt2"] | None = option(None, help="Format, if --out is not given.")
+    force: bool = option(False, help="Replace an existing file.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,13 +223,9 @@ class DemoOptions:
     )
     epochs: int = option(40, "training", "Passes over the training images.")
     seed: int = option(0, "training", "Seed of all random numbers.")
-    jobs: int = option(
-        2, "training", "Networks trained at the same time. It does not change the result."
-    )
-    out: Path = option(
-        Path("demo"), "output", "Folder for report.html, results.json and demo.yaml."
-    )
-    progress: bool = option(True, "output", "Show a progress bar.")
+    jobs: int = option(2, "training", "Number of networks that are trained at the same time.")
+    out: Path = option(Path("demo"), help="Folder for report.html, results.json and demo.yaml.")
+    progress: bool = option(True, help="Show a progress bar.")
 
 
 SETTINGS = {entry.name for entry in fields(TrainOptions) if "setting" in entry.metadata}

@@ -109,7 +109,9 @@ def check_outputs(command: str, options: Any) -> None:
     outputs = [path for name in OUTPUTS if (path := getattr(options, name, None)) is not None]
     record = options.out.with_suffix(".yaml")
     if record in outputs:
-        raise ValueError(f"The options are written to {record}. Choose another file for the result.")
+        raise ValueError(
+            f"The options are written to {record}. Choose another file for the result."
+        )
     inputs = [path for name in INPUTS if (path := getattr(options, name, None)) is not None]
     inputs += [options.model / name for name in ("config.json", "model.safetensors", "train.yaml")]
     ours = _written_before(record, command)
@@ -152,7 +154,7 @@ def _parser(kind: type, program: str) -> ArgumentParser:
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     settings = []
     for entry in fields(kind):
-        text = entry.metadata["help"]
+        text = " ".join(entry.metadata["help"].split())
         if not any(entry.default is empty for empty in (MISSING, None, False, (), "")):
             text = f"{text} (default: {_text(entry.default)})"
         if "setting" in entry.metadata:

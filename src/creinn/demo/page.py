@@ -1,6 +1,8 @@
 """Page with the results of the demo."""
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,55 @@ from creinn.demo.training import (
     FAR,
     GROUPS,
     KNOWN,
+    MAIN_MEASURES,
     NAMES,
     NEAR,
     RULE,
     TEST,
+    DemoConfig,
     DemoResult,
     measures_of,
+    run_demo,
 )
+from creinn.files import write_bytes
 from creinn.report.explorer import Samples, choose_samples, explore, sample_limit
 from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
 from creinn.report.page import Part, Section, Side, image_grid, interval_bars, write_page
-from creinn.report.provenance import provenance_rows
+from creinn.report.provenance import provenance, provenance_rows
 from creinn.report.simplex import coarsen, simplex
-from creinn.report.tables import html_table
+from creinn.report.tables import html_table, text_table
 from creinn.report.theme import color, texts
 
 _SHOWN = 4  # images in a row of the gallery
+
+
+def run_and_report(out: Path, command: str, **settings: Any) -> None:
+    """Run the demo, print its table, and write ``report.html`` and ``results.json``.
+
+    Args:
+        out: Directory of the files.
+        command: Command line that runs the demo.
+        **settings: Arguments of :class:`creinn.demo.training.DemoConfig`.
+    """
+    for name in ("PIL", "plotly"):
+        if find_spec(name) is None:
+            raise ImportError(f"The demo requires {name}: pip install creinn[report]")
+    config = DemoConfig(**settings)
+    result = run_demo(config)
+    print(text_table(result.table()))
+    origin = provenance(command)
+    record = {
+        **origin,
+        "settings": dict(result.settings),
+        "images": dict(result.sizes),
+        "parameters": dict(result.parameters),
+        "runs": {model: list(map(dict, runs)) for model, runs in result.runs.items()},
+        "seconds": round(result.seconds, 1),
+    }
+    text = json.dumps(record, indent=2, allow_nan=False) + "\n"
+    write_bytes(out / "results.json", text.encode())
+    page = write_demo_page(out / "report.html", result, origin)
+    print(f"\n{result.seconds:.0f} s. The report: {page}")
 
 
 def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
@@ -40,30 +75,24 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
     }
     detection: list[Part] = []
     for measure in ("epistemic", "total"):
-        title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
         scores = {
             model: {group: getattr(groups[group], measure) for group in GROUPS}
             for model, groups in result.predictions.items()
             if measure in measures_of(model)
         }
-        detection += [
-            title,
-            score_histograms(scores, f"{measure} uncertainty (bits)"),
-            text[measure],
-        ]
+        title = Markup("<h3>{} uncertainty</h3>").format(measure.capitalize())
+        detection += [title, score_histograms(scores), text[measure]]
     colors = {model: color(NAMES.index(model)) for model in result.histories}
     training = [training_curves(result.histories, colors=colors), text["training"]]
     radii = [heat_map(result.radii, "feature", "class", "radius"), text["radii"]]
+    main = [_triangles(result), text["simplex"], html_table(result.table(MAIN_MEASURES))]
     sections = [
-        Section("Results", [html_table(result.table()), text["models"], text["numbers"]]),
-        Section(
-            "Accuracy when uncertain images are rejected",
-            [rejection_curves(result.curves()), text["rejection"]],
-        ),
-        Section("Images unlike those of the training", detection),
-        Section("Credal sets in the simplex", [text["simplex"], _triangles(result)]),
+        Section("Results", [*main, text["models"], text["main"]]),
+        Section("Images that differ from the training images", detection),
+        Section("Accuracy", [rejection_curves(result.curves()), text["rejection"]]),
         Section("Most and least certain images", [text["gallery"], *_gallery(result)]),
         Section("Explore predictions", [text["explorer"], _explorer(result)]),
+        Section("All numbers", [html_table(result.table()), text["numbers"]]),
         Section("Training and learned radii", training + radii),
         Section("How this was made", [html_table(provenance_rows(origin)), text["origin"]]),
     ]

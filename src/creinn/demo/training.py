@@ -1,9 +1,9 @@
 """Training and evaluation of the classifiers of the demo.
 
-There are six classifiers with the same architecture, which are trained on the digits 0 to 7. The
-number of members of the ensemble of CreINNs is half of the number in the Deep Ensemble, so that the
-number of parameters is about the same, as in the paper (Section "Ensemble strategy"). The
-out-of-distribution images are not used to choose any of the settings.
+There are six classifiers with the same architecture, which are trained on the digits 0 to 7. A
+CreINN-D is a trained SNN with a distance. The ensembles of CreINNs have half as many members as the
+Deep Ensemble, so that the number of parameters is about the same for the paper's form (Section
+"Ensemble strategy"). The out-of-distribution images are not used to choose any of the settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,6 +37,18 @@ ENSEMBLES = {
     "CreINN-D": "CreINN-D ensemble",
 }
 """Names of the single networks and of their ensembles."""
+
+MAIN_MEASURES = (
+    "accuracy",
+    "AUROC held-out digits, EU",
+    "AUROC held-out digits, TU",
+    "AUROC photographs, EU",
+    "AUROC photographs, TU",
+    "classes in the set, held-out digits",
+    "classes in the set, photographs",
+    "coverage of the set",
+)
+"""Rows of the first table of the page."""
 
 NAMES = tuple(name for pair in ENSEMBLES.items() for name in pair)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
@@ -88,10 +100,12 @@ class DemoResult:
     radii: Tensor  # of the last layer of the first CreINN
     seconds: float
 
-    def table(self) -> list[dict[str, Cell]]:
+    def table(self, measures: Sequence[str] = ()) -> list[dict[str, Cell]]:
         """Return one row for each measure; single networks have a mean and a deviation."""
-        rows: list[dict[str, Cell]] = [{"measure": "parameters", **self.parameters}]
-        for measure in self.runs["SNN"][0]:
+        rows: list[dict[str, Cell]] = []
+        if not measures:
+            rows.append({"measure": "parameters", **self.parameters})
+        for measure in measures or self.runs["SNN"][0]:
             row: dict[str, Cell] = {"measure": measure}
             for model, runs in self.runs.items():
                 found = [value for run in runs if (value := run[measure]) is not None]
@@ -152,20 +166,18 @@ def run_demo(config: DemoConfig) -> DemoResult:
     started = perf_counter()
     train, groups = read_data(config.seed)
     part, validation = data.split(train, 1 - VALIDATION, config.seed)
-    counts = {"SNN": 2 * config.members, "CreINN": config.members, "CreINN-D": config.members}
     # The CreINNs take longest and come first, so that the processes finish together.
-    todo = [(name, i) for name in ("CreINN", "CreINN-D", "SNN") for i in range(counts[name])]
+    tasks = [("CreINN", i) for i in range(config.members)]
+    tasks += [("SNN", i) for i in range(2 * config.members)]
     calls = (
-        joblib.delayed(train_network)(
-            name, 1000 * config.seed + i, config, part, validation, groups
-        )
-        for name, i in todo
+        joblib.delayed(train_network)(name, i, config, part, validation, groups)
+        for name, i in tasks
     )
     outputs = joblib.Parallel(config.jobs, return_as="generator", batch_size=1)(calls)
-    bar = tqdm(outputs, "demo", len(todo), unit="network", disable=not config.progress)
-    trained: dict[str, list[Trained]] = {name: [] for name in counts}
-    for (name, _), found in zip(todo, bar, strict=True):
-        trained[name].append(found)
+    trained: dict[str, list[Trained]] = {name: [] for name in ENSEMBLES}
+    for networks in tqdm(outputs, "demo", len(tasks), unit="network", disable=not config.progress):
+        for name, network in networks.items():
+            trained[name].append(network)
     shown = ("members", "width", "epochs", "batch_size", "learning_rate", "seed", "jobs")
     settings = {"known": KNOWN, "train_share": TRAIN_SHARE}
     settings |= {name: getattr(config, name) for name in shown}
@@ -177,14 +189,18 @@ def run_demo(config: DemoConfig) -> DemoResult:
 
 def train_network(
     name: str,
-    seed: int,
+    index: int,
     config: DemoConfig,
     train: Dataset,
     validation: Dataset,
     groups: Mapping[str, Dataset],
-) -> Trained:
-    """Train one network and predict all groups, with one thread."""
+) -> dict[str, Trained]:
+    """Train one network and predict all groups, with one thread.
+
+    The first SNNs are also the networks of the CreINN-D.
+    """
     shape = {"num_classes": KNOWN, "in_channels": 1, "width": config.width}
+    seed = 1000 * config.seed + index
     how = TrainConfig(
         epochs=config.epochs,
         batch_size=config.batch_size,
@@ -193,37 +209,41 @@ def train_network(
         seed=seed,
         progress=False,
     )
+    train_data, val_data = ((images.scaled(), images.labels) for images in (train, validation))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # fastest for small networks; the number of cores changes no result
     try:
         with torch.random.fork_rng([]):
             torch.manual_seed(derived_seed(seed, 0))
             architecture = partial(models.resnet8, **shape)
-            # A CreINN-D is an SNN with batch norm on its logits, and a distance on top of it.
-            method = "snn-norm" if name == "CreINN-D" else name.lower()
-            model = build_classifier(METHODS[method], architecture)
-            labelled = ((images.scaled(), images.labels) for images in (train, validation))
-            train_data, val_data = labelled
+            model = build_classifier(METHODS[name.lower()], architecture)
             history = fit(model, train_data, val_data, how)
             if history.interrupted:
                 raise KeyboardInterrupt
-            if name == "CreINN-D":
-                form = {"mode": "paper", "distance": True, "temperature": True}
-                model = credal(model, form, needs_radii=False)
+            found = {name: _trained(model, groups, history.rows)}
+            if name == "SNN" and index < config.members:
+                settings = {"mode": "paper", "distance": True, "temperature": True}
+                model = credal(model, settings, needs_radii=False)
                 model.fit_distance(*train_data, val_data)
-            predictions = {group: model.predict(x.scaled()) for group, x in groups.items()}
+                found["CreINN-D"] = _trained(model, groups, history.rows)
     finally:
         torch.set_num_threads(threads)
+    return found
+
+
+def _trained(model: Any, groups: Mapping[str, Dataset], history: Sequence[Any]) -> Trained:
+    predictions = {group: model.predict(x.scaled()) for group, x in groups.items()}
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     radii = getattr(model.network.fc, "weight_radius", None)
-    return Trained(predictions, history.rows, parameters, None if radii is None else radii.detach())
+    return Trained(predictions, history, parameters, None if radii is None else radii.detach())
 
 
 def _collect(trained: Mapping[str, Sequence[Trained]], labels: Tensor) -> dict[str, Any]:
     """Return the fields of :class:`DemoResult` that follow from the trained networks."""
     found: dict[str, dict[str, Any]] = {
-        field: {} for field in ("predictions", "runs", "parameters", "histories")
+        field: {} for field in ("predictions", "runs", "parameters")
     }
+    histories = {name: trained[name][0].history for name in ("SNN", "CreINN")}
     for name, networks in trained.items():
         of_all = [network.predictions for network in networks]
         average: Any = Predictive.pool if name == "SNN" else CredalSet.average
@@ -233,8 +253,7 @@ def _collect(trained: Mapping[str, Sequence[Trained]], labels: Tensor) -> dict[s
             found["runs"][model] = [numbers_of(model, of, labels) for of in runs]
         found["parameters"][name] = networks[0].parameters
         found["parameters"][ENSEMBLES[name]] = sum(network.parameters for network in networks)
-        found["histories"][name] = networks[0].history
-    return {**found, "radii": trained["CreINN"][0].radii}
+    return {**found, "histories": histories, "radii": trained["CreINN"][0].radii}
 
 
 def numbers_of(

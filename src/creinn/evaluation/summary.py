@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from creinn.credal.conformal import DISTRIBUTION
 from creinn.credal.credal_set import CredalSet
 from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
@@ -84,15 +85,21 @@ def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
     return set_decisions(prediction.classes(rule), labels)
 
 
-def coverage(prediction: CredalSet, labels: Any, asked: float | None = None) -> SetCoverage:
+def has_conformal_sets(prediction: Any) -> bool:
+    """Return whether the model is calibrated for sets of classes, without groups of rows."""
+    conformal = getattr(prediction, "conformal", None)
+    return conformal is not None and conformal.score != DISTRIBUTION and conformal.by != "groups"
+
+
+def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:
     """Compute the coverage of the conformal sets of a calibrated model.
 
     Args:
         prediction: Credal sets predicted by a calibrated model.
         labels: True classes.
-        asked: Nominal coverage. The default is the coverage of the calibration.
+        nominal: Nominal coverage. The default is the coverage of the calibration.
     """
-    return set_coverage(prediction.classes("conformal", asked), labels)
+    return set_coverage(prediction.classes("conformal", nominal), labels)
 
 
 def set_size(prediction: Any, rule: str) -> float | None:

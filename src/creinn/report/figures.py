@@ -196,23 +196,25 @@ def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
     """Draw the empirical coverage and the mean size of the sets for each nominal coverage.
 
     Args:
-        curve: The points, each with the keys ``asked``, ``coverage``, ``low``, ``high`` and
+        curve: The points, each with the keys ``nominal``, ``coverage``, ``low``, ``high`` and
             ``mean_size``.
 
     Raises:
         ValueError: If there are no points.
     """
     require(curve, "the curve")
-    names = ("asked", "coverage", "low", "high", "mean_size")
-    asked, found, low, high, size = (np.array([point[name] for point in curve]) for name in names)
-    x_axis = {"title_text": "coverage asked for", "tickformat": ".0%"}
-    empirical = figure("coverage found", xaxis=x_axis, yaxis={"tickformat": ".0%"})
+    names = ("nominal", "coverage", "low", "high", "mean_size")
+    nominal, found, low, high, size = (np.array([point[name] for point in curve]) for name in names)
+    x_axis = {"title_text": "nominal coverage", "tickformat": ".0%"}
+    empirical = figure("empirical coverage", xaxis=x_axis, yaxis={"tickformat": ".0%"})
     errors = {"array": high - found, "arrayminus": found - low, "symmetric": False}
     errors |= {"thickness": 1, "color": FAINT}
-    empirical.add_trace(_line("found", asked, found, color(0), "found %{y:.4f}", error_y=errors))
-    empirical.add_trace(_explanation("dashed: as asked for", [asked.min(), 1.0]))
+    empirical.add_trace(
+        _line("empirical", nominal, found, color(0), "coverage %{y:.4f}", error_y=errors)
+    )
+    empirical.add_trace(_explanation("dashed: nominal", [nominal.min(), 1.0]))
     sizes = figure("mean size of the sets", xaxis=x_axis, yaxis={"rangemode": "tozero"})
-    sizes.add_trace(_line("classes", asked, size, color(1), "%{y:.3f} classes"))
+    sizes.add_trace(_line("classes", nominal, size, color(1), "%{y:.3f} classes"))
     return Side([empirical, sizes])
 
 
