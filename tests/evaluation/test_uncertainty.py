@@ -7,9 +7,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from creinn.evaluation import accuracy_rejection, auarc, ood_detection, relative_increase
+from creinn.evaluation import (
+    accuracy_rejection,
+    auarc,
+    augrc,
+    aurc,
+    bootstrap_interval,
+    ood_detection,
+    relative_increase,
+)
 
 some_scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=3)
 samples = st.lists(
@@ -258,3 +266,46 @@ def test_increase_errors_name_the_cause():
         relative_increase([1.0, 1.0], [1e-320, 1.0])
     with pytest.raises(TypeError, match="test"):
         relative_increase(["x"], [1.0])
+
+
+def test_areas_under_risk_coverage_curves_with_ties():
+    rng = np.random.default_rng(0)
+    score, correct = np.repeat([0.2, 0.5, 0.9], [3, 2, 2]), rng.random(7) < 0.6
+    risks, generalized = [], []
+    for order in permutations(range(7)):
+        if (np.diff(score[list(order)]) < 0).any():
+            continue
+        errors = np.cumsum(~correct[list(order)])
+        risks.append((errors / np.arange(1, 8)).mean())
+        generalized.append((errors / 7).mean())
+    assert len(risks) == 6 * 2 * 2
+    assert aurc(score, correct) == pytest.approx(np.mean(risks))
+    assert augrc(score, correct) == pytest.approx(np.mean(generalized))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_false_positive_rate_with_ties(seed):
+    rng = np.random.default_rng(seed)
+    inside, outside = rng.integers(0, 3, 4).astype(float), rng.integers(1, 3, 3).astype(float)
+    scores, is_ood = np.r_[inside, outside], np.repeat([False, True], [4, 3])
+    rates = []
+    for order in map(list, permutations(range(7))):
+        if (np.diff(scores[order]) <= 0).all():
+            detected = np.cumsum(is_ood[order])
+            count = int((detected >= 0.95 * 3).argmax()) + 1  # samples above the threshold
+            rates.append((count - detected[count - 1]) / 4)
+    assert ood_detection(inside, outside).fpr95 == pytest.approx(np.mean(rates))
+
+
+def test_false_positive_rate_without_ties_is_that_of_the_roc_curve():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(size=50), rng.normal(1, size=60)
+    rates, hits, _ = roc_curve(np.repeat([0, 1], [50, 60]), np.r_[inside, outside])
+    assert ood_detection(inside, outside).fpr95 == pytest.approx(rates[hits >= 0.95].min())
+
+
+def test_bootstrap_interval_of_the_mean():
+    x = np.random.default_rng(0).normal(size=400)
+    low, high = bootstrap_interval(lambda sample: float(sample.mean()), x)
+    assert high - low == pytest.approx(2 * 1.96 * x.std() / 20, rel=0.1)
+    assert low < x.mean() < high

@@ -215,7 +215,7 @@ def train_val_split(
         reason = f"There are only {pluralize(len(labels), 'row')}"
     if reason:
         print(
-            f"note: {reason}, so there are no validation rows and no validation accuracy. "
+            f"note: {reason}, so no rows are held out and the accuracy is not measured. "
             "--validation-fraction 0.2 holds out a fifth of the rows"
         )
     if reason or fraction == 0:

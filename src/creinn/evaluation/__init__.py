@@ -16,12 +16,13 @@ from creinn.evaluation.label_sets import (
 )
 from creinn.evaluation.uncertainty import (
     AccuracyRejection, OODDetection, RelativeIncrease,
-    accuracy_rejection, auarc, ood_detection, relative_increase,
+    accuracy_rejection, auarc, augrc, aurc, bootstrap_interval, ood_detection, relative_increase,
 )
 
 __all__ = [  # noqa: RUF022 (in the order of the modules)
     "Reliability", "brier", "confusion", "expected_calibration_error", "log_loss", "reliability",
     "SetCoverage", "SetDecisions", "Share", "binomial_share", "set_coverage", "set_decisions",
     "AccuracyRejection", "OODDetection", "RelativeIncrease",
-    "accuracy_rejection", "auarc", "ood_detection", "relative_increase",
+    "accuracy_rejection", "auarc", "augrc", "aurc", "bootstrap_interval", "ood_detection",
+    "relative_increase",
 ]

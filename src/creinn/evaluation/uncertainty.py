@@ -4,11 +4,12 @@ The metrics are accuracy-rejection curves, the detection of out-of-distribution 
 relative increase under a shift. A score is higher if the prediction is less certain.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from creinn.evaluation.checks import Numbers, as_mask, as_scores, as_uncertainties
+from creinn.evaluation.checks import Numbers, as_mask, as_numpy, as_scores, as_uncertainties
 
 
 class AccuracyRejection(NamedTuple):
@@ -24,14 +25,21 @@ class AccuracyRejection(NamedTuple):
 
 
 class OODDetection(NamedTuple):
-    """AUROC and AUPRC of a detector, and the share of out-of-distribution samples.
+    """The result of :func:`ood_detection`.
 
     A constant score has an AUROC of 0.5, and its AUPRC is equal to ``base_rate``.
+
+    Attributes:
+        auroc: Area under the ROC curve.
+        auprc: Average precision.
+        base_rate: Share of the out-of-distribution samples.
+        fpr95: False positive rate at a true positive rate of 95 %.
     """
 
     auroc: float
     auprc: float
     base_rate: float
+    fpr95: float
 
 
 class RelativeIncrease(NamedTuple):
@@ -86,12 +94,81 @@ def auarc(score: Any, correct: Any) -> float:
     return accuracy_rejection(score, correct).area
 
 
+def aurc(score: Any, correct: Any) -> float:
+    """Compute the area under the risk-coverage curve, which is 1 - AUARC.
+
+    The risk is the share of errors among the remaining samples; see :func:`accuracy_rejection`.
+
+    Example:
+        >>> aurc([0.1, 0.9], [True, False])
+        0.25
+    """
+    return 1 - auarc(score, correct)
+
+
+def augrc(score: Any, correct: Any) -> float:
+    """Compute the area under the generalized risk-coverage curve of Traub et al. (2024).
+
+    The generalized risk is the number of errors among the remaining samples, divided by the number
+    of all samples; see :func:`accuracy_rejection`.
+
+    Example:
+        >>> augrc([0.1, 0.9], [True, False])
+        0.25
+    """
+    curve = accuracy_rejection(score, correct)
+    return float(((1 - curve.accuracy) * (1 - curve.rejection)).mean())
+
+
+def bootstrap_interval(
+    metric: Callable[..., float],
+    *samples: Any,
+    paired: bool = True,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Compute a percentile bootstrap interval of a metric.
+
+    Args:
+        metric: Function of the samples, for example :func:`auarc`.
+        *samples: Arguments of the metric, each with shape ``(samples,)``.
+        paired: Whether all of the arguments describe the same samples.
+        confidence: Confidence level of the interval.
+        resamples: Number of bootstrap samples.
+        seed: Seed of the bootstrap samples.
+
+    Example:
+        >>> bootstrap_interval(auarc, [0.1, 0.2, 0.8, 0.9], [True, True, True, False])
+        (0.5208..., 1.0)
+        >>> scores = [0.1, 0.2, 0.8], [0.7, 0.9]
+        >>> bootstrap_interval(lambda *s: ood_detection(*s).auroc, *scores, paired=False)
+        (0.5, 1.0)
+    """
+    from scipy.stats import bootstrap
+
+    arrays = [as_numpy(sample) for sample in samples]
+    found = bootstrap(
+        arrays,
+        metric,
+        paired=paired,
+        vectorized=False,
+        method="percentile",
+        confidence_level=confidence,
+        n_resamples=resamples,
+        random_state=seed,
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
 def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     r"""Compute the AUROC and AUPRC of the detection of out-of-distribution samples.
 
     The AUROC is the probability that an out-of-distribution sample has the higher score; ties count
     one half. The AUPRC is the average precision :math:`\sum_t (R_t - R_{t-1}) P_t`, where the
-    thresholds :math:`t` are the distinct scores.
+    thresholds :math:`t` are the distinct scores. For ``fpr95``, the samples with the highest scores
+    are detected until at least 95 % of the out-of-distribution samples are among them. If scores
+    are equal, the result is the expected value for a random order.
 
     Args:
         id_score: Scores of the in-distribution samples.
@@ -103,7 +180,7 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
-        OODDetection(auroc=0.875, auprc=0.833..., base_rate=0.5)
+        OODDetection(auroc=0.875, auprc=0.833..., base_rate=0.5, fpr95=0.25)
     """
     from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -111,7 +188,17 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     is_ood = np.repeat([0, 1], [len(inside), len(outside)])
     scores = np.concatenate([inside, outside])
     auroc, auprc = roc_auc_score(is_ood, scores), average_precision_score(is_ood, scores)
-    return OODDetection(float(auroc), float(auprc), base_rate=float(is_ood.mean()))
+    return OODDetection(float(auroc), float(auprc), float(is_ood.mean()), _fpr95(inside, outside))
+
+
+def _fpr95(inside: Numbers, outside: Numbers) -> float:
+    needed = -(-95 * len(outside) // 100)
+    threshold = np.sort(outside)[len(outside) - needed]
+    # In a random order of a tie, the m-th of g detected samples follows m / (g + 1) of the others.
+    missing = needed - (outside > threshold).sum()
+    share = missing / ((outside == threshold).sum() + 1)
+    detected = (inside > threshold).sum() + share * (inside == threshold).sum()
+    return float(detected / len(inside))
 
 
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
