@@ -16,7 +16,7 @@ from creinn import CreINN, Ensemble, load
 from creinn.baselines import SNN, DeepEnsemble
 from creinn.cli import train as train_module
 from creinn.cli.options import DataOptions
-from creinn.cli.sources import PreparedData, read_data, read_model
+from creinn.cli.sources import PreparedData, read_model, stream_data
 from creinn.cli.train import METHODS, train_val_split
 from creinn.saving import read_config, save
 from creinn.training import progress
@@ -280,7 +280,8 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     last, best = map(int, re.search(r"epochs: (\d+) \(best, and kept: (\d+)\)", done.out).groups())
     assert last == best + 10 < 300
     model = read_model(tmp_path / "m", "cpu")
-    rows = read_data(DataOptions(data=wine[0]), model.preprocessing, model.class_names)
+    options = DataOptions(data=wine[0])
+    rows = next(stream_data(options, model.preprocessing, model.class_names, whole=True))
     trained, apart = train_val_split(rows, None, seed=0, is_new=True)
     x, y = apart.x, apart.labels
     assert (len(y), len(trained.labels)) == (21, 103)

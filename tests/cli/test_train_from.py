@@ -13,7 +13,7 @@ from creinn.baselines import SNN
 from creinn.baselines.registry import build_classifier
 from creinn.classifier.methods import METHODS
 from creinn.cli.options import DataOptions
-from creinn.cli.sources import read_data, read_model
+from creinn.cli.sources import read_model, stream_data
 from creinn.graph.convert import credal
 from creinn.saving import save
 
@@ -22,7 +22,8 @@ FORM = {"distance": False, "mode": "paper", "loss": "intersection"}
 
 def rows(model, path):
     saved = read_model(model, "cpu")
-    return read_data(DataOptions(data=path), saved.preprocessing, saved.class_names)
+    options = DataOptions(data=path)
+    return next(stream_data(options, saved.preprocessing, saved.class_names, whole=True))
 
 
 def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreign, tmp_path):

@@ -143,12 +143,6 @@ def learn_data(options: "TrainOptions") -> PreparedData:
     return data
 
 
-def read_data(options: "DataOptions", preprocessing: Any, classes: Sequence[str]) -> PreparedData:
-    """Read labelled data with the preprocessing of the training data."""
-    (data,) = stream_data(options, preprocessing, classes, whole=True)
-    return data
-
-
 def stream_data(
     options: "DataOptions",
     preprocessing: Any,

@@ -28,8 +28,8 @@ from creinn.cli.sources import (
     check_paths,
     learn_data,
     members_of,
-    read_data,
     read_model,
+    stream_data,
     takes_intervals,
 )
 from creinn.credal.conformal import check_coverage, rows_needed
@@ -288,7 +288,7 @@ def _load_start(
         )
     needs_radii = options.method == "creinn" or options.train == "radii"
     networks = [credal(member, settings, needs_radii) for member in members]
-    data = read_data(options, model.preprocessing, model.class_names)
+    data = next(stream_data(options, model.preprocessing, model.class_names, whole=True))
     known = data.preprocessing.get("target")
     if known is not None and options.target not in (None, known):
         raise ValueError(

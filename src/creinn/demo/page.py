@@ -14,7 +14,6 @@ from creinn.demo.training import (
     FAR,
     GROUPS,
     KNOWN,
-    MAIN_MEASURES,
     NAMES,
     NEAR,
     RULE,
@@ -85,7 +84,7 @@ def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, A
     colors = {model: color(NAMES.index(model)) for model in result.histories}
     training = [training_curves(result.histories, colors=colors), text["training"]]
     radii = [heat_map(result.radii, "feature", "class", "radius"), text["radii"]]
-    main = [_triangles(result), text["simplex"], html_table(result.table(MAIN_MEASURES))]
+    main = [_triangles(result), text["simplex"], html_table(result.table(complete=False))]
     sections = [
         Section("Results", [*main, text["models"], text["main"]]),
         Section("Images that differ from the training images", detection),

@@ -38,17 +38,8 @@ ENSEMBLES = {
 }
 """Names of the single networks and of their ensembles."""
 
-MAIN_MEASURES = (
-    "accuracy",
-    "AUROC held-out digits, EU",
-    "AUROC held-out digits, TU",
-    "AUROC photographs, EU",
-    "AUROC photographs, TU",
-    "classes in the set, held-out digits",
-    "classes in the set, photographs",
-    "coverage of the set",
-)
-"""Rows of the first table of the page."""
+SECONDARY = ("AUARC", "AUPRC", "classes in the set, test digits")
+"""Start of the measures that are not in the first table of the page."""
 
 NAMES = tuple(name for pair in ENSEMBLES.items() for name in pair)
 TEST, NEAR, FAR = GROUPS = ("test digits", "held-out digits", "photographs")
@@ -100,12 +91,14 @@ class DemoResult:
     radii: Tensor  # of the last layer of the first CreINN
     seconds: float
 
-    def table(self, measures: Sequence[str] = ()) -> list[dict[str, Cell]]:
+    def table(self, complete: bool = True) -> list[dict[str, Cell]]:
         """Return one row for each measure; single networks have a mean and a deviation."""
         rows: list[dict[str, Cell]] = []
-        if not measures:
+        if complete:
             rows.append({"measure": "parameters", **self.parameters})
-        for measure in measures or self.runs["SNN"][0]:
+        for measure in self.runs["SNN"][0]:
+            if measure.startswith(SECONDARY) and not complete:
+                continue
             row: dict[str, Cell] = {"measure": measure}
             for model, runs in self.runs.items():
                 found = [value for run in runs if (value := run[measure]) is not None]
