@@ -1,4 +1,4 @@
-"""Tables written to CSV, a model trained on one of them, and the command line called in this process."""
+"""Tables of scikit-learn as CSV files, trained models, and a fixture for the command line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ QUICK = ("--hidden", "16", "--epochs", "30", "--set", "learning_rate=0.01")
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -88,7 +88,7 @@ def ordinary(train_wine) -> Path:
 
 @pytest.fixture(scope="session")
 def foreign(wine, tmp_path_factory) -> Path:
-    """Rows far from all wines, without a class."""
+    """Rows that are far from all training data, without labels."""
     path = tmp_path_factory.mktemp("foreign") / "foreign.csv"
     frame = pd.read_csv(wine[1]).drop(columns="kind")
     (frame.mean() + 20 * frame.std() + frame).to_csv(path, index=False)

@@ -1,4 +1,4 @@
-"""``creinn evaluate``: numbers are those of the predictions, on the terminal, in the file and on the page."""
+"""Tests of ``creinn evaluate``: the numbers are compared with those of the predictions."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from creinn.report.tables import NO_VALUE
 
 @pytest.fixture
 def labelled(wine, tmp_path):
-    """The test table with some classes exchanged, so that the model errs."""
+    """The test table with some wrong labels, so that the accuracy is less than 1."""
     frame = pd.read_csv(wine[1])
     frame.loc[::7, "kind"] = frame.kind[::7].map(
         {"class_0": "class_1", "class_1": "class_2", "class_2": "class_0"}
@@ -28,7 +28,7 @@ def labelled(wine, tmp_path):
 
 @pytest.fixture
 def predictions(run, model, wine, foreign, tmp_path):
-    """Scores by way of predict, as an oracle."""
+    """The predictions that are written by the command."""
     assert run("predict", model, wine[1], "--out", tmp_path / "id.csv").code == 0
     assert run("predict", model, foreign, "--out", tmp_path / "ood.csv").code == 0
     return pd.read_csv(tmp_path / "id.csv"), pd.read_csv(tmp_path / "ood.csv")
@@ -87,7 +87,9 @@ def test_classes_and_probabilities_are_measured(run, model, labelled, tmp_path, 
     filled = [b for b in range(15) if bins["rows"][b]]
     gaps = [bins["rows"][b] * abs(bins["accuracy"][b] - bins["confidence"][b]) for b in filled]
     assert record["expected_calibration_error"] == pytest.approx(sum(gaps) / record["rows"])
-    assert bins["accuracy"][0] is None  # no row: three classes, one has a third
+    assert (
+        bins["accuracy"][0] is None
+    )  # the bin is empty, because one of three classes has at least 1/3
     for said in ("log loss", "Brier score", "calibration error", "coverage", "set size"):
         assert f"\n{said} " in done.out
     assert "over 15 bins of equal width" in done.out

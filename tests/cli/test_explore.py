@@ -1,4 +1,4 @@
-"""The explorer of ``creinn evaluate --report``: rows as they are written, predictions as they are, at all widths."""
+"""Tests of the explorer in the report of ``creinn evaluate``."""
 
 import base64
 import io
@@ -19,7 +19,7 @@ from explorer_cases import record_of
 
 @pytest.fixture
 def explored(run, tmp_path):
-    """Evaluates, and gives the groups of samples on the page."""
+    """Run the command, and return the groups of samples on the page."""
 
     def call(*arguments):
         page = tmp_path / "r.html"

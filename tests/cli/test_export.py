@@ -1,4 +1,4 @@
-"""``creinn export``: the file is the model, by its ending or by ``--format``; refusals before any work."""
+"""Tests of ``creinn export``."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The program: options reach their command, errors are one line, exit codes, and help without torch."""
+"""Tests of the command line: exit codes, messages and the help of the commands."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ class Options:
 
 @pytest.fixture
 def command(monkeypatch):
-    """Puts a function in the place of a command."""
+    """Return a function that replaces the commands."""
 
     def install(run):
         monkeypatch.setattr(cli, "COMMANDS", {"thing": (Options, run)})

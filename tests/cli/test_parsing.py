@@ -1,4 +1,4 @@
-"""Options from the command line, from ``--set`` and from files, and errors in them."""
+"""Tests of the options on the command line and in files."""
 
 import shlex
 from dataclasses import dataclass

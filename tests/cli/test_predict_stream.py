@@ -1,4 +1,4 @@
-"""``creinn predict`` on more than is in memory at once: CSV, Parquet, pairs and folders, and what a kill leaves."""
+"""Tests of ``creinn predict`` for data that are read in parts."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ TEN_ROWS = ("--batch-size", "5")
 
 @pytest.fixture
 def in_parts(monkeypatch):
-    """Ten rows of a table at once."""
+    """Read at most ten rows of a table in a part."""
     monkeypatch.setattr(sources, "MOST_ROWS", 10)
 
 
@@ -142,7 +142,7 @@ def test_folders_are_read_a_part_at_a_time(run, tmp_path):
     assert run("train", tmp_path / "train", "--out", tmp_path / "m", *quick).code == 0
     broken = [
         tmp_path / "train" / place for place in ("a/2.png", "a/3.png", "b/5.png")
-    ]  # one part, and the last file
+    ]  # the first part and the last file
     for path in broken:
         path.write_bytes(b"junk")
     Image.new("RGB", (4, 4)).save(tmp_path / "train" / "b" / "0.png")

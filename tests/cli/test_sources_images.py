@@ -1,4 +1,4 @@
-"""Folders of images, single ones, and pairs of folders with lower and upper bounds, through the command line."""
+"""Tests of the command line with folders of images, single images and pairs of folders."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from creinn.data import LazyImages, image_folder, normalize
 
 
 def write_images(folder, rng, count, size=12):
-    """Dark and bright noise, one folder each; a hidden file that is no image."""
+    """Write dark and bright images to two folders, with a hidden file."""
     for name, level in (("bright", 180), ("dark", 40)):
         (folder / name).mkdir(parents=True)
         for i in range(count):
@@ -153,7 +153,7 @@ def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch,
             done = run(*arguments)
             assert done.code == 0, done.err
             assert ("GiB of images stay in memory\n" in done.out) == (arguments[0] == "train")
-    assert 8 <= largest.count <= 9  # a single last row joins the batch before it
+    assert 8 <= largest.count <= 9  # the last row is part of the previous batch
     assert max(kept) == 5000 // (3 * 12 * 12)
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 80
 

@@ -1,4 +1,4 @@
-"""Tables as people have them: cells missing, other signs and encodings, packed, with keys and without names."""
+"""Tests of the command line with tables that have missing values or unusual formats."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""``creinn train``: what it says and keeps, every method, held-out rows, interruption, errors of users."""
+"""Tests of ``creinn train``: the output, the methods, the validation rows and the errors."""
 
 import json
 import re
@@ -27,7 +27,7 @@ FEW = ("--hidden", "8", "--epochs", "2")
 
 @pytest.fixture
 def table(tmp_path):
-    """A small table with every difficulty: texts, missing values, a constant and an empty column, a key."""
+    """A small table with texts, missing values, a constant column, an empty column and a key."""
     rng = np.random.default_rng(0)
     n = 60
     y = np.arange(n) % 3
@@ -235,7 +235,7 @@ def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypat
     monkeypatch.setattr(train_module, "POINT_WIDTH", 1.0)
     assert "almost points" in run(*arguments, "--out", tmp_path / "m").out
     done = run(*arguments, "--out", tmp_path / "m", "--distance")
-    assert "mean width" in done.out  # but the distance gives epistemic uncertainty all the same
+    assert "mean width" in done.out  # the distance is a source of epistemic uncertainty
     assert "almost points" not in done.out
     assert "width" not in run(*arguments[:-1], "snn", "--out", tmp_path / "n").out
 

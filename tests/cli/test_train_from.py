@@ -1,4 +1,4 @@
-"""``creinn train --from``: a trained model becomes credal, or goes on."""
+"""Tests of ``creinn train --from``: a trained model is the start of the training."""
 
 import json
 from functools import partial
@@ -44,7 +44,6 @@ def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreig
     train = rows(ordinary, wine[0])
     expected.fit_distance(train.x, train.labels)
     torch.testing.assert_close(after.predict(test.x).upper, expected.predict(test.x).upper)
-    # and it serves like any other model
     report = ("--report", tmp_path / "r.html", "--out", tmp_path / "e.json")
     done = run("evaluate", out, wine[1], "--ood", foreign, *report)
     assert done.code == 0, done.err
@@ -136,7 +135,7 @@ def test_radii_are_the_default_of_creinn(run, ordinary, wine, bounds_of, tmp_pat
         == 0
     )
     assert yaml.safe_load((tmp_path / "m" / "train.yaml").read_text())["train"] == "radii"
-    # an interval twin takes intervals, and can learn its radii from them
+    # the inputs of an interval network can be intervals
     pair = bounds_of(wine[0])
     done = run(
         "train", *pair, "--from", ordinary, "--method", "creinn", *FEW, "--out", tmp_path / "n"
@@ -171,7 +170,7 @@ def test_training_goes_on(run, model, wine, tmp_path):
     before, after = load(model), load(tmp_path)
     first, then = (saved.network.head.weight for saved in (before, after))
     assert not torch.equal(first, then)
-    assert (first - then).abs().max() < 0.1  # it did not start anew
+    assert (first - then).abs().max() < 0.1  # the training starts from the weights of the model
     assert bool(after.distance_radius.fitted)
 
 

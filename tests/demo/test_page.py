@@ -1,4 +1,4 @@
-"""The page of the demo and its command."""
+"""Tests of the page and the command of the demo."""
 
 import json
 import sys

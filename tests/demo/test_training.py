@@ -1,4 +1,4 @@
-"""The demo: its data, its models, and the numbers that follow from the predictions."""
+"""Tests of the data, the models and the numbers of the demo."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_numbers_follow_from_the_predictions(demo_result):
 
 
 def test_set_size_and_coverage_by_hand():
-    # the first set rules out class 2, the second nothing, the third all but class 2
+    # the sets of classes are {0, 1}, {0, 1, 2} and {2}
     lower = torch.tensor([[0.4, 0.3, 0.0], [0.1, 0.1, 0.1], [0.0, 0.0, 0.8]])
     upper = torch.tensor([[0.6, 0.5, 0.1], [0.7, 0.7, 0.7], [0.1, 0.1, 1.0]])
     found, labels = CredalSet(lower, upper), torch.tensor([1, 2, 0])

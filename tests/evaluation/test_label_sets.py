@@ -1,4 +1,4 @@
-"""Sets of classes: compared with slow definitions and hand-computed values."""
+"""Tests of the metrics for sets of classes, compared with slow implementations."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_interval_is_that_of_clopper_and_pearson(rows, data):
     share = binomial_share(np.arange(rows) < count)
     assert share.coverage == count / rows
     assert 0 <= share.low <= share.coverage <= share.high <= 1
-    # at its ends, what was found, or more extreme, has a probability of 2.5 %
+    # at the limits of the interval, the probability of the tail is 2.5 %
     if count > 0:
         assert binom.sf(count - 1, rows, share.low) == pytest.approx(0.025)
     if count < rows:
@@ -61,7 +61,7 @@ def test_invalid_coverage_inputs_raise():
 
 
 def slow_threshold_set(row, threshold):
-    """The definition, class by class."""
+    """Compute the metrics with a loop over the rows and the classes."""
     top = list(row).index(max(row))
     return [bool(k == top or q >= threshold) for k, q in enumerate(row)]
 

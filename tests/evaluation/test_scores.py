@@ -1,4 +1,4 @@
-"""Scores and calibration: compared with slow definitions and hand-computed values."""
+"""Tests of the scores and the calibration, compared with slow implementations."""
 
 import math
 
@@ -30,7 +30,7 @@ def predictions(draw):
 
 
 def slow_calibration_error(p, labels, bins):
-    """Sum over bins of share times gap, by the definition; in a bin if low < confidence <= high."""
+    """Compute the error as the sum over the bins, which contain their upper edges."""
     error = 0.0
     for b in range(bins):
         rows = [i for i in range(len(p)) if b / bins < max(p[i]) <= (b + 1) / bins]
@@ -66,7 +66,7 @@ def test_scores_by_hand():
         (-math.log(0.7 * 0.4 * 0.6) + 36.04365) / 4, abs=1e-5
     )  # a zero for the truth
     assert brier(P, Y) == pytest.approx((0.14 + 0.62 + 0.26 + 1.52) / 4)
-    # two bins hold all: .7 right, .5 wrong, .6 right, .6 wrong, and .5 is in the lower one
+    # there are two bins, and .5 is in the lower bin
     assert expected_calibration_error(P, Y, bins=2) == pytest.approx(
         (0.5 + 3 * abs(2 / 3 - 1.9 / 3)) / 4
     )
@@ -84,7 +84,7 @@ def test_reliability_by_hand():
 
 
 def test_the_predicted_class_decides_where_others_are_as_probable():
-    p = [[0.5, 0.5], [0.5, 0.5]]  # nothing is known, but the model has a label
+    p = [[0.5, 0.5], [0.5, 0.5]]  # the probabilities are equal, but there is a label
     assert expected_calibration_error(p, [1, 1], predicted=[1, 1]) == 0.5
     assert reliability(p, [1, 1], 2, predicted=[1, 0]).accuracy[0] == 0.5
 

@@ -1,4 +1,4 @@
-"""The evaluator against slow definitions: each number of a prediction, with and without credal sets."""
+"""Tests of all metrics of a prediction, with and without credal sets."""
 
 import math
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ UPPER = [
     [0.6, 0.5, 0.1],
     [0.7, 0.7, 0.7],
     [0.1, 0.1, 1.0],
-]  # rules out class 2, nothing, all but class 2
+]  # the sets of classes are {0, 1}, {0, 1, 2} and {2}
 
 
 def prediction(aleatoric, epistemic, label=(0, 0)):

@@ -1,4 +1,4 @@
-"""What an uncertainty is worth, against slow definitions, ties included: rejection, detection, growth under a shift."""
+"""Tests of the metrics of uncertainty scores, compared with slow implementations."""
 
 from itertools import pairwise, permutations
 
@@ -27,7 +27,7 @@ uncertainty = st.sampled_from([0.0, 0.125, 0.3, 1.0, 3.3])
 
 
 def curve_over_all_orders(score, correct):
-    """Definition, slowly: every order that keeps the scores sorted, each as likely; all kept first."""
+    """Compute the mean of the curves for all orders in which the scores are sorted."""
     curves = []
     for order in permutations(range(len(score))):
         if all(score[a] <= score[b] for a, b in pairwise(order)):
@@ -132,7 +132,7 @@ def test_rejection_errors_name_the_cause():
 
 
 def auroc_over_all_orders(inside, outside):
-    """Definition, slowly: share of pairs in the right order, meaned over every order of the tied."""
+    """Compute the share of the pairs in the right order; the ties count one half."""
     items = [(s, 0) for s in inside] + [(s, 1) for s in outside]
     values = []
     for order in permutations(items):
@@ -143,7 +143,7 @@ def auroc_over_all_orders(inside, outside):
 
 
 def average_precision_by_thresholds(inside, outside):
-    """Definition, slowly: gain in recall times precision, each distinct score as a threshold, highest first."""
+    """Compute the average precision with a loop over the distinct scores."""
     total, recall_before = 0.0, 0.0
     for threshold in sorted(set(inside) | set(outside), reverse=True):
         true, false = sum(s >= threshold for s in outside), sum(s >= threshold for s in inside)

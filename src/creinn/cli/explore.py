@@ -40,7 +40,7 @@ class Predicted:
         name: The name of the data.
         parts: The data in parts, to read the chosen rows again.
         prediction: The predictions of all rows.
-        labels: The true classes of all rows, if known.
+        labels: The true classes of all rows, if they are known.
     """
 
     name: str

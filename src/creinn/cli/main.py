@@ -120,7 +120,7 @@ def _summary(kind: type) -> str:
 def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any
 ) -> None:
-    """Print a warning of creinn as a note, and other warnings with the place."""
+    """Print a warning, with the file and the line if it is not a warning of creinn."""
     ours = category.__module__.startswith("creinn") or category is UserWarning
     print(
         f"note: {message}" if ours else f"{filename}:{lineno}: {category.__name__}: {message}",

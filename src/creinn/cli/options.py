@@ -201,9 +201,9 @@ class EvaluateOptions(ModelOptions):
 class ExportOptions(SavedModel):
     """Export a trained CreINN as one graph that runs without creinn.
 
-    The graph computes bounds, label, uncertainties and the set of classes. ONNX requires
-    pip install "creinn[onnx]"; .pt2 is a program of torch.export. The metadata of the file has the
-    names of the classes and the preparation of the inputs.
+    The output of the graph is the bounds, the label, the uncertainties and the set of classes. ONNX
+    requires pip install "creinn[onnx]"; .pt2 is a program of torch.export. The metadata of the file
+    contains the names of the classes and the preparation of the inputs.
     """
 
     intervals: bool = option(
@@ -232,7 +232,7 @@ SETTINGS = {entry.name for entry in fields(TrainOptions) if "setting" in entry.m
 
 
 def flag(name: str, value: object = None) -> str:
-    """Return how to write an option of ``creinn train``, with a value if one is given.
+    """Return the command line option of ``creinn train`` for a field, and optionally its value.
 
     Example:
         >>> flag("max_classes", 9), flag("batch_size", 8), flag("from_")

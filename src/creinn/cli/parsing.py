@@ -1,8 +1,8 @@
 """Parsing of the options of a command, which are the fields of a dataclass.
 
-The common options are options of the command line. The other options are settings. They are given
-by ``--set NAME=VALUE`` or in the YAML file of ``--config``. The name of the field ``from_`` is
-``from`` on the command line.
+The most important fields are options of the command line. The other fields are settings, which can
+be specified by ``--set NAME=VALUE`` or in the YAML file of ``--config``. The name of the field
+``from_`` is ``from`` on the command line.
 """
 
 import inspect
@@ -37,7 +37,7 @@ def option(default: Any = MISSING, group: str = "output", help: str = "", **kind
 
 
 def setting(default: Any, group: str, help: str) -> Any:
-    """Define a less common option for ``--set`` or for a file."""
+    """Define a setting, which is specified by ``--set`` or in a file."""
     return option(default, group, help, setting=True)
 
 
@@ -56,9 +56,9 @@ def parse_options(kind: type[Options], program: str, arguments: Sequence[str]) -
         file, pairs = given.pop("config", None), given.pop("set", [])
         read = {} if file is None else yaml.safe_load(file.read_text(encoding="utf-8"))
         if not isinstance(read, dict):
-            raise ValueError(f"{file}: expected lines of the form 'name: value'")
+            raise ValueError(f"{file} must be a YAML file with the names and values of the options")
         if wrong := [pair for pair in pairs if "=" not in pair]:
-            raise ValueError(f"--set: expected NAME=VALUE, found {wrong[0]!r}")
+            raise ValueError(f"The value of --set must be NAME=VALUE, got {wrong[0]!r}")
         for entry in entries:
             if "setting" in entry.metadata:
                 parser.add_argument(f"--{entry.name}", type=_type(entry.type))
@@ -110,7 +110,7 @@ def check_outputs(command: str, options: Any) -> None:
     record = options.out.with_suffix(".yaml")
     if record in outputs:
         raise ValueError(
-            f"The options are written to {record}. Choose another file for the result."
+            f"The options are written to {record}. Choose another name for the result."
         )
     inputs = [path for name in INPUTS if (path := getattr(options, name, None)) is not None]
     inputs += [options.model / name for name in ("config.json", "model.safetensors", "train.yaml")]
@@ -133,7 +133,7 @@ def check_outputs(command: str, options: Any) -> None:
 
 
 def _written_before(record: Path, command: str) -> set[Path]:
-    """Return the files in the options of an earlier run, and the file of the options."""
+    """Return the set of files that were written by an earlier run of the command."""
     try:
         text = record.read_text(encoding="utf-8")
         named = yaml.safe_load(text)
@@ -195,7 +195,7 @@ def _comma_separated(kind: type) -> Callable[[Any], tuple[Any, ...]]:
             return tuple(kind(item.strip()) for item in value.split(",") if item.strip())
         items = yaml.safe_load(value) if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or any(type(item) is not kind for item in items):
-            raise ValueError(f"expected a list of {kind.__name__}, found {value!r}")
+            raise ValueError(f"The value must be a list of {kind.__name__}, got {value!r}")
         return tuple(items)
 
     return to_tuple

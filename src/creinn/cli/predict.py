@@ -47,8 +47,8 @@ def prediction_table(
 
     The columns are ``label``; ``probability_c``, ``lower_c`` and ``upper_c`` for each class ``c``;
     ``AU``, ``EU``, ``TU``; ``set``; and ``conformal_set`` if the model is calibrated, which can be
-    empty. The probability of a credal set is the intersection probability. Only credal sets have
-    bounds and sets.
+    empty. The probability of a credal set is the intersection probability. The bounds and
+    the sets are only available for credal sets.
     """
     class_names = np.array(classes, dtype=object)
     columns: dict[str, Any] = {"label": class_names[prediction.label.numpy()]}

@@ -87,7 +87,7 @@ def check_paths(options: "DataOptions", prefix: str = "") -> None:
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The inputs of a network, with labels and names."""
+    """The inputs of a network, and the labels and the names of the rows."""
 
     x: Inputs  # a tensor, an interval, or LazyImages
     labels: Tensor | None = None  # the index of the class for each row
@@ -113,7 +113,7 @@ class PreparedData:
         return isinstance(self.x, Interval) or getattr(self.x, "is_interval", False)
 
     def take(self, index: Tensor) -> "PreparedData":
-        """Return the rows with these indices, without the names."""
+        """Return a subset of the rows."""
         x = self.x.take(index) if isinstance(self.x, LazyImages) else self.x[index]
         labels = None if self.labels is None else self.labels[index]
         return replace(self, x=x, labels=labels, names={})
@@ -151,8 +151,8 @@ def stream_data(
 ) -> Iterator[PreparedData]:
     """Read data with the preprocessing of the training data, in parts unless ``whole``.
 
-    The notes of a part are those of all parts so far. A part can be empty. Without ``classes``
-    there are no labels, and ``whole`` must be false.
+    The notes are cumulative, and a part can be empty. If ``classes`` is not given, the labels are
+    not read, and ``whole`` must be false.
     """
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
@@ -176,7 +176,7 @@ def predict_parts(
     parts = stream_data(options, model.preprocessing, classes)
     data = None
     with torch.random.fork_rng():
-        torch.manual_seed(0)  # for methods that use sampling
+        torch.manual_seed(0)  # the result of methods that use sampling is reproducible
         for data in _show_progress(parts, options.progress):
             if data.is_interval and not takes_intervals(model):
                 raise ValueError(
@@ -214,7 +214,7 @@ def _learn_tables(options: "TrainOptions") -> PreparedData:
         raise ValueError(f"--target is required: the column of the classes, one of {known}.")
     if len(first) == 1:
         raise ValueError(
-            f"{first.name} has one row only, in line 2. Training needs rows of at least two "
+            f"{first.name} must have at least two rows, but it only has line 2. Training needs two "
             "classes. Pass separator= or encoding= if the file has more."
         )
     tables, labels, dropped = labelled_rows(tables, target, options.drop_unlabelled)
@@ -247,7 +247,9 @@ def _read_tables(
     reading, preprocessing = _reading(options, marks), {**preprocessing, "marks": marks}
     kept_columns = getattr(options, "keep", ())
     if "row" in kept_columns:
-        raise ValueError("The column 'row' cannot be kept: the result has a column of that name.")
+        raise ValueError(
+            "The column 'row' cannot be copied, because the result has a column with the same name."
+        )
     batch_size = options.batch_size or TABLE_ROWS
     most = min(MOST_ROWS, MOST_CELLS // missing.num_features)
     rows = None if whole else batch_size * max(1, most // batch_size)

@@ -1,4 +1,4 @@
-"""``creinn train``: read the data, train a new or a saved model, and write it."""
+"""``creinn train``: train a new or a saved model on the data of the user."""
 
 import inspect
 import os
@@ -125,7 +125,9 @@ def resolve_options(options: TrainOptions, method: Method) -> TrainOptions:
         if name == "temperature" and method.kind == "bnn-l":
             raise ValueError(f"{flag(name)} is not available for bnn-l, which has no softmax.")
         if name in NEW_MODEL_OPTIONS and options.from_ is not None:
-            raise ValueError(f"{flag(name)} cannot be given with --from. The model defines it.")
+            raise ValueError(
+                f"{flag(name)} is not available with --from, because it is defined by the model."
+            )
     if options.members is not None and options.members < 1:
         raise ValueError(f"--members must be at least 1, got {options.members}.")
     train, has_distance = options.train, method.options.get("distance", False)
@@ -192,7 +194,7 @@ def calibration_split(
     if count < (needed := rows_needed(check_coverage(coverage))):
         raise ValueError(
             f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a "
-            f"sixth of {pluralize(len(order), 'row')} is {count}. Use more data or a lower coverage."
+            f"sixth of {pluralize(len(order), 'row')} is {count}. Use a larger data set or a lower coverage."
         )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
