@@ -165,7 +165,7 @@ def test_detection_slow_definitions(inside, outside):
 def test_detection_by_hand():
     # Pairs (id, ood): .1<.2, .1<.3, .2=.2 (half), .2<.3 -> 3.5 of 4. Thresholds .3: P=1, R=1/2; .2: P=2/3, R=1.
     got = ood_detection([0.1, 0.2], [0.2, 0.3])
-    assert got == pytest.approx((3.5 / 4, 0.5 * 1 + 0.5 * 2 / 3, 0.5))
+    assert got == pytest.approx((3.5 / 4, 0.5 * 1 + 0.5 * 2 / 3, 0.5, 0.25))
 
 
 def test_detection_matches_scikit_learn_with_ties():
@@ -173,20 +173,20 @@ def test_detection_matches_scikit_learn_with_ties():
     inside, outside = rng.integers(0, 20, 300) / 7, rng.integers(5, 30, 500) / 7
     labels, scores = np.repeat([0, 1], [300, 500]), np.concatenate([inside, outside])
     got = ood_detection(inside, outside)
-    assert got == pytest.approx(
+    assert got[:3] == pytest.approx(
         (roc_auc_score(labels, scores), average_precision_score(labels, scores), 500 / 800)
     )
 
 
 def test_detection_known_answers():
-    assert ood_detection([0, 1, 2], [3, 4]) == (1.0, 1.0, 0.4)
+    assert ood_detection([0, 1, 2], [3, 4]) == (1.0, 1.0, 0.4, 0.0)
     assert ood_detection([3, 4], [0, 1, 2]).auroc == 0
     rng = np.random.default_rng(1)
     chance = ood_detection(rng.random(10_000), rng.random(26_032))
     assert chance.base_rate == pytest.approx(0.7225, abs=5e-5)
     assert chance.auroc == pytest.approx(0.5, abs=0.01)
     assert chance.auprc == pytest.approx(chance.base_rate, abs=0.01)
-    assert ood_detection(np.zeros(3), np.zeros(5)) == (0.5, 5 / 8, 5 / 8)
+    assert ood_detection(np.zeros(3), np.zeros(5)) == (0.5, 5 / 8, 5 / 8, 5 / 6)
 
 
 def test_detection_input_order_does_not_matter():

@@ -139,11 +139,10 @@ def bootstrap_interval(
         seed: Seed of the bootstrap samples.
 
     Example:
-        >>> bootstrap_interval(auarc, [0.1, 0.2, 0.8, 0.9], [True, True, True, False])
-        (0.5208..., 1.0)
-        >>> scores = [0.1, 0.2, 0.8], [0.7, 0.9]
-        >>> bootstrap_interval(lambda *s: ood_detection(*s).auroc, *scores, paired=False)
-        (0.5, 1.0)
+        >>> score, correct = [0.1, 0.2, 0.8, 0.9], [True, True, True, False]
+        >>> low, high = bootstrap_interval(auarc, score, correct)
+        >>> low <= auarc(score, correct) <= high
+        True
     """
     from scipy.stats import bootstrap
 
