@@ -517,7 +517,7 @@ def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
     (tmp_path / "folder").mkdir()
     done = run("predict", model, tmp_path / "folder", "--out", tmp_path / "p.csv")
     assert done.code == 1
-    assert "archive" in done.err
+    assert "images" in done.err
     bare = load(model)
     bare.preprocessing = None
     save(bare, tmp_path / "bare")

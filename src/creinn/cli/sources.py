@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 OPTIONS = "train.yaml"
 """The file in the directory of a model with the options of the training."""
 IMAGES, TABLE_ROWS = 256, 4096  # the default batch sizes for prediction
-PROGRESS_DELAY = 0.5  # in seconds
 MOST_ROWS, MOST_CELLS = 16_384, 2_000_000  # of a part of a table in memory
 
 
@@ -136,10 +135,7 @@ def learn_data(options: "TrainOptions") -> PreparedData:
     """Read the training data, and fit the preprocessing."""
     data = _learn_images(options) if _is_tree(options.paths[0]) else _learn_tables(options)
     if len(data.classes) < 2:
-        raise ValueError(
-            f"{options.source} must have at least two classes, but the only class is "
-            f"{data.classes[0]!r}."
-        )
+        raise ValueError(f"{options.source} has only the class {data.classes[0]!r}.")
     return data
 
 
@@ -161,9 +157,8 @@ def stream_data(
             "preparation of its inputs is unknown. Load it in Python with creinn.load."
         )
     if _is_tree(options.paths[0]) != (kind == "images"):
-        found = "a table" if kind == "images" else "an image, a folder or an archive"
-        trained = "images" if kind == "images" else "a table"
-        raise ValueError(f"{options.source} is {found}, but the model was trained on {trained}.")
+        kinds = ("a table", "images") if kind == "images" else ("images", "a table")
+        raise ValueError(f"{options.source}: found {kinds[0]}, but the model requires {kinds[1]}.")
     read = _read_tables if kind == "table" else _read_images
     return read(options, preprocessing, classes, whole)
 
@@ -194,9 +189,7 @@ def _show_progress(
 ) -> Iterator[PreparedData]:
     """Yield the parts, and show a progress bar in a terminal."""
     hidden = not (shown and rank() == 0 and sys.stderr.isatty())
-    with tqdm(
-        desc=what, unit=" rows", unit_scale=True, delay=PROGRESS_DELAY, disable=hidden
-    ) as bar:
+    with tqdm(desc=what, unit=" rows", unit_scale=True, delay=0.5, disable=hidden) as bar:
         count = 0
         for data in parts:
             yield data
@@ -333,15 +326,8 @@ def _look_at_images(
         if len(data.x):
             stats.add(data.x)
             channels, *size = data.x.shape[1:]
-    x = LazyImages(
-        options.paths[0],
-        size=size,
-        channels=channels,
-        classes=data.classes,
-        upper=options.upper,
-        files=files,
-        keep=KEPT,
-    )
+    of_images: Any = {"size": size, "channels": channels, "classes": data.classes}
+    x = LazyImages(options.paths[0], **of_images, upper=options.upper, files=files, keep=KEPT)
     notes = list(data.notes)
     if not x.fits:
         limit = f"{KEPT / 2**30:g} GiB"
@@ -402,5 +388,5 @@ def _normalize(data: PreparedData, preprocessing: dict[str, Any]) -> PreparedDat
 
 
 def _is_tree(path: Path) -> bool:
-    packed_images = path.suffix.lower() == ".zip" and not is_zipped_table(path)
-    return path.is_dir() or packed_images or is_image(path.name)
+    is_zip = path.suffix.lower() == ".zip" and not is_zipped_table(path)
+    return path.is_dir() or is_zip or is_image(path.name)
