@@ -339,12 +339,15 @@ def test_triangles_are_exact(page):
         two = vertices[:, order[:2]]
         assert_same_polygon(page.polygon(), np.column_stack([two, 1 - two.sum(1)]))
         assert "projection" in said
-        for corners in ([0, 1, 2], [4, 2, 3]):  # classes of choice: given that it is one of them
+        for corners in (
+            [0, 1, 2],
+            [4, 2, 3],
+        ):  # the probabilities are conditional on the selected classes
             said = page.corners(*corners)
             three, together = vertices[:, corners], vertices[:, corners].sum(1)
             likely = (
                 together > 1e-12
-            )  # what gives all three no probability has no conditional distribution
+            )  # the conditional distribution is not defined if all probabilities are 0
             assert_same_polygon(page.polygon(), three[likely] / together[likely, None])
             bounds = re.search(r"between (\S+) and (\d\.\d+)\.", said).groups()
             assert [float(bound) for bound in bounds] == pytest.approx(

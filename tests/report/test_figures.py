@@ -91,7 +91,7 @@ def test_no_curves_are_refused():
 
 
 def test_score_histograms_by_hand():
-    # two bins, [0, 1) and [1, 2]: of the first group three quarters are low, of the second all are high
+    # the bins are [0, 1) and [1, 2]
     (figure,) = score_histograms(
         {"A": {"known": [0.0, 0.5, 0.9, 2.0], "new": [1.0, 1.5]}}, "EU (bits)", bins=2
     ).parts

@@ -55,7 +55,7 @@ def test_lines_of_reachable_and_given_bounds():
     reachable, as_given = (
         points(trace(figure, name)) for name in ("reachable bounds", "bounds as given")
     )
-    # the last line but the gap is the upper bound of c: .7 as reachable, .9 as given
+    # the last line is the upper bound of c, which is .7 if it is reachable and .9 if it is given
     np.testing.assert_allclose(reachable[-3:-1], [[0.3, 0, 0.7], [0, 0.3, 0.7]], atol=1e-6)
     np.testing.assert_allclose(as_given[-3:-1], [[0.1, 0, 0.9], [0, 0.1, 0.9]], atol=1e-6)
     np.testing.assert_allclose(reachable[:-3], as_given[:-3], atol=1e-6)

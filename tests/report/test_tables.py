@@ -1,4 +1,4 @@
-"""Tables as Markdown, text and HTML by hand; means with spreads; published columns."""
+"""Tests of tables as Markdown, text and HTML, with means, deviations and published columns."""
 
 import re
 
