@@ -74,9 +74,9 @@ def many_parameters(tree: ast.AST) -> dict[str, int]:
         counts[name] = count
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in EXCEPTIONS:
-            counts.setdefault(
-                f"{node.name}.__init__", sum(isinstance(s, ast.AnnAssign) for s in node.body)
-            )
+            fields = [s for s in node.body if isinstance(s, ast.AnnAssign)]
+            count = sum(not ast.unparse(s.annotation).startswith("ClassVar") for s in fields)
+            counts.setdefault(f"{node.name}.__init__", count)
     return {
         name: count
         for name, count in counts.items()

@@ -92,7 +92,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Date:
-    """A column of dates: year, month, weekday, days since the first, and sine and cosine of hour."""
+    """A column of dates: year, month, weekday, days since the first, and the hour."""
 
     kind: ClassVar[str] = "date"
     name: str
@@ -166,9 +166,10 @@ def _fit_number(tables: Tables, name: str, form: NumberFormat) -> Fitted:
     remarks = missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]
+        found = f"{pluralize(int(outliers), 'outlier')} such as {far:g}"
         remarks.append(
-            f"{pluralize(int(outliers), 'outlier')} such as {far:g}, more than {OUTLIER} interquartile "
-            "ranges from the median, not used for mean and standard deviation, and clipped"
+            f"{found}, more than {OUTLIER} interquartile ranges from the median, not used for mean "
+            "and standard deviation, and clipped"
         )
     if _is_key(values[: len(tables[0])], name):
         remarks.append(f"distinct integers in all rows; if they are a key, pass drop={name!r}")

@@ -114,8 +114,7 @@ def decode_all(
     files are given, they are updated, and all the new files can be unreadable.
 
     Raises:
-        ValueError: If an image is damaged or has another size than the first, if there are no
-            files, or if an argument is out of range.
+        ValueError: If an image is damaged or has another size, or if there are no files.
     """
     if channels not in (1, 3):
         raise ValueError(f"Images can be read in 1 (grey) or 3 (RGB) channels, not {channels}.")
@@ -149,10 +148,9 @@ def decode_all(
             assert stats.first is not None
             first, shape = stats.first
             if picture.pixels.shape != shape:
-                differ = (
-                    f"{file} has {picture.size} pixels, but {first} has {format_size(shape[1:])}"
-                )
-                raise ValueError(f"{where}: {differ}. Give a size to stretch all images to.")
+                found = f"{file} has {picture.size} pixels, but {first} has"
+                found = f"{where}: {found} {format_size(shape[1:])}"
+                raise ValueError(f"{found}. Give a size to stretch all images to.")
             if not kept:
                 pixels = np.empty((len(files), *shape), np.uint8)
             pixels[len(kept)] = picture.pixels

@@ -193,7 +193,7 @@ class Missing:
 
 
 def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
-    """Return the envelope of the ``kept`` narrowest sets of each row, with the label of the mean."""
+    """Return the envelope of the narrowest sets of each row, with the label of the mean."""
     every = CredalSet.concatenate(fills)
     rows = torch.arange(len(fills[0]), device=fills[0].lower.device)
     narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices

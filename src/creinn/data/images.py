@@ -190,7 +190,10 @@ def read_images(
 ) -> Iterator[tuple[Tensor, Images]]:
     """Yield images in [0, 1] without classes, ``count`` or all at once.
 
-    The notes are for all images that have been read. If no image can be read, this raises a ``ValueError``.
+    The notes are for all images that have been read.
+
+    Raises:
+        ValueError: If no image can be read.
     """
     stats = DecodeStats()
     for files in _batches(tree.images, count):
@@ -207,7 +210,7 @@ def read_pairs(
     strict: bool = True,
     count: int | None = None,
 ) -> Iterator[tuple[Interval, Images, Images]]:
-    """Yield images of two folders or zip archives as intervals in [0, 1], ``count`` or all at once.
+    """Yield images of two folders or zip archives as intervals in [0, 1].
 
     Resizing keeps the order of the bounds, but a lossy format such as JPEG may not; this raises a
     ``ValueError``. If ``strict`` is false, an unreadable image is left out of both bounds.
