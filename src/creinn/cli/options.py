@@ -18,28 +18,33 @@ KEYWORDS = (
 )  # fmt: skip
 """Keywords of :mod:`creinn.data` that are options of the same name."""
 
-DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of images.
-Labelled images are in one folder per class."""
-MISSING = """Texts that mark a missing value, separated by commas. Empty cells are always missing. auto
-means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or the marks of the training."""
+DATA = """CSV table (plain or compressed), Parquet table, image, or folder or zip archive of
+images. Labelled images are in one folder per class."""
+MISSING = """Texts that mark a missing value, separated by commas. Empty cells are always
+missing. auto means NA, N/A, n/a, NaN, nan, NULL, null, None, ? and -, or the marks of the
+training."""
 METHOD = """creinn-d: an ordinary network, where the credal sets grow with the distance from the
-training data. creinn: an interval network, also for interval data. snn: an ordinary network. The
-other methods are baselines."""
-FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from. The data
-are prepared as for that model. creinn-d needs one pass over the training data, and creinn trains an
-interval for each weight."""
-DISTANCE = """Whether the credal sets grow with the distance from the training data; the default is
-true for creinn-d only. A number is the scale; otherwise the scale is chosen in the training."""
-COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the true
-class with this probability, such as 0.95 (creinn-d and creinn). This holds for similar data only."""
-MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii), or
-sound (the intervals contain the output of every network in the weight intervals)."""
-VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the scale
-of the distance. The default is a sixth, or 0 with --from or if a sixth is less than ten rows."""
-TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from it is
-radii for creinn and nothing for creinn-d."""
-PATIENCE = """Number of epochs without a lower validation loss after which the training stops and the
-best weights are used; 0 trains for all epochs. The default is 10 if rows are held out."""
+training data. creinn: an interval network, also for interval data. snn: an ordinary network.
+The other methods are baselines."""
+FROM = """Directory of a trained model (creinn-d, creinn, snn or deep-ensemble) to start from.
+The data are prepared as for that model. creinn-d needs one pass over the training data, and
+creinn trains an interval for each weight."""
+DISTANCE = """Whether the credal sets grow with the distance from the training data; the default
+is true for creinn-d only. A number is the scale; otherwise the scale is chosen in the
+training."""
+COVERAGE = """Calibrate the sets of classes with a sixth of the rows, so that they contain the
+true class with this probability, such as 0.95 (creinn-d and creinn). This holds for similar
+data only."""
+MODE = """Interval arithmetic of creinn: paper, scaled (normalization keeps the order of radii),
+or sound (the intervals contain the output of every network in the weight intervals)."""
+VALIDATION = """Fraction of each class that is held out for the accuracy, early stopping and the
+scale of the distance. The default is a sixth, or 0 with --from or if a sixth is less than ten
+rows."""
+TRAIN = """Parameters to train: all, radii or nothing. auto is all for a new model; with --from
+it is radii for creinn and nothing for creinn-d."""
+PATIENCE = """Number of epochs without a lower validation loss after which the training stops
+and the best weights are used; 0 trains for all epochs. The default is 10 if rows are held
+out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,7 +194,8 @@ def calibration_split(
     if count < (needed := rows_needed(check_coverage(coverage))):
         raise ValueError(
             f"--coverage {coverage:g} needs at least {needed} rows for the calibration, but a "
-            f"sixth of {pluralize(len(order), 'row')} is {count}. Use a larger data set or a lower coverage."
+            f"sixth of {pluralize(len(order), 'row')} is {count}. Use a larger data set or a lower "
+            "coverage."
         )
     return data.take(order[count:].sort().values), data.take(order[:count].sort().values)
 
@@ -223,7 +224,8 @@ def train_val_split(
     if reason or fraction == 0:
         return data, None
     rows = Dataset("data", torch.arange(len(labels)).double(), labels, tuple(data.classes))
-    held_out: Any = split(rows, fraction or SIXTH, seed)[0].inputs.long()  # type: ignore[union-attr]
+    drawn: Any = split(rows, fraction or SIXTH, seed)[0]
+    held_out = drawn.inputs.long()
     counts, lost = (
         torch.bincount(of, minlength=len(data.classes)) for of in (labels, labels[held_out])
     )

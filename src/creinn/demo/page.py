@@ -23,6 +23,7 @@ from creinn.demo.training import (
     measures_of,
     run_demo,
 )
+from creinn.evaluation.summary import MEASURES
 from creinn.files import write_bytes
 from creinn.report.explorer import Samples, choose_samples, explore, sample_limit
 from creinn.report.figures import heat_map, rejection_curves, score_histograms, training_curves
@@ -175,7 +176,8 @@ def _images(
     for i in chosen:
         truth = f"a {data.labels[i]}, " if group == TEST else ""
         kept = " ".join(str(k) for k in found.classes(RULE)[i].nonzero().flatten().tolist())
-        bits = f"TU {found.total[i]:.2f}, AU {found.aleatoric[i]:.2f}, EU {found.epistemic[i]:.2f} bits"
+        values = [f"{short} {getattr(found, name)[i]:.2f}" for name, short in MEASURES.items()]
+        bits = f"{', '.join(values)} bits"
         captions.append(
             Markup(f"{truth}predicted <b>{found.label[i]}</b><br>not ruled out: {kept}<br>{bits}")
         )
