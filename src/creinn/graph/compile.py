@@ -279,8 +279,8 @@ class RigorousModel(InferenceModel):
         if self.like.dtype != torch.float64:  # the error is 2 ** -24 of the number, or 2 ** -126
             lower = lower * (1 - 2.0**-23) - 2.0**-124
             upper = upper * (1 + 2.0**-23) + 2.0**-124
-        ends = (t.clamp(0, 1).to(self.like.dtype) for t in (lower, upper))
-        return CredalSet._wrap(*ends, labels[0] if len(labels) == 1 else None)
+        lower, upper = (t.clamp(0, 1).to(self.like.dtype) for t in (lower, upper))
+        return CredalSet._wrap(lower, upper, labels[0] if len(labels) == 1 else None)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("A rigorous model cannot be moved or cast. Compile the model again.")

@@ -233,8 +233,8 @@ class FoldedFull(FoldedLayer):
     def _fold(self, layer: IntervalParameters, maps: Maps | None) -> None:
         self.groups: int = getattr(layer, "groups", 1)
         block = nonnegative_weight(widen(layer.weight), widen(valid_radius(layer.weight_radius)), 1)
-        weights, biases = normed(block.chunk(2), layer._biases(), maps)
-        weight = by_group(*weights, self.groups)
+        (center, radius), biases = normed(block.chunk(2), layer._biases(), maps)
+        weight = by_group(center, radius, self.groups)
         self.block = _ordinary(layer, weight, block_bias(biases, self.groups), times=2)
 
     def _takes(self, x: Interval) -> bool:

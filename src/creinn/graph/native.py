@@ -151,7 +151,7 @@ class NativeFull(FoldedFull):
         super()._fold(layer, maps)
         first = x.lower if x.is_point else x.center_radius.flatten(1, 2)
         if first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last):
-            self.block.to(memory_format=torch.channels_last)
+            self.block.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.block.prepare(tuple(x.shape[2:]))
 
 
@@ -160,8 +160,8 @@ def _rows(layer: IntervalParameters, maps: Maps | None) -> tuple[Tensor, Tensor,
     center, radius = widen(layer.weight), widen(valid_radius(layer.weight_radius))
     scale, shift = maps or (center.new_ones(2, len(center)), center.new_zeros(2, len(center)))
     terms = zip(layer._biases(), scale, shift, strict=True)
-    shift = [t if b is None else b * s + t for b, s, t in terms]
-    norm = torch.stack((scale[0] / 2, shift[0], scale[1] / 2, shift[1]), 1)
+    biases = [t if b is None else b * s + t for b, s, t in terms]
+    norm = torch.stack((scale[0] / 2, biases[0], scale[1] / 2, biases[1]), 1)
     return center - radius, center + radius, norm
 
 
