@@ -40,10 +40,10 @@ for name, model in methods.items():
     print(f"{name:20} accuracy {(model.predict(x).label == y).float().mean():.3f}")
 
 # %%
-# The plots show the epistemic uncertainty; dark areas have a high uncertainty. It should be high far
-# from the data. The members of the ensemble disagree only near their decision boundaries. The
-# uncertainty of the Bayesian networks and of the paper's CreINN increases in some directions, and the
-# one of CreINN-D in all directions.
+# The plots show the epistemic uncertainty; dark areas have a high uncertainty. It should be high
+# far from the data. The members of the ensemble disagree only near their decision boundaries. The
+# uncertainty of the Bayesian networks and of the paper's CreINN increases in some directions, and
+# the one of CreINN-D in all directions.
 
 size = 61
 grid = torch.cartesian_prod(torch.linspace(-6, 6, size), torch.linspace(-6, 6, size))

@@ -2,8 +2,8 @@
 An interval for each weight of a trained network
 ================================================
 
-``creinn.convert`` turns an ordinary network into its interval twin. Training the radii alone then teaches the widths,
-while the network of centres stays bit for bit what it was.
+``creinn.convert`` converts an ordinary network to an interval network. If only the radii are
+trained, the widths are learned and the predictions of the centres do not change.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ x, y = torch.from_numpy(digits.images).float().unsqueeze(1) / 16, torch.from_num
 x_train, x_test, y_train, y_test = x[:1200], x[1200:], y[:1200], y[1200:]
 
 # %%
-# Any network of known parts will do. This one learns as usual.
+# Train an ordinary network of known layers.
 
 torch.manual_seed(0)
 network = nn.Sequential(
@@ -37,8 +37,8 @@ probabilities = network.eval()(x_test).softmax(1).detach()
 print(f"accuracy {(probabilities.argmax(1) == y_test).float().mean():.3f}")
 
 # %%
-# The twin has the same paths and weights, and a radius beside each weight. In sound mode its credal set holds the
-# prediction of every network inside these intervals, without any training.
+# The interval network has the same paths and weights, and a radius for each weight. In sound mode,
+# its credal set contains the prediction of every network inside these intervals, without training.
 
 sound = CreINN(
     creinn.convert(network, radius=0.01, mode="sound"), mode="sound", logit_norm=False
@@ -51,7 +51,7 @@ print(
 print([name for name, _ in sound.network.named_parameters()][:4], "...")
 
 # %%
-# With the norms of the paper radii can be learnt, alone: a few epochs, and the centres stay.
+# With the norms of the paper, the radii can be trained alone for a few epochs.
 
 model = CreINN(creinn.convert(network, radius=0.01), logit_norm=False).eval()
 before = model.predict(x_test)
@@ -62,7 +62,7 @@ print(
 )
 
 # %%
-# Sets are wider where the network is wrong, and on noise, which it never saw.
+# The sets are wider if the network is wrong, and on noise, which is not part of the training data.
 
 wrong = after.label != y_test
 groups = {
@@ -80,6 +80,6 @@ axes.set_xlabel("width of the widest interval of a set")
 plt.show()
 
 # %%
-# ``creinn.diagnose`` shows where in the network intervals grow.
+# ``creinn.diagnose`` shows the widths of the intervals in each layer.
 
 print(creinn.diagnose(model, x_test[:100], y_test[:100]))

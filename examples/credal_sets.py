@@ -2,7 +2,8 @@
 Credal sets by hand
 ===================
 
-A lower and an upper probability for each class, and all that follows from them: no network is needed for that.
+This example builds credal sets from a lower and an upper probability for each class, without a
+network.
 """
 
 import matplotlib.pyplot as plt
@@ -17,9 +18,9 @@ for name, low, high in zip(names, s.lower, s.upper, strict=True):
     print(f"{name}: between {low:.2f} and {high:.2f}")
 
 # %%
-# The set of all distributions between these bounds is a polygon in the triangle whose corners are the classes. Its
-# corners are :meth:`~creinn.CredalSet.vertices`. The diamond is the intersection probability, the one distribution
-# that stands for the set, and from which the label is taken.
+# The set of all distributions between these bounds is a polygon in the triangle of three classes.
+# Its corners are the :meth:`~creinn.CredalSet.vertices`. The diamond is the intersection
+# probability, which determines the label.
 
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 3**0.5 / 2]])
 
@@ -45,24 +46,24 @@ triangle(s, names, axes)
 plt.show()
 
 # %%
-# Uncertainty, in bits: the *upper entropy* is that of the least committed member, total uncertainty (TU). The *lower
-# entropy* is that of the most committed one, aleatoric uncertainty (AU): what would remain if the set shrank to it.
-# Their difference is epistemic (EU): what is open because the set is wide.
+# The *upper entropy* is the total uncertainty (TU) in bits, the largest entropy in the set. The
+# *lower entropy* is the aleatoric uncertainty (AU), the smallest entropy in the set. The difference
+# is the epistemic uncertainty (EU).
 
 print(f"TU {s.total:.3f}, AU {s.aleatoric:.3f}, EU {s.epistemic:.3f}")
 value, member = s.lower_entropy(return_distribution=True)
 print("the most committed member:", member)
 
 # %%
-# Which classes are not ruled out? The second rule keeps fewer classes.
+# Both rules return the classes that are not ruled out. The second rule returns fewer classes.
 
 for rule in ("maximality", "e-admissibility"):
     kept = [name for name, keep in zip(names, s.classes(rule), strict=True) if keep]
     print(f"{rule:16}", ", ".join(kept))
 
 # %%
-# Three ways of not knowing. A narrow set in the middle is ambiguous: AU is high. A narrow set in a corner is certain.
-# A wide set says that nothing is known: EU is high.
+# A narrow set in the middle is ambiguous: AU is high. A narrow set in a corner is certain. A wide
+# set is uncertain because of a lack of knowledge: EU is high.
 
 kinds = {
     "ambiguous": CredalSet(torch.tensor([0.30, 0.30, 0.30]), torch.tensor([0.37, 0.37, 0.37])),

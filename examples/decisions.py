@@ -2,8 +2,8 @@
 Decisions with a guarantee
 ==========================
 
-``calibrate`` takes rows that nothing was learnt from. From then on, sets of classes hold the true class of new rows as
-often as asked for, whatever the model (split conformal prediction).
+``calibrate`` uses rows that were not used in training. Then the sets of classes contain the true
+class of new rows with the chosen probability (split conformal prediction).
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +24,8 @@ clf = CreINNClassifier(max_iter=30, random_state=0).fit(x[train], y[train])
 print(f"accuracy {clf.score(x[test], y[test]):.3f}")
 
 # %%
-# The coverage that is asked for is the one that is found, up to chance; what it costs is the size of the sets.
+# The observed coverage agrees with the nominal coverage up to chance. A higher coverage needs
+# larger sets.
 
 clf.calibrate(x[calibration], y[calibration], coverage=0.95)
 levels, sizes = [0.85, 0.9, 0.95, 0.99], []
@@ -42,14 +43,15 @@ axes.legend(title="coverage")
 plt.show()
 
 # %%
-# On foreign rows there is no guarantee, but sets grow as the intervals do: they know that they do not know.
+# On foreign rows there is no guarantee, but the sets grow with the intervals.
 
 foreign = rng.normal(8, 12, x[test].shape)
 print(f"classes per set on noise: {clf.predict_set(foreign, coverage=0.95).sum(1).mean():.1f}")
 
 # %%
-# Several annotators per row: labels are distributions. Here seven votes are drawn from a second, softer model. Credal
-# sets are widened until they hold the distribution of the votes as often as asked for.
+# With several annotators per row, the labels are distributions. Here seven votes are drawn from a
+# second model. The credal sets are widened so that they contain the distribution of the votes with
+# the chosen probability.
 
 opinion = LogisticRegression(C=1e-4, max_iter=1000).fit(x, y).predict_proba(x)
 shares = np.stack([rng.multinomial(7, p / p.sum()) for p in opinion]) / 7

