@@ -53,7 +53,7 @@ python_maximum_signature_line_length = 160
 napoleon_use_ivar = True  # avoid duplicate descriptions
 # Napoleon would treat the text before a colon as the type of an attribute.
 GoogleDocstring._consume_inline_attribute = lambda self: ("", self._consume_to_end())
-# References to names of creinn must resolve; references to other packages cannot, without a network.
+# References to names of creinn must resolve.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!creinn\.).*")]
 

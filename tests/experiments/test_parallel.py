@@ -140,7 +140,7 @@ def test_a_cluster_of_one_worker_is_used():
 
 
 def test_tasks_that_were_recorded_elsewhere_are_missed(tiny, tiny_data, tmp_path, monkeypatch):
-    """What the workers of a cluster say, who write to a folder of the same name on their own disks."""
+    """The workers write to a directory of the same name on their own disks."""
     monkeypatch.setattr(running, "_do", lambda context, task: ((task.name,), None))
     outcome = run_experiment(tiny, tiny_data, tmp_path, RunConfig(complete=False, progress=False))
     assert len(outcome.failed) == outcome.total == 10

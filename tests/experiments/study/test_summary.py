@@ -91,7 +91,7 @@ def results(tmp_path):
 
 
 def run(results, names=("opening", "rejection", "near")):
-    """Run the script on a page with these markers; return the page, the summary and the exit code."""
+    """Run the script on a page with these markers; return page, summary and exit code."""
     page = results.parent / "page.md"
     page.write_text(
         "# Title\n\n"
