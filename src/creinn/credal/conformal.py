@@ -1,15 +1,16 @@
-r"""Sets of classes with a guarantee: split conformal calibration. Beyond the paper.
+r"""Split conformal calibration: sets of classes with a guaranteed coverage.
 
-In: predictions of calibration rows, which nothing was learnt or chosen by, and their classes. Out: sets of classes for
-new rows. A score :math:`s(x, y)` says how ill class y fits row x; a class stays if its score is at most the
-:math:`\lceil (n + 1) c \rceil`-th smallest of the n calibration scores. Then the set holds the true class with
-probability at least c, whatever the model, *if the new row and those of the calibration are exchangeable*, such as
-drawn independently from one distribution (Vovk, Gammerman and Shafer, 2005). It holds on average over calibrations and
-rows, not for each kind of row; with one quantile per class or group it holds in each of these. **On data of another
-distribution nothing is guaranteed.**
+This is not part of the paper. The calibration rows must not be used for training or model
+selection. The score :math:`s(x, y)` is large if y is not the class of the row x. A class is kept if
+its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest of the n calibration scores.
+The set contains the true class with probability at least c for any model, *if the new row and the
+calibration rows are exchangeable*, for example independent and identically distributed (Vovk,
+Gammerman and Shafer, 2005). The probability is an average over calibrations and rows. With one
+quantile for each class or group, it is valid in each of them. **There is no guarantee for data with
+another distribution.**
 
-Scores act on the last axis. The first two see the intervals: of points they are the third, and the margin to the best.
-All take the same arguments, and each what it needs of them.
+All scores have the same arguments and work on the last axis. The scores ``"lower"`` and
+``"dominance"`` use the intervals, and the other scores use the predicted distribution.
 """
 
 import math
@@ -25,10 +26,8 @@ from torch import Tensor
 from creinn.credal.probability import PerClass, reachable
 
 By = Literal["class", "groups"]
-GROWTH = (
-    0.02  # classes that sets of rows like those of the calibration may get in addition, on average
-)
-PENALTY, FREE = 0.01, 5  # of RAPS: what each class costs, in order of probability, beyond so many
+GROWTH = 0.02  # largest increase of the mean number of classes because of unusual rows
+PENALTY, FREE = 0.01, 5  # penalty of RAPS, and the number of classes without a penalty
 
 
 def lower_score(
@@ -38,13 +37,13 @@ def lower_score(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    r"""Lower probability of the other classes, as a share of that of all, or of what is usual where that is more.
+    r"""Compute the share of the lower probabilities of the other classes.
 
     .. math:: \frac{\sum_{k \ne y} \underline q_k}{\max(\sum_k \underline q_k,\ t)}
 
-    Usual rows, whose lower probabilities sum to :math:`t` or more, have the :func:`lac_score` of these, divided by
-    their sum. In others less than usual speaks for any class: scores are lower, and sets larger. The vacuous set has
-    score 0 for every class. See :func:`usual_mass` for t.
+    If the lower probabilities of a row have a sum of at least :math:`t`, this is the
+    :func:`lac_score` of the normalized lower probabilities. Otherwise, the scores are smaller and
+    the set of classes is larger. All scores of a vacuous set are 0. See :func:`usual_mass` for t.
 
     Example:
         >>> lower = torch.tensor([0.375, 0.125])
@@ -56,16 +55,16 @@ def lower_score(
 
 
 def usual_mass(lower: PerClass) -> tuple[float, float]:
-    """The t of :func:`lower_score`: for calibration rows, and for new ones.
+    """Return the values of t in :func:`lower_score` for calibration rows and new rows.
 
-    So few rows have less that all classes for each of them would add no more than :data:`GROWTH` to the mean set; but
-    always one. A new row and those of the calibration have to be treated alike: by the j-th smallest sum of lower
-    probabilities of all of them. That lies between the j-th and the one before it of the calibration rows alone. The
-    smaller one makes no score of these lower, the larger one makes that of the new row no higher, so the guarantee
-    holds.
+    At least one row has a smaller sum of lower probabilities. If all classes were kept for these
+    rows, the mean number of classes would increase by at most :data:`GROWTH`. The guarantee needs
+    the same t for all rows, for example the j-th smallest sum of all rows. This value is between
+    the two results, which are sums of the calibration rows. The smaller one does not decrease the
+    scores of the calibration rows, and the larger one does not increase the score of a new row.
 
     Example:
-        >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64).unsqueeze(1).expand(101, 2)  # the second is usual
+        >>> lower = torch.linspace(0, 0.5, 101, dtype=torch.float64)[:, None].expand(101, 2)
         >>> usual_mass(lower) == (float(lower[0].sum()), float(lower[1].sum()))
         True
     """
@@ -81,10 +80,11 @@ def dominance_score(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    r"""How far another class dominates y, :math:`\max_{k \ne y} \underline q_k - \overline q_y`; above 0 it does.
+    r"""Compute :math:`\max_{k \ne y} \underline q_k - \overline q_y`.
 
-    Wide intervals have low scores, for nothing dominates. That k is not y matters only for negative quantiles, where
-    the coverage asked for is less than the accuracy: those rows are then left without a class that are least certain.
+    The score is positive if another class dominates y. It is small if the intervals are wide. The
+    condition :math:`k \ne y` is only relevant for negative quantiles, for which the coverage is
+    smaller than the accuracy. In this case, the sets of the least certain rows are empty.
 
     Example:
         >>> lower, upper = torch.tensor([0.4, 0.1, 0.0]), torch.tensor([0.8, 0.5, 0.2])
@@ -103,7 +103,7 @@ def lac_score(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    """One less the probability (least ambiguous classifiers: Sadinle, Lei and Wasserman, 2019)."""
+    """Compute one minus the probability (LAC; Sadinle, Lei and Wasserman, 2019)."""
     return 1 - probabilities
 
 
@@ -114,16 +114,16 @@ def aps_score(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    """Probability of all classes before y, in falling order, and of ``part`` of y (Romano, Sesia and Candès, 2020).
+    """Compute the probability of all larger classes and ``part`` of the class.
+
+    This is adaptive prediction sets (APS; Romano, Sesia and Candès, 2020).
 
     Example:
         >>> p = torch.tensor([0.5, 0.125, 0.375])
         >>> aps_score(p, p, p), aps_score(p, p, p, 0.0)
         (tensor([0.5000, 1.0000, 0.8750]), tensor([0.0000, 0.8750, 0.5000]))
     """
-    ordered, order = probabilities.topk(
-        probabilities.shape[-1], -1
-    )  # which ONNX has, unlike a stable sort
+    ordered, order = probabilities.topk(probabilities.shape[-1], -1)  # supported by ONNX
     before = F.pad(ordered.cumsum(-1)[..., :-1], (1, 0))
     return torch.empty_like(ordered).scatter(-1, order, before + part * ordered)
 
@@ -135,7 +135,10 @@ def raps_score(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    """:func:`aps_score`, and :data:`PENALTY` for each class beyond :data:`FREE` (Angelopoulos et al., 2021)."""
+    """Add :data:`PENALTY` to :func:`aps_score` for each class after :data:`FREE` larger ones.
+
+    This is regularized adaptive prediction sets (RAPS; Angelopoulos et al., 2021).
+    """
     order = probabilities.topk(probabilities.shape[-1], -1).indices
     paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(
         0
@@ -153,30 +156,30 @@ SCORES: dict[str, Callable[..., Tensor]] = {
 }
 """Scores of classes by name."""
 DISTRIBUTION = "distribution"
-"""The score where labels are distributions, as of several annotators."""
+"""The score for labels that are distributions, for example of several annotators."""
 
 
 def distribution_score(
     lower: PerClass, upper: PerClass, distribution: PerClass
 ) -> Float[Tensor, "*batch"]:
-    r"""By how much bounds miss one: :math:`\max_k \max(\underline q_k - \lambda_k,\ \lambda_k - \overline q_k)`."""
+    r"""Compute :math:`\max_k \max(\underline q_k - \lambda_k,\ \lambda_k - \overline q_k)`."""
     return torch.maximum(lower - distribution, distribution - upper).amax(-1)
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
-    """Which of the scores of so many rows, from the smallest on, is the quantile; more than there are if none is.
+    """Return the rank of the quantile in the sorted scores.
+
+    It is larger than the number of rows if there are too few rows.
 
     Example:
         >>> conformal_rank(99, 0.95), conformal_rank(18, 0.95), rows_needed(0.95)
         (95, 19, 19)
     """
-    return math.ceil(
-        (rows + 1) * coverage - 1e-9
-    )  # the product of 0.95 and 20 may be a little more than 19
+    return math.ceil((rows + 1) * coverage - 1e-9)  # tolerance for rounding errors
 
 
 def rows_needed(coverage: float) -> int:
-    """The least number of rows that have a quantile."""
+    """Return the smallest number of rows for which the quantile is finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
@@ -199,14 +202,14 @@ class Conformal:
 
     Args:
         scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
-        groups: Group of each row ``(n,)``: its class or the user's group; 0 without groups.
+        groups: The class or the group of each row ``(n,)``, or 0 if there are no groups.
         score: A name of :data:`SCORES`, or :data:`DISTRIBUTION`.
         by: Whether each class, or each group of rows, has its own quantile.
         coverage: The default coverage.
         random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
-        usual: The t of :func:`lower_score` for new rows.
+        usual: The value of t in :func:`lower_score` for new rows.
         rounding: Machine epsilon of the dtype of the calibration scores.
-        stale: Message of the error that is raised on use, if the model has changed since.
+        stale: The error message if the model has changed since the calibration.
     """
 
     scores: Tensor
@@ -220,7 +223,7 @@ class Conformal:
     stale: str = ""
 
     def equals(self, other: "Conformal") -> bool:
-        """Whether both calibrations have the same scores and settings."""
+        """Return whether the scores and the settings are the same."""
         one, two = (
             {name: value for name, value in vars(c).items() if not isinstance(value, Tensor)}
             for c in (self, other)
@@ -229,11 +232,11 @@ class Conformal:
         return one == two and all(a is b or torch.equal(a, b) for a, b in tensors)
 
     def tolerance(self, values: Tensor, dtype: torch.dtype) -> Tensor:
-        r"""Return the difference up to which scores near ``values`` are ties.
+        r"""Return the largest difference for which scores near ``values`` are ties.
 
-        An error of logits changes a sum s of probabilities by at most twice that error times
-        :math:`s (1 - s)`. The tolerance is therefore small near 0 and 1, and 1.6e-5 at 1/2 in
-        float32. It is 1.6e-5 everywhere for scores that are no such sums.
+        If the logits have an error, the error of a sum s of probabilities is at most this value
+        times :math:`2 s (1 - s)`. In float32, the tolerance is therefore 1.6e-5 at 1/2 and smaller
+        near 0 and 1. For scores that are not sums, the tolerance is 1.6e-5.
         """
         epsilon = max(self.rounding, torch.finfo(dtype).eps)
         share = values.clamp(0, 1)
@@ -262,7 +265,7 @@ class Conformal:
         """
         if self.score == DISTRIBUTION:
             raise ValueError(
-                "The calibration was by distributions, not by classes: ask for s.widened() instead."
+                "The calibration was by distributions, not by classes. Use s.widened()."
             )
         draws = torch.rand(2, *lower.shape[:-1], 1, device=lower.device) if self.random else None
         part = 1.0 if draws is None else draws[0]
@@ -284,7 +287,7 @@ class Conformal:
         """
         if self.score != DISTRIBUTION:
             raise ValueError(
-                "The calibration was by classes, not by distributions: ask for s.classes('conformal')."
+                "The calibration was by classes, not distributions. Use s.classes('conformal')."
             )
         index = self._groups_of(groups, lower.shape)
         quantiles = self.quantiles(coverage, int(index.max()) + 1)[index]
@@ -306,31 +309,31 @@ class Conformal:
         return kept
 
     def _groups_of(self, groups: Any, shape: torch.Size) -> Tensor:
-        """Return the group of each score, broadcastable to scores of this shape."""
+        """Return the group of each score, in a shape that can be broadcast."""
         if self.by != "groups":
             return torch.arange(shape[-1] if self.by == "class" else 1)
         if groups is None:
             raise ValueError(
-                "The calibration was by groups: say that of each row, s.classes('conformal', groups=...)."
+                "The calibration was by groups. Use s.classes('conformal', groups=...)."
             )
         return check_groups(groups, shape[:-1]).unsqueeze(-1)
 
 
 def widen(lower: PerClass, upper: PerClass, margin: Tensor) -> tuple[PerClass, PerClass]:
-    """Reachable bounds, each moved outwards by a margin, if that is positive."""
+    """Move the bounds outwards by the positive margins, and make them reachable."""
     margin = margin.clamp_min(0).to(lower)
     return reachable((lower - margin).clamp_min(0), (upper + margin).clamp_max(1), check=False)
 
 
 def check_coverage(coverage: float) -> float:
-    """Refuse what is no share of rows between 0 and 1."""
+    """Raise a ``ValueError`` if the coverage is not in (0, 1)."""
     if isinstance(coverage, bool) or not 0 < coverage < 1:
-        raise ValueError(f"coverage is a share of rows, above 0 and below 1, got {coverage!r}.")
+        raise ValueError(f"coverage must be in (0, 1), got {coverage!r}.")
     return float(coverage)
 
 
 def check_groups(groups: Any, shape: torch.Size) -> Tensor:
-    """Refuse what are no numbers of groups, one for each row."""
+    """Return the groups as integers, or raise a ``ValueError``."""
     groups = torch.as_tensor(groups).cpu()
     if (
         groups.is_floating_point()
@@ -338,9 +341,9 @@ def check_groups(groups: Any, shape: torch.Size) -> Tensor:
         or groups.shape != shape
         or bool((groups < 0).any())
     ):
-        found = f"{groups.dtype} of shape {tuple(groups.shape)}"
         raise ValueError(
-            f"Groups are whole numbers from 0 on, of shape {tuple(shape)}, one for each row, got {found}."
+            f"The groups must be integers >= 0 of shape {tuple(shape)}, got {groups.dtype} of "
+            f"shape {tuple(groups.shape)}."
         )
     return groups.long()
 

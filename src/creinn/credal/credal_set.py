@@ -1,7 +1,8 @@
-r"""Probability intervals in, a credal set out: its point prediction, uncertainty, and the classes it does not rule out.
+r"""Credal sets with a predicted class, uncertainties and the classes that are not ruled out.
 
-:class:`CredalSet` holds sets :math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`,
-Eq. (CredalPIs) of Wang et al. (2025), by their reachable bounds.
+A :class:`CredalSet` is
+:math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, which is Eq.
+(CredalPIs) of Wang et al. (2025). It is stored as reachable bounds.
 """
 
 import functools
@@ -21,21 +22,22 @@ from creinn.numerics import at_least_single
 
 
 class CredalSet(Uncertain):
-    r"""One or many credal sets, from the lower and upper probability of each class.
+    r"""Batch of credal sets with lower and upper probabilities of the classes.
 
-    Bounds that miss a constraint by rounding (1e-5; 1e-6 in float64; one machine epsilon in half precision) are
-    repaired: clamped into [0, 1], scaled so that the lower ones sum to at most 1 and the upper ones to at least 1. Then
-    they are made reachable, and held in float32 or float64; halves become float32. The uncertainties are entropies in
-    bits, or the binary measures when K = 2.
+    Rounding errors of the bounds are corrected; see
+    :func:`creinn.credal.probability.tolerance`. Then the bounds are made reachable. They are stored
+    as float32 or float64. The uncertainties are entropies in bits, or the binary measures for two
+    classes.
 
     Args:
-        lower: Lower probabilities (..., K), K >= 2, of a floating dtype; anything :func:`torch.as_tensor` takes.
-        upper: Upper probabilities, of the same shape, dtype and device.
+        lower: Lower probabilities ``(..., K)`` with K >= 2, as a floating tensor or an argument of
+            :func:`torch.as_tensor`.
+        upper: Upper probabilities, with the same shape, dtype and device.
 
     Raises:
-        TypeError: If the dtypes differ or are not floating.
-        ValueError: If shapes or devices differ, K < 2, a bound is not finite or outside [0, 1], ``lower > upper``, or a
-            set is empty. The message names the first offending index.
+        TypeError: If the dtypes are not the same, or not floating.
+        ValueError: If the shapes or the devices are not the same, if there are fewer than two
+            classes, if a bound is not in [0, 1], or if a set is empty.
 
     Example:
         >>> s = CredalSet(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.4, 0.5, 0.9]))
@@ -55,21 +57,21 @@ class CredalSet(Uncertain):
 
     @classmethod
     def _trusted(cls, lower: Tensor, upper: Tensor) -> "CredalSet":
-        """From bounds known to be probability intervals (a model's output): made reachable, never read on the host."""
+        """Create sets from the outputs of a model, which are not checked."""
         return cls._wrap(*reachable(at_least_single(lower), at_least_single(upper), check=False))
 
     @classmethod
     def _wrap(
         cls, lower: Any, upper: Any, label: Any = None, conformal: Conformal | None = None
     ) -> "CredalSet":
-        """From reachable bounds, or what torch puts in their place in trees; a label, if given, replaces theirs."""
+        """Create sets from reachable bounds, or from other leaves of a tree in torch."""
         new = cls.__new__(cls)
         new._lower, new._upper, new._label, new._conformal = lower, upper, label, conformal
         return new
 
     @classmethod
     def binary(cls, q_lower: Any, q_upper: Any) -> "CredalSet":
-        """Two classes, from the probability interval of class 1.
+        """Create sets of two classes from the interval of the second class.
 
         Example:
             >>> CredalSet.binary(torch.tensor(0.25), torch.tensor(0.5)).lower
@@ -83,20 +85,21 @@ class CredalSet(Uncertain):
 
     @classmethod
     def average(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        """Ensemble: the mean of the members' reachable bounds, which is reachable again; Eq. (ensemble of CreINN)."""
+        """Return the mean of the bounds of an ensemble; Eq. (ensemble of CreINN)."""
         lower, upper = map(torch.stack, _bounds_of(sets, "average"))
         return cls._trusted(lower.mean(0), upper.mean(0))
 
     @classmethod
     def envelope(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
-        r"""Ensemble that keeps disagreement: the least of the lower and the largest of the upper probabilities.
+        r"""Return the smallest set of probability intervals that contains all sets.
 
-        The smallest set of probability intervals that holds all the members' sets; reachable, as some member's
-        distribution attains each bound.
+        The bounds are the smallest lower and the largest upper probabilities. In contrast to the
+        average, they include the disagreement of an ensemble.
 
         Example:
-            >>> one, two = CredalSet([0.5, 0.25], [0.75, 0.5]), CredalSet([0.125, 0.75], [0.25, 0.875])
-            >>> CredalSet.envelope([one, two])
+            >>> one = CredalSet([0.5, 0.25], [0.75, 0.5])
+            >>> other = CredalSet([0.125, 0.75], [0.25, 0.875])
+            >>> CredalSet.envelope([one, other])
             CredalSet([0.125, 0.75], [0.25, 0.875])
         """
         lower, upper = map(torch.stack, _bounds_of(sets, "envelop"))
@@ -104,15 +107,18 @@ class CredalSet(Uncertain):
 
     @classmethod
     def from_samples(cls, probabilities: Any) -> "CredalSet":
-        """Credal wrapper: the lowest and the highest probability of each class over samples of distributions.
+        """Return the smallest and the largest probability of each class over samples.
 
-        The samples, (S, ..., K), are of an ensemble's members or a Bayesian network's draws. The set is the smallest
-        one of intervals that holds them all; reachable, as one of them attains each bound. Wang et al. (2024), "Credal
-        wrapper of model averaging for uncertainty estimation in classification".
+        This is the credal wrapper of Wang et al. (2024), "Credal wrapper of model averaging for
+        uncertainty estimation in classification".
+
+        Args:
+            probabilities: Distributions ``(S, ..., K)`` of the members of an ensemble, or samples
+                of a Bayesian network.
 
         Raises:
-            TypeError: If they are not of a floating dtype.
-            ValueError: If there is none, or one is no distribution.
+            TypeError: If the dtype is not floating.
+            ValueError: If there are no samples, or if a sample is not a distribution.
 
         Example:
             >>> CredalSet.from_samples(torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.75, 0.0]]))
@@ -121,24 +127,24 @@ class CredalSet(Uncertain):
         samples = torch.as_tensor(probabilities)
         if samples.ndim < 2 or len(samples) == 0:
             raise ValueError(
-                f"Samples of distributions have shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
+                f"The samples must have shape (S, ..., K) with S >= 1, got {tuple(samples.shape)}."
             )
-        points = cls(samples, samples)  # refuses what is none
+        points = cls(samples, samples)  # checks the distributions
         return cls._wrap(points.lower.amin(0), points.upper.amax(0))
 
     @classmethod
     def concatenate(cls, sets: Sequence["CredalSet"]) -> "CredalSet":
         """Join batches along the first axis.
 
-        The result carries the calibration of the sets; it carries none if a set has none.
+        The result is calibrated if all sets are.
 
         Raises:
-            ValueError: If shapes do not match, or the sets were calibrated differently.
+            ValueError: If the shapes do not match, or if the sets have different calibrations.
         """
         lower, upper = _bounds_of(sets, "concatenate", first_axis=1)
         if sets[0].lower.ndim < 2:
             raise ValueError(
-                "concatenate needs batches, found single sets. Add a batch axis: s[None]."
+                "The credal sets to concatenate must be batches. Add an axis with s[None]."
             )
         label = None if all(s._label is None for s in sets) else torch.cat([s.label for s in sets])
         found = [s._conformal for s in sets if s._conformal is not None]
@@ -152,46 +158,46 @@ class CredalSet(Uncertain):
 
     @property
     def lower(self) -> Tensor:
-        """Reachable lower probabilities, (..., K)."""
+        """Reachable lower probabilities ``(..., K)``."""
         return self._lower
 
     @property
     def upper(self) -> Tensor:
-        """Reachable upper probabilities, (..., K)."""
+        """Reachable upper probabilities ``(..., K)``."""
         return self._upper
 
     @property
     def width(self) -> Tensor:
-        """Width of each class's interval, (..., K)."""
+        """Widths of the probability intervals ``(..., K)``."""
         return self.upper - self.lower
 
     @property
     def shape(self) -> torch.Size:
-        """Shape of the bounds: batch axes, then classes."""
+        """The shape of the bounds ``(..., K)``."""
         return self.lower.shape
 
     @property
     def num_classes(self) -> int:
-        """Number of classes K."""
+        """The number of classes."""
         return self.lower.shape[-1]
 
     @functools.cached_property
     def intersection(self) -> Tensor:
-        """Intersection probability, (..., K): the member that stands for the set; Eqs. (IntProb), (IntSecAlpha)."""
+        """The intersection probability ``(..., K)``; Eqs. (IntProb) and (IntSecAlpha)."""
         return probability.intersection_probability(self.lower, self.upper)
 
     @property
     def probabilities(self) -> Tensor:
-        """One distribution as the prediction, the name shared by all kinds of predictions: :attr:`intersection`."""
+        """The predicted distribution, which is :attr:`intersection`."""
         return self.intersection
 
     @property
     def label(self) -> Tensor:
-        """Predicted class: the argmax of the intersection probability.
+        """The predicted class, which is the class with the largest intersection probability.
 
-        Of classes that agree to rounding, as in an almost vacuous set, the one of greatest lower probability. It need
-        not be the argmax of the logits' centres: a class may win by its upper bound. With a distance, which adds the
-        same to all radii, it is the label without one: never ruled out, and the argmax up to rounding.
+        If the probabilities of classes are equal up to rounding, it is the class with the largest
+        lower probability. It can be different from the argmax of the centers of the logits. A
+        distance does not change the predicted class.
         """
         if self._label is not None:
             return self._label
@@ -206,25 +212,29 @@ class CredalSet(Uncertain):
         return self.uncertainty("interval" if self.num_classes == 2 else "entropy")
 
     def uncertainty(self, measure: str) -> Uncertainty:
-        """Total, aleatoric and epistemic: by ``"entropy"`` in bits, or ``"interval"``, the binary measures of K = 2.
+        """Return the total, aleatoric and epistemic uncertainty.
 
-        Raises a ValueError for another name, or ``"interval"`` with K != 2.
+        Args:
+            measure: ``"entropy"`` for entropies in bits, or ``"interval"`` for the binary measures.
+
+        Raises:
+            ValueError: If the measure is unknown, or if it is ``"interval"`` and K is not 2.
         """
         if measure not in ("entropy", "interval"):
-            raise ValueError(f"measure must be 'entropy' or 'interval', found {measure!r}.")
+            raise ValueError(f"measure must be 'entropy' or 'interval', got {measure!r}.")
         measures = (
             entropy.entropy_uncertainty if measure == "entropy" else entropy.interval_uncertainty
         )
         return measures(self.lower, self.upper)
 
     def upper_entropy(self, return_distribution: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Largest entropy of a member, in bits; on request with it. See :func:`creinn.credal.entropy.upper_entropy`."""
+        """Return the largest entropy; see :func:`creinn.credal.entropy.upper_entropy`."""
         return upper_entropy(self.lower, self.upper, return_distribution=return_distribution)
 
     def lower_entropy(
         self, return_distribution: bool = False, return_gap: bool = False
     ) -> Tensor | tuple[Tensor, ...]:
-        """Least entropy of a member, in bits; on request with it, and with the gap, mostly 0, that the search left."""
+        """Return the smallest entropy; see :func:`creinn.credal.entropy.lower_entropy`."""
         return lower_entropy(
             self.lower, self.upper, return_distribution=return_distribution, return_gap=return_gap
         )
@@ -232,15 +242,20 @@ class CredalSet(Uncertain):
     def classes(
         self, rule: str = "maximality", coverage: float | None = None, groups: Any = None
     ) -> Tensor:
-        """Classes not ruled out by ``"maximality"`` or ``"e-admissibility"``, bool (..., K).
+        """Return a boolean mask ``(..., K)`` of the classes that are not ruled out.
 
-        The rules are those of :mod:`creinn.credal.decision`. Sets that a calibrated model predicts have another one,
-        ``"conformal"``: on data like those of the calibration they hold the true class with the probability asked for,
-        there or here as ``coverage``; see :mod:`creinn.credal.conformal`. On other data nothing is guaranteed. They may
-        be empty. ``groups`` (...) are those of the rows, if the calibration was by groups.
+        The rule ``"conformal"`` is available if the model is calibrated. For data with the same
+        distribution as the calibration data, these sets of classes contain the true class with
+        probability ``coverage``. They can be empty. See :mod:`creinn.credal.conformal`.
+
+        Args:
+            rule: ``"conformal"``, or a rule of :mod:`creinn.credal.decision`: ``"maximality"`` or
+                ``"e-admissibility"``.
+            coverage: The coverage of ``"conformal"``; by default the one of the calibration.
+            groups: The group of each row, if the calibration was by groups.
 
         Raises:
-            ValueError: For another name; or for ``"conformal"``, if the model was not calibrated.
+            ValueError: If the rule is unknown, or if it is ``"conformal"`` without a calibration.
         """
         if rule == "conformal":
             return self._calibrated.classes(
@@ -248,16 +263,17 @@ class CredalSet(Uncertain):
             )
         if rule not in RULES:
             raise ValueError(
-                f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}; found {rule!r}."
+                f"rule must be one of {', '.join(map(repr, (*RULES, 'conformal')))}, got {rule!r}."
             )
         if coverage is not None or groups is not None:
-            raise ValueError(f"coverage and groups are for the rule 'conformal', not for {rule!r}.")
+            raise ValueError(f"coverage and groups need the rule 'conformal', got {rule!r}.")
         return RULES[rule](self.lower, self.upper)
 
     def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
-        """Sets that hold the true distribution with the probability asked for, of a model calibrated by distributions.
+        """Return wider sets, which contain the true distribution with probability ``coverage``.
 
-        Every bound moves outwards by the same; arguments and what is not guaranteed are as in :meth:`classes`.
+        The model must be calibrated by distributions. All bounds are moved by the same value. The
+        arguments and the guarantee are those of :meth:`classes`.
         """
         return type(self)._wrap(
             *self._calibrated.widened(self.lower, self.upper, coverage, groups), self._label
@@ -265,70 +281,46 @@ class CredalSet(Uncertain):
 
     @property
     def conformal(self) -> Conformal | None:
-        """The calibration of the model that has predicted these sets, if it is calibrated."""
+        """The calibration of the model, or None."""
         return self._conformal
 
     @property
     def _calibrated(self) -> Conformal:
         if self._conformal is None:
             raise ValueError(
-                "These sets carry no calibration: call model.calibrate(x, y) with rows that the model has not seen, "
-                "then model.predict. Averages and envelopes of sets lose it."
+                "These credal sets have no calibration. Call model.calibrate(x, y) with new rows, "
+                "then model.predict. Averages and envelopes of sets have no calibration."
             )
         if self._conformal.stale:
             raise RuntimeError(self._conformal.stale)
         return self._conformal
 
     def with_conformal(self, conformal: Conformal | None) -> "CredalSet":
-        """The same sets, with a calibration."""
+        """Return a copy with this calibration."""
         return type(self)._wrap(self.lower, self.upper, self._label, conformal)
 
     def vertices(self) -> Tensor:
-        """All extreme points of one set, (vertices, K), in lexicographic order; widths of rounding count as 0.
+        """Return the vertices of one set as rows, in lexicographic order.
 
-        Raises a ValueError for a batch, or when more than 16 classes have an interval with two ends.
+        Raises:
+            ValueError: If this is a batch, or if more than 16 intervals have a positive width.
 
         Example:
-            >>> CredalSet(torch.tensor([0.0, 0.4, 0.2]), torch.tensor([0.2, 0.6, 0.4])).vertices()
+            >>> CredalSet([0.0, 0.4, 0.2], [0.2, 0.6, 0.4]).vertices()
             tensor([[0.0000, 0.6000, 0.4000],
                     [0.2000, 0.4000, 0.4000],
                     [0.2000, 0.6000, 0.2000]])
         """
         if self.lower.ndim != 1:
-            found = f"a batch of shape {tuple(self.shape[:-1])}"
-            raise ValueError(f"vertices() is for one set, found {found}. Index it: s[i].")
-        lower, upper = self.lower.detach(), self.upper.detach()
-        noise = 16 * torch.finfo(lower.dtype).eps
-        free = (upper - lower > noise).nonzero().squeeze(-1)
-        if len(free) > 16:  # 2 ** 16 corners
-            found = f"found {len(free)}; a set of K intervals can have more than 2**K / sqrt(K) vertices."
             raise ValueError(
-                f"vertices() enumerates at most 16 classes with intervals of positive width, {found}"
+                f"vertices() needs one set, got a batch {tuple(self.shape[:-1])}. Use s[i]."
             )
-        if len(free) == 0:
-            return lower.unsqueeze(0)
-        low, high = lower[free], upper[free]
-        mass = 1 - (lower.sum() - low.sum())
-        ends = torch.tensor([False, True], device=lower.device)
-        is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
-        corners, parts = torch.where(is_high, high, low), []
-        for k, (least, most) in enumerate(
-            zip(low, high, strict=True)
-        ):  # class k takes what the others leave
-            corner = corners[~is_high[:, k]]
-            left = mass - (corner.sum(-1) - least)
-            for bound in (least, most):
-                left = torch.where((left - bound).abs() <= noise, bound, left)
-            corner[:, k] = left
-            parts.append(corner[(left >= least) & (left <= most)])
-        points = lower.repeat(sum(map(len, parts)), 1)
-        points[:, free] = torch.cat(parts)
-        return torch.unique(points, dim=0)
+        return probability.vertices(self.lower.detach(), self.upper.detach())
 
     def contains(self, q: Any, tolerance: float | None = None) -> Tensor:
-        """Whether distributions q, (..., K), are members; broadcasts over batch axes.
+        """Return whether distributions ``(..., K)`` are members of the sets.
 
-        A violation of a bound or of the sum up to the tolerance passes; by default 1e-5, or 1e-6 in float64.
+        The default tolerance is 1e-5, or 1e-6 for float64.
         """
         point = torch.as_tensor(q, dtype=self.lower.dtype, device=self.lower.device)
         slack = probability.tolerance(self.lower.dtype) if tolerance is None else tolerance
@@ -336,32 +328,32 @@ class CredalSet(Uncertain):
         return inside.all(-1) & ((point.sum(-1) - 1).abs() <= slack)
 
     def to(self, *args: Any, **kwargs: Any) -> "CredalSet":
-        """The same sets on another device or in float32 or float64; arguments as for :meth:`torch.Tensor.to`."""
+        """Convert the dtype or the device, as in :meth:`torch.Tensor.to`."""
         lower, upper = self.lower.to(*args, **kwargs), self.upper.to(*args, **kwargs)
         if lower.dtype not in (torch.float32, torch.float64):
             raise TypeError(
-                f"A credal set holds float32 or float64, it cannot be made {lower.dtype}."
+                f"The dtype of a credal set must be float32 or float64, got {lower.dtype}."
             )
         label = None if self._label is None else self._label.to(lower.device)
         return type(self)._wrap(lower, upper, label, self._conformal)
 
     def detach(self) -> "CredalSet":
-        """The same sets, cut from the autograd graph."""
+        """Detach the sets from the autograd graph."""
         return type(self)._wrap(
             self.lower.detach(), self.upper.detach(), self._label, self._conformal
         )
 
     def with_label(self, label: Tensor) -> "CredalSet":
-        """The same sets, for which another class is predicted."""
+        """Return a copy with this predicted class."""
         return type(self)._wrap(self.lower, self.upper, label, self._conformal)
 
     def __len__(self) -> int:
         if self.lower.ndim == 1:
-            raise TypeError("One credal set has no length; num_classes is its number of classes.")
+            raise TypeError("The length is only defined for a batch. Use num_classes.")
         return len(self.lower)
 
     def __getitem__(self, index: Any) -> "CredalSet":
-        """Index the batch axes; the class axis stays whole."""
+        """Index the batch."""
         key = index if isinstance(index, tuple) else (index,)
         if not any(k is Ellipsis for k in key):
             key = (*key, Ellipsis)
@@ -374,19 +366,22 @@ class CredalSet(Uncertain):
         if self.lower.ndim == 1 and self.num_classes <= 10:
             pairs = zip(self.lower.tolist(), self.upper.tolist(), strict=True)
             return "CredalSet(" + ", ".join(f"[{low:.4g}, {high:.4g}]" for low, high in pairs) + ")"
-        return f"CredalSet(shape={tuple(self.shape)}, dtype={self.lower.dtype}, device={self.lower.device})"
+        dtype, device = self.lower.dtype, self.lower.device
+        return f"CredalSet(shape={tuple(self.shape)}, dtype={dtype}, device={device})"
 
 
 def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Lower and upper bounds of sets, whose shapes must agree from an axis on."""
+    """Check that the shapes are the same from ``first_axis`` on, and return the bounds."""
     if not sets:
-        raise ValueError(f"There is nothing to {verb}: the list of credal sets is empty.")
+        raise ValueError(f"The list of credal sets to {verb} is empty.")
     for position, other in enumerate(sets):
         if other.shape[first_axis:] != sets[0].shape[first_axis:]:
-            found = f"shape {tuple(sets[0].shape)} at position 0, {tuple(other.shape)} at position {position}"
-            raise ValueError(f"The credal sets to {verb} do not fit: {found}.")
+            raise ValueError(
+                f"The credal sets to {verb} must have the same shape, got {tuple(sets[0].shape)} "
+                f"at position 0 and {tuple(other.shape)} at position {position}."
+            )
     return [s.lower for s in sets], [s.upper for s in sets]
 
 

@@ -16,7 +16,7 @@ from creinn.numerics import widen
 
 
 def maximality(lower: PerClass, upper: PerClass) -> Bool[Tensor, "*batch classes"]:
-    r"""Keep class j unless some class i is more probable than j under every member.
+    r"""Keep class j if no class i is more probable than j for all members.
 
     For reachable bounds, one member has :math:`q_i = \underline q_i` and
     :math:`q_j = \overline q_j`. The smallest difference is therefore

@@ -171,8 +171,8 @@ def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
     """
     if lower.shape[-1] != 2:
         raise ValueError(
-            f"The interval measures need 2 classes, got bounds of shape {tuple(lower.shape)}. Use "
-            "the entropy measures."
+            f"The number of classes must be 2, got bounds of shape {tuple(lower.shape)}. Use the "
+            "entropy measures."
         )
     return Uncertainty(upper.amin(-1), lower.amin(-1), upper[..., 1] - lower[..., 1])
 
@@ -208,7 +208,7 @@ def samples_uncertainty(probabilities: Float[Tensor, "..."]) -> Uncertainty:
 def _water_level(
     lower: Float[Tensor, "rows classes"], upper: Float[Tensor, "rows classes"]
 ) -> Float[Tensor, "rows 1"]:
-    """Return the level t with ``sum(clip(t, lower, upper)) = 1``."""
+    """Return the level t for which ``sum(clip(t, lower, upper))`` is 1."""
     points, order = torch.cat([lower, upper], -1).sort(-1)
     # 1 at the lower bound of a class, where it starts to increase, and -1 at the upper bound
     sign = 2 * (order < lower.shape[-1]).to(lower.dtype) - 1
@@ -229,7 +229,7 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         noise = 64 * torch.finfo(member.dtype).eps
         above, below = member - lower, upper - member
         interior = torch.minimum(above, below)
-        # the widest class if no class is between its bounds
+        # if no class is between its bounds, this is the widest class
         index = (interior.clamp_min(noise) + noise * (above + below)).argmax(-1, keepdim=True)
     moved = torch.where(interior > noise, member, torch.where(above <= below, lower, upper))
     rest = 1 - (moved.sum(-1, keepdim=True) - moved.gather(-1, index))

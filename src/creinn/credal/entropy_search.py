@@ -68,7 +68,7 @@ class Relaxed(NamedTuple):
 def lowest_vertex(lower: Matrix, upper: Matrix) -> tuple[Matrix, Vector]:
     """Return the member with the lowest entropy for each row, and the gap in bits.
 
-    The gap is 0 if the search was completed; otherwise the minimum can be lower by the gap.
+    The gap is 0 if the search was completed. The minimum is at most this gap below the value.
     """
     everything, best = _start(lower, upper)
     cores = []
@@ -255,13 +255,13 @@ def _record(nodes: Nodes, solved: Relaxed, best: Best) -> None:
 def _ordered(nodes: Nodes, solved: Relaxed) -> tuple[Tensor, Tensor]:
     r"""Return masks for the classes below and above the fractional class.
 
-    Let i be below j: :math:`\underline q_i \le \underline q_j` and :math:`\overline q_i \le
-    \overline q_j`. If mass is moved from i to j until a bound is reached, the new pair majorises
-    either the old pair or its opposite extreme. Therefore some minimiser has :math:`q_i =
-    \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs. It is the minimiser with
-    the most mass on the later classes of a linear extension. In the lower half of a node, the
-    classes below the fractional class are at their lower bounds. In the upper half, the classes
-    above it are at their upper bounds. The masks contain 1 or 0.
+    A class i is below a class j if :math:`\underline q_i \le \underline q_j` and
+    :math:`\overline q_i \le \overline q_j`. If mass is moved from i to j until a bound is reached,
+    the new pair majorises either the old pair or its opposite extreme. Therefore some minimiser has
+    :math:`q_i = \underline q_i` or :math:`q_j = \overline q_j` for all of these pairs. It is the
+    minimiser with the most mass on the later classes of a linear extension. In the lower half of a
+    node, the classes below the fractional class are at their lower bounds. In the upper half, the
+    classes above it are at their upper bounds. The masks contain 1 or 0.
     """
     its_low, its_high = (x.gather(-1, solved.fractional) for x in (nodes.lower, nodes.upper))
     below = (nodes.lower <= its_low) & (nodes.upper <= its_high)
@@ -295,7 +295,7 @@ def _neighbour(nodes: Nodes, solved: Relaxed) -> Relaxed:
 
 
 def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
-    """Split each node at its fractional class.
+    """Split the nodes at their fractional classes.
 
     A half that contains only the vertex of the parent is dropped.
     """
@@ -318,7 +318,7 @@ def _branch(nodes: Nodes, solved: Relaxed, best: Best) -> Nodes:
 
 
 def entropy_terms(x: Tensor) -> Tensor:
-    """Return the entropy terms -x log2 x; without gradients."""
+    """Compute ``-x log2 x`` in a form that has no gradient."""
     return (x * x.clamp_min(torch.finfo(x.dtype).tiny).log2()).neg_()
 
 

@@ -31,7 +31,7 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
     """
     low, high = (x.detach() for x in reachable(widen(lower), widen(upper), check=False))
     classes = low.shape[-1]
-    # Rounding can leave no distribution between the bounds; the points may then miss 1 as well.
+    # If the set is empty because of rounding, the sums of the points can differ from 1.
     missed = torch.maximum(low.sum(-1, keepdim=True) - 1, 1 - high.sum(-1, keepdim=True))
     slack = missed.clamp_min(0) + SUM_SLACK * torch.finfo(low.dtype).eps
     corner = torch.arange(2 ** (classes - 1), device=low.device)
@@ -47,5 +47,5 @@ def lower_entropy_by_vertices(lower: PerClass, upper: PerClass) -> PerRow:
 
 
 def _at_corners(low: Tensor, high: Tensor, at_upper: Tensor) -> Tensor:
-    """Return the sums over the classes, with each class at one of its bounds."""
+    """Return the sums of the bounds that are selected by each corner."""
     return low.sum(-1, keepdim=True) + (high - low) @ at_upper

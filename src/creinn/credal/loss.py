@@ -24,8 +24,8 @@ def cross_entropy(
         target: True classes, integers in [0, K), with the shape of the batch.
         weight: Weights of the classes ``(K,)``, or of the samples as a column ``(..., 1)``. The
             loss is the weighted mean, as in torch.
-        check: If ``True``, the targets are checked. This copies them to the host, so training loops
-            check them once and pass ``False``.
+        check: If ``True``, the targets are checked. This copies the targets to the host, so it is
+            slow in a training loop.
 
     Raises:
         TypeError: If the targets are not integers.

@@ -55,7 +55,7 @@ def interval_softmax(
     elif mode == "sound":
         others_of_lower, others_of_upper = logsumexp_others(upper), logsumexp_others(lower)
     else:
-        raise ValueError(f"mode must be 'paper' or 'sound', found {mode!r}.")
+        raise ValueError(f"mode must be 'paper' or 'sound', got {mode!r}.")
     (pivot, rest), (upper_pivot, upper_rest) = others_of_lower, others_of_upper
     return interval_sigmoid(lower - pivot - rest, upper - upper_pivot - upper_rest)
 
@@ -153,6 +153,39 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
     is_point = total <= torch.finfo(lower.dtype).eps
     fraction = (1 - lower.sum(-1, keepdim=True)) / torch.where(is_point, 1.0, total)
     return lower + torch.where(is_point, 0.5, fraction.clamp(0, 1)) * width
+
+
+def vertices(
+    lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]
+) -> Float[Tensor, "vertices classes"]:
+    """Return the vertices of a credal set in lexicographic order; see :class:`creinn.CredalSet`.
+
+    Raises:
+        ValueError: If more than 16 intervals have a positive width.
+    """
+    noise = 16 * torch.finfo(lower.dtype).eps
+    free = (upper - lower > noise).nonzero().squeeze(-1)
+    if len(free) > 16:
+        raise ValueError(
+            f"vertices() supports at most 16 intervals of positive width, got {len(free)}."
+        )
+    if len(free) == 0:
+        return lower.unsqueeze(0)
+    low, high = lower[free], upper[free]
+    mass = 1 - (lower.sum() - low.sum())
+    ends = torch.tensor([False, True], device=lower.device)
+    is_high = torch.cartesian_prod(*[ends] * len(free)).reshape(-1, len(free))
+    corners, parts = torch.where(is_high, high, low), []
+    for k, (least, most) in enumerate(zip(low, high, strict=True)):  # k takes the remaining mass
+        corner = corners[~is_high[:, k]]
+        left = mass - (corner.sum(-1) - least)
+        for bound in (least, most):
+            left = torch.where((left - bound).abs() <= noise, bound, left)
+        corner[:, k] = left
+        parts.append(corner[(left >= least) & (left <= most)])
+    points = lower.repeat(sum(map(len, parts)), 1)
+    points[:, free] = torch.cat(parts)
+    return torch.unique(points, dim=0)
 
 
 def tolerance(dtype: torch.dtype) -> float:

@@ -1,8 +1,8 @@
-"""Interval layers with the names and arguments of ``torch.nn``: interval in, interval out; a tensor is a point.
+"""Interval layers with the names and the arguments of ``torch.nn``.
 
-Read ``affine`` (on ``_product``, ``_operations``), ``batchnorm``,
-``activation``, ``pooling``; then ``functional``, torch's functions on intervals, ``relative``, layers with relative
-radii, and ``registry``.
+The input of a layer is an interval, or a tensor, which is a point. The output is an interval. The
+module ``functional`` contains the functions of torch for intervals, ``relative`` contains layers
+with relative radii, and ``registry`` contains the families of layers.
 """
 
 # fmt: off
@@ -11,12 +11,15 @@ from torch.nn import Module, ModuleList, Sequential
 
 from creinn.nn import functional
 from creinn.nn.activation import (
-    ELU, GELU, SELU, Hardswish, Hardtanh, LeakyReLU, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softplus, Tanh,
+    ELU, GELU, SELU, Hardswish, Hardtanh, LeakyReLU, Mish, ReLU, ReLU6, Sigmoid, SiLU, Softplus,
+    Tanh,
 )
-from creinn.nn.affine import Conv1d, Conv2d, Conv3d, IntervalParameters, Linear, project_, scale_radii_
+from creinn.nn.affine import (
+    Conv1d, Conv2d, Conv3d, IntervalParameters, Linear, project_, scale_radii_,
+)
 from creinn.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from creinn.nn.pooling import (
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d,
-    Dropout, Dropout1d, Dropout2d, Flatten, Identity, MaxPool1d, MaxPool2d,
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AvgPool1d,
+    AvgPool2d, Dropout, Dropout1d, Dropout2d, Flatten, Identity, MaxPool1d, MaxPool2d,
     ReflectionPad2d, ReplicationPad2d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 )

@@ -2,8 +2,8 @@
 
 An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)`` and an optional
 bias ``(O,)`` to a batch ``(N, O, ...)``. The inputs and weights of an interval product are larger
-than those of the layer (:class:`ProductRule`). They are computed in the forward pass and again in the
-backward pass (:func:`interval_product`), so that they need not be saved.
+than those of the layer; see :class:`ProductRule`. They are computed in the forward pass and again
+in the backward pass (:func:`interval_product`), so that they are not saved.
 """
 
 import itertools
@@ -88,7 +88,7 @@ class Convolution:
     def _gradients_by_tap(
         self, gradient: Tensor, input: Tensor, weight: Tensor, wanted: tuple[bool, bool]
     ) -> Gradients:
-        """Compute :meth:`gradients` by matrix products of pixels, for each element of the kernel."""
+        """Compute the gradients by matrix products for each element of the kernel."""
         pixels, outputs = input.movedim(1, -1), gradient.movedim(1, -1)
         kernel = weight.shape[2:]
         to_weights: list[Tensor] = []

@@ -1,18 +1,20 @@
-r"""The interval product: one table for linear layers and convolutions, full and relative radii.
+r"""Products of intervals with interval weights, for linear layers and convolutions.
 
-In: an interval, interval weights, and an operation linear in its input and in its weight. Out: an interval that
-contains ``operation(a, W) + b`` for every member ``a``, ``W``, ``b`` (forward_inn).
+The result contains ``operation(a, W) + b`` for all members ``a``, ``W`` and ``b`` (forward_inn).
 
 | weights | input | bounds | products |
 |---|---|---|---|
-| any | point, any sign | exact | 2 |
-| full radii | interval, lower bound known to be >= 0 (sim_full_o_lower_upper) | exact | 4, as one block product |
-| full radii | interval, any sign | outer; exact where input or weight does not straddle zero | 8 as one block, and 3 |
-| relative radii | interval, any sign | exact | 2 |
+| any | point of any sign | exact | 2 |
+| full radii | interval, known to be >= 0 (sim_full_o_lower_upper) | exact | 4 in one block |
+| full radii | interval of any sign | outer | 8 in one block, and 3 |
+| relative radii | interval of any sign | exact | 2 |
 
-Errata of the paper: the upper bound of (full_o_lower_upper) must read ``max{W_lo,0} min{a_hi,0}``; that equation holds
-element by element only, not for matrix products; and the form for non-negative inputs inverts bounds when given signed
-ones. None of the three is used here.
+The outer bounds are exact unless a weight and its input both contain negative and positive values.
+
+The equations of the paper contain three errors, which do not affect this module. The upper bound
+of (full_o_lower_upper) must contain ``max{W_lo,0} min{a_hi,0}``. The equation is valid for single
+elements, but not for matrix products. The form for non-negative inputs can return a lower bound
+that is larger than the upper bound if an input is negative.
 """
 
 from collections.abc import Callable
@@ -28,15 +30,17 @@ from creinn.numerics import valid_radius
 def interval_affine(
     operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases = (None, None)
 ) -> Interval:
-    r"""Enclose ``operation(a, W, b)`` for ``a`` in ``x``, ``W`` in ``center ± radius``, ``b`` in its bias interval.
+    r"""Return bounds of ``operation(a, W, b)`` for all inputs, weights and biases.
 
-    Inputs are ``(N, C, ...)``, weights ``(O, C / groups, ...)``. A radius below 0 counts as 0, with derivative 1.
+    The inputs have the shape ``(N, C, ...)`` and the weights ``(O, C / groups, ...)``. The weights
+    are in ``center ± radius``. A negative radius is replaced by 0, with a derivative of 1.
 
     Example:
         >>> from creinn.nn._operations import Matrix
         >>> x = Interval(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 3.0]]))
-        >>> y = interval_affine(Matrix(), x, torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.5]]))
-        >>> y.lower, y.upper   # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
+        >>> center, radius = torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.5]])
+        >>> y = interval_affine(Matrix(), x, center, radius)
+        >>> y.lower, y.upper  # 0.5 * 1 - 1.5 * 3, 1.5 * 2 - 0.5 * 0
         (tensor([[-4.]]), tensor([[3.]]))
     """
     if x.is_point:
@@ -61,7 +65,10 @@ def relative_affine(
     relative: Tensor,
     biases: Biases = (None, None),
 ) -> Interval:
-    r"""The exact image of an interval under weights :math:`W_{ij} (1 \pm \rho_j)`, relative radii ``(C, 1, ...)``."""
+    r"""Return the exact bounds of the product with the weights :math:`W_{ij} (1 \pm \rho_j)`.
+
+    The relative radii have the shape ``(C, 1, ...)``.
+    """
     if x.nonnegative:
         return Interval._of_center_radius(
             interval_product(
@@ -75,13 +82,12 @@ def relative_affine(
 
 def _intersection(one: Interval, two: Interval) -> Interval:
     lower, upper = torch.maximum(one.lower, two.lower), torch.minimum(one.upper, two.upper)
-    return Interval._of_parts(
-        lower, torch.where(upper < lower, lower, upper)
-    )  # in order, if rounding split them
+    # Rounding can make the upper bound smaller than the lower bound.
+    return Interval._of_parts(lower, torch.where(upper < lower, lower, upper))
 
 
 class PointProduct(ProductRule):
-    """Points ``x``: two products, ``W_c x`` and ``W_r |x|``."""
+    """Two products for a point ``x``: ``W_c x`` and ``W_r |x|``."""
 
     def inputs(self, x: Tensor) -> Tensors:
         return x, x.abs()
@@ -99,15 +105,17 @@ class PointProduct(ProductRule):
 
 
 def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    r"""One weight from centre and radius of an input ``>= 0`` to centre and radius of the output.
+    r"""Return the block weight for the center and the radius of an input ``>= 0``.
 
-    With :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are :math:`\underline W c - |\underline W| r`
-    and :math:`\overline W c + |\overline W| r`. Half their sum and half their difference are
+    For :math:`a = c \pm r \ge 0` the bounds of (sim_full_o_lower_upper) are
+    :math:`\underline W c - |\underline W| r` and :math:`\overline W c + |\overline W| r`. The
+    center and the radius of the output are therefore
 
-    .. math:: W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
+    .. math::
+        W_c\, c + \min(\max(W_c, -W_r), W_r)\, r,\qquad W_r\, c + \max(|W_c|, W_r)\, r.
 
-    The radius of the output is a sum of terms that are not negative: it does not cancel, so that a radius of zero stays
-    exactly zero and rounding errors of wide centres never turn into width.
+    The terms of the radius are not negative, so there is no cancellation. If all radii are zero,
+    the radius of the output is exactly zero.
     """
     rows, inputs, kernel = len(center) // groups, center.shape[1], center.shape[2:]
     if center.stride(1) == 1:  # keep channels last
@@ -123,7 +131,7 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
 
 
 class NonnegativeProduct(ProductRule):
-    """Centres and radii of intervals ``>= 0``: one block product, by :func:`nonnegative_weight`."""
+    """One product for intervals ``>= 0``, with the block of :func:`nonnegative_weight`."""
 
     def __init__(self, groups: int) -> None:
         self.groups = groups
@@ -140,12 +148,10 @@ class NonnegativeProduct(ProductRule):
     def from_weights(
         self, gradients: Tensors, weights: Tensors, center: Tensor, radius: Tensor
     ) -> Tensors:
-        """The larger of ``|W_c|``, ``W_r`` has one place in the block: where that is the centre, gradients swap."""
+        """Return the gradients of the center and the radius from those of the block."""
         (to_center, to_clipped), (to_radius, to_largest) = self._quarters(gradients[0])
         (_, clipped), _ = self._quarters(weights[0])
-        outside = (
-            center - clipped
-        ).sign()  # the sign of the centre where that is the larger one, else 0
+        outside = (center - clipped).sign()  # the sign of the center if |center| > radius, else 0
         inside = 1 - outside.abs()
         return (
             torch.addcmul(to_center, inside, to_clipped).addcmul(outside, to_largest),
@@ -162,24 +168,22 @@ class NonnegativeProduct(ProductRule):
         return (_together(gradient, self.groups),)
 
     def _quarters(self, block: Tensor) -> list[Tensors]:
-        """Rows of centre and radius, each in columns of centre and radius."""
+        """Split a block into its rows, and the rows into columns, of center and radius."""
         return [
             rows.flatten(0, 1).chunk(2, 1)
             for rows in block.unflatten(0, (self.groups, 2, -1)).unbind(1)
         ]
 
 
-# Relative radii: the factor 1 ± ρ moves from the weight to the input.
-
-
 def widened(x: Interval, relative: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Centre and radius of the exact product :math:`[1 - \rho, 1 + \rho] \cdot x`, for :math:`0 \le \rho \le 1`.
+    r"""Return the center and the radius of :math:`[1 - \rho, 1 + \rho] \cdot x`.
 
-    With :math:`x = c \pm r` they are :math:`c + \rho \min(\max(c, -r), r)` and :math:`r + \rho \max(|c|, r)`; the
-    radius is a sum of terms that are not negative, so that rounding errors of wide centres never turn into width.
+    For :math:`x = c \pm r` and :math:`0 \le \rho \le 1` the center is
+    :math:`c + \rho \min(\max(c, -r), r)` and the radius is :math:`r + \rho \max(|c|, r)`.
 
     Example:
-        >>> widened(Interval(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 3.0])), torch.tensor(0.5))
+        >>> x = Interval(torch.tensor([1.0, -1.0]), torch.tensor([3.0, 3.0]))
+        >>> widened(x, torch.tensor(0.5))
         (tensor([2.5000, 1.5000]), tensor([2., 3.]))
     """
     center = x.center
@@ -197,7 +201,7 @@ def _exchanged(a: Tensor, b: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RelativeProduct(ProductRule):
-    """Centres and radii of intervals ``>= 0``, relative radii ``(C, 1, ...)`` and a weight: two products."""
+    """Two products for intervals ``>= 0`` and weights with relative radii ``(C, 1, ...)``."""
 
     sources = 2
 
@@ -221,21 +225,20 @@ class RelativeProduct(ProductRule):
         return (torch.addcmul(gradients[0], weight.sign(), gradients[1]),)
 
 
-# Intervals of any sign.
-
-
 def _sign_split(
     operation: Operation, x: Interval, low: Tensor, high: Tensor, biases: Biases
 ) -> Interval:
-    r"""Bounds from the signs of inputs and weights, with :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)`.
+    r"""Compute bounds from the positive and the negative parts of inputs and weights.
+
+    With :math:`a^+ = \max(a, 0)` and :math:`a^- = \min(a, 0)` the bounds are
 
     .. math::
-        \underline o = \underline W^+ \underline a^+ + \underline W^- \overline a^+ + \overline W^+ \underline a^- +
-        \overline W^- \overline a^-,\quad \overline o = \overline W^- \underline a^+ + \overline W^+ \overline a^+ +
+        \underline o &= \underline W^+ \underline a^+ + \underline W^- \overline a^+ +
+        \overline W^+ \underline a^- + \overline W^- \overline a^- \\
+        \overline o &= \overline W^- \underline a^+ + \overline W^+ \overline a^+ +
         \underline W^- \underline a^- + \underline W^+ \overline a^-
 
-    Exact unless a weight and its input both straddle zero: of two terms the product there attains only one. The rows
-    of the block give centre and radius, which is what batch norm needs.
+    They are exact unless a weight and its input both contain negative and positive values.
     """
     groups = operation.groups
     parts = torch.stack(_by_sign(x.lower, x.upper), 1)
@@ -250,9 +253,10 @@ def _sign_split(
 
 
 def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Parts :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`, at 0 with slopes of a widening one.
+    r"""Return :math:`\underline a^+, \overline a^+, \underline a^-, \overline a^-`.
 
-    Those of torch's ``clamp`` at a bound are no promise: 1 up to torch 2.13, 0 since, which is a dead radius.
+    The derivatives at 0 allow an interval of width 0 to become wider. The derivative of
+    ``torch.clamp`` at a bound depends on the version of torch.
     """
     low_above, high_below = low.relu(), -(-high).relu()
     return low_above, high - high_below, low - low_above, high_below
@@ -261,22 +265,19 @@ def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 def _midpoint_radius(
     operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
 ) -> Interval:
-    """Rump's product: ``c = W_c a_c``, ``r = |W_c| a_r + W_r (|a_c| + a_r)``; tight where both straddle zero."""
+    """Compute the product of Rump: ``c = W_c a_c`` and ``r = |W_c| a_r + W_r (|a_c| + a_r)``."""
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
     return Interval._of_center_radius(stack_parts(mid, rad))
 
 
-# Centres and radii as blocks of channels.
-
-
 def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) -> Tensor:
-    """One call of ``function``, a layer with a block weight, on all parts ``(N, P, C, ...)``; two parts come out."""
+    """Apply a layer with a block weight to parts ``(N, P, C, ...)``, and return two parts."""
     return _apart(function(_together(parts, groups)), groups)
 
 
 def by_group(center: Tensor, radius: Tensor, groups: int) -> Tensor:
-    """Stack what belongs to the outputs of centre and radius, group by group."""
+    """Stack the rows of the center and of the radius for each group."""
     return torch.stack(
         (center.unflatten(0, (groups, -1)), radius.unflatten(0, (groups, -1))), 1
     ).flatten(0, 2)
@@ -288,10 +289,10 @@ def block_bias(biases: Biases, groups: int) -> Tensor | None:
 
 
 def _together(parts: Tensor, groups: int) -> Tensor:
-    """Parts ``(N, P, C, ...)`` as channels ``(N, P C, ...)``, group by group; a view if there is one."""
+    """Convert parts ``(N, P, C, ...)`` to channels ``(N, P C, ...)``, sorted by group."""
     return parts.unflatten(2, (groups, -1)).transpose(1, 2).flatten(1, 3)
 
 
 def _apart(channels: Tensor, groups: int) -> Tensor:
-    """The inverse of :func:`_together` for two parts."""
+    """Convert channels to two parts, as the inverse of :func:`_together`."""
     return channels.unflatten(1, (groups, 2, -1)).transpose(1, 2).flatten(2, 3)

@@ -1,7 +1,8 @@
-"""Activations: the exact range of an element-wise function over each interval.
+"""Activation functions, which return the exact range over each interval.
 
-Monotone functions act on both bounds. Those with a single valley (GELU, SiLU, Mish, Hardswish) attain their minimum at
-its bottom or at the bound nearest to it, and their maximum at one of the bounds.
+A monotone function is applied to both bounds. GELU, SiLU, Mish and Hardswish have one minimum.
+The smallest value is attained at the point of the interval that is nearest to the minimum, and the
+largest value at one of the bounds.
 """
 
 import math
@@ -15,19 +16,19 @@ from creinn.interval import Interval, as_interval, stack_parts
 
 
 class _Activation(torch.nn.Module):
-    """Mixin for a torch activation; never in place, since an interval's tensors may be shared."""
+    """Mixin that disables ``inplace``, because intervals can share their tensors."""
 
     inplace = property(lambda self: False, lambda self, value: None)
 
 
 class _Monotone(_Activation):
-    """Mixin for one that is monotone non-decreasing."""
+    """Mixin for a function that is monotone and non-decreasing."""
 
-    _nonnegative: bool | None = None  # is the result >= 0? None: if the argument is
+    _nonnegative: bool | None = None  # whether the result is >= 0; None for the flag of the input
     _rounds = True
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Act on both bounds; NaN where one is infinite, for a value that has overflowed may be anything."""
+        """Apply the function to both bounds; the result is NaN for infinite bounds."""
         x = as_interval(x)
         nonnegative = x.nonnegative if self._nonnegative is None else self._nonnegative
         values = x.lower if x.is_point else x.bounds
@@ -37,39 +38,39 @@ class _Monotone(_Activation):
         y = Interval._of_bounds(result, nonnegative)
         if not self._rounds:
             return y
-        # One number has two values where a processor computes the last few by other instructions than the rest.
+        # Vectorized and scalar instructions can return different results for equal bounds.
         return Interval._of_parts(
             y.lower, torch.where(y.upper < y.lower, y.lower, y.upper), nonnegative
         )
 
 
 class _Valley(_Activation):
-    """Mixin for one that falls up to ``_bottom``, rises from there, and is not negative for ``x >= 0``."""
+    """Mixin for a function with one minimum at ``_bottom``, which is ``>= 0`` for ``x >= 0``."""
 
     _bottom: float
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """True range over the interval."""
+        """Return the range over the interval."""
         x, function = as_interval(x), super().forward
         if x.is_point:
             return Interval._of_point(function(x.lower), x.nonnegative)
         bottom = torch.clamp(torch.full_like(x.lower, self._bottom), x.lower, x.upper)
         at_lower, at_upper, least = function(x.lower), function(x.upper), function(bottom)
-        # The computed function is flat at the bottom up to rounding: the ends may lie a hair below it.
+        # Because of rounding, the value at a bound can be smaller than the computed minimum.
         lower = torch.minimum(least, torch.minimum(at_lower, at_upper))
         return Interval._of_parts(lower, torch.maximum(at_lower, at_upper), x.nonnegative)
 
 
 def relu_(center_radius: Tensor) -> Tensor:
-    r"""Centre and radius ``(N, 2, ...)`` of the ReLU of intervals of radii ``>= 0``, without their bounds, in place.
+    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
 
-    With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)` and the new centre :math:`h` minus that,
-    so that the lower bound is never below 0 and no digit of a narrow radius is lost. What is infinite becomes NaN (as
-    in a leaky ReLU of slope 0), or stays: it has overflowed, and is not known to be below 0.
+    With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)`, and the new center is
+    the difference of :math:`h` and the new radius. The lower bound is never negative, and the
+    digits of small radii are not lost. Infinite values remain infinite or become NaN.
 
     Example:
-        >>> center_radius = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])   # [0.5, 1.5], [-2, 4], [-4, -2]
-        >>> relu_(center_radius) + 0   # no -0
+        >>> intervals = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])
+        >>> relu_(intervals) + 0  # [0.5, 1.5], [-2, 4] and [-4, -2]
         tensor([[[1.0000, 2.0000, 0.0000], [0.5000, 2.0000, 0.0000]]])
     """
     center, radius = center_radius.select(1, 0), center_radius.select(1, 1)
@@ -80,7 +81,7 @@ def relu_(center_radius: Tensor) -> Tensor:
 
 
 class _ReLU(torch.autograd.Function):
-    """:func:`relu_`, not in place; a radius below 0 is a rounding error. Keeps its result, as the next layer does."""
+    """Version of :func:`relu_` that is not in place and only saves its result."""
 
     generate_vmap_rule = True
 
@@ -96,11 +97,11 @@ class _ReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Both bounds pass, or the upper one alone: half of it is the centre, half the radius; or none."""
+        """Return the gradient, in which both bounds, the upper bound or no bound is positive."""
         center, radius = ctx.saved_tensors[0].unbind(1)
         of_center, of_radius = gradient.unbind(1)
-        half = (of_center + of_radius) * center.sign() / 2  # 1 where the upper bound passes, else 0
-        both = (center - radius).sign()  # 1 where the lower bound passes, else 0
+        half = (of_center + of_radius) * center.sign() / 2  # 0 if no bound is positive
+        both = (center - radius).sign()  # 1 if both bounds are positive, else 0
         return stack_parts(torch.lerp(half, of_center, both), torch.lerp(half, of_radius, both))
 
 
@@ -110,7 +111,7 @@ class ReLU(_Monotone, torch.nn.ReLU):
     _nonnegative, _rounds = True, False
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Act on both bounds, by way of centre and radius if the interval has these."""
+        """Apply ReLU to the center and the radius if they are stored, else to the bounds."""
         x = as_interval(x)
         if x.is_point or x.ndim < 2 or not x.has_center_radius:
             return super().forward(x)
@@ -146,11 +147,12 @@ class SELU(_Monotone, torch.nn.SELU):
 class Softplus(_Monotone, torch.nn.Softplus):
     r"""Interval version of ``torch.nn.Softplus``; ``beta`` must be > 0.
 
-    Torch computes :math:`x` where :math:`\beta x` is above the threshold :math:`t`, and so jumps down there, from
-    :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`. Intervals across the jump get both ends of it.
+    The function of torch returns :math:`x` if :math:`\beta x` is above the threshold :math:`t`, so
+    it jumps from :math:`\ln(1 + e^t) / \beta` to :math:`t / \beta`. The range includes both
+    values if this point is in the interval.
 
     Example:
-        >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))   # at 0.4 from 0.4254 down to 0.4
+        >>> Softplus(5.0, 2.0)(Interval([0.39], [0.401]))  # at 0.4 from 0.4254 to 0.4
         Interval(lower=tensor([0.4000]), upper=tensor([0.4254]))
     """
 
@@ -161,7 +163,7 @@ class Softplus(_Monotone, torch.nn.Softplus):
         self._nonnegative = True if threshold >= 0 else None
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Range over the interval, the jump included."""
+        """Return the range over the interval, including the jump."""
         x, y = as_interval(x), super().forward(x)
         if y.is_point:
             return y
@@ -187,7 +189,7 @@ class Tanh(_Monotone, torch.nn.Tanh):
 
 
 class Hardtanh(_Monotone, torch.nn.Hardtanh):
-    """Interval version of ``torch.nn.Hardtanh``; where ``max_val < 0`` every value is negative."""
+    """Interval version of ``torch.nn.Hardtanh``."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__(min_val, max_val)
@@ -195,7 +197,7 @@ class Hardtanh(_Monotone, torch.nn.Hardtanh):
 
 
 class GELU(_Valley, torch.nn.GELU):
-    """Interval version of ``torch.nn.GELU``, both forms of ``approximate``, with its true range."""
+    """Interval version of ``torch.nn.GELU``."""
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate)
@@ -203,10 +205,10 @@ class GELU(_Valley, torch.nn.GELU):
 
 
 class SiLU(_Valley, torch.nn.SiLU):
-    """Interval version of ``torch.nn.SiLU`` with its true range.
+    """Interval version of ``torch.nn.SiLU``.
 
     Example:
-        >>> SiLU()(Interval(torch.tensor([-2.0]), torch.tensor([0.0]))).lower   # the valley at -1.278
+        >>> SiLU()(Interval(torch.tensor([-2.0]), torch.tensor([0.0]))).lower  # at -1.278
         tensor([-0.2785])
     """
 
@@ -214,13 +216,13 @@ class SiLU(_Valley, torch.nn.SiLU):
 
 
 class Mish(_Valley, torch.nn.Mish):
-    """Interval version of ``torch.nn.Mish`` with its true range."""
+    """Interval version of ``torch.nn.Mish``."""
 
     _bottom = -1.1924312145154952
 
 
 class Hardswish(_Valley, torch.nn.Hardswish):
-    """Interval version of ``torch.nn.Hardswish`` with its true range."""
+    """Interval version of ``torch.nn.Hardswish``."""
 
     _bottom = -1.5
 

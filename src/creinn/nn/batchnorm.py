@@ -1,15 +1,18 @@
-r"""Interval batch normalisation in three modes: interval features in, interval features out.
+r"""Batch normalization of intervals in three modes.
 
-Centre and radius are normalised separately, the centre always by ordinary batch norm, :math:`c' = \mathrm{BN}_c(c)`:
+The center is normalized as in ordinary batch norm, :math:`c' = \mathrm{BN}_c(c)`. The radius
+depends on the mode:
 
-* ``"paper"``, Algorithm "Interval Batch Normalization Transform": :math:`r' = |\mathrm{BN}_r(r)|`, with parameters and
-  statistics of its own. A heuristic that keeps neither containment nor the order of radii: one below the mean radius
-  grows again through the absolute value.
-* ``"scaled"``: :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`, with the mean square
-  :math:`\overline{r^2}` over the batch in training and its running mean otherwise. The larger of two radii of a channel
-  stays the larger. It does not preserve containment either, for :math:`\gamma_r` is free.
-* ``"sound"``: the centre's affine map applied to both, :math:`r' = |\gamma_c| / \sigma_c \cdot r`, in eval mode the
-  exact image of the interval. It needs running statistics: those of a batch of centres are not those of its members.
+* ``"paper"`` is the algorithm "Interval Batch Normalization Transform" with
+  :math:`r' = |\mathrm{BN}_r(r)|`. It has separate parameters and statistics for the radius. This is
+  a heuristic. The bounds are not sound, and the order of the radii can change.
+* ``"scaled"`` is :math:`r' = |\gamma_r|\, r / \sqrt{\overline{r^2} + \epsilon} + |\beta_r|`. The
+  mean square :math:`\overline{r^2}` is computed over the batch in training, and it is the running
+  mean otherwise. The order of the radii of a channel does not change. The bounds are not sound,
+  because :math:`\gamma_r` can have any value.
+* ``"sound"`` is :math:`r' = |\gamma_c| / \sigma_c \cdot r`. In eval mode the bounds are exact. This
+  mode needs running statistics, because the statistics of a batch of centers are not those of the
+  members of the intervals.
 """
 
 from typing import Any, Literal
@@ -23,17 +26,19 @@ from creinn.interval import Interval, as_interval, stack_parts
 from creinn.numerics import magnitude, widen
 
 Mode = Literal["paper", "scaled", "sound"]
-RADIUS_GAIN = 0.3  # scale of the radius that a norm in scaled mode starts with
+RADIUS_GAIN = 0.3  # initial weight of the radius in scaled mode
 
 
 class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    r"""Interval batch norm; arguments as in torch, and ``mode``.
+    r"""Interval batch norm with the arguments of torch and ``mode``.
 
-    In paper and scaled mode each of ``weight``, ``bias``, ``running_mean`` and ``running_var`` holds the centre's
-    values, then the radius's; in scaled mode the radius's are 0.3 at first, 0 at first, 0, and the mean :math:`r^2`.
+    In paper and scaled mode, each of ``weight``, ``bias``, ``running_mean`` and ``running_var``
+    contains the values of the center, followed by those of the radius. In scaled mode, the initial
+    weight of the radius is 0.3, and the running variance of the radius is the mean of :math:`r^2`.
 
     Attributes:
-        center_frozen: Set it to train radii alone: in training the centre's statistics and parameters stay as they are.
+        center_frozen: If True, training does not change the parameters and the statistics of the
+            center.
     """
 
     _dims: tuple[int, ...] = ()
@@ -60,16 +65,14 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start anew, as a new layer."""
+        """Initialize the parameters and the statistics."""
         super().reset_parameters()
-        if (
-            self.affine and getattr(self, "mode", None) == "scaled"
-        ):  # torch's constructor knows no mode yet
+        if self.affine and getattr(self, "mode", None) == "scaled":
             with torch.no_grad():
                 self.weight[self.num_features :] = RADIUS_GAIN
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Normalise ``(N, C, ...)``; a tensor is a point."""
+        """Normalize inputs of shape ``(N, C, ...)``; a tensor is a point."""
         x = as_interval(x)
         by_batch = self.training or self.running_var is None
         self._check_shape(x, by_batch)
@@ -80,7 +83,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
             return Interval._of_center_radius(self._as_one(x.center_radius, by_batch))
         share = self._count_batch()
         center, radius = x.center_radius.unbind(1)
-        if self.mode == "paper":  # the centre is frozen
+        if self.mode == "paper":  # the center is frozen
             radius = magnitude(self._half_as_one(radius, True, share, of_radius=True))
         elif self.mode == "scaled":
             radius = self._scaled(radius, share)
@@ -90,15 +93,17 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
-        """Scale and shift ``(2, C)`` of centre and radius in eval mode; ``None`` if they depend on the batch.
+        """Return the scale and the shift ``(2, C)`` of the center and the radius in eval mode.
 
-        In paper mode the radius is the absolute value of what its map gives.
+        The result is None if they depend on the batch. In paper mode, the absolute value of the
+        mapped radius is used.
 
         Example:
             >>> norm = BatchNorm1d(1, eps=0.0, mode="sound")
-            >>> _ = norm.running_var.fill_(4), norm.running_mean.fill_(6), norm.weight.data.fill_(-1)
-            >>> norm.eval_maps()   # centre: -(c - 6) / 2; radius: r / 2
-            (tensor([[-0.5000], [ 0.5000]], dtype=torch.float64), tensor([[3.], [0.]], dtype=torch.float64))
+            >>> _ = norm.running_var.fill_(4), norm.running_mean.fill_(6)
+            >>> _ = norm.weight.data.fill_(-1)
+            >>> norm.eval_maps()  # -(c - 6) / 2 and r / 2
+            (tensor([[-0.5000], [ 0.5000]], ...), tensor([[3.], [0.]], ...))
         """
         weight, bias, mean, variance = (
             None if t is None else widen(t.detach()) for t in self._packed()
@@ -109,7 +114,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return scale.view(2, -1), shift.view(2, -1)
 
     def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
-        """Scale, shift, mean and variance of one ordinary batch norm of centres and radii."""
+        """Return the weight, bias, mean and variance of one batch norm of center and radius."""
         found: tuple[Any, ...] = (self.weight, self.bias, self.running_mean, self.running_var)
         weight, bias, mean, variance = found
         count = self.num_features
@@ -125,7 +130,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return weight, bias, mean, variance
 
     def _as_one(self, center_radius: Tensor, by_batch: bool) -> Tensor:
-        """One ordinary batch norm of centres and radii; in paper mode the radii's absolute value."""
+        """Apply one batch norm to center and radius, and the absolute value in paper mode."""
         weight, bias, mean, variance = self._packed()
         share = self._count_batch()
         flat = center_radius.flatten(1, 2)
@@ -148,7 +153,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return positive
 
     def _count_batch(self) -> float:
-        """Weight of this batch in the running statistics, by torch's rule; 0 if it does not enter them."""
+        """Count the batch, and return its weight in the running statistics."""
         if not (
             self.training and self.track_running_stats and self.num_batches_tracked is not None
         ):
@@ -157,7 +162,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
 
     def _half(self, name: str, of_radius: bool) -> Tensor | None:
-        """The centre's or the radius's part of a parameter or statistic."""
+        """Return the values of the center or the radius of a parameter or a statistic."""
         tensor, half = (
             getattr(self, name),
             slice(self.num_features, None) if of_radius else slice(self.num_features),
@@ -167,7 +172,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def _half_as_one(
         self, x: Tensor, by_batch: bool, share: float, of_radius: bool = False
     ) -> Tensor:
-        """Torch's batch norm with one half of everything. The autograd graph holds copies of the statistics."""
+        """Apply batch norm to the center or the radius, with copies of the statistics."""
         weight, bias, mean, variance = (
             self._half(name, of_radius)
             for name in ("weight", "bias", "running_mean", "running_var")
@@ -184,7 +189,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return result
 
     def _scaled(self, radius: Tensor, share: float) -> Tensor:
-        """The radius by the mean square of the batch; in half precision the squares are taken in float32."""
+        """Scale the radius by its mean square, which is computed in float32 or float64."""
         wide = radius.to(torch.promote_types(radius.dtype, torch.float32))
         square = wide.square().mean((0, *range(2, radius.ndim)))
         running = self._half("running_var", of_radius=True)
@@ -198,7 +203,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         )
 
     def _like_the_center(self, radius: Tensor, center: Tensor) -> Tensor:
-        """The radius in sound mode, in training."""
+        """Scale the radius in sound mode during training."""
         variance: Any = self.running_var
         if not self.center_frozen:
             variance = center.var((0, *range(2, center.ndim)), correction=0)
@@ -210,25 +215,27 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     def _check_shape(self, x: Interval, by_batch: bool) -> None:
         if x.ndim not in self._dims:
             raise ValueError(
-                f"{type(self).__name__} expects {self._dims} dimensions, got shape {tuple(x.shape)}."
+                f"{type(self).__name__} expects {self._dims} dimensions, got {tuple(x.shape)}."
             )
         if x.shape[1] != self.num_features:
             name = f"{type(self).__name__}({self.num_features})"
             raise ValueError(f"{name} got {x.shape[1]} channels in {tuple(x.shape)}.")
         if by_batch and x.shape.numel() == x.shape[1]:
             raise ValueError(
-                f"Batch norm in training needs more than one value per channel, got shape {tuple(x.shape)}; give it "
-                "more rows, or call eval() first."
+                "Batch norm in training needs more than one value for each channel, got shape "
+                f"{tuple(x.shape)}. Use more rows, or call eval()."
             )
 
     def set_mode(self, mode: Mode) -> None:
-        r"""Switch between the modes in place. The centre's half never changes.
+        r"""Change the mode in place, without a change of the center.
 
-        * To sound: the radius's parameters and statistics are dropped.
-        * From sound, and from scaled to paper: in eval mode the output stays the same.
-        * From paper to scaled the mean square of the radii stays: :math:`\overline{r^2} = \mu_r^2 + \sigma_r^2` before
-          the norm, and after it by :math:`\gamma_r \leftarrow \sqrt{\gamma_r^2 + \beta_r^2},\ \beta_r \leftarrow 0`.
-        * Between paper and scaled, radius parameters that are as they were constructed become so in the other mode.
+        * To sound mode: The parameters and the statistics of the radius are removed.
+        * From sound mode, or from scaled to paper mode: The output in eval mode does not change.
+        * From paper to scaled mode: The mean square of the radii does not change. It is
+          :math:`\mu_r^2 + \sigma_r^2` for the input, and the new parameters are
+          :math:`\sqrt{\gamma_r^2 + \beta_r^2}` and 0.
+        * Between paper and scaled mode: Parameters of the radius with initial values get the
+          initial values of the new mode.
 
         Raises:
             ValueError: If the mode is unknown, or sound without running statistics.
@@ -263,23 +270,23 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     @classmethod
     def _check_mode(cls, mode: str, num_features: int, has_statistics: bool) -> None:
         if mode not in ("paper", "scaled", "sound"):
-            raise ValueError(
-                f"Unknown batch norm mode {mode!r}; choose 'paper', 'scaled' or 'sound'."
-            )
+            raise ValueError(f"Unknown batch norm mode {mode!r}. Use 'paper', 'scaled' or 'sound'.")
         if mode == "sound" and not has_statistics:
             raise ValueError(
-                f"{cls.__name__}({num_features}) with track_running_stats=False cannot be sound: it normalises by the "
-                "batch in eval mode too, and members of the intervals have other means and variances than the centres. "
-                "Track running statistics, or choose mode 'paper' or 'scaled'."
+                f"{cls.__name__}({num_features}) in sound mode needs running statistics. Use "
+                "track_running_stats=True, or mode 'paper' or 'scaled'."
             )
 
     def extra_repr(self) -> str:
-        """Arguments as printed."""
+        """Return the arguments for ``repr``."""
         return f"{super().extra_repr()}, mode={self.mode!r}"
 
 
 def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The radius's parameters and statistics in another mode than ``old``; in sound mode it has the centre's."""
+    """Return the parameters and statistics of the radius in a new mode.
+
+    In sound mode, ``half`` contains those of the center.
+    """
     new = {name: torch.zeros_like(t) for name, t in half.items()}
     if "running_var" in half:
         square = 0 if old == "sound" else half["running_mean"].square()
@@ -302,13 +309,16 @@ def _radii_in(mode: Mode, old: Mode, half: dict[str, Tensor]) -> dict[str, Tenso
 def _affine_map(
     mean: Tensor, inverse: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Scale and shift of ``(x - mean) * inverse * weight + bias``."""
+    """Return the scale and the shift of ``(x - mean) * inverse * weight + bias``."""
     scale = inverse if weight is None else inverse * weight
     return scale, -mean * scale if bias is None else bias - mean * scale
 
 
 class _PositiveRadius(torch.autograd.Function):
-    """The radii's magnitude behind a batch norm, derivative 1 at 0. Keeps what the norm keeps, finds signs again."""
+    """Absolute value of the radii after batch norm, with a derivative of 1 at 0.
+
+    The signs are computed again in the backward pass, so the output is not saved.
+    """
 
     generate_vmap_rule = True
 

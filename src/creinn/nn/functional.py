@@ -1,8 +1,9 @@
-"""Torch's functions on intervals: the one table of what a forward pass may call beside its layers.
+"""Functions of torch for intervals.
 
-In: an :class:`Interval` or a tensor. Out: the same kind; of intervals the exact range, as layers and methods give it.
-:data:`TARGETS` and :data:`METHODS` say what torch calls them: so ``torch.relu(x)`` and ``x.relu()`` come here, and so
-tracing finds them. Saved networks are graphs of layers and of :data:`FUNCTIONS`, and of nothing else.
+The input is an :class:`Interval` or a tensor, and the output has the same type. For intervals, the
+result is the exact range. :data:`TARGETS` and :data:`METHODS` contain the names in torch, so that
+``torch.relu(x)`` and ``x.relu()`` call these functions. The graph of a saved network contains only
+layers and :data:`FUNCTIONS`.
 """
 
 import functools
@@ -21,13 +22,11 @@ from creinn.nn import activation as act
 from creinn.nn import pooling
 from creinn.numerics import traceable
 
-Value = (
-    Any  # Interval | Tensor; arithmetic also takes numbers, and functions of sizes take integers
-)
+Value = Any  # an interval or a tensor, and for some functions a number or a size
 
 
 def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) -> Callable[..., Any]:
-    """``function`` under a name, with the signature ``input, parameters``."""
+    """Set the name and the signature ``(input, *parameters)`` of a function."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"As torch's ``{name}``."
     first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -35,21 +34,19 @@ def _named(name: str, function: Any, parameters: Iterable[inspect.Parameter]) ->
     return traceable(function)
 
 
-_NAMES = {
-    name.replace("_", ""): name for name in dir(F) if not name.endswith("_")
-}  # as leakyrelu: leaky_relu
+_NAMES = {name.replace("_", ""): name for name in dir(F) if not name.endswith("_")}
 
 
 def _layered(
     layer: type[torch.nn.Module], make: Callable[..., torch.nn.Module] | None = None
 ) -> Callable[..., Any]:
-    """The function ``input, arguments -> output`` of a layer; ``make``, at hand as ``.layer``, builds that."""
+    """Return the function of a layer; its attribute ``layer`` builds the layer."""
     make = make or layer
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Value:
         output = make(*args, **kwargs)(input)
         if not isinstance(input, Interval):
-            return output.lower  # the point that a tensor is
+            return output.lower
         return input._assign(output) if kwargs.get("inplace") else output
 
     function.layer = make  # type: ignore[attr-defined]
@@ -62,7 +59,7 @@ def _layered(
 
 
 def _method(name: str, method: str | None = None) -> Callable[..., Any]:
-    """From a method of intervals that tensors have too to the function ``input, arguments -> output``."""
+    """Return the function that calls a method of tensors and intervals."""
     method = method or name
 
     def function(input: Value, *args: Any, **kwargs: Any) -> Any:
@@ -78,9 +75,9 @@ def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> to
 
 
 def _max_pool(layer: type[torch.nn.Module]) -> Callable[..., Any]:
-    def make(  # in another order than the layer's
-        kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
-        return_indices: bool = False,
+    def make(  # the order of the parameters differs from that of the layer
+        kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False,
     ) -> torch.nn.Module:  # fmt: skip
         return layer(kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
@@ -112,7 +109,7 @@ mean, sum, ndim, neg = (
     _method("ndim", "dim"),
     _method("neg", "__neg__"),
 )
-getitem = _method("getitem", "__getitem__")  # also an entry of a shape
+getitem = _method("getitem", "__getitem__")  # also for shapes
 
 
 @traceable
@@ -128,18 +125,15 @@ def pad(
 
 @traceable
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
-    """As ``torch.cat``; tensors among intervals are points."""
+    """As ``torch.cat``; a tensor is a point if another argument is an interval."""
     home: Any = interval if any(isinstance(tensor, Interval) for tensor in tensors) else torch
     return home.cat(tensors, dim)
 
 
 @traceable
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
-    """As ``torch.stack``; tensors among intervals are points."""
+    """As ``torch.stack``; a tensor is a point if another argument is an interval."""
     return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
-
-
-# Arithmetic; also on entries of a shape. A tensor beside an interval is a point.
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
@@ -165,29 +159,24 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     for name, value in list(globals().items())
     if inspect.isfunction(value) and value.__module__ == __name__ and not name.startswith("_")
 }
-"""Every function by name: what a saved graph may call."""
+"""All functions by name."""
 
 OPERANDS: dict[str, frozenset[str]] = {
     **{name: frozenset({"input"}) for name in FUNCTIONS},
     **{name: frozenset({"input", "other"}) for name in ("add", "sub", "mul")},
     **{name: frozenset({"tensors"}) for name in ("cat", "stack")},
-    "floordiv": frozenset(),  # of sizes alone
+    "floordiv": frozenset(),  # only for sizes
 }
-"""Which arguments of a function are computed by the network; all others are constants or sizes."""
+"""The arguments of each function that are values; the others are constants or sizes."""
 
 ON_SIZES = frozenset({"add", "sub", "mul", "floordiv", "getitem"})
-"""Functions that also act on shapes and their entries."""
+"""The functions that also accept sizes."""
 
 TO_SIZES = frozenset({"size", "ndim"})
-"""Functions from a value to its shape."""
-
-# What torch calls them.
+"""The functions that return sizes."""
 
 _ALIASES = {"cat": ("concat", "concatenate"), "truediv": ("div", "true_divide"), "relu": ("relu_",)}
-_OTHERS = (
-    torch.dropout,
-    torch.adaptive_max_pool1d,
-)  # take or give other things than those of torch.nn.functional
+_OTHERS = (torch.dropout, torch.adaptive_max_pool1d)  # differ from those of torch.nn.functional
 _AUGMENTED = {
     own: getattr(operator, "i" + own) for own in ("add", "sub", "mul", "truediv", "floordiv")
 }
@@ -206,53 +195,37 @@ TARGETS: dict[Callable[..., Any], str] = {
     },
     **{function: name for name, function in _AUGMENTED.items()},
 }
-"""Functions that a forward pass may call."""
+"""The supported functions of torch, with the names of their interval versions."""
 
+_SAME = """relu sigmoid tanh flatten reshape unsqueeze squeeze permute transpose contiguous size
+add sub mul neg mean sum"""
 METHODS: dict[str, str] = {
-    **{
-        name: name
-        for name in (
-            "relu",
-            "sigmoid",
-            "tanh",
-            "flatten",
-            "reshape",
-            "unsqueeze",
-            "squeeze",
-            "permute",
-        )
-    },
-    **{
-        name: name
-        for name in ("transpose", "contiguous", "size", "add", "sub", "mul", "neg", "mean", "sum")
-    },
+    **{name: name for name in _SAME.split()},
     **{"view": "reshape", "dim": "ndim", "div": "truediv"},
     **{"relu_": "relu", "add_": "add", "sub_": "sub", "mul_": "mul", "div_": "truediv"},
 }
-"""Methods of a tensor or an interval that a forward pass may call."""
+"""The supported methods of tensors, with the names of their interval versions."""
 
 REBOUND: frozenset[Any] = frozenset(_AUGMENTED.values())
-"""Operators in place, which give an interval its name anew and leave the old one as it was."""
+"""The operators such as ``+=``, which do not change an interval."""
 
 INPLACE: frozenset[Any] = frozenset(
     {*(name for name in METHODS if name.endswith("_")), torch.relu_, *REBOUND}
 )
-"""Functions and methods that change their first argument, beside those with ``inplace=True``."""
+"""The functions and methods that change their first argument."""
 
 
 def _on_intervals(target: Any, name: str) -> Callable[..., Any]:
-    """The function of this name, as ``target`` does it: in place or not."""
+    """Return the interval version of ``target``, which can be in place."""
     in_place = target in INPLACE
 
     @functools.wraps(FUNCTIONS[name])
     def function(*args: Any, **kwargs: Any) -> Any:
         if in_place and not isinstance(args[0], Interval):
             raise TypeError(
-                "A tensor cannot become an interval in place; write x = x + y instead of x.add_(y)."
+                "A tensor cannot become an interval in place. Use x = x + y instead of x.add_(y)."
             )
-        output = FUNCTIONS[name](
-            *args, **kwargs
-        )  # looked up now: torch.compile follows no closures of methods
+        output = FUNCTIONS[name](*args, **kwargs)  # torch.compile needs the lookup
         return args[0]._assign(output) if in_place else output
 
     return function

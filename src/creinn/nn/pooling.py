@@ -1,4 +1,7 @@
-"""Layers without weights: flatten, identity, padding, pooling, dropout. All are monotone in each of their inputs."""
+"""Interval versions of pooling, padding, dropout, flatten and identity layers.
+
+All of them are non-decreasing functions of each input.
+"""
 
 import functools
 from collections.abc import Callable
@@ -20,18 +23,18 @@ class Flatten(torch.nn.Flatten):
 
 
 class Identity(torch.nn.Identity):
-    """Interval version of ``torch.nn.Identity``; takes and ignores any arguments, as torch's does."""
+    """Interval version of ``torch.nn.Identity``; the arguments are ignored."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """The argument as an interval."""
+        """Return the input as an interval."""
         return as_interval(x)
 
 
 class _LinearMap(torch.nn.Module):
-    """Mixin for a layer of torch that is linear and does not decrease, as padding and averages: one call for both."""
+    """Mixin for linear layers with weights ``>= 0``, such as padding and averages."""
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Act on both bounds, or on centre and radius."""
+        """Apply the layer to the bounds, or to the center and the radius."""
         return as_interval(x).channelwise(super().forward, linear=True)
 
 
@@ -77,13 +80,14 @@ class AdaptiveAvgPool2d(_LinearMap, torch.nn.AdaptiveAvgPool2d):
     """Interval version of ``torch.nn.AdaptiveAvgPool2d``.
 
     Example:
-        >>> AdaptiveAvgPool2d(1)(Interval(torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2))).upper.item()
+        >>> x = Interval(torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2))
+        >>> AdaptiveAvgPool2d(1)(x).upper.item()
         1.0
     """
 
 
 class _Maximum(torch.nn.Module):
-    """Mixin for a max pooling layer: the bounds have their maxima in different places, so no index is given back."""
+    """Mixin for max pooling, without indices because they can differ between the bounds."""
 
     __constants__: list[str]
     _pool: Callable[..., Any]
@@ -92,13 +96,13 @@ class _Maximum(torch.nn.Module):
     def _refuse_indices(self, wanted: bool) -> None:
         if wanted:
             raise ValueError(
-                f"{type(self).__name__} cannot return indices: the bounds differ in them."
+                f"{type(self).__name__} cannot return indices, which can differ for the bounds."
             )
 
     return_indices = property(lambda self: False, _refuse_indices)
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Pool both bounds; a maximum over infinite ones is NaN, for what has overflowed may be anything."""
+        """Pool both bounds; the result is NaN if one of them is infinite."""
         x = as_interval(x)
         return (
             x if x.nonnegative else x.map_monotone(lambda t: torch.add(t, t, alpha=0))
@@ -115,7 +119,7 @@ class _Maximum(torch.nn.Module):
 
 
 class _Maxima(torch.autograd.Function):
-    """Keeps the places of the maxima, and not the bounds, which nothing else keeps."""
+    """Max pooling that saves the indices of the maxima instead of its input."""
 
     generate_vmap_rule = True
 
@@ -131,13 +135,11 @@ class _Maxima(torch.autograd.Function):
     ) -> None:
         ctx.shape, ctx.dims = inputs[0].shape, inputs[2]
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(
-            output[1].int()
-        )  # half of what torch keeps: no image has 2 ** 31 pixels
+        ctx.save_for_backward(output[1].int())  # needs half of the memory of int64
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor, None, None]:
-        (places,) = ctx.saved_tensors  # in the image as one row
+        (places,) = ctx.saved_tensors  # indices in the flattened image
         first = -ctx.dims
         image = gradient.new_zeros(ctx.shape).flatten(first)
         image = image.scatter_add(-1, places.long().flatten(first), gradient.flatten(first))
@@ -169,14 +171,14 @@ class AdaptiveMaxPool2d(_Maximum, torch.nn.AdaptiveMaxPool2d):
 
 
 class _Dropout(torch.nn.Module):
-    """Mixin for a dropout layer of torch: one mask for both bounds, so that a dropped unit is the point zero."""
+    """Mixin for dropout with the same mask for both bounds, so a dropped unit is ``[0, 0]``."""
 
     p: float
     training: bool
-    _spatial = 0  # so many dimensions are dropped as one
+    _spatial = 0  # the number of dimensions that share one value of the mask
 
     def forward(self, x: Interval | Tensor) -> Interval:
-        """Drop the same units of both bounds; the identity in eval mode."""
+        """Drop the same units of both bounds; in eval mode this is the identity."""
         x, spatial = as_interval(x), self._spatial
         if not self.training or self.p == 0:
             return x
