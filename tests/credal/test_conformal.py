@@ -1,4 +1,4 @@
-"""Conformal sets: scores and quantiles against slow oracles, exchangeable data where the right answer is known."""
+"""Tests of conformal sets with slow oracles and with exchangeable data."""
 
 import math
 
@@ -34,7 +34,7 @@ def random_sets(rows: int, classes: int, seed: int = 0) -> CredalSet:
 
 
 def slow_score(name: str, lower, upper, p, y: int, usual: float = 0.0) -> float:
-    """By the definition, in plain Python."""
+    """Compute the sets by the definition."""
     if name == "lower":
         return sum(low for k, low in enumerate(lower) if k != y) / max(sum(lower), usual)
     if name == "dominance":
@@ -135,7 +135,7 @@ def test_groups_have_quantiles_of_their_own():
 
 
 def exchangeable(rows: int, classes: int, rng: np.random.Generator, votes: int | None = None):
-    """Predictions that are wrong in the same way everywhere, and classes, or shares of votes, drawn from the truth."""
+    """Return predictions and samples of the true classes or distributions."""
     truth = rng.dirichlet(np.full(classes, 0.4), rows)
     noisy = torch.from_numpy((truth + 0.1) ** rng.uniform(0.3, 3, (3, rows, 1)))
     s = CredalSet.from_samples(noisy / noisy.sum(-1, keepdim=True))
@@ -160,7 +160,7 @@ def test_exchangeable_data_are_covered_as_asked(score, coverage, random):
         )
         sets = s[n:].with_conformal(conformal).classes("conformal")
         found.append(sets[torch.arange(m), y[n:]].double().mean().item())
-    # the number covered is beta-binomial, of mean k / (n + 1) without ties
+    # the number of covered rows is beta-binomial with mean k / (n + 1) if there are no ties
     k = conformal_rank(n, coverage)
     mean, spread = (
         coverage if random else k / (n + 1),
@@ -170,7 +170,7 @@ def test_exchangeable_data_are_covered_as_asked(score, coverage, random):
 
 
 def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
-    # a model that is right in 95 of 100 rows, and knows nothing more: scores are 0 or 1
+    # the scores of a model with an accuracy of 95 % are 0 or 1
     p = tensor([[1.0, 0.0]]).double().repeat(4000, 1)
     rng = np.random.default_rng(0)
     scores, new = (
@@ -199,7 +199,7 @@ def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
 )
 @pytest.mark.parametrize("coverage", [0.5, 0.6, 0.7, 0.8])
 def test_random_sets_have_exactly_the_coverage(scores, coverage, by):
-    """Each of n + 1 exchangeable rows is the new one in turn; (n + 1) * coverage is no integer."""
+    """Each of n + 1 exchangeable rows is used as the new row. (n + 1) * coverage is no integer."""
     torch.manual_seed(0)
     every, draws, kept = tensor(scores, dtype=torch.float64), 20_000, []
     for new in range(6):
@@ -308,7 +308,7 @@ def test_sets_are_those_of_mapie():
     p = s.intersection.numpy()
 
     class Known(ClassifierMixin, BaseEstimator):
-        """Probabilities that are there already: an input is the number of its row."""
+        """Model whose inputs are indices of rows of given probabilities."""
 
         classes_, fitted_ = np.arange(5), True
 

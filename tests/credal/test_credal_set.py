@@ -148,7 +148,7 @@ def test_trusted_construction_never_looks_at_the_data():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("classes", [3, 10, 1000])
 def test_half_precision_is_held_in_single(dtype, classes):
-    """Rounded to half precision, points sum to 1 only by an epsilon: no member is lost, and sets stay non-empty."""
+    """Test that sets of points in half precision contain the points and are not empty."""
     q = (
         torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         .softmax(-1)

@@ -1,4 +1,4 @@
-"""Decision rules: compared with linear programs and hand-computed sets; nesting and ties."""
+"""Tests of the decision rules with linear programs and examples."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import reference_credal
 from creinn.credal.decision import RULES, e_admissibility, maximality
 from creinn.credal.probability import intersection_probability, interval_softmax, reachable
 
-CLEAR = 1e-7  # the linear programs' own tolerance: margins nearer to 0 than this decide nothing
+CLEAR = 1e-7  # the tolerance of the linear programs; smaller margins are ignored
 
 
 def assert_matches_programs(lower, upper):
@@ -63,12 +63,12 @@ def test_smallest_difference_in_closed_form():
 
 
 def test_rules_by_hand():
-    # class 2 can reach .31, but then two others must hold .69 below .31 each: not E-admissible;
-    # against class 0 alone it can win, q = (.31 - , .6, .09 +): maximal
+    # if class 2 is .31, the sum of the other two classes is .69, so one of them is larger
+    # it is maximal, because it can be larger than class 0 for a q of (.31 - , .6, .09 +)
     lower, upper = tensor([0.2, 0.2, 0.2]), tensor([0.6, 0.6, 0.31])
     assert e_admissibility(lower, upper).tolist() == [True, True, False]
     assert maximality(lower, upper).tolist() == [True, True, True]
-    # class 1 reaches .5, above the lower bound .4 of class 0; class 2 does not
+    # the upper bound of class 1 is above the lower bound .4 of class 0, unlike that of class 2
     lower, upper = tensor([0.4, 0.1, 0.0]), tensor([0.8, 0.5, 0.2])
     assert maximality(lower, upper).tolist() == [True, True, False]
 

@@ -1,4 +1,4 @@
-"""Entropies against enumeration, honest gaps, gradients, shapes; measures of uncertainty by hand and in order."""
+"""Tests of the entropies with enumeration, and of the gaps, the gradients and the shapes."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ SMALL = [(family, classes) for family in credal_cases.FAMILIES for classes in ra
 
 
 def enumerated(lower, upper):
-    """Least and largest entropy of every row, by the oracles."""
+    """Return the lower and the upper entropy of each row."""
     rows = list(zip(lower.numpy(), upper.numpy(), strict=True))
     least = [reference_credal.lower_entropy(low, high) for low, high in rows]
     largest = [reference_credal.upper_entropy(low, high) for low, high in rows]
@@ -50,7 +50,7 @@ def test_lower_entropy_by_hand():
 
 
 def test_upper_entropy_by_hand():
-    # level .4: the first class stays at .5, the second at .1
+    # the level is .4, so the first class is .5 and the second class is .1
     value, q = upper_entropy(
         tensor([0.5, 0.0, 0.1]), tensor([0.8, 0.1, 0.6]), return_distribution=True
     )
@@ -98,7 +98,7 @@ def test_random_sets_are_proven_and_attained(family, classes, count):
 
 
 def stop_early(monkeypatch, budget):
-    """Search every set alone, and no more of it than the budget allows."""
+    """Search each set alone, with a budget."""
     monkeypatch.setattr(entropy_search, "BUDGET", budget)
     monkeypatch.setattr(entropy_search, "_FEW", 0)
     monkeypatch.setattr(entropy_search, "_PIECE", 32)
@@ -180,12 +180,12 @@ def test_unproven_values_are_said_and_can_be_read():
 
 
 def test_core_by_hand():
-    """Only the free class of a better vertex can be outside; one of greater lower bound and room enough replaces it."""
+    """Test which classes can be the free class of a better vertex."""
     lower = tensor([[0.1, 0.2, 0.15, 0.12, 0.11]], dtype=torch.float64)
     width = tensor([[0.1, 0.01, 0.1, 0.1, 0.01]], dtype=torch.float64)
     off_slope = tensor(
         [[0.0, 100.0, 5.0, 5.0, 5.0]], dtype=torch.float64
-    )  # may move by all, .001, .02, .02, all
+    )  # the classes can move by the whole width, .001, .02, .02 and the whole width
     nodes, best = entropy_search._start(lower, lower + width)
     solved = entropy_search._relax(lower, lower + width)._replace(
         filled=torch.zeros_like(lower),
@@ -197,11 +197,11 @@ def test_core_by_hand():
     found = entropy_search._core(nodes, solved, entropy_search._reach(nodes, solved, best))
     assert found.tolist() == [
         [True, True, True, False, True]
-    ]  # class 3 by class 2, which class 1 has no room for
+    ]  # class 3 is replaced by class 2, because the width of class 1 is too small
 
 
 def test_equal_intervals_are_interchangeable():
-    """Two nested kinds, 500 of each: a vertex is how many of each kind are at the top, and the kind of the free one."""
+    """Test 500 classes of each of two kinds, for which the vertices can be counted."""
     low, high = (
         tensor([0.0006, 0.0002], dtype=torch.float64),
         tensor([0.0013, 0.0019], dtype=torch.float64),
@@ -428,7 +428,7 @@ def logits(count, classes, seed):
 
 
 def unreduced(count, classes, seed):
-    """Intervals that are mostly not reachable, as a caller may give them."""
+    """Return intervals, most of which are not reachable."""
     generator = torch.Generator().manual_seed(seed)
     point = (
         torch.randn(count, classes, generator=generator, dtype=torch.float64).mul(1.5).softmax(-1)
@@ -455,7 +455,7 @@ KINDS = {
 @pytest.mark.parametrize("classes", [3, 5, 10])
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_the_difference_quotients(kind, classes):
-    """Of sets without a kink: in each of four directions the quotients to both sides agree."""
+    """Return the sets for which the difference quotients of both sides are equal."""
     make, bounds = KINDS[kind]
     at = torch.stack(make(500, classes, classes))
     noise = torch.randn(

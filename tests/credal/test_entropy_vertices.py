@@ -1,4 +1,4 @@
-"""Least entropy over all vertices, as exported graphs compute it: against enumeration, the search, and by hand."""
+"""Tests of the lower entropy of exported graphs with the search and with enumeration."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_bounds_that_rounding_leaves_without_a_distribution():
     torch.manual_seed(0)
     points = (
         torch.randn(200, 7).mul(5).softmax(1)
-    )  # sums of single precision, a little above and below 1
+    )  # sums in single precision that are slightly larger or smaller than 1
     assert (points.double().sum(1) != 1).any()
     found = lower_entropy_by_vertices(points, points)
     torch.testing.assert_close(found, lower_entropy(points, points), rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Interval softmax, reachable bounds and intersection probability against ball arithmetic and linear programs."""
+"""Tests of probability intervals with ball arithmetic and linear programs."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_huge_float32_logits_give_valid_and_accurate_intervals(mode, box):
 
 
 def test_sound_softmax_keeps_digits_of_close_huge_logits():
-    # float32 resolves 2**-10 at 1e4; a log-sum-exp rounded at that size would lose everything
+    # the resolution of float32 is 2**-10 at 1e4, so a rounded log-sum-exp would be wrong
     low = tensor([1e4, 1e4 + 2**-10, -1e4])
     lower, _ = interval_softmax(low, low, mode="sound")
     assert lower[:2].tolist() == pytest.approx([0.49975586, 0.50024414], abs=1e-7)

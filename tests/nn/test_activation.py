@@ -75,14 +75,16 @@ def test_the_range_contains_rigorous_values_and_is_attained(
     )
     lower, upper = result.lower.item(), result.upper.item()
     slack = 1e-12 * max(1.0, abs(low), abs(high))
-    slack += 2e-9 if name == "softplus" else 0  # torch takes x itself beyond its threshold
+    slack += (
+        2e-9 if name == "softplus" else 0
+    )  # the function of torch returns x above the threshold
     for i in range(33):  # no member leaves
         value = float(function(arb(low + (high - low) * i / 32)).mid())
         assert lower - slack <= value <= upper + slack
     bottom = min(max(getattr(layer, "_bottom", low), low), high)
     assert (
         lower >= float(function(arb(bottom)).lower()) - slack
-    )  # attained at a bound or at the bottom
+    )  # the minimum is at a bound or at the minimum of the function
     assert (
         upper <= max(float(function(arb(low)).upper()), float(function(arb(high)).upper())) + slack
     )
@@ -193,7 +195,7 @@ def test_nothing_is_done_in_place(layer: type[torch.nn.Module]) -> None:
 
 
 def random_pairs(seed, dtype=torch.float64):
-    """Intervals below, above and across zero, of width zero, and ones that end at zero."""
+    """Return intervals below zero, above zero and across zero, and intervals of width zero."""
     generator = torch.Generator().manual_seed(seed)
     center = torch.randn(4, 7, dtype=dtype, generator=generator)
     radius = torch.rand(4, 7, dtype=dtype, generator=generator)

@@ -1,4 +1,4 @@
-"""Convolutions in training: those that give one pixel, and every kind of padding, against torch's on four products."""
+"""Tests of convolutions with one output pixel, and of the padding modes."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_one_pixel_is_computed_as_any_other(name, kind):
 
 @pytest.mark.filterwarnings(
     "ignore:Using padding='same':UserWarning"
-)  # of torch, about its own layer
+)  # a warning of torch about the ordinary layer
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("kind", ["point", "nonnegative", "signed"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "reflect", "replicate", "circular"])

@@ -1,4 +1,4 @@
-"""Batch norm in paper and sound mode: the paper's algorithm, running statistics, containment, refusals."""
+"""Tests of batch norm in paper mode and in sound mode."""
 
 import pytest
 import torch

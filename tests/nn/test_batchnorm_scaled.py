@@ -1,4 +1,4 @@
-"""Batch norm in scaled mode, switching between the modes, and norms whose centre is frozen."""
+"""Tests of batch norm in scaled mode, of a change of the mode, and of frozen centers."""
 
 import copy
 

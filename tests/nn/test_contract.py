@@ -10,7 +10,7 @@ from creinn.nn.affine import IntervalParameters
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Using padding='same' with even kernel"
-)  # torch's own note on copies
+)  # a warning of torch about copies
 SIGNS = ["any", "nonnegative", "one-signed"]
 by_name = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
 
@@ -132,7 +132,7 @@ def test_affine_bounds_are_exact_where_weight_or_input_keeps_its_sign(
     case: LayerCase, sign: str
 ) -> None:
     interval, _ = pair(case, 5)
-    if sign == "any":  # inputs straddle zero: weights may not
+    if sign == "any":  # the weights do not straddle zero because the inputs do
         interval.weight_radius.data.copy_(interval.weight.abs() * 0.9)
     x = case.input(5, sign)
     lower, upper = reference.affine_bounds(interval, x)

@@ -1,4 +1,4 @@
-"""Functions on intervals and tensors: on a tensor they are torch's, on an interval they enclose every member."""
+"""Tests of the functions for intervals and for tensors."""
 
 import operator
 from collections.abc import Callable
@@ -101,7 +101,7 @@ def test_by_the_name_that_torch_has_for_it(name: str) -> None:
         return
     assert isinstance(result, Interval)
     torch.testing.assert_close(result.upper, torch.maximum(*at_bounds))
-    if name in ("gelu", "silu", "mish", "hardswish"):  # their least value lies between
+    if name in ("gelu", "silu", "mish", "hardswish"):  # the smallest value is between the bounds
         assert bool((result.lower <= torch.minimum(*at_bounds)).all())
     else:
         torch.testing.assert_close(result.lower, torch.minimum(*at_bounds))

@@ -1,4 +1,4 @@
-"""What single layers promise beyond the contract: dropout masks, refusals, initialisation, radii that live."""
+"""Tests of single layers: dropout masks, errors, initialization and gradients of radii."""
 
 import inspect
 

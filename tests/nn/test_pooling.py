@@ -1,4 +1,4 @@
-"""Pooling in training: gradients against torch's on each bound, and what is kept."""
+"""Tests of the gradients and the memory of pooling layers."""
 
 import pytest
 import torch

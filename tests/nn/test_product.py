@@ -1,4 +1,4 @@
-"""The table of products: enclosure for any sign, the paper's errata; each form's values, derivatives, what it keeps."""
+"""Tests of the interval products: enclosure, errata of the paper, derivatives and memory."""
 
 import pytest
 import torch
@@ -176,7 +176,7 @@ products = pytest.mark.parametrize("kind", PRODUCTS)
 
 
 def problem(kind, name, seed=0, dtype=torch.float64):
-    """Operation; input, weight centres, radii (some below zero) or relative radii, and both biases."""
+    """Return an operation with its input, the centers and radii of the weights, and the biases."""
     operation, rows, weights = OPERATIONS[name]
     generator = torch.Generator().manual_seed(seed)
     a, b, relative = (
@@ -325,7 +325,7 @@ SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if
 @pytest.mark.parametrize("weight", SIDES)
 @pytest.mark.parametrize("side", SIDES)
 def test_an_interval_that_grows_from_zero_has_its_derivative(side, weight):
-    """Neither 1 nor 0, torch's derivatives of ``clamp`` at a bound up to 2.13 and since, is right there."""
+    """Neither 1 nor 0, which are the derivatives of ``clamp`` at a bound up to 2.13 and since, is right there."""
 
     def bounds(of_input, of_weight):  # by which each grows
         x = Interval._of_parts(side[0] - of_input, side[1] + of_input)
@@ -336,6 +336,6 @@ def test_an_interval_that_grows_from_zero_has_its_derivative(side, weight):
     slopes = torch.autograd.functional.jacobian(lambda grown: bounds(*grown), start).reshape(2, 2)
     for which, slope in enumerate(slopes.T):
         step = start.clone()
-        step[which] = 0.25  # as far as no bound of any case changes its sign
+        step[which] = 0.25  # a step for which the signs of the bounds do not change
         difference = (bounds(*step) - bounds(*start)).flatten() / 0.25
         torch.testing.assert_close(slope, difference)

@@ -1,4 +1,4 @@
-"""Layers as data: every known layer survives the round trip through its constructor arguments."""
+"""Tests of the registry: layers are equal after a round trip through their arguments."""
 
 import json
 from types import SimpleNamespace

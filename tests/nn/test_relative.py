@@ -1,4 +1,4 @@
-"""Relative radii: exact bounds for inputs of any sign, half the parameters, and everything an interval layer can do.
+"""Tests of layers with relative radii.
 
 Containment by members of weights and inputs, inclusion and radius zero are in nn/test_contract.py.
 """
@@ -30,7 +30,7 @@ from experiments.tasks import describe_radii
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Using padding='same' with even kernel"
-)  # torch's own note on copies
+)  # a warning of torch about copies
 PARTS = st.floats(-10, 10)
 
 
@@ -50,7 +50,7 @@ def test_bounds_are_exact_whatever_the_sign(case: LayerCase, sign: str) -> None:
         layer = make(case, seed)
         if sign == "point":
             x = Interval.point(case.point(seed))
-        elif sign == "forgotten sign":  # non-negative, but not known to be
+        elif sign == "forgotten sign":  # the flag for non-negative intervals is removed
             x = case.input(seed, "nonnegative").map_monotone(lambda t: t, nonnegative=False)
         else:
             x = case.input(seed, sign)
@@ -64,7 +64,7 @@ def test_bounds_are_attained_by_members() -> None:
     layer = make(RELATIVE[0], 0)
     x = RELATIVE[0].input(0)
     y = layer(x)
-    # The upper bound of output 0 of row 0: every product as large as it can be.
+    # The upper bound of output 0 of row 0 is the sum of the largest products.
     total = layer.bias[0] + layer.bias_radius[0]
     for j, rho in enumerate(layer.relative_radius):
         weights = [layer.weight[0, j] * (1 - rho), layer.weight[0, j] * (1 + rho)]
@@ -151,7 +151,7 @@ def test_projection_keeps_radii_in_their_range() -> None:
     project_(net)
     assert net[0].relative_radius.tolist() == [0.0, MAX_RELATIVE_RADIUS]
     assert not net[0].bias_radius.any()
-    assert bool((net[2].weight_radius == 5).all())  # an absolute radius may exceed 1
+    assert bool((net[2].weight_radius == 5).all())  # the absolute radius can be larger than 1
     torch.testing.assert_close(net(torch.ones(1, 2)).upper, before.upper)
     scale_radii_(net, 0.5)
     assert net[0].relative_radius.tolist() == [0.0, MAX_RELATIVE_RADIUS / 2]

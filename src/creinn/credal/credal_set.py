@@ -288,7 +288,7 @@ class CredalSet(Uncertain):
     def _calibrated(self) -> Conformal:
         if self._conformal is None:
             raise ValueError(
-                "These credal sets have no calibration. Call model.calibrate(x, y) with new rows, "
+                "These credal sets carry no calibration. Call model.calibrate(x, y) with new rows, "
                 "then model.predict. Averages and envelopes of sets have no calibration."
             )
         if self._conformal.stale:
