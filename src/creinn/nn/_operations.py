@@ -111,7 +111,8 @@ class Convolution:
         self, tap: tuple[int, ...], sizes: torch.Size, output_sizes: torch.Size
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Return the pixels ``(N, ..., C)`` that a tap multiplies, and the outputs it adds to."""
-        used, reached = [slice(None)], [slice(None)]
+        used: list[slice] = [slice(None)]
+        reached: list[slice] = [slice(None)]
         for axis, (size, outputs) in enumerate(zip(sizes, output_sizes, strict=True)):
             stride = self.stride[axis]
             offset = tap[axis] * self.dilation[axis] - self.padding[axis]
