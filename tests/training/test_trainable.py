@@ -16,7 +16,7 @@ from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.training import TrainConfig, fit
-from creinn.training.trainable import set_train_mode, zero_grad_biases
+from creinn.training.step import set_train_mode, zero_grad_biases
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(60, 1, 6, 6, generator=G), torch.randint(3, (60,), generator=G)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction
-from creinn.classifier.logits import as_logits
+from creinn.classifier.logits import as_logits, logits_cross_entropy
 from creinn.classifier.network import run
 from creinn.classifier.temperature import Temperature
 
@@ -74,6 +74,13 @@ class SNN(Classifier):
             self.temperature.fit(
                 found, lambda logits: predict_logits(logits.transpose(0, 1)).probabilities
             )
+
+    def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
+        """Return the prediction and the loss of a batch in training; without samples, the logits."""
+        if type(self).loss is not SNN.loss:
+            return super().batch_loss(x, target, weight)
+        logits = self.temperature(self.normed_logits(x).squeeze(0))
+        return logits, logits_cross_entropy(logits, target, weight)
 
     def loss(self, prediction: Predictive, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the cross-entropy, averaged over the samples of the prediction."""

@@ -89,6 +89,11 @@ class Classifier(torch.nn.Module):
         """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
+    def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
+        """Return the prediction, or logits, and the loss of a batch in training."""
+        prediction = self(x)
+        return prediction, self.loss(prediction, target, weight)
+
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Look at the training data before the first epoch; of batches in the order of the rows, not of training."""
 

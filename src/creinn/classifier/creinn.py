@@ -28,7 +28,7 @@ from creinn.classifier.inputs import (
     to_device,
 )
 from creinn.classifier.label_check import Agreement
-from creinn.classifier.logits import as_logits
+from creinn.classifier.logits import as_logits, logits_cross_entropy
 from creinn.classifier.network import (
     HEAD,
     TOKENS,
@@ -244,9 +244,26 @@ class CreINN(CredalClassifier):
         function = bounds_cross_entropy if self._loss == "bounds" else cross_entropy
         return function(prediction, target, weight, check=False)
 
+    def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
+        """Return the prediction and the loss of a batch in training.
+
+        For an ordinary network these are the logits and their cross-entropy, which is the loss of
+        credal sets that are single distributions.
+        """
+        if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
+            return super().batch_loss(x, target, weight)
+        logits = (
+            run(self.network, self._inputs(x))
+            if self.logits_layer is None
+            else observe(self.network, x, (), self.logits_layer)[1]
+        )
+        logits = self.temperature(self.norm(as_logits(logits, self.num_logits)))
+        return logits, logits_cross_entropy(logits, target, weight)
+
     def after_step(self) -> None:
         """Project the radii onto ``>= 0``."""
-        project_(self)
+        if self.is_interval:
+            project_(self)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
         """Forget calibration, temperature and distance: they belong to a network that is about to change."""

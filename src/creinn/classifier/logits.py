@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from creinn.classifier.inputs import describe
 from creinn.interval import Interval
+from creinn.numerics import at_least_single
 
 _NAME_IT = " Where a module gives the logits, name it: CreINN(network, logits_layer='path')."
 _VIEWS = (
@@ -58,6 +60,23 @@ def as_logits(output: Any, count: int) -> Any:
             f"The network should return logits (N, {count}), but returns {describe(output)}.{_NAME_IT}"
         )
     return output
+
+
+def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Compute the mean cross-entropy of logits ``(N, K)``; one logit is that of class 1 of two.
+
+    Args:
+        logits: Logits; half precision is converted to float32.
+        target: Classes ``(N,)``.
+        weight: Weights of the classes ``(K,)`` or of the rows ``(N, 1)``.
+    """
+    logits = at_least_single(logits)
+    if logits.shape[1] == 1:
+        logits = torch.cat((torch.zeros_like(logits), logits), 1)
+    if weight is None or weight.ndim == 1:
+        return F.cross_entropy(logits, target, weight)
+    losses = F.cross_entropy(logits, target, reduction="none")
+    return (weight[:, 0] * losses).sum() / weight.sum()
 
 
 def check_logits(logits: Tensor | Interval, count: int, who: str) -> None:

@@ -80,6 +80,7 @@ class Checkpoints:
         is_needed = self._folder is not None or world_size() > 1
         self._fingerprint = fingerprint(model, config, *data) if is_needed else {}
         check_equal(self._fingerprint)
+        self.last = self._capture([])
         self._best: Checkpoint | None = None
         self._unwritten: dict[str, Checkpoint] = {}
 
@@ -97,22 +98,20 @@ class Checkpoints:
                     f"{path} has {len(rows)} epochs, more than epochs={self._config.epochs}. Use "
                     "another directory or more epochs."
                 )
-            self._restore(checkpoint)
+            self.last = checkpoint
+            self.restore()
             self._best = self._read_best(rows)
         else:
-            self._capture(rows).write(path)
+            self.last.write(path)
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         write_bytes(self._folder / HISTORY, lines.encode())
         return rows
 
     def epoch_ended(self, rows: list[Row]) -> None:
         """Keep the state after an epoch; write it if a checkpoint is due."""
-        improved = best_index(rows) == len(rows) - 1
-        if self._folder is None and not (improved and self._config.keep == "best"):
-            return
-        last = self._unwritten[LAST] = self._capture(rows)
-        if improved:
-            self._best = self._unwritten[BEST] = dataclasses.replace(last, optimizer={})
+        self.last = self._unwritten[LAST] = self._capture(rows)
+        if best_index(rows) == len(rows) - 1:
+            self._best = self._unwritten[BEST] = dataclasses.replace(self.last, optimizer={})
         if self._folder is not None:
             _append(self._folder / HISTORY, json.dumps(rows[-1]) + "\n")
             if len(rows) % self._config.checkpoint_every == 0:
@@ -155,7 +154,9 @@ class Checkpoints:
         scaler = self._scaler.state_dict()
         return Checkpoint(weights, moments, scaler, tuple(rows), self._fingerprint)
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self) -> None:
+        """Restore the state after the last finished epoch."""
+        checkpoint = self.last
         self._model.load_state_dict(checkpoint.weights)
         trained = self._optimizer.param_groups[0]["params"]
         state: dict[int, dict[str, Tensor]] = {}

@@ -18,8 +18,8 @@ class TrainConfig:
 
     Args:
         epochs: Number of passes over the training data.
-        batch_size: Rows per step and process. A last batch of one row joins the previous batch,
-            because batch norm needs two rows.
+        batch_size: Rows per step and process; by default 32 to 256, see :meth:`batch_size_for`. A
+            last batch of one row joins the previous batch, because batch norm needs two rows.
         learning_rate: Initial learning rate of Adam.
         train: ``"all"`` parameters or the ``"radii"`` only: those of weights and biases, and the
             scale and shift of the radius in batch norms. The centers do not change.
@@ -49,7 +49,7 @@ class TrainConfig:
     """
 
     epochs: int = 100
-    batch_size: int = 128
+    batch_size: int | None = None
     learning_rate: float = 1e-3
     train: Literal["all", "radii"] = "all"
     milestones: tuple[int, ...] = ()
@@ -69,14 +69,14 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name, least in (
             ("epochs", 1),
-            ("batch_size", 1),
             ("checkpoint_every", 1),
             ("seed", 0),
             ("workers", 0),
         ):
             _check_integer(name, getattr(self, name), least)
-        if self.patience is not None:
-            _check_integer("patience", self.patience, 1)
+        for name in ("patience", "batch_size"):
+            if getattr(self, name) is not None:
+                _check_integer(name, getattr(self, name), 1)
         _check_positive("learning_rate", self.learning_rate)
         _check_positive("gamma", self.gamma)
         for name in ("mixed_precision", "deterministic", "progress"):
@@ -104,6 +104,19 @@ class TrainConfig:
             for weight in weights:
                 _check_positive("each of class_weight", weight)
             object.__setattr__(self, "class_weight", weights)
+
+    def batch_size_for(self, rows: int | None) -> int:
+        """Return ``batch_size``, or else a power of two that grows with the rows of the data.
+
+        The default is 128 if the number of rows is not known.
+
+        Example:
+            >>> [TrainConfig().batch_size_for(rows) for rows in (150, 5_000, 50_000)]
+            [32, 128, 256]
+        """
+        if self.batch_size is not None:
+            return self.batch_size
+        return 128 if rows is None else min(256, max(32, 2 ** (rows // 32).bit_length() // 2))
 
     def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate after ``epoch`` finished epochs."""

@@ -7,7 +7,7 @@ the rows depends on the seed and the epoch only. A stream has its own order.
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -36,6 +36,8 @@ from creinn.interval import Interval
 from creinn.numerics import first_index
 
 Augment = Callable[[Any, torch.Generator], Any]
+_CHUNK_BYTES = 2**25  # of rows in memory that are put in order at once
+_EVALUATION_ROWS = 1024  # in a batch of a table
 
 
 class Batch(NamedTuple):
@@ -126,18 +128,21 @@ class Rows:
         """Yield all rows in order; each process gets a part of them."""
         if self._is_stream:
             alternate = (0, 1) if self._is_split else (rank(), world_size())
-            read: Iterator[Any] = islice(
-                self._read_stream(batch_size), alternate[0], None, alternate[1]
-            )
+            stream = self._read_stream(batch_size)
+            read = self._batches(islice(stream, alternate[0], None, alternate[1]))
         else:
             rows = own_share(torch.arange(len(self._data)))
             read = self._read(rows.split(batch_size) if len(rows) else ())
-        for batch in self._batches(read):
-            if (
-                self.in_memory is None
-            ):  # in training, where a failed step is explained, no batch waits for this
+        for batch in read:
+            if self.in_memory is None:
                 self._check_finite(batch.x, int(batch.rows[0]))
             yield batch
+
+    def evaluation_batch_size(self, batch_size: int) -> int:
+        """Return the number of rows to evaluate at once; more than for training in a table."""
+        inputs = None if self.in_memory is None else self.in_memory[0]
+        is_table = isinstance(inputs, Tensor | Interval) and inputs.ndim == 2
+        return max(batch_size, _EVALUATION_ROWS) if is_table else batch_size
 
     def labelled(self, batch_size: int) -> Iterable[tuple[Inputs, Tensor]]:
         """Return inputs and targets in order; an iterable that can be repeated if not in memory."""
@@ -156,10 +161,10 @@ class Rows:
         generator = torch.Generator(self._like.device).manual_seed(seed + rank())
         if self._is_stream:
             stream = self._read_stream(batch_size * world_size())
-            read: Iterator[Any] = map(self._own_rows, stream)
+            read = self._batches(map(self._own_rows, stream))
         else:
             read = self._read(shuffled_batches(len(self._data), batch_size, seed))
-        for batch in self._batches(read):
+        for batch in read:
             yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
 
     def digest(self) -> str:
@@ -187,30 +192,45 @@ class Rows:
 
     def _batches(self, read: Iterator[tuple[Tensor, Inputs, Tensor]]) -> Iterator[Batch]:
         """Check rows that are not in memory and move them to the device of the model."""
-        device, dtype = self._like.device, self._like.dtype
         for index, x, y in read:
-            if self.in_memory is None:
-                x, y = as_inputs(x), as_classes(y, self._num_classes, self._name)
-            weight = (
-                self.class_weights
-                if self.row_weights is None
-                else self.row_weights[index].to(device)
-            )
-            yield Batch(index, to_device(x, device, dtype), to_device(y, device, dtype), weight)
+            x, y = as_inputs(x), as_classes(y, self._num_classes, self._name)
+            yield self._place(index, x, y)
 
-    def _read(self, order: Sequence[Tensor]) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """Yield indices, inputs and targets of each batch in ``order``."""
+    def _place(self, index: Tensor, x: Inputs, y: Tensor) -> Batch:
+        device, dtype = self._like.device, self._like.dtype
+        weight = self.class_weights
+        if self.row_weights is not None:
+            weight = self.row_weights[index].to(device)
+        return Batch(index, to_device(x, device, dtype), to_device(y, device, dtype), weight)
+
+    def _read(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """Yield the batches of rows in ``order``."""
+        if self.in_memory is not None:
+            return self._read_memory(order)
         if self._pair is not None:
-            yield from ((index, *take(self._pair, index)) for index in order)
-            return
+            return self._batches((index, *take(self._pair, index)) for index in order)
         sampler = [index.tolist() for index in order]
         seeds = torch.Generator().manual_seed(torch.initial_seed())  # of the workers
         loader = DataLoader(
             self._data, batch_sampler=sampler, num_workers=self._workers, generator=seeds
         )
-        yield from (
-            (index, *self._checked(batch)) for index, batch in zip(order, loader, strict=True)
-        )
+        items = map(self._checked, loader)
+        return self._batches((i, *item) for i, item in zip(order, items, strict=True))
+
+    def _read_memory(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """Yield batches as views of copied rows; one copy is faster than one per batch."""
+        leaves = pytree.tree_leaves(self.in_memory)
+        largest = len(order[0]) * sum(leaf[:1].nbytes for leaf in leaves)  # bytes of a batch
+        step = max(1, _CHUNK_BYTES // max(1, largest))
+        for start in range(0, len(order), step):
+            indices = order[start : start + step]
+            chunk = self._place(rows := torch.cat(list(indices)), *take(self.in_memory, rows))
+            sizes = [len(index) for index in indices]
+            x, y = _split(chunk.x, sizes), chunk.y.split(sizes)
+            weights = [chunk.weight] * len(sizes)
+            if self.row_weights is not None and chunk.weight is not None:
+                weights = list(chunk.weight.split(sizes))
+            yield from map(Batch, indices, x, y, weights)
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
         """Yield the same of a stream; a last batch with too few rows joins the previous batch."""
@@ -302,8 +322,10 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
         >>> [len(batch) for batch in shuffled_batches(7, 3, seed=0)]
         [3, 4]
     """
-    sampler = DistributedSampler(range(rows), world_size(), rank(), seed=seed)  # type: ignore
-    batches = list(torch.tensor(list(sampler)).split(batch_size))
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+    missing = -rows % world_size()
+    order = torch.cat((order, order.repeat(-(-missing // rows))[:missing]))
+    batches = list(order[rank() :: world_size()].split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1 and batch_size > 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
@@ -312,6 +334,13 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
 def own_share(rows: Tensor) -> Tensor:
     """Return the row indices of this process; the parts differ by one row at most."""
     return rows.tensor_split(world_size())[rank()]
+
+
+def _split(x: Inputs, sizes: Sequence[int]) -> Sequence[Inputs]:
+    """Return successive rows of inputs as views."""
+    if isinstance(x, Tensor):
+        return x.split(sizes)  # type: ignore[no-any-return, no-untyped-call]
+    return [take(x, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
 
 
 def _has_rows(data: Any) -> bool:

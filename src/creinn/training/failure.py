@@ -1,4 +1,4 @@
-"""Losses and gradients that are not finite: stop the updates, find the cause."""
+"""Messages on losses and gradients that are not finite."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,35 +11,6 @@ from creinn.classifier.recording import recording
 from creinn.numerics import first_index
 from creinn.training.data import Batch
 from creinn.training.diagnose import calls_with_paths, is_finite, layers_of
-
-_NEVER = 2**31 - 1
-
-
-class Guard:
-    """Skip all updates from the first loss or gradient that is not finite.
-
-    It runs on the device, so no step waits. A fused optimizer skips a step if ``found_inf`` is 1.
-    The weights that led to the failure therefore remain until the host looks at the device.
-    """
-
-    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-        self._optimizer = optimizer
-        self._first = torch.tensor(_NEVER, device=device)
-
-    @torch.no_grad()
-    def watch(self, step: int, loss: Tensor, gradients: list[Tensor]) -> None:
-        """Check one step, after its backward pass and before its update."""
-        total = loss
-        if gradients:
-            foreach = loss.device.type in ("cpu", "cuda")
-            total = loss + torch.nn.utils.get_total_norm(gradients, foreach=foreach)
-        self._first = torch.where(torch.isfinite(total), self._first, self._first.clamp_max(step))
-        self._optimizer.found_inf = (self._first != _NEVER).float()  # type: ignore[attr-defined]
-
-    def failed_step(self) -> int | None:
-        """Return the first step that was not finite, if any; waits for the device."""
-        first = int(self._first)
-        return None if first == _NEVER else first
 
 
 def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str:

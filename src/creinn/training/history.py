@@ -1,9 +1,19 @@
-"""The history of a training run: one row of numbers per epoch."""
+"""The history of a training run: one row of numbers per epoch, from sums over its batches."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creinn.credal.credal_set import CredalSet
+from creinn.distributed import all_sum, world_size
+from creinn.numerics import weight_per_row
 
 Row = dict[str, float | None]
+_PENDING = 256  # batches whose numbers are added up together
 
 
 @dataclass(frozen=True)
@@ -50,3 +60,66 @@ def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
     """Whether the validation loss did not improve in the last ``patience`` epochs."""
     best = best_index(rows)
     return patience is not None and best is not None and len(rows) - 1 - best >= patience
+
+
+class EpochSums:
+    """Sums of loss, accuracy and mean width over the batches of an epoch.
+
+    The numbers stay on the device, so that no step waits for them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._dtype = torch.float32 if device.type == "mps" else torch.float64
+        self._sums = torch.zeros(5, dtype=self._dtype, device=device)
+        self._pending: list[tuple[Any, ...]] = []
+
+    @torch.no_grad()
+    def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Any:
+        """Add a batch; return its share of all rows, which is 1 in a single process.
+
+        Args:
+            y: Classes of the rows.
+            weight: Weights of the rows or the classes.
+            prediction: A prediction, or logits of an ordinary network.
+            loss: Mean loss of the batch.
+        """
+        rows, width = len(y), math.nan
+        mass: Any = rows if weight is None else weight_per_row(weight, y).sum()
+        if isinstance(prediction, Tensor):
+            binary = prediction.shape[1] == 1
+            label = prediction[:, 0] > 0 if binary else prediction.argmax(1)
+        else:
+            label = prediction.label
+        if isinstance(prediction, CredalSet):
+            width = rows * prediction.width.mean()
+        self._pending.append((loss.detach(), label == y, mass, width, rows))
+        if len(self._pending) == _PENDING:
+            self._flush()
+        if world_size() == 1:
+            return 1
+        own = torch.as_tensor(mass, dtype=self._dtype, device=loss.device)
+        return (world_size() * own / all_sum(own)).to(loss.dtype)
+
+    def means(self, prefix: str = "") -> Row:
+        """Return means over all processes; ``None`` if not finite or not defined."""
+        mass, loss, correct, width, rows = self._all_sums()
+        values = {"loss": loss / mass, "accuracy": correct / rows, "width": width / rows}
+        return {prefix + name: x if math.isfinite(x) else None for name, x in values.items()}
+
+    def _all_sums(self) -> list[float]:
+        self._flush()
+        return all_sum(self._sums).tolist()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        loss, hits, mass, width, rows = zip(*self._pending, strict=True)
+        self._pending = []
+        masses, losses = self._stack(mass), self._stack(loss)
+        parts = (masses, masses * losses, torch.cat(hits), self._stack(width), self._stack(rows))
+        self._sums += torch.stack([part.sum(dtype=self._dtype) for part in parts])
+
+    def _stack(self, numbers: Sequence[Any]) -> Tensor:
+        if isinstance(numbers[0], Tensor):
+            return torch.stack(numbers).to(self._dtype)  # type: ignore[arg-type]
+        return torch.tensor(numbers, dtype=self._dtype, device=self._sums.device)

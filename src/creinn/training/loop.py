@@ -4,22 +4,21 @@ Adam minimizes the loss of the model. After each step the radii of a CreINN are 
 ``>= 0``.
 """
 
+import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
-from torch import Tensor
 
 from creinn.classifier.base import Classifier, evaluating
 from creinn.device import choose_device
 from creinn.distributed import (
     SyncTimer,
-    all_sum,
     broadcast_buffers,
     broadcast_object,
     broadcast_state,
@@ -34,13 +33,11 @@ from creinn.training.checkpoint import Checkpoints
 from creinn.training.checks import check_model, check_settings, set_class_weights
 from creinn.training.config import TrainConfig
 from creinn.training.data import Augment, Batch, Rows
-from creinn.training.failure import Guard, explain_failure, failure_message
-from creinn.training.history import History, Row, is_out_of_patience
-from creinn.training.metrics import batch_sums, means, zero_sums
+from creinn.training.failure import explain_failure, failure_message
+from creinn.training.history import EpochSums, History, Row, is_out_of_patience
 from creinn.training.progress import Progress
 from creinn.training.randomness import derived_seed, preserve_random_state, seed_everything
-from creinn.training.step import Forward, TrainStep
-from creinn.training.trainable import set_train_mode, train_only
+from creinn.training.step import Forward, TrainStep, set_train_mode, train_only
 
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
 
@@ -127,16 +124,19 @@ class _Run:
         augment: Augment | None,
     ) -> None:
         check_model(model)
-        self.model, self.config, self.augment = model, config, augment
+        self.model, self.augment = model, augment
         self.device = choose_device(config.device)
         use_device(self.device)
         like = next(p for p in model.to(self.device).parameters() if p.is_floating_point())
         read = partial(Rows, num_classes=model.num_classes, like=like, workers=config.workers)
         self.train_rows = read(train_data, name="train_data")
         self.val_rows = None if val_data is None else read(val_data, name="val_data")
+        self.batch_size = config.batch_size_for(self.train_rows.count())
+        self.total_batch_size = self.batch_size * world_size()
+        self.config = config = replace(config, batch_size=self.batch_size)
         check_settings(model, self.train_rows, self.val_rows, config)
         set_class_weights(config, model.num_classes, like, self.train_rows, self.val_rows)
-        self.steps = self.train_rows.steps(config.batch_size)  # None if it is not known yet
+        self.steps = self.train_rows.steps(self.batch_size)  # None if it is not known yet
         self.forward = Forward(model, config, self.device)
 
     def train(self, progress: Progress) -> History:
@@ -152,9 +152,9 @@ class _Run:
             SyncTimer(self.device) as timer,
         ):
             seed_everything(derived_seed(config.seed, 0))
-            batch_size = config.batch_size * world_size()
             with single_process():  # every process reads all data
-                model.before_training(self.train_rows.labelled(batch_size), config.epochs)
+                batches = self.train_rows.labelled(self.total_batch_size)
+                model.before_training(batches, config.epochs)
             trained = [p for p in model.parameters() if p.requires_grad]
             optimizer = torch.optim.Adam(trained, config.learning_rate, fused=True)
             data = self.train_rows, self.val_rows, self.augment
@@ -167,10 +167,8 @@ class _Run:
                 while len(rows) < config.epochs and not is_out_of_patience(rows, config.patience):
                     started, epoch = time.perf_counter(), len(rows) + 1
                     rate = config.learning_rate_at(epoch - 1)
-                    for group in optimizer.param_groups:
-                        group["lr"] = rate
-                    guard = Guard(optimizer, self.device)
-                    numbers = self._train_epoch(epoch, update, guard, timer, progress)
+                    optimizer.param_groups[0]["lr"] = rate
+                    numbers = self._train_epoch(epoch, update, checkpoints, timer, progress)
                     numbers |= self._validate()
                     seconds = time.perf_counter() - started
                     row = {"epoch": epoch, **numbers, "learning_rate": rate, "seconds": seconds}
@@ -186,44 +184,72 @@ class _Run:
         return History(tuple(rows), interrupted)
 
     def _train_epoch(
-        self, epoch: int, update: TrainStep, guard: Guard, timer: SyncTimer, progress: Progress
+        self,
+        epoch: int,
+        update: TrainStep,
+        checkpoints: Checkpoints,
+        timer: SyncTimer,
+        progress: Progress,
     ) -> Row:
         """Update the weights by each batch; return the training metrics."""
-        config, seed = self.config, derived_seed(self.config.seed, epoch)
-        seed_everything(seed)
-        set_train_mode(self.model, config.train)
         progress.start_epoch(epoch)
-        sums = zero_sums(self.device)
-        batches = self.train_rows.shuffled(config.batch_size, seed, self.augment)
+        sums = EpochSums(self.device)
+        for step, batch in enumerate(self._epoch_batches(epoch), 1):
+            update(batch, sums)
+            if timer.is_due():
+                means = sums.means()
+                if means["loss"] is None:
+                    self._raise_failure(epoch, step, update, checkpoints)
+                progress.update(step, means)
+        means = sums.means()
+        if means["loss"] is None or not update.is_finite():
+            self._raise_failure(epoch, step, update, checkpoints)
+        progress.update(step, means)
+        self.steps = step
+        progress.end_epoch(step)
+        return means
+
+    def _epoch_batches(self, epoch: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch, the same ones in each call."""
+        seed = derived_seed(self.config.seed, epoch)
+        seed_everything(seed)
+        set_train_mode(self.model, self.config.train)
+        batches = self.train_rows.shuffled(self.batch_size, seed, self.augment)
         for step, batch in enumerate(batches, 1):
             if step == 1:
                 with evaluating(self.model):
                     self.model.check_network(batch.x)
                 if rank() > 0:  # after a DataLoader has drawn its order, the same on all processes
-                    seed_everything(derived_seed(config.seed, epoch, rank()))
-            sums += update(step, batch, guard)
-            if timer.is_due():
-                self._check(epoch, batch, guard)
-                progress.update(step, self._shown(sums))
-        self._check(epoch, batch, guard)
-        progress.update(step, self._shown(sums))
-        self.steps = step
-        progress.end_epoch(step)
-        return means(sums)
+                    seed_everything(derived_seed(self.config.seed, epoch, rank()))
+            yield batch
 
-    def _check(self, epoch: int, last: Batch, guard: Guard) -> None:
-        """Raise an error if a step so far was not finite."""
-        failed = guard.failed_step()
-        if failed is not None:
-            batch_size = self.config.batch_size * world_size()
-            cause = broadcast_object(partial(self._explain, epoch, failed, last, batch_size))
-            raise FloatingPointError(failure_message(epoch, failed, self.steps, cause))
+    def _raise_failure(
+        self, epoch: int, steps: int, update: TrainStep, checkpoints: Checkpoints
+    ) -> NoReturn:
+        """Repeat the epoch to find the step that was not finite, and raise an error.
 
-    def _explain(self, epoch: int, failed: int, last: Batch, batch_size: int) -> str:
-        """Read the batch of a failed step again and find the cause."""
+        The model then has the weights from before that step.
+        """
+        broadcast_object(checkpoints.restore)
+        broadcast_state(self.model)
+        update.broadcast_optimizer()
+        for step, batch in enumerate(self._epoch_batches(epoch), 1):
+            before = copy.deepcopy(self.model.state_dict())
+            update(batch, sums := EpochSums(self.device))
+            if sums.means()["loss"] is None or not update.is_finite():
+                self.model.load_state_dict(before)
+                cause = broadcast_object(partial(self._explain, epoch, step, batch))
+                raise FloatingPointError(failure_message(epoch, step, self.steps, cause))
+            if step == steps:
+                break
+        cause = "It did not occur when the epoch was repeated."
+        raise FloatingPointError(failure_message(epoch, steps, self.steps, cause))
+
+    def _explain(self, epoch: int, failed: int, last: Batch) -> str:
+        """Read the batch of a failed step again, for all processes, and find the cause."""
         seed = derived_seed(self.config.seed, epoch)
         seed_everything(seed)  # a DataLoader draws its order from torch's generator
-        batches = self.train_rows.shuffled(batch_size, seed, self.augment)
+        batches = self.train_rows.shuffled(self.total_batch_size, seed, self.augment)
         batch = next(islice(batches, failed - 1, None), last)
         return explain_failure(self.model, self.forward, batch)
 
@@ -232,11 +258,12 @@ class _Run:
         if self.val_rows is None:
             return dict.fromkeys(("val_loss", "val_accuracy", "val_width"))
         broadcast_buffers(self.model)
-        sums = zero_sums(self.device)
+        sums = EpochSums(self.device)
+        size = self.val_rows.evaluation_batch_size(self.batch_size)
         with evaluating(self.model), torch.no_grad():
-            for batch in self.val_rows.in_order(self.config.batch_size):
-                sums += batch_sums(batch, *self.forward(batch))
-        return means(all_sum(sums), "val_")
+            for batch in self.val_rows.in_order(size):
+                sums.add(batch.y, batch.weight, *self.forward(batch))
+        return sums.means("val_")
 
     def _finish(self, interrupted: bool) -> None:
         """Give all processes the weights of rank 0; fit what the method fits after training."""
@@ -244,15 +271,13 @@ class _Run:
         self.model.eval()
         if not interrupted:
             seed_everything(derived_seed(self.config.seed, self.config.epochs + 1))
-            size = self.config.batch_size
-            held_out = None if self.val_rows is None else self.val_rows.labelled(size)
-            self.model.after_training(self.train_rows.labelled(size), held_out)
+            train, *held_out = (
+                rows.labelled(rows.evaluation_batch_size(self.batch_size))
+                for rows in (self.train_rows, self.val_rows)
+                if rows is not None
+            )
+            self.model.after_training(train, *held_out)
             broadcast_state(self.model)
-
-    def _shown(self, sums: Tensor) -> Row:
-        """Return the metrics to show; a CreINN-D has no width during training."""
-        hidden = set() if getattr(self.model, "is_interval", False) else {"width"}
-        return {name: value for name, value in means(sums).items() if name not in hidden}
 
 
 def _progress(config: TrainConfig, networks: int) -> Progress:

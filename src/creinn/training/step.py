@@ -1,20 +1,26 @@
-"""One update of the weights: forward pass, loss, backward pass, Adam."""
+"""One update of the weights: forward pass, loss, backward pass, Adam; the trained parameters."""
 
 import gc
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.modules.batchnorm import _NormBase
+from torch.optim.adam import adam
 
-from creinn.classifier.base import Classifier, Prediction
-from creinn.distributed import all_sum, broadcast_object, data_parallel, world_size
+from creinn import nn as inn
+from creinn.classifier.base import Classifier
+from creinn.classifier.recording import recording
+from creinn.distributed import broadcast_object, data_parallel, world_size
+from creinn.nn import relative
+from creinn.nn.affine import IntervalParameters
+from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.training.config import TrainConfig
 from creinn.training.data import Batch
-from creinn.training.failure import Guard
-from creinn.training.metrics import LOSS, MASS, batch_sums
-from creinn.training.trainable import zero_grad_biases
+from creinn.training.history import EpochSums
 
 
 class Forward(torch.nn.Module):
@@ -28,47 +34,146 @@ class Forward(torch.nn.Module):
             dtype = torch.bfloat16 if device.type == "cpu" else torch.float16
             self._precision = torch.autocast(device.type, dtype)
 
-    def forward(self, batch: Batch) -> tuple[Prediction, Tensor]:
+    def forward(self, batch: Batch) -> tuple[Any, Tensor]:
         """Return both, in the precision of the configuration."""
         with self._precision:
-            prediction = self.model(batch.x)
-            return prediction, self.model.loss(prediction, batch.y, batch.weight)
+            return self.model.batch_loss(batch.x, batch.y, batch.weight)
 
 
 class TrainStep:
     """Update the weights by one batch, together with the other processes."""
 
-    def __init__(self, forward: Forward, optimizer: Any, scaler: torch.amp.GradScaler) -> None:
+    def __init__(
+        self, forward: Forward, optimizer: torch.optim.Adam, scaler: torch.amp.GradScaler
+    ) -> None:
         self._model, self._optimizer, self._scaler = forward.model, optimizer, scaler
-        if world_size() > 1:  # rank 0 has read the checkpoint
-            for part in (optimizer, scaler):
-                part.load_state_dict(broadcast_object(part.state_dict))
+        self.broadcast_optimizer()
+        self._parameters: list[Parameter] = optimizer.param_groups[0]["params"]
         self._network = data_parallel(forward)
         self._idle: list[Parameter] | None = None  # biases whose gradient is zero
 
-    def __call__(self, step: int, batch: Batch, guard: Guard) -> Tensor:
-        """Return the sums over the batch of all processes, see ``metrics``."""
+    def broadcast_optimizer(self) -> None:
+        """Copy the state of the optimizer from rank 0, which reads checkpoints."""
+        if world_size() > 1:
+            for part in (self._optimizer, self._scaler):
+                part.load_state_dict(broadcast_object(part.state_dict))
+
+    def __call__(self, batch: Batch, sums: EpochSums) -> None:
+        """Update the weights and add the numbers of the batch to ``sums``."""
         known = None if self._idle is None else nullcontext(self._idle)
         with known or zero_grad_biases(self._model) as self._idle:
             prediction, loss = self._network(batch)
-        own = batch_sums(batch, prediction, loss)
-        total = all_sum(own)
+        share = sums.add(batch.y, batch.weight, prediction, loss)
         if world_size() > 1:  # the mean over processes becomes the mean over all rows
-            loss = loss * (world_size() * own[MASS] / total[MASS]).to(loss.dtype)
-        self._optimizer.zero_grad()
+            loss = loss * share
+        for parameter in self._parameters:
+            parameter.grad = None
         self._scaler.scale(loss).backward()
         for bias in self._idle:
             bias.grad = torch.zeros_like(bias)
-        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
-        # A scaler skips steps with infinite gradients by itself; these are part of the method.
-        guard.watch(step, total[LOSS], [] if self._scaler.is_enabled() else gradients)
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
+        if self._scaler.is_enabled():  # it skips steps with infinite gradients
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        else:
+            _adam_step(self._optimizer)
         self._model.after_step()
-        return total
+
+    def is_finite(self) -> bool:
+        """Whether the trained parameters and their averages are finite; waits for the device."""
+        averages = (value for state in self._optimizer.state.values() for value in state.values())
+        values = [tensor.isfinite().all() for tensor in (*self._parameters, *averages)]
+        return bool(torch.stack([value.cpu() for value in values]).all())
 
     def close(self) -> None:
         """Release all references to the process group."""
         if world_size() > 1:
             self._network = torch.nn.Identity()
             gc.collect()
+
+
+@torch.no_grad()
+def _adam_step(optimizer: torch.optim.Adam) -> None:
+    """Do ``optimizer.step()`` without its hooks, which take a third of the time of small layers."""
+    (group,) = optimizer.param_groups
+    parameters = [p for p in group["params"] if p.grad is not None]
+    states = [optimizer.state[p] for p in parameters]
+    if not all(states):
+        optimizer.step()  # creates the states
+        return
+    (beta1, beta2), names = group["betas"], ("exp_avg", "exp_avg_sq", "step")
+    means, squares, steps = ([state[name] for state in states] for name in names)
+    rates = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+    gradients: Any = [p.grad for p in parameters]
+    adam(parameters, gradients, means, squares, [], steps, fused=True,
+         beta1=beta1, beta2=beta2, **rates)  # fmt: skip
+
+
+@contextmanager
+def train_only(model: torch.nn.Module, part: str) -> Iterator[None]:
+    """Freeze all parameters outside of ``part``, see :attr:`TrainConfig.train`; restore on exit.
+
+    Parameters that are frozen already stay frozen.
+    """
+    if part == "all":
+        yield
+        return
+    modules = list(model.modules())
+    norms = {
+        layer: layer.center_frozen for layer in modules if isinstance(layer, IntervalBatchNorm)
+    }
+    layers = [layer for layer in modules if isinstance(layer, IntervalParameters)]
+    radii = {radius for layer in layers for radius in layer.radii().values()}
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    if not any(before[radius] for radius in radii):
+        name = type(model).__name__
+        found = f"every radius of {name} has requires_grad=False" if radii else f"{name} has none"
+        raise ValueError(f"train='radii' needs radii that can be trained, but {found}.")
+    kept = radii | {p for norm in norms if norm.mode != "sound" for p in norm.parameters()}
+    try:
+        for parameter, value in before.items():
+            parameter.requires_grad_(value and parameter in kept)
+        for norm in norms:
+            norm.center_frozen = True
+        yield
+    finally:
+        for parameter, value in before.items():
+            parameter.requires_grad_(value)
+        for norm, was_frozen in norms.items():
+            norm.center_frozen = was_frozen
+
+
+def set_train_mode(model: torch.nn.Module, part: str) -> None:
+    """Call ``model.train()``; if only radii are trained, ordinary norms stay in eval mode."""
+    model.train()
+    if part == "radii":
+        for layer in model.modules():
+            if isinstance(layer, _NormBase) and not isinstance(layer, IntervalBatchNorm):
+                layer.eval()
+
+
+@contextmanager
+def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
+    """Find the biases that batch norm on the logits cancels, in a forward pass in training mode.
+
+    The list is filled on exit. The bias of the last linear layer has gradient zero if batch norm
+    follows. The computed gradient is rounding error, which Adam would scale to full steps. In
+    paper mode the norm centers the radii too, so the radius of the bias has no effect either.
+    """
+    found: list[Parameter] = []
+    norm: Any = getattr(model, "norm", None)
+    if not (isinstance(norm, _NormBase) and norm.training):
+        yield found
+        return
+    kinds = (torch.nn.Linear, inn.Linear, relative.Linear)
+    layers = [layer for layer in model.modules() if type(layer) in kinds]
+    with recording([*layers, norm]) as calls:
+        yield found
+    logits = [call.inputs[0] for call in calls if call.module is norm]
+    heads = [call.module for call in calls if any(call.output is x for x in logits)]
+    if len(logits) != 1 or len(heads) != 1 or sum(call.module is heads[0] for call in calls) != 1:
+        return  # another layer comes between, or a layer is called several times
+    if getattr(logits[0], "_version", 0) > 0:
+        return  # changed in place
+    names = ("bias", "bias_radius") if getattr(norm, "mode", None) == "paper" else ("bias",)
+    biases = (getattr(heads[0], name, None) for name in names)
+    found += [bias for bias in biases if bias is not None and bias.requires_grad]
