@@ -62,7 +62,7 @@ def test_a_stream_of_unknown_length_shows_no_remaining_time_in_its_first_epoch(c
 
 def test_fit_prints_lines_without_a_terminal(capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
-    fit(snn(), data(), None, TrainConfig(epochs=2))
+    fit(snn(), data(), None, TrainConfig(epochs=2, batch_size=128))
     first, second = capsys.readouterr().err.splitlines()
     line = r"epoch 1/2, step 1/1, loss \d\.\d{4}, accuracy \d\.\d{4}, 00:00 left"
     assert re.fullmatch(line, first)

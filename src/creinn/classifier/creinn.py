@@ -252,11 +252,7 @@ class CreINN(CredalClassifier):
         """
         if self.is_interval or self._loss != "intersection" or type(self).loss is not CreINN.loss:
             return super().batch_loss(x, target, weight)
-        logits = (
-            run(self.network, self._inputs(x))
-            if self.logits_layer is None
-            else observe(self.network, x, (), self.logits_layer)[1]
-        )
+        logits = self._network_logits(self._inputs(x))
         logits = self.temperature(self.norm(as_logits(logits, self.num_logits)))
         return logits, logits_cross_entropy(logits, target, weight)
 
@@ -394,12 +390,12 @@ class CreINN(CredalClassifier):
         return x
 
     def _logits(self, x: Inputs) -> Interval:
-        logits = (
-            run(self.network, x)
-            if self.logits_layer is None
-            else outputs_and_logits(self.network, x, (), self.logits_layer)[1]
-        )
-        return self._normalised(logits)
+        return self._normalised(self._network_logits(x))
+
+    def _network_logits(self, x: Inputs) -> Inputs:
+        if self.logits_layer is None:
+            return run(self.network, x)
+        return outputs_and_logits(self.network, x, (), self.logits_layer)[1]
 
     def _normalised(self, logits: Inputs) -> Interval:
         return self.temperature(as_interval(self.norm(as_logits(logits, self.num_logits))))

@@ -66,8 +66,11 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         n_estimators: The number of networks. The prediction is the average of the credal sets, or
             the envelope if ``model_.combine`` is set to ``"envelope"`` after the fit.
         max_iter: The number of epochs. The default is 200, or 100 for interval networks.
-        batch_size: The number of rows in each step, which is at least two.
-        learning_rate: The learning rate of Adam.
+        batch_size: The number of rows in each step, which is at least two. The default is 64 to
+            256, which grows with the number of rows, or 64 for interval networks; see
+            :meth:`creinn.TrainConfig.for_rows`.
+        learning_rate: The learning rate of Adam. The default is 0.001 for a batch size of 64, and
+            grows in proportion to the batch size.
         dropout: The dropout rate of the hidden layers. The default is 0.1, or 0 for interval
             networks.
         class_weight: The weights of the classes in the loss. ``"balanced"`` is inversely
@@ -106,8 +109,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     hidden_layer_sizes: Sequence[int] = (64, 64)
     n_estimators: int = 1
     max_iter: int | None = None
-    batch_size: int = 64
-    learning_rate: float = 1e-3
+    batch_size: int | None = None
+    learning_rate: float | None = None
     dropout: float | None = None
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
     early_stopping: bool | float | Literal["auto"] = "auto"
@@ -122,8 +125,8 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         "hidden_layer_sizes": ["array-like"],
         "n_estimators": [_POSITIVE],
         "max_iter": [_POSITIVE, None],
-        "batch_size": [Range(Integral, 2, None, closed="left")],
-        "learning_rate": [Range(Real, 0, None, closed="neither")],
+        "batch_size": [Range(Integral, 2, None, closed="left"), None],
+        "learning_rate": [Range(Real, 0, None, closed="neither"), None],
         "dropout": [Range(Real, 0, 1, closed="left"), None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "early_stopping": ["boolean", StrOptions({"auto"}), Range(Real, 0, 1, closed="neither")],
@@ -388,5 +391,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
 
         same = ("batch_size", "learning_rate", "device")
         settings = {name: plain(getattr(self, name)) for name in same}
+        if kind == "interval" and self.batch_size is None:
+            settings["batch_size"] = 64
         epochs = EPOCHS[kind] if self.max_iter is None else plain(self.max_iter)
         return TrainConfig(epochs=epochs, seed=seed, progress=bool(self.verbose), **settings)

@@ -4,7 +4,7 @@ The defaults are those of the paper (Section "Experiment setup") and of its auth
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
 from os import PathLike
@@ -18,9 +18,11 @@ class TrainConfig:
 
     Args:
         epochs: Number of passes over the training data.
-        batch_size: Rows per step and process; by default 32 to 256, see :meth:`batch_size_for`. A
-            last batch of one row joins the previous batch, because batch norm needs two rows.
-        learning_rate: Initial learning rate of Adam.
+        batch_size: Rows per step and process; by default 64 to 256, which grows with the number of
+            rows, see :meth:`for_rows`. A last batch of one row joins the previous batch, because
+            batch norm needs two rows.
+        learning_rate: Initial learning rate of Adam. ``None`` is 0.001 for batches of up to 64 rows
+            and grows in proportion to the batch size; it suits small networks on tables.
         train: ``"all"`` parameters or the ``"radii"`` only: those of weights and biases, and the
             scale and shift of the radius in batch norms. The centers do not change.
         milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
@@ -50,7 +52,7 @@ class TrainConfig:
 
     epochs: int = 100
     batch_size: int | None = None
-    learning_rate: float = 1e-3
+    learning_rate: float | None = 1e-3
     train: Literal["all", "radii"] = "all"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
@@ -77,7 +79,8 @@ class TrainConfig:
         for name in ("patience", "batch_size"):
             if getattr(self, name) is not None:
                 _check_integer(name, getattr(self, name), 1)
-        _check_positive("learning_rate", self.learning_rate)
+        if self.learning_rate is not None:
+            _check_positive("learning_rate", self.learning_rate)
         _check_positive("gamma", self.gamma)
         for name in ("mixed_precision", "deterministic", "progress"):
             if not isinstance(getattr(self, name), bool):
@@ -105,24 +108,29 @@ class TrainConfig:
                 _check_positive("each of class_weight", weight)
             object.__setattr__(self, "class_weight", weights)
 
-    def batch_size_for(self, rows: int | None) -> int:
-        """Return ``batch_size``, or else a power of two that grows with the rows of the data.
+    def for_rows(self, rows: int | None) -> "TrainConfig":
+        """Return these settings with a batch size and a learning rate for so many rows.
 
-        The default is 128 if the number of rows is not known.
+        The default batch size is the largest power of two up to one row in 32, between 64 and 256,
+        or 128 if the number of rows is not known.
 
         Example:
-            >>> [TrainConfig().batch_size_for(rows) for rows in (150, 5_000, 50_000)]
-            [32, 128, 256]
+            >>> [TrainConfig().for_rows(rows).batch_size for rows in (150, 5_000, 50_000)]
+            [64, 128, 256]
+            >>> TrainConfig(learning_rate=None).for_rows(50_000).learning_rate
+            0.004
         """
-        if self.batch_size is not None:
-            return self.batch_size
-        return 128 if rows is None else min(256, max(32, 2 ** (rows // 32).bit_length() // 2))
+        size, rate = self.batch_size, self.learning_rate
+        if size is None:
+            size = 128 if rows is None else min(256, max(64, 2 ** (rows // 32).bit_length() // 2))
+        return replace(
+            self, batch_size=size, learning_rate=1e-3 * max(1, size / 64) if rate is None else rate
+        )
 
     def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate after ``epoch`` finished epochs."""
-        return self.learning_rate * self.gamma ** sum(
-            milestone <= epoch for milestone in self.milestones
-        )
+        passed = sum(milestone <= epoch for milestone in self.milestones)
+        return (self.learning_rate or 1e-3) * self.gamma**passed
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:

@@ -131,9 +131,9 @@ class _Run:
         read = partial(Rows, num_classes=model.num_classes, like=like, workers=config.workers)
         self.train_rows = read(train_data, name="train_data")
         self.val_rows = None if val_data is None else read(val_data, name="val_data")
-        self.batch_size = config.batch_size_for(self.train_rows.count())
+        self.config = config = config.for_rows(self.train_rows.count())
+        self.batch_size: int = config.batch_size or 1
         self.total_batch_size = self.batch_size * world_size()
-        self.config = config = replace(config, batch_size=self.batch_size)
         check_settings(model, self.train_rows, self.val_rows, config)
         set_class_weights(config, model.num_classes, like, self.train_rows, self.val_rows)
         self.steps = self.train_rows.steps(self.batch_size)  # None if it is not known yet
