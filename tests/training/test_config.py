@@ -14,7 +14,7 @@ from creinn.training import TrainConfig
 def test_defaults_are_the_papers():
     config = TrainConfig()
     assert (config.batch_size, config.learning_rate, config.gamma, config.keep) == (
-        128,
+        None,
         1e-3,
         0.1,
         "last",

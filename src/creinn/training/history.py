@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from creinn.credal.credal_set import CredalSet
-from creinn.distributed import all_sum, world_size
+from creinn.distributed import all_sum
 from creinn.numerics import weight_per_row
 
 Row = dict[str, float | None]
@@ -74,8 +74,8 @@ class EpochSums:
         self._pending: list[tuple[Any, ...]] = []
 
     @torch.no_grad()
-    def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Any:
-        """Add a batch; return its share of all rows, which is 1 in a single process.
+    def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Tensor | int:
+        """Add a batch, and return the sum of the weights of its rows.
 
         Args:
             y: Classes of the rows.
@@ -84,7 +84,7 @@ class EpochSums:
             loss: Mean loss of the batch.
         """
         rows, width = len(y), math.nan
-        mass: Any = rows if weight is None else weight_per_row(weight, y).sum()
+        mass: Tensor | int = rows if weight is None else weight_per_row(weight, y).sum()
         if isinstance(prediction, Tensor):
             binary = prediction.shape[1] == 1
             label = prediction[:, 0] > 0 if binary else prediction.argmax(1)
@@ -95,10 +95,7 @@ class EpochSums:
         self._pending.append((loss.detach(), label == y, mass, width, rows))
         if len(self._pending) == _PENDING:
             self._flush()
-        if world_size() == 1:
-            return 1
-        own = torch.as_tensor(mass, dtype=self._dtype, device=loss.device)
-        return (world_size() * own / all_sum(own)).to(loss.dtype)
+        return mass
 
     def means(self, prefix: str = "") -> Row:
         """Return means over all processes; ``None`` if not finite or not defined."""

@@ -14,7 +14,7 @@ from torch.optim.adam import adam
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
 from creinn.classifier.recording import recording
-from creinn.distributed import broadcast_object, data_parallel, world_size
+from creinn.distributed import all_sum, broadcast_object, data_parallel, world_size
 from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
 from creinn.nn.batchnorm import IntervalBatchNorm
@@ -63,9 +63,10 @@ class TrainStep:
         known = None if self._idle is None else nullcontext(self._idle)
         with known or zero_grad_biases(self._model) as self._idle:
             prediction, loss = self._network(batch)
-        share = sums.add(batch.y, batch.weight, prediction, loss)
+        mass = sums.add(batch.y, batch.weight, prediction, loss)
         if world_size() > 1:  # the mean over processes becomes the mean over all rows
-            loss = loss * share
+            own = torch.as_tensor(mass, dtype=loss.dtype, device=loss.device)
+            loss = loss * (world_size() * own / all_sum(own))
         for parameter in self._parameters:
             parameter.grad = None
         self._scaler.scale(loss).backward()
