@@ -30,7 +30,7 @@ from creinn.nn.affine import IntervalParameters
 from creinn.report.provenance import provenance
 from creinn.training import TrainConfig, fit
 from creinn.training.history import Row
-from creinn.training.randomness import derived_seed
+from creinn.training.loop import derived_seed
 from experiments import predictions, preparation
 from experiments.definition import Experiment
 from experiments.plan import VERSIONS, Task

@@ -9,7 +9,7 @@ from creinn.classifier.creinn import CreINN
 from creinn.training import TrainConfig, fit
 from creinn.training.checkpoint import read_checkpoint
 from creinn.training.data import shuffled_batches
-from creinn.training.randomness import derived_seed
+from creinn.training.loop import derived_seed
 
 G = torch.Generator().manual_seed(0)
 X, Y = torch.randn(40, 4, generator=G), torch.randint(3, (40,), generator=G)

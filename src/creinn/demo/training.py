@@ -29,7 +29,7 @@ from creinn.evaluation.summary import MEASURES
 from creinn.graph.convert import credal
 from creinn.report.tables import Cell, MeanStd
 from creinn.training import TrainConfig, fit
-from creinn.training.randomness import derived_seed
+from creinn.training.loop import derived_seed
 
 ENSEMBLES = {
     "SNN": "Deep Ensemble",

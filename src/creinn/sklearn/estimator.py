@@ -348,8 +348,7 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         self, build: Any, data: Any, config: Any, number: int, first: CreINN, epochs: int
     ) -> CreINN:
         """Train a network on all rows, with the temperature and the distance scale of ``first``."""
-        from creinn.training.loop import fit_members
-        from creinn.training.randomness import derived_seed
+        from creinn.training.loop import derived_seed, fit_members
 
         seed = derived_seed(config.seed, number)
         config = replace(config, epochs=epochs, patience=None, keep="last", seed=seed)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from creinn.classifier.base import Inputs
+from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.inputs import (
     ReiterableStream,
     as_classes,
@@ -33,7 +33,9 @@ from creinn.data.dataset import Dataset
 from creinn.data.images import LazyImages
 from creinn.distributed import all_sum, rank, world_size
 from creinn.interval import Interval
+from creinn.nn.batchnorm import IntervalBatchNorm
 from creinn.numerics import first_index
+from creinn.training.config import TrainConfig
 
 Augment = Callable[[Any, torch.Generator], Any]
 _CHUNK_BYTES = 2**25  # of rows in memory that are put in order at once
@@ -310,6 +312,51 @@ class Rows:
                 f"{what} positive and finite, but {found}. Leave out rows of weight 0."
             )
         return weights.unsqueeze(1)
+
+
+def check_settings(model: Classifier, train: Rows, val: Rows | None, config: TrainConfig) -> None:
+    """Check that the settings match the data and the model."""
+    if val is None and config.patience is not None:
+        raise ValueError("patience needs val_data: early stopping uses the validation loss.")
+    if val is None and config.keep == "best":
+        raise ValueError("keep='best' needs val_data: it uses the validation loss.")
+    count, processes = train.count(), world_size()
+    if count is None:
+        return
+    if count < processes:
+        raise ValueError(
+            f"train_data has {count} rows for {processes} processes; each needs at least one."
+        )
+    norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
+    smallest = min(-(-count // processes), config.batch_size)
+    if smallest == 1 and any(isinstance(layer, norms) for layer in model.modules()):
+        found = "batch_size is 1"
+        if count <= processes:
+            found = f"train_data has {count} rows for {processes} processes"
+        raise ValueError(f"Batch norm needs batches of at least two rows, but {found}.")
+
+
+def set_class_weights(
+    config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None
+) -> None:
+    """Give the data the weights of the classes in the loss, if there are any."""
+    if config.class_weight is None:
+        return
+    if train.row_weights is not None:
+        raise ValueError(
+            "Both rows and classes have weights. Multiply the row weights and drop class_weight."
+        )
+    if config.class_weight == "balanced":
+        counts = train.class_counts().double()
+        weights = (counts.sum() / (num_classes * counts.clamp_min(1))).to(like)
+    elif len(config.class_weight) != num_classes:
+        found = len(config.class_weight)
+        raise ValueError(f"class_weight has {found} weights for {num_classes} classes.")
+    else:
+        weights = like.new_tensor(config.class_weight)
+    for rows in (train, val):
+        if rows is not None:
+            rows.class_weights = weights
 
 
 def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:

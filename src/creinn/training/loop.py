@@ -1,18 +1,22 @@
 """The training loop of all classifiers (paper, Section "Training procedure").
 
 Adam minimizes the loss of the model. After each step the radii of a CreINN are projected onto
-``>= 0``.
+``>= 0``. All randomness follows from the seed, the epoch and the rank, so checkpoints hold no state
+of a random generator.
 """
 
 import copy
+import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
 import torch
 
 from creinn.classifier.base import Classifier, evaluating
@@ -30,13 +34,11 @@ from creinn.distributed import (
     world_size,
 )
 from creinn.training.checkpoint import Checkpoints
-from creinn.training.checks import check_model, check_settings, set_class_weights
 from creinn.training.config import TrainConfig
-from creinn.training.data import Augment, Batch, Rows
-from creinn.training.failure import explain_failure, failure_message
+from creinn.training.data import Augment, Batch, Rows, check_settings, set_class_weights
+from creinn.training.diagnose import explain_failure, failure_message
 from creinn.training.history import EpochSums, History, Row, is_out_of_patience
 from creinn.training.progress import Progress
-from creinn.training.randomness import derived_seed, preserve_random_state, seed_everything
 from creinn.training.step import Forward, TrainStep, set_train_mode, train_only
 
 AnyClassifier = TypeVar("AnyClassifier", bound=Classifier)
@@ -123,7 +125,7 @@ class _Run:
         config: TrainConfig,
         augment: Augment | None,
     ) -> None:
-        check_model(model)
+        _check_model(model)
         self.model, self.augment = model, augment
         self.device = choose_device(config.device)
         use_device(self.device)
@@ -282,3 +284,47 @@ class _Run:
 
 def _progress(config: TrainConfig, networks: int) -> Progress:
     return Progress(config.progress and rank() == 0, networks)
+
+
+def _check_model(model: Any) -> None:
+    """Check that a model can be trained."""
+    name = type(model).__name__
+    if not isinstance(model, Classifier):
+        raise TypeError(
+            f"fit needs a classifier, got {name}. Wrap the network: CreINN(network), SNN(network)."
+        )
+    if type(model).loss is Classifier.loss:
+        raise TypeError(f"{name} has no loss. Fit its members one by one.")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("No parameter of the model requires a gradient: nothing can be trained.")
+
+
+def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
+    """Return the seed of one epoch on one process; different arguments give different seeds."""
+    sequence = np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)])
+    return int(sequence.generate_state(1, np.uint64)[0]) >> 1
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch on all devices, NumPy and Python."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (the user's transforms may use it)
+
+
+@contextmanager
+def preserve_random_state(device: torch.device, deterministic: bool) -> Iterator[None]:
+    """Restore the caller's random generators and setting of deterministic algorithms on exit."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    mode = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.use_deterministic_algorithms(
+            mode or deterministic, warn_only=warn_only and not deterministic
+        )
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
