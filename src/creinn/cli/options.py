@@ -127,14 +127,23 @@ class TrainOptions(DataOptions):
     )
     width: int | None = setting(None, "method", "Number of channels of the first stage.")
     epochs: int = option(100, "training", "Maximum number of passes over the training data.")
-    batch_size: int = option(64, "training", "Rows per step.")
+    batch_size: int | None = option(
+        None,
+        "training",
+        "Rows per step. The default is 64; for ordinary networks on tables it is 64 to 256.",
+    )
     validation_fraction: float | None = option(None, "training", VALIDATION)
     class_weight: Literal["balanced", "none"] = option(
         "none", "training", "balanced: all classes have the same total weight."
     )
     seed: int = option(0, "training", "Seed of all random numbers.")
     train: Literal["auto", "all", "radii", "nothing"] = setting("auto", "training", TRAIN)
-    learning_rate: float = setting(1e-3, "training", "Initial learning rate of Adam.")
+    learning_rate: float | None = setting(
+        None,
+        "training",
+        "Initial learning rate of Adam. The default is 0.001; for ordinary networks on tables it "
+        "grows in proportion to batches of more than 64 rows.",
+    )
     milestones: tuple[int, ...] = setting(
         (), "training", "Epochs after which the learning rate is divided by ten."
     )

@@ -79,7 +79,11 @@ def _train(options: TrainOptions) -> int:
     config = train_config(options)
     check_directory(options.out)
     start, data = _load_start(options, settings) if options.from_ else ([], learn_data(options))
-    _check_data(options, data, takes_intervals(start[0]) if start else method.takes_intervals)
+    is_interval = takes_intervals(start[0]) if start else method.takes_intervals
+    _check_data(options, data, is_interval)
+    if data.preprocessing["kind"] == "images" or is_interval:
+        rate = 1e-3 if config.learning_rate is None else config.learning_rate
+        config = replace(config, batch_size=config.batch_size or 64, learning_rate=rate)
     _print_data(data)
     calibration = None
     if options.coverage is not None:
@@ -265,7 +269,8 @@ def _fit(
         with single_process():
             for network in networks:
                 if network.distance_radius is not None:
-                    network.fit_distance(data, held_out=held_out, batch_size=options.batch_size)
+                    size = options.batch_size or 256
+                    network.fit_distance(data, held_out=held_out, batch_size=size)
         return networks, []
     padding = max(1, train_data.x.shape[-1] // 8)
     augment = RandomCropFlip(padding=padding) if options.augment else None
