@@ -222,11 +222,12 @@ class Rows:
     def _read_memory(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """Yield batches as views of copied rows; one copy is faster than one per batch."""
         leaves = pytree.tree_leaves(self.in_memory)
-        largest = len(order[0]) * sum(leaf[:1].nbytes for leaf in leaves)  # bytes of a batch
+        rows = max(map(len, order), default=1)
+        largest = rows * sum(leaf[:1].nbytes for leaf in leaves)  # bytes of a batch
         step = max(1, _CHUNK_BYTES // max(1, largest))
         for start in range(0, len(order), step):
             indices = order[start : start + step]
-            chunk = self._place(rows := torch.cat(list(indices)), *take(self.in_memory, rows))
+            chunk = self._place(index := torch.cat(list(indices)), *take(self.in_memory, index))
             sizes = [len(index) for index in indices]
             x, y = _split(chunk.x, sizes), chunk.y.split(sizes)
             weights = [chunk.weight] * len(sizes)
