@@ -227,7 +227,8 @@ class Rows:
         step = max(1, _CHUNK_BYTES // max(1, largest))
         for start in range(0, len(order), step):
             indices = order[start : start + step]
-            chunk = self._place(index := torch.cat(list(indices)), *take(self.in_memory, index))
+            together = torch.cat(list(indices))
+            chunk = self._place(together, *take(self.in_memory, together))
             sizes = [len(index) for index in indices]
             x, y = _split(chunk.x, sizes), chunk.y.split(sizes)
             weights = [chunk.weight] * len(sizes)
@@ -329,7 +330,7 @@ def check_settings(model: Classifier, train: Rows, val: Rows | None, config: Tra
             f"train_data has {count} rows for {processes} processes; each needs at least one."
         )
     norms = (torch.nn.BatchNorm1d, IntervalBatchNorm)
-    smallest = min(-(-count // processes), config.batch_size)
+    smallest = min(-(-count // processes), config.for_rows(count).batch_size or 1)
     if smallest == 1 and any(isinstance(layer, norms) for layer in model.modules()):
         found = "batch_size is 1"
         if count <= processes:
@@ -387,7 +388,7 @@ def own_share(rows: Tensor) -> Tensor:
 def _split(x: Inputs, sizes: Sequence[int]) -> Sequence[Inputs]:
     """Return successive rows of inputs as views."""
     if isinstance(x, Tensor):
-        return x.split(sizes)  # type: ignore[no-any-return, no-untyped-call]
+        return x.split(sizes)
     return [take(x, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
 
 

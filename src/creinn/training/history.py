@@ -83,7 +83,8 @@ class EpochSums:
             prediction: A prediction, or logits of an ordinary network.
             loss: Mean loss of the batch.
         """
-        rows, width = len(y), math.nan
+        rows = len(y)
+        width: Tensor | float = math.nan
         mass: Tensor | int = rows if weight is None else weight_per_row(weight, y).sum()
         if isinstance(prediction, Tensor):
             binary = prediction.shape[1] == 1

@@ -158,7 +158,7 @@ class _Run:
                 batches = self.train_rows.labelled(self.total_batch_size)
                 model.before_training(batches, config.epochs)
             trained = [p for p in model.parameters() if p.requires_grad]
-            optimizer = torch.optim.Adam(trained, config.learning_rate, fused=True)
+            optimizer = torch.optim.Adam(trained, config.learning_rate or 1e-3, fused=True)
             data = self.train_rows, self.val_rows, self.augment
             checkpoints = Checkpoints(config, model, optimizer, scaler, data)
             rows = broadcast_object(checkpoints.resume)
