@@ -118,7 +118,8 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     the radius of the output is exactly zero.
     """
     rows, inputs, kernel = len(center) // groups, center.shape[1], center.shape[2:]
-    if center.stride(1) == 1:  # keep channels last
+    # Channels last; strides that fit both formats, as of 1 x 1 kernels, corrupt memory in oneDNN.
+    if center.stride(1) == 1 and not center.is_contiguous():
         block = center.new_empty((groups, 2, rows, *kernel, 2, inputs)).movedim((-2, -1), (3, 4))
     else:
         block = center.new_empty((groups, 2, rows, 2, inputs, *kernel))
