@@ -36,7 +36,7 @@ class Conv2d(torch.nn.Conv2d):
 
 def use_small_image_convolutions(network: torch.nn.Module) -> None:
     """Let the ordinary convolutions of a network compute small images fast, in place."""
-    network.to(memory_format=torch.channels_last)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for module in network.modules():
         if type(module) is torch.nn.Conv2d:
             module.__class__ = Conv2d

@@ -121,8 +121,9 @@ class PreparedData:
         """Return the data for :func:`creinn.fit`, with values for missing cells."""
         if isinstance(self.x, LazyImages):
             return self.x
-        is_complete = self.missing is None or self.is_interval
-        return self.x if is_complete else self.missing.fill(self.x), self.labels
+        if self.missing is None or self.is_interval:
+            return self.x, self.labels
+        return self.missing.fill(self.x), self.labels
 
     def predict(self, model: Any, batch_size: int | None = None) -> Any:
         """Return the predictions of a model, on the CPU."""

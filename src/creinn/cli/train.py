@@ -52,8 +52,10 @@ MIN_VALIDATION_ROWS = 10
 POINT_WIDTH = 1e-3  # a mean width of the probability intervals that is almost 0
 MOST_CLASSES = 20  # in the description of the data
 CREDAL_OPTIONS = ("distance", "combine", "mode", "loss", "from_", "coverage")
-NEW_MODEL_OPTIONS = ("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden")
-NEW_MODEL_OPTIONS += ("size", "channels", "network", "stem", "width")
+NEW_MODEL_OPTIONS = (
+    *("drop", "categorical", "max_categories", "max_classes", "dayfirst", "hidden"),
+    *("size", "channels", "network", "stem", "width"),
+)
 
 
 def train(options: TrainOptions) -> int:
@@ -112,7 +114,7 @@ def _train(options: TrainOptions) -> int:
         _calibrate(model, calibration, options.coverage)
     save(model, options.out, data.classes, data.preprocessing)
     fraction = 0.0 if val_data is None else options.validation_fraction or SIXTH
-    used = {"members": members, "validation_fraction": fraction, "patience": config.patience or 0}
+    used: dict[str, Any] = {"members": members, "validation_fraction": fraction, "patience": config.patience or 0}
     text = options_yaml("train", replace(options, **used))
     write_bytes(options.out / OPTIONS, text.encode())
     print(f"wrote {options.out}")

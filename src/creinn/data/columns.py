@@ -162,7 +162,8 @@ def _fit_number(tables: Tables, name: str, form: NumberFormat) -> Fitted:
     if known.min() == known.max():
         return None, [f"it is {known[0]:g} in all rows, so it is left out"]
     scaling, (outliers,) = fit_scaling(known[:, None])
-    column = Number(name, *(float(part[0]) for part in scaling), *form)
+    mean, scale, low, high = (float(part[0]) for part in scaling)
+    column = Number(name, mean, scale, low, high, *form)
     remarks = missing_remarks(tables[0], name)
     if outliers:
         far = known[np.abs(known - np.median(known)).argmax()]

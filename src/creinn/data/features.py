@@ -185,8 +185,8 @@ class Missing:
         """Return the values of a record, or raise a ``ValueError`` if it is not valid."""
         try:
             names = ("low", "high", "donors")
-            tensors = (torch.tensor(record[name], dtype=torch.float64) for name in names)
-            return cls(*tensors, tuple(map(int, record["marked"])))
+            low, high, donors = (torch.tensor(record[n], dtype=torch.float64) for n in names)
+            return cls(low, high, donors, tuple(map(int, record["marked"])))
         except (KeyError, TypeError, ValueError) as error:
             found = f"The missing values cannot be read from the saved model: {error!r}."
             raise ValueError(found) from error

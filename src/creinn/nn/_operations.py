@@ -7,7 +7,7 @@ in the backward pass (:func:`interval_product`), so that they are not saved.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -93,7 +93,8 @@ class Convolution:
         kernel = weight.shape[2:]
         to_weights: list[Tensor] = []
         to_input = None
-        for tap in itertools.product(*map(range, kernel)):
+        taps: Iterable[tuple[int, ...]] = itertools.product(*map(range, kernel))
+        for tap in taps:
             used, reached = self._reach(tap, input.shape[2:], gradient.shape[2:])
             rows = outputs[reached].flatten(0, -2)
             if wanted[0]:
