@@ -7,7 +7,7 @@ in the backward pass (:func:`interval_product`), so that they are not saved.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -93,12 +93,12 @@ class Convolution:
         kernel = weight.shape[2:]
         to_weights: list[Tensor] = []
         to_input = None
-        taps: Iterable[tuple[int, ...]] = itertools.product(*map(range, kernel))
-        for tap in taps:
+        taps = itertools.product(*map(range, kernel))
+        for weight_of_tap, tap in zip(weight.flatten(2).unbind(2), taps, strict=True):
             used, reached = self._reach(tap, input.shape[2:], gradient.shape[2:])
             rows = outputs[reached].flatten(0, -2)
             if wanted[0]:
-                product = rows @ weight[(..., *tap)]
+                product = rows @ weight_of_tap
                 to_input = product.new_zeros(pixels.shape) if to_input is None else to_input
                 to_input[used].add_(product.view(pixels[used].shape))
             if wanted[1]:
