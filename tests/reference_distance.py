@@ -45,7 +45,7 @@ def radius_of(radius: Any, outputs: Sequence[Balls]) -> Balls:
     terms = [d for d, _ in found[: len(features)]] + [
         term for pair in found[len(features) :] for term in pair
     ]
-    medians, spreads, sums = exact(radius.usual), exact(radius.spreads), exact(radius.sums)
+    medians, spreads, sums = exact(radius.medians), exact(radius.spreads), exact(radius.sums)
     z = [
         (term - median) / spread
         for term, median, spread in zip(terms, medians, spreads, strict=True)

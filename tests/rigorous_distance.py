@@ -35,7 +35,7 @@ def with_distance(name: str, kind: str, seed: int, dtype: torch.dtype = torch.fl
             )
     if not model.distance_radius.fitted:
         model.distance_radius = usual.distance_radius
-        model.distance_radius.fitted_on.parts = {}  # accept the distance of another network
+        model.distance_fitted_on.parts = {}  # accept the distance of another network
     model.distance_radius.scale.fill_(0.01)
     return model
 

@@ -11,7 +11,8 @@ from creinn import models
 from creinn import nn as inn
 from creinn.baselines import BNN, FSVI, SNN, DeepEnsemble, LaplaceBNN, local_reparameterization
 from creinn.baselines.registry import CLASSES
-from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.credal import Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.files import read_tensors, write_tensors
 from creinn.saving import FORMAT, load, read_config, save
 

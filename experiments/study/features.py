@@ -20,11 +20,11 @@ from creinn import CreINN
 from creinn.baselines import LaplaceBNN
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.calibration import Calibration
-from creinn.classifier.network import HEAD, outputs_and_logits, pooled
+from creinn.classifier.network import find_feature_layers, outputs_and_logits
 from creinn.credal.credal_set import CredalSet
-from creinn.distance.feature_layers import find_feature_layers
+from creinn.distance.feature_layers import HEAD, pooled
 from creinn.distance.mahalanobis import Distance
-from creinn.distance.radius import directions
+from creinn.distance.radius import unit_directions
 from creinn.evaluation import auarc, ood_detection, summary
 from experiments.datasets import load
 from experiments.store import write_json
@@ -206,8 +206,8 @@ def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
     train = features.pop("train")
     raw, unit = Distance(len(weight)), Distance(len(weight))
     raw.fit(train, labels)
-    unit.fit(directions(train), labels)
-    memory = directions(
+    unit.fit(unit_directions(train), labels)
+    memory = unit_directions(
         train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:MEMORY]]
     ).lower
     origin = -torch.linalg.pinv(weight) @ bias
@@ -224,10 +224,10 @@ def plain_scores(kept: Kept, x: Sets, labels: Tensor) -> dict[str, Sets]:
     scores = {
         "energy": lambda f: -F.linear(f, weight, bias).logsumexp(1),
         "Mahalanobis": lambda f: raw(f)[0],
-        "Mahalanobis, norm 1": lambda f: unit(directions(f))[0],
-        "relative Mahalanobis": lambda f: unit(directions(f))[1],
+        "Mahalanobis, norm 1": lambda f: unit(unit_directions(f))[0],
+        "relative Mahalanobis": lambda f: unit(unit_directions(f))[1],
         "nearest neighbours": lambda f: (
-            -(directions(f).lower @ memory.T).topk(NEIGHBOURS, 1).values[:, -1]
+            -(unit_directions(f).lower @ memory.T).topk(NEIGHBOURS, 1).values[:, -1]
         ),
         "ViM": vim,
     }

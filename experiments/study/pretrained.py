@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creinn.classifier.network import HEAD
+from creinn.distance.feature_layers import HEAD
 from creinn.report.provenance import provenance
 from experiments.store import write_json
 from experiments.study import features

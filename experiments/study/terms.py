@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from creinn import CreINN
-from creinn.classifier.network import HEAD, outputs_and_logits, pooled
+from creinn.classifier.network import outputs_and_logits
+from creinn.distance.feature_layers import HEAD, pooled
 from creinn.distance.radius import FAR_WEIGHT, NUM_NEAR_LAYERS, _median_and_spread
 from creinn.evaluation import auarc, ood_detection, summary
 from creinn.report.provenance import provenance
@@ -92,7 +93,7 @@ def terms_of(model: Any, rows: Tensor) -> Tensor:
     ]
     places = [torch.cat([pooled(output) for output in of]) for of in zip(*outputs, strict=True)]
     radius = model.distance_radius
-    return (radius._terms(places) - radius.usual) / radius.spreads
+    return (radius._terms(places) - radius.medians) / radius.spreads
 
 
 def ways_of(z: Sets) -> dict[str, Sets]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from creinn import baselines, data, evaluation, models, native, nn
-    from creinn.classifier.creinn import CreINN, Ensemble
+    from creinn.classifier.credal import Ensemble
+    from creinn.classifier.creinn import CreINN
     from creinn.credal.credal_set import CredalSet
     from creinn.credal.loss import bounds_cross_entropy, cross_entropy
     from creinn.graph.compile import compile
@@ -39,7 +40,7 @@ _HOME = {
     "cross_entropy": "creinn.credal.loss",
     "bounds_cross_entropy": "creinn.credal.loss",
     "CreINN": "creinn.classifier.creinn",
-    "Ensemble": "creinn.classifier.creinn",
+    "Ensemble": "creinn.classifier.credal",
     "baselines": "creinn.baselines",
     # training, saving, looking inside
     "TrainConfig": "creinn.training.config",

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from creinn import __version__
-from creinn.classifier.calibration import Calibrated
-from creinn.classifier.creinn import CreINN, Ensemble
-from creinn.classifier.network import HEAD, TOKENS
+from creinn.classifier.credal import CredalClassifier, Ensemble
+from creinn.classifier.creinn import CreINN
+from creinn.distance.feature_layers import HEAD, TOKENS
 from creinn.files import read_tensors, write_bytes, write_tensors
 from creinn.graph import serialize as architecture
 from creinn.nn.registry import family_of
@@ -162,8 +162,8 @@ def _read(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, weights
 
 
-def _calibrated(model: torch.nn.Module) -> list[Calibrated]:
-    return [part for part in model.modules() if isinstance(part, Calibrated)]
+def _calibrated(model: torch.nn.Module) -> list[CredalClassifier]:
+    return [part for part in model.modules() if isinstance(part, CredalClassifier)]
 
 
 def _check_header(config: Any, path: Path) -> None:
@@ -230,7 +230,7 @@ def _build(description: Mapping[str, Any], network: torch.nn.Module | None, path
             )
         elif network is None:
             content = architecture.build(description["network"])
-        return known[name](content, **options)
+        return known[name].from_options(content, **options)
     except (KeyError, TypeError) as error:
         raise ValueError(f"The model in {path} cannot be built: {error!r}.") from error
 

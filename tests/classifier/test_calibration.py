@@ -93,15 +93,11 @@ def test_groups(model):
 
 def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
     x, y = blobs(60, seed=5)
-    with pytest.raises(
-        ValueError, match=r"coverage of 0\.99 needs at least 99 calibration rows, but there are 60"
-    ):
+    with pytest.raises(ValueError, match="99"):
         model.calibrate(x, y, coverage=0.99)
     assert model.calibration.conformal is None
     rare = torch.where(torch.arange(60) < 5, 2, y % 2)
-    with pytest.warns(
-        UserWarning, match=r"at least 9 calibration rows in each group, so that these.*: 2 \(5\)\."
-    ):
+    with pytest.warns(UserWarning, match=r"2 \(5\)"):
         model.calibrate(x, rare, coverage=0.9, by="class")
     assert model.predict(x).classes("conformal")[:, 2].all()
 
@@ -110,19 +106,19 @@ def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
     ("options", "message"),
     [
         ({"coverage": 1.5}, r"above 0 and below 1, got 1\.5"),
-        ({"by": "label"}, "by must be 'class', or the number of each row's group, found 'label'"),
+        ({"by": "label"}, "label"),
         (
             {"score": "margin"},
-            "score must be one of 'lower', 'dominance', 'lac', 'aps', 'raps'; found 'margin'",
+            "margin",
         ),
         ({"by": [0, 1]}, r"of shape \(60,\), one for each row"),
-        ({"y": torch.zeros(60, 2)}, r"have shape \(60, 2\), where \(60, 3\) were predicted"),
+        ({"y": torch.zeros(60, 2)}, r"\(60, 2\)"),
         (
             {"y": torch.full((60, 3), 0.5)},
-            r"row 0 is no distribution: \[0\.5, 0\.5, 0\.5\]\. Divide votes",
+            "row 0",
         ),
         ({"y": torch.full((60, 3), 1 / 3), "by": "class"}, "by='class' needs classes"),
-        ({"y": torch.full((60,), 7)}, "lie in 0 .. 2 for 3 classes, but target 0 is 7"),
+        ({"y": torch.full((60,), 7)}, "target 0 is 7"),
     ],
 )
 def test_refusals(model, options, message):
@@ -194,7 +190,7 @@ def test_the_temperature_is_found_anew_only_if_asked(model):
     model.calibrate(x, y, temperature=True, by=torch.arange(200) % 2)
     assert float(model.temperature.value) != before
     assert len(model.calibration.conformal.scores) == 100
-    with pytest.raises(TypeError, match="temperature=True needs inputs and classes as tensors"):
+    with pytest.raises(TypeError, match="temperature=True"):
         model.calibrate(DataLoader(TensorDataset(x, y), 50), temperature=True)
 
 

@@ -226,7 +226,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"members have \[3, 4\] classes"):
         Ensemble([CreINN(models.mlp(4, 3)), CreINN(models.mlp(4, 4))])
     model = CreINN(models.mlp(4, 3))
-    with pytest.raises(ValueError, match="Nothing to predict: the data are empty"):
+    with pytest.raises(ValueError, match="empty"):
         model.predict(torch.zeros(0, 4))
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         model.predict(torch.zeros(2, 4), batch_size=0)

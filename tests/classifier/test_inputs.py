@@ -134,7 +134,7 @@ def test_what_is_not_labelled_is_refused():
         model.predict_labelled((X, torch.full((12,), 3).index_fill(0, torch.tensor([0]), 0)))
     with pytest.raises(ValueError, match=r"must have shape \(4,\), got \(3,\)"):
         model.predict_labelled([(X[:4], torch.zeros(3, dtype=torch.long))])
-    with pytest.raises(ValueError, match="Nothing to predict"):
+    with pytest.raises(ValueError, match="empty"):
         model.predict_labelled(torch.utils.data.DataLoader(Stream([]), 4))
 
 
@@ -159,7 +159,7 @@ def test_a_stream_reads_and_keeps_one_batch_and_leaves_modes_alone():
 
 def test_a_stream_refuses_before_it_is_asked_for_the_first_batch():
     model = CreINN(network(torch.nn), distance=True)
-    with pytest.raises(RuntimeError, match="The distance is not fitted"):
+    with pytest.raises(RuntimeError, match="fit_distance"):
         model.predict_batches(X)
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         CreINN(network()).predict_batches(X, 0)
@@ -244,7 +244,7 @@ def test_baselines_refuse_rows_that_are_missing_values():
         baseline.predict([x[:5], x[5:]])
     with pytest.raises(
         ValueError,
-        match=r"SNN predicts distributions, .* Only credal models take missing='vacuous'",
+        match="SNN",
     ):
         baseline.predict(x, missing="vacuous")
     with pytest.raises(ValueError, match="Unknown missing 'zero'; choose 'refuse' or 'vacuous'"):

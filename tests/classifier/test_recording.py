@@ -6,8 +6,8 @@ import threading
 
 import torch
 
-from creinn.classifier.network import HEAD, outputs_and_logits
-from creinn.classifier.recording import has_hooks, last_calls, recording
+from creinn.classifier.network import has_hooks, last_calls, outputs_and_logits, recording
+from creinn.distance.feature_layers import HEAD
 
 
 def network():

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:In training mode the distance")
 
 def interval_model(**options):
     torch.manual_seed(0)
-    return CreINN(models.mlp(4, 3, hidden=(8,)), temperature=True, **options).eval()
+    return CreINN.from_options(models.mlp(4, 3, hidden=(8,)), temperature=True, **options).eval()
 
 
 def fitted(kind):

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from creinn.classifier.state import has_versions, structure, versions
+from creinn.classifier.compile_cache import has_versions, structure, versions
 
 
 def network():

@@ -15,10 +15,10 @@ from creinn import compile as compiled
 from creinn import nn as inn
 from creinn.baselines import BNN, SNN, local_reparameterization
 from creinn.classifier import creinn as module
-from creinn.classifier.temperature import DEVIATION, LARGEST, fit_temperature
+from creinn.classifier.temperature import DEVIATION, MAX_TEMPERATURE, fit_temperature
 from distance_cases import blobs, ordinary
 
-GRID = np.linspace(-math.log(LARGEST), math.log(LARGEST), 20001)
+GRID = np.linspace(-math.log(MAX_TEMPERATURE), math.log(MAX_TEMPERATURE), 20001)
 
 
 def slow_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -58,7 +58,7 @@ def test_rows_that_are_all_right_leave_it_bounded(rows):
 
 def test_rows_that_are_all_wrong_leave_it_bounded():
     found = fit_temperature(torch.tensor([[1e6, 0.0]] * 9), torch.ones(9, dtype=torch.long))
-    assert found == pytest.approx(LARGEST, rel=1e-3)
+    assert found == pytest.approx(MAX_TEMPERATURE, rel=1e-3)
 
 
 def test_rows_that_are_not_finite_are_left_out():
@@ -121,9 +121,11 @@ def test_without_held_out_data_it_stays_and_training_forgets_it():
     model.fit_distance(x, y, held_out=(x, y))
     found = float(model.temperature.value)
     assert float(model.fit_distance(x, y).temperature.value) == found != 1
-    logits = model._normalised(model.network(x))
+    logits = model._scaled_logits(model.network(x))
     torch.testing.assert_close(logits.center, model.network(x) / found)
-    torch.testing.assert_close(model.train()._normalised(model.network(x)).center, model.network(x))
+    torch.testing.assert_close(
+        model.train()._scaled_logits(model.network(x)).center, model.network(x)
+    )
     fit(model, (x, y), None, TrainConfig(epochs=1, progress=False))
     assert float(model.temperature.value) == 1
 
@@ -132,7 +134,7 @@ def test_without_held_out_data_it_stays_and_training_forgets_it():
 def test_the_paper_s_form_has_one_only_if_asked(asked):
     torch.manual_seed(0)
     x, y = blobs()
-    model = CreINN(models.mlp(4, 3, hidden=(8,)), temperature=asked)
+    model = CreINN.from_options(models.mlp(4, 3, hidden=(8,)), temperature=asked)
     fit(model, (x, y), (x, y), TrainConfig(epochs=3, progress=False))
     assert model.options()["temperature"] == bool(asked)
     assert (float(model.temperature.value) != 1) == bool(asked)
@@ -155,7 +157,7 @@ def test_scaled_sets_contain_every_member_in_sound_mode():
     torch.manual_seed(0)
     network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))
     inn.scale_radii_(network, 0.2)
-    model = CreINN(network, mode="sound", logit_norm=False, temperature=True).eval()
+    model = CreINN.from_options(network, mode="sound", logit_norm=False, temperature=True).eval()
     model.temperature.value.fill_(0.3)
     x = blobs(rows=30)[0]
     prediction, logits = model(x), network(Interval.point(x))
@@ -184,7 +186,7 @@ def test_baselines_have_one_if_asked(method):
     y = torch.where(torch.arange(len(y)) % 9 < 3, (y + 1) % 3, y)
     layers, kind = (torch.nn, SNN) if method == "snn" else (local_reparameterization, BNN)
     network = models.mlp(4, 3, hidden=(8,), layers=layers)
-    model = kind(network, temperature=True)
+    model = kind.from_options(network, temperature=True)
     fit(model, (x, y), (x, y), TrainConfig(epochs=40, learning_rate=0.05, progress=False))
     assert float(model.temperature.value) != 1
     assert kind(network, **model.options()).temperature.is_on

@@ -13,7 +13,7 @@ import reference_credal
 from credal_cases import random_sets
 from creinn import CreINN, Interval, models
 from creinn import nn as inn
-from creinn.classifier.creinn import credal_set
+from creinn.classifier.credal import credal_set
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy import entropy_uncertainty, lower_entropy, upper_entropy
 from creinn.credal.probability import interval_softmax, reachable

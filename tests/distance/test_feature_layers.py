@@ -6,8 +6,8 @@ from torch import nn
 
 from creinn import CreINN, models
 from creinn import nn as inn
-from creinn.classifier.network import HEAD, outputs_and_logits, pooled
-from creinn.distance.feature_layers import find_feature_layers
+from creinn.classifier.network import find_feature_layers, outputs_and_logits
+from creinn.distance.feature_layers import HEAD, pooled
 
 IMAGES = torch.zeros(2, 3, 16, 16)
 

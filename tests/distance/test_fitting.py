@@ -4,26 +4,31 @@ import pytest
 import torch
 
 from creinn import CredalSet, Interval
-from creinn.classifier.creinn import credal_set
+from creinn.classifier.credal import credal_set, prediction_quality
 from creinn.credal.loss import cross_entropy
 from creinn.distance import fitting
 from creinn.distance.fitting import (
-    LARGEST_SCALE_SEEN,
+    MAX_SCALE_ON_TRAINING_DATA,
     SCALES,
-    Observed,
+    FeatureBatch,
+    Quality,
     choose_scale,
-    share,
-    unseen_excess,
+    cross_fitted_excess,
+    stratified_mask,
 )
 from creinn.evaluation import auarc
 from distance_cases import blobs, ordinary
+
+
+def evaluate(batch: FeatureBatch, radius: torch.Tensor) -> Quality:
+    return prediction_quality(batch, radius, "paper")
 
 
 def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs(200)
     noise = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     logits = Interval.point(2 * torch.nn.functional.one_hot(y, 3) + noise)
-    observed = Observed(Interval.point(x), logits, y)
+    observed = FeatureBatch(Interval.point(x), logits, y)
 
     def head(logits: Interval) -> CredalSet:
         return credal_set(logits, "paper")
@@ -31,11 +36,11 @@ def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPa
     correct = logits.lower.argmax(1) == y
     assert 0.5 < correct.float().mean() < 0.99
     assert (
-        choose_scale(observed, torch.zeros(200), head) == SCALES[-1]
+        choose_scale(observed, torch.zeros(200), evaluate) == SCALES[-1]
     )  # nothing changes, whatever the scale
-    assert choose_scale(observed, torch.zeros(200), head, 1.0) == 1.0
+    assert choose_scale(observed, torch.zeros(200), evaluate, 1.0) == 1.0
     harmful = torch.where(correct, 1.0, 0.0)  # the right ones look far away
-    chosen = choose_scale(observed, harmful, head)
+    chosen = choose_scale(observed, harmful, evaluate)
     assert SCALES[0] <= chosen < 1
 
     def area(scale: float) -> float:
@@ -48,11 +53,11 @@ def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(fitting, "ALLOWED_LOSS", 1e9)
     monkeypatch.setattr(fitting, "ALLOWED_GROWTH", (1e9, 0))
-    chosen = choose_scale(observed, harmful, head)
+    chosen = choose_scale(observed, harmful, evaluate)
     least = area(0) - max(0.001, 0.01 * (1 - area(0)))
     assert area(chosen) >= least > area(SCALES[SCALES.index(chosen) + 1])
     assert (
-        choose_scale(observed, 1e4 * harmful, head) == SCALES[0]
+        choose_scale(observed, 1e4 * harmful, evaluate) == SCALES[0]
     )  # even the smallest costs too much
 
 
@@ -79,11 +84,11 @@ def test_without_errors_sets_and_log_loss_limit_the_scale(monkeypatch: pytest.Mo
         radius = (scale * excess)[:, None]
         return float(cross_entropy(head(Interval(logits.lower - radius, logits.lower + radius)), y))
 
-    observed = Observed((logits,), logits, y)
-    chosen = choose_scale(observed, excess, head)
+    observed = FeatureBatch((logits,), logits, y)
+    chosen = choose_scale(observed, excess, evaluate)
     assert loss(chosen) <= 1.05 * loss(0.0) < loss(SCALES[SCALES.index(chosen) + 1])
     monkeypatch.setattr(fitting, "ALLOWED_LOSS", 1e9)
-    chosen = choose_scale(observed, excess, head)
+    chosen = choose_scale(observed, excess, evaluate)
     assert classes(0.0) == 1
     assert classes(chosen) <= 1.1 < classes(SCALES[SCALES.index(chosen) + 1])
 
@@ -95,17 +100,15 @@ def test_errors_allow_larger_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
 
     def chosen(labels: torch.Tensor) -> float:
-        return choose_scale(
-            Observed((logits,), logits, labels), excess, lambda logits: credal_set(logits, "paper")
-        )
+        return choose_scale(FeatureBatch((logits,), logits, labels), excess, evaluate)
 
     assert chosen(torch.where(excess < 10, y, (y + 1) % 3)) > 1.2 * chosen(y)
 
 
 def test_a_sixth_of_each_class() -> None:
     y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
-    mask = share(y, 6)
-    assert torch.equal(mask, share(y, 6))
+    mask = stratified_mask(y, 6)
+    assert torch.equal(mask, stratified_mask(y, 6))
     assert torch.bincount(y[mask]).tolist() == [10, 5, 1]
     assert not mask[:10].all()  # drawn, not the first ones
 
@@ -113,18 +116,18 @@ def test_a_sixth_of_each_class() -> None:
 def test_the_scale_is_chosen_in_units_of_other_rows() -> None:
     x, y = blobs()
     model = ordinary().fit_distance(x, y)
-    observed = next(iter(model._observe(blobs(20, seed=1), 256, "the rows")))
-    radius, found = model.distance_radius, unseen_excess(model.distance_radius, observed)
-    one = share(observed.labels, 2)
+    observed = next(iter(model._feature_batches(blobs(20, seed=1), 256, "the rows")))
+    radius, found = model.distance_radius, cross_fitted_excess(model.distance_radius, observed)
+    one = stratified_mask(observed.labels, 2)
     assert int(one.sum()) == 10
-    radius.standardise(observed.take(one).features)
+    radius.fit_scores(observed.take(one).features)
     torch.testing.assert_close(found[~one], radius.excess(observed.take(~one).features))
-    radius.standardise(observed.features)
+    radius.fit_scores(observed.features)
     assert (
         found.mean() > radius.excess(observed.features).mean()
     )  # few rows look usual in units of their own
     single = observed.take(torch.arange(20) == 0)
-    assert unseen_excess(radius, single).shape == (1,)
+    assert cross_fitted_excess(radius, single).shape == (1,)
 
 
 def test_the_scale_is_chosen_on_held_out_data() -> None:
@@ -132,11 +135,13 @@ def test_the_scale_is_chosen_on_held_out_data() -> None:
     model = ordinary()
     model.fit_distance(x, y)
     seen = model.distance_radius.scale.item()
-    assert seen <= LARGEST_SCALE_SEEN
+    assert seen <= MAX_SCALE_ON_TRAINING_DATA
     model.fit_distance(x, y, held_out=blobs(seed=1))
     assert model.distance_radius.scale.item() in torch.tensor(SCALES).tolist()
-    usual = model.distance_radius.usual.clone()
+    medians = model.distance_radius.medians.clone()
     model.fit_distance(x, y, held_out=(3 * x, y))
-    assert bool((model.distance_radius.usual > usual)[0])  # units are those of the held-out data
+    assert bool(
+        (model.distance_radius.medians > medians)[0]
+    )  # units are those of the held-out data
     model = ordinary(distance=0.7).fit_distance(x, y, held_out=blobs(seed=1))
     assert model.distance_radius.scale.item() == pytest.approx(0.7)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from creinn import Interval
-from creinn.distance.sample import Sample
+from creinn.distance.class_statistics import Sample
 
 
 def sampled(rows, largest, size):

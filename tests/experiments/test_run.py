@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from creinn.classifier.base import Classifier
-from creinn.classifier.creinn import Ensemble
+from creinn.classifier.credal import Ensemble
 from creinn.files import read_tensors
 from creinn.training import History
 from experiments import tasks

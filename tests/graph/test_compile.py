@@ -377,7 +377,7 @@ def overflowing(family, **options):
         (torch.nn, {"distance": 0.001}),
     ],
 )
-@pytest.mark.filterwarnings("ignore:In training mode the distance is left out")
+@pytest.mark.filterwarnings("ignore:The distance is not used in training mode")
 @torch.no_grad()
 def test_vacuous_set_after_overflow(family, options):
     model = overflowing(family, **options)

@@ -200,7 +200,9 @@ def test_converted_network():
 
 def test_temperature():
     torch.manual_seed(0)
-    model = CreINN(inn.Linear(1, 2), mode="sound", logit_norm=False, temperature=True).eval()
+    model = CreINN.from_options(
+        inn.Linear(1, 2), mode="sound", logit_norm=False, temperature=True
+    ).eval()
     with torch.no_grad():
         model.network.weight_radius.zero_()
         model.temperature.value.fill_(0.7)

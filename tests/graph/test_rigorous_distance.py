@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import creinn
-from creinn import CredalSet, CreINN, Ensemble, Interval
+from creinn import CreINN, Ensemble, Interval
 from creinn import nn as inn
-from creinn.classifier.network import pooled
-from creinn.distance.fitting import Observed, fit_radius
+from creinn.distance.feature_layers import pooled
+from creinn.distance.fitting import FeatureBatch, fit_radius
 from creinn.distance.radius import DistanceRadius
 from creinn.graph import rigorous as module
 from creinn.graph.rigorous import exact_box, probability_bounds, radius_bound
@@ -58,7 +58,7 @@ def fitted_to(outputs: Sequence[torch.Tensor], rank: int = 256) -> DistanceRadiu
     for distance in radius.distances:
         distance.rank = rank
     boxes, labels = tuple(Interval._of_point(pooled(one)) for one in outputs), torch.arange(60) % 3
-    fit_radius(radius, [Observed(boxes, boxes[0], labels)], None, 0.01, CredalSet)
+    fit_radius(radius, [FeatureBatch(boxes, boxes[0], labels)], None, 0.01, lambda *_: None)
     return radius
 
 
@@ -145,7 +145,7 @@ def by_hand() -> DistanceRadius:
             torch.eye(1),
         )
         distance.shares = torch.tensor([0.5])
-    radius.usual, radius.spreads, radius.sums = (
+    radius.medians, radius.spreads, radius.sums = (
         torch.zeros(3),
         torch.ones(3),
         torch.tensor([[0.0, 1.0]] * 3),
@@ -312,7 +312,7 @@ def test_sets_contain_the_sound_sets():
     x, y = blobs()
     torch.manual_seed(0)
     network = inn.scale_radii_(creinn.models.mlp(4, 3, hidden=(8,), layers=inn), 1e-3)
-    model = CreINN(network, "sound", temperature=True)
+    model = CreINN.from_options(network, mode="sound", temperature=True)
     model.fit_distance(x, y, held_out=blobs(90, seed=1))
     form = rigorous(model)
     found, expected = form.predict(x), model.double().predict(x.double())

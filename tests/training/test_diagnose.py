@@ -5,7 +5,8 @@ import torch
 
 from creinn import nn as inn
 from creinn.baselines.snn import SNN
-from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.credal import Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.interval import Interval
 from creinn.training.diagnose import diagnose
 

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from creinn import nn as inn
 from creinn.baselines.snn import SNN
 from creinn.classifier.base import Classifier
-from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.credal import Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.interval import Interval
 from creinn.training import History, TrainConfig, fit
 from creinn.training.data import Rows

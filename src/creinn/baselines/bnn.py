@@ -19,8 +19,7 @@ from torch.nn import Parameter
 from creinn.baselines.predictive import Predictive
 from creinn.baselines.snn import SNN, check_tensor
 from creinn.classifier.base import Labelled
-from creinn.classifier.logits import as_logits
-from creinn.classifier.network import run
+from creinn.classifier.network import as_logits, run
 from creinn.distributed import all_sum
 
 INITIAL_STD = 0.05

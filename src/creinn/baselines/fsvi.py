@@ -19,7 +19,7 @@ from creinn.baselines.bnn import BNN, INITIAL_STD, inverse_softplus
 from creinn.baselines.snn import add_bias_column, check_tensor
 from creinn.classifier.base import Labelled, evaluating
 from creinn.classifier.network import features_and_logits, find_logits_layer
-from creinn.distance.sample import Sample
+from creinn.distance.class_statistics import Sample
 from creinn.numerics import safe_sqrt
 
 JITTER = 1e-4

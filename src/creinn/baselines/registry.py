@@ -10,13 +10,14 @@ from creinn.baselines.deep_ensemble import DeepEnsemble
 from creinn.baselines.fsvi import FSVI
 from creinn.baselines.laplace import LaplaceBNN
 from creinn.baselines.snn import SNN
-from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.credal import Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.classifier.methods import Method
 from creinn.nn.affine import scale_radii_
 from creinn.nn.registry import family
 
 _CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble)
-CLASSES: dict[str, Callable[..., Any]] = {kind.__name__: kind for kind in _CLASSES}
+CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
 """All classes that can be saved, by name.
 
 The first argument of a constructor is the network or the members, the others are ``options()``.
@@ -48,7 +49,7 @@ def build_classifier(
     network = architecture(layers=family(options.pop("layers")))
     if options.get("mode") == "sound":
         scale_radii_(network, SOUND_RADII)
-    return CLASSES[method.classifier](network, **options)
+    return CLASSES[method.classifier].from_options(network, **options)
 
 
 def build_ensemble(method: Method, members: Sequence[Any], **options: Any) -> Any:

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from creinn.baselines.predictive import Predictive
 from creinn.classifier.base import Classifier, Inputs, Labelled, Prediction
-from creinn.classifier.logits import as_logits, logits_cross_entropy
-from creinn.classifier.network import run
+from creinn.classifier.network import as_logits, logits_cross_entropy, run
 from creinn.classifier.temperature import Temperature
 
 

@@ -1,8 +1,10 @@
-"""A network and a head that turns its logits into a prediction: CreINN, CreINN-D and their ensemble.
+"""Classifiers: CreINN, ensembles of CreINNs, and the base class of all methods.
 
-In: a network, inputs. Out: credal sets. Read in this order: ``base`` (what every classifier shares; ``predict`` runs
-its batches) with ``inputs`` (where these come from) and ``network`` (logits and features), ``creinn`` with ``credal``,
-``head`` and ``temperature``; ``radius`` (how sets grow away from the data) with ``places``, ``distance``, ``fitting``,
-``moments`` and ``sample``; ``calibration`` (sets with a guarantee); ``kept`` (compiled forms while weights stay);
-``methods``, the table of all methods, which loads without torch.
+- ``base``: the base class, with predictions in batches. It uses ``inputs`` for the data, and
+  ``network`` and ``network_checks`` for calls of the network.
+- ``credal``: the base class of classifiers that predict credal sets, and ``Ensemble``.
+- ``creinn``: ``CreINN``, which uses ``temperature`` and :mod:`creinn.distance`.
+- ``calibration``: conformal calibration, and ``fitted_on``, which detects later changes of a model.
+- ``compile_cache``: compiled models for faster predictions.
+- ``methods``: the table of all methods.
 """

@@ -1,8 +1,6 @@
-"""What every classifier shares, interval network or baseline: a forward pass, its loss, batched prediction.
+"""Base class of all classifiers: a forward pass, a loss, and predictions in batches."""
 
-Each gives a :class:`Prediction`, so that training, evaluation and reports treat every method alike.
-"""
-
+import copy
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,19 +23,20 @@ from creinn.classifier.inputs import (
     rows_not_finite,
     to_device,
 )
-from creinn.classifier.network import check_network, is_single_row
-from creinn.classifier.recording import LOCK
-from creinn.classifier.state import in_eval_mode, is_training
+from creinn.classifier.network import LOCK
+from creinn.classifier.network_checks import check_network, is_single_row
 
 Inputs: TypeAlias = Any
-"""A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors: see ``inputs.py``."""
+"""A tensor or an :class:`Interval`; for an ordinary network also a dict or tuple of tensors."""
+
 Labelled: TypeAlias = Iterable[tuple[Inputs, Tensor]]
-"""Batches of inputs and classes; what is no iterator can be gone over again."""
+"""Batches of inputs and classes."""
+
 Missing = Literal["refuse", "vacuous"]
 
 
 class Prediction(Protocol):
-    """What a classifier says of a batch of rows; a credal one is a :class:`creinn.CredalSet`, which has bounds too."""
+    """Prediction for a batch of rows; the predictions of credal classifiers are credal sets."""
 
     @property
     def label(self) -> Tensor:
@@ -45,7 +44,7 @@ class Prediction(Protocol):
 
     @property
     def probabilities(self) -> Tensor:
-        """One distribution per row, ``(N, K)``."""
+        """Probabilities of the classes, of shape ``(N, K)``."""
 
     @property
     def total(self) -> Tensor:
@@ -53,40 +52,43 @@ class Prediction(Protocol):
 
     @property
     def aleatoric(self) -> Tensor:
-        """Its aleatoric part."""
+        """Aleatoric uncertainty of each row."""
 
     @property
     def epistemic(self) -> Tensor:
-        """Its epistemic part."""
+        """Epistemic uncertainty of each row."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: Any) -> "Prediction": ...
 
     def to(self, *args: Any, **kwargs: Any) -> "Prediction":
-        """Move or cast, as ``Tensor.to``."""
+        """Move or cast the prediction, with the arguments of ``Tensor.to``."""
 
     @classmethod
     def concatenate(cls, predictions: Sequence[Any], /) -> "Prediction":
-        """Join predictions of successive batches."""
+        """Concatenate the predictions for several batches."""
 
 
 class Classifier(torch.nn.Module):
-    """Base of all classifiers: ``model(x)`` gives a prediction of type :attr:`prediction_type`."""
+    """Base class of all classifiers; a call returns a prediction of type :attr:`prediction_type`."""
 
     prediction_type: type[Prediction]
     num_classes: int
     class_names: Sequence[str | int] | None = None
-    """Names of the classes, in order: kept by :func:`creinn.save`."""
+    """Names of the classes, in order, which :func:`creinn.save` saves."""
     preprocessing: Any = None
-    """What must be done to inputs first, as plain JSON: kept by :func:`creinn.save`, for the caller to do."""
-    network: Any  # of all but ensembles
+    """Description of the preprocessing as JSON, which :func:`creinn.save` saves."""
+    network: Any  # of all classifiers other than ensembles
     members: Any  # of ensembles
     num_logits: int
-    is_checked = False  # as far as is known; see check_network
+    is_checked = False  # whether check_network has succeeded
 
     def loss(self, prediction: Any, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Training loss of a prediction, averaged over the batch; ``weight`` of classes ``(K,)`` or rows ``(N, 1)``."""
+        """Return the training loss, averaged over the batch.
+
+        The weights belong to classes, with shape ``(K,)``, or to rows, with shape ``(N, 1)``.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no loss.")
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
@@ -95,24 +97,24 @@ class Classifier(torch.nn.Module):
         return prediction, self.loss(prediction, target, weight)
 
     def before_training(self, data: Labelled, epochs: int) -> None:
-        """Look at the training data before the first epoch; of batches in the order of the rows, not of training."""
+        """Prepare the training; the batches are in the order of the rows."""
 
     def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
-        """Finish on the training data after the last step, as post-hoc methods do; ``held_out``: validation batches.
+        """Fit what depends on the trained network.
 
-        Each rank of a process group is given a share of both.
+        Each process has a part of the training data and of the validation data ``held_out``.
         """
 
     def after_step(self) -> None:
-        """What to restore after each optimiser step, such as constraints on parameters."""
+        """Restore constraints on parameters after a step of the optimizer."""
 
     def predict(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Prediction:
-        """All predictions of :meth:`predict_batches` as one, on the model's device.
+        """Return the concatenated predictions of :meth:`predict_batches`.
 
         Raises:
-            ValueError: If there is nothing to predict.
+            ValueError: If there are no rows.
         """
         parts = list(self.predict_batches(x, batch_size, missing))
         if not parts:
@@ -122,28 +124,30 @@ class Classifier(torch.nn.Module):
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[Prediction]:
-        """Predict batch by batch, in eval mode and without gradients; no prediction is kept once it is given out.
+        """Yield the predictions of successive batches, in eval mode and without gradients.
 
-        Several threads may predict with one model at the same time. The mode of the model is not changed: a model in
-        training mode is copied for each batch, and the copy, which shares its weights, is put into eval mode.
+        Several threads may predict with one model at the same time. The mode of the model is not
+        changed. If the model is in training mode, each batch is predicted by a copy in eval mode,
+        which shares the weights.
 
         Args:
-            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of these; a torch
-                ``Dataset``; or an iterable of batches such as a DataLoader. Of items or batches that are tuples or
-                lists, the first entry is taken.
-            batch_size: Rows that are predicted at once, unless ``x`` gives batches.
-            missing: What becomes of rows that hold NaN or an infinite number: ``"refuse"``, or ``"vacuous"``, the set
-                of all distributions, which only credal classifiers have.
+            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of
+                these; a torch ``Dataset``; or an iterable of batches such as a DataLoader. If the
+                items or batches are tuples or lists, their first entries are the inputs.
+            batch_size: The number of rows per batch, unless ``x`` contains batches.
+            missing: ``"refuse"`` raises an error for rows with NaN or infinite numbers.
+                ``"vacuous"`` predicts the set of all distributions; it needs a credal classifier.
 
         Raises:
-            TypeError: If ``x`` is something else.
-            ValueError: If a row lacks values, the network gives no logits, or ``x`` has no batch dimension.
+            TypeError: If ``x`` has another type.
+            ValueError: If a row has missing values, the network does not return logits, or ``x``
+                has no batch dimension.
             RuntimeError: If the model is in training mode and cannot be copied.
 
         Example:
             >>> from creinn.baselines import SNN
             >>> model = SNN(torch.nn.Linear(2, 3))
-            >>> [len(prediction) for prediction in model.predict_batches(torch.zeros(10, 2), batch_size=4)]
+            >>> [len(prediction) for prediction in model.predict_batches(torch.zeros(10, 2), 4)]
             [4, 4, 2]
         """
         if batch_size < 1:
@@ -155,24 +159,26 @@ class Classifier(torch.nn.Module):
     def predict_labelled(
         self, data: Any, batch_size: int = 256, missing: Missing = "refuse"
     ) -> tuple[Any, Tensor]:
-        """Predictions of labelled rows, and their classes in the same order: what :mod:`creinn.evaluation` asks for.
+        """Return the predictions of labelled rows and their classes, in the same order.
 
         Args:
-            data: A pair of inputs and classes, memory maps among them; a torch ``Dataset`` of pairs, map-style or
-                iterable; or batches of pairs such as a DataLoader gives, in whatever order. Read once.
-            batch_size: As in :meth:`predict_batches`.
-            missing: The same.
+            data: A pair of inputs and classes, a torch ``Dataset`` of pairs, or batches of pairs
+                such as a DataLoader.
+            batch_size: The number of rows per batch, as in :meth:`predict_batches`.
+            missing: The handling of missing values, as in :meth:`predict_batches`.
 
         Raises:
-            TypeError: If the data are something else, or classes no integers.
-            ValueError: If there is nothing to predict, or a label is no class; or as :meth:`predict_batches` does.
+            TypeError: If the data have another type, or if the classes are not integers.
+            ValueError: If there are no rows, a label is not a class, or :meth:`predict_batches`
+                raises it.
 
         Example:
             >>> from creinn.evaluation import summary
             >>> from creinn.baselines import SNN
-            >>> loader = torch.utils.data.DataLoader([(torch.zeros(2), 0), (torch.ones(2), 1)], batch_size=2)
-            >>> found = summary.quality(*SNN(torch.nn.Linear(2, 3)).predict_labelled(loader))
-            >>> list(found)
+            >>> rows = [(torch.zeros(2), 0), (torch.ones(2), 1)]
+            >>> loader = torch.utils.data.DataLoader(rows, batch_size=2)
+            >>> model = SNN(torch.nn.Linear(2, 3))
+            >>> list(summary.quality(*model.predict_labelled(loader)))
             ['accuracy', 'log_loss', 'brier', 'expected_calibration_error']
         """
         labels: list[Tensor] = []
@@ -193,18 +199,17 @@ class Classifier(torch.nn.Module):
             yield prediction
 
     def _predict_batch(self, batch: Inputs, missing: Missing, first: int) -> Prediction:
-        """Predict one batch whose row 0 has the number ``first``."""
+        """Predict a batch; ``first`` is the number of its first row."""
         like = next(parameter for parameter in self.parameters() if parameter.is_floating_point())
         with torch.no_grad():
             batch = to_device(batch, like.device, like.dtype)
-            where = find_not_finite(batch, first=first)
-            if where and missing == "refuse":
+            if not (found := find_not_finite(batch, first=first)):
+                return self._predict_rows(batch)
+            if missing == "refuse":
                 raise ValueError(
-                    f"{where}. Impute or drop it, or ask a credal model for missing='vacuous'."
+                    f"{found}. Impute or drop the row, or use missing='vacuous' with a credal model."
                 )
-            filled = nan_to_zero(batch) if where else batch
-            prediction = self._predict_rows(filled)
-            return self._vacuous(prediction, rows_not_finite(batch)) if where else prediction
+            return self._vacuous(self._predict_rows(nan_to_zero(batch)), rows_not_finite(batch))
 
     def _predict_rows(self, x: Inputs) -> Prediction:
         try:
@@ -221,29 +226,29 @@ class Classifier(torch.nn.Module):
         return prediction
 
     def _forward_fast(self, x: Inputs) -> Prediction:
-        """Predict in eval mode; the mode of the model itself is not changed."""
+        """Predict in eval mode; the mode of the model is not changed."""
         return in_eval_mode(self)(x)
 
     def _explain(self, x: Inputs, error: Exception) -> None:
-        """Raise a ``ValueError`` if the inputs of a failed prediction do not fit the network."""
+        """Raise a ``ValueError`` if the inputs of a failed prediction do not suit the network."""
         for part in self._with_networks():
-            network, head = in_eval_mode(part.network), getattr(part, "logits_layer", None)
+            network, logits_layer = in_eval_mode(part.network), getattr(part, "logits_layer", None)
             if is_single_row(network, x, part.num_logits):
                 raise ValueError(
-                    f"Expected inputs of shape (N, ...), found {describe(x)}, a single row "
-                    "without a batch dimension. Pass x[None], or value[None] for each value of a dict."
+                    f"Expected inputs of shape (N, ...), found {describe(x)}, a single row without "
+                    "a batch dimension. Pass x[None], or value[None] for each value of a dict."
                 ) from error
             if not isinstance(error, ValueError):
-                check_network(network, x, part.num_logits, (), head)
+                check_network(network, x, part.num_logits, (), logits_layer)
 
     def _vacuous(self, prediction: Any, rows: Tensor) -> Prediction:
         raise ValueError(
-            f"{type(self).__name__} predicts distributions, and none of them says that nothing is known. Only credal "
-            "models take missing='vacuous'; impute or drop rows that hold NaN or infinite numbers."
+            f"missing='vacuous' needs a credal model, but {type(self).__name__} predicts single "
+            "distributions. Impute or drop rows with NaN or infinite numbers."
         )
 
     def check_network(self, x: Inputs) -> None:
-        """Check on the first rows of ``x`` that networks run and return logits; each network once.
+        """Check once on the first rows of ``x`` that the networks return logits.
 
         Raises:
             ValueError: If a network does not.
@@ -260,21 +265,23 @@ class Classifier(torch.nn.Module):
         check_network(network, x, self.num_logits)
 
     def _take_mode_of_members(self) -> None:
-        """Put a new ensemble into eval mode if all members are; a new module is in training mode."""
+        """Put a new ensemble into eval mode if all members are in eval mode."""
         if not any(is_training(member) for member in self.members):
             self.eval()
 
     def _with_networks(self) -> "list[Classifier]":
-        return [
-            part
-            for part in self.modules()
-            if isinstance(part, Classifier) and hasattr(part, "network")
-        ]
+        parts = (part for part in self.modules() if isinstance(part, Classifier))
+        return [part for part in parts if hasattr(part, "network")]
 
     def options(self) -> dict[str, Any]:
-        """The constructor's arguments after the network or the members, by name."""
+        """Return the arguments of the constructor after the network or the members, by name."""
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_options(cls, content: Any, **options: Any) -> Any:
+        """Build a classifier from its network or members and from :meth:`options`."""
+        return cls(content, **options)
 
     def save(
         self,
@@ -287,7 +294,11 @@ class Classifier(torch.nn.Module):
 
 
 def common_classes(members: Sequence[Classifier]) -> int:
-    """The number of classes of all members of an ensemble; refuses none, and those that differ."""
+    """Return the number of classes of the members of an ensemble.
+
+    Raises:
+        ValueError: If there are no members, or if their numbers of classes differ.
+    """
     counts = {member.num_classes for member in members}
     if len(counts) != 1:
         found = f"members have {sorted(counts)} classes" if counts else "there are no members"
@@ -297,11 +308,46 @@ def common_classes(members: Sequence[Classifier]) -> int:
     return counts.pop()
 
 
+def is_training(module: torch.nn.Module) -> bool:
+    """Return whether a part of a module is in training mode."""
+    return any(part.training for part in module.modules())
+
+
+def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a module that is in eval mode, otherwise a copy of it in eval mode.
+
+    The copy shares parameters, buffers and hooks with the module. The mode of the module is not
+    changed, so that other threads can use it at the same time.
+
+    Raises:
+        RuntimeError: If the module is in training mode and cannot be copied.
+    """
+    if not is_training(module):
+        return module
+    with LOCK:
+        shared = {id(value): value for part in module.modules() for value in _shared(part)}
+        try:
+            duplicate = copy.deepcopy(module, shared)
+        except Exception as error:
+            raise RuntimeError(
+                f"{type(module).__name__} is in training mode, and a prediction needs a copy of it "
+                f"in eval mode, but it cannot be copied: {error}. Call model.eval() first."
+            ) from error
+    return duplicate.eval()
+
+
+def _shared(part: torch.nn.Module) -> list[Any]:
+    """Return the tensors and hooks of a module."""
+    named = (part._parameters, part._buffers, part._forward_hooks, part._forward_pre_hooks)
+    others = (value for value in vars(part).values() if isinstance(value, Tensor))
+    return [*(value for group in named for value in group.values()), *others]
+
+
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Put a module into eval mode, and restore the mode of each part afterwards.
 
-    For training. Other threads must not use the module at the same time.
+    Other threads must not use the module at the same time.
     """
     training = [part for part in module.modules() if part.training]
     if training:

@@ -1,19 +1,24 @@
 """Cache of compiled models, invalidated when weights, layers or options change.
 
-The compiled form of a model is valid while :func:`creinn.classifier.state.fingerprint` is
-unchanged. A write through ``Tensor.data`` does not change it; :func:`clear` drops the form then.
-The cache is not part of the model: copies, ``state_dict`` and saved files do not contain it. Several
-threads may use it at the same time.
+A compiled model is valid while :func:`fingerprint` is unchanged. A write through ``Tensor.data`` or
+a NumPy view, or inside an object other than a list, tuple, dict or set, does not change it;
+:func:`clear` removes the compiled model then. Copies, ``state_dict`` and saved files do not contain
+the cache. Several threads may use it at the same time.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdRef
 
-from creinn.classifier.recording import LOCK, has_global_hooks, has_hooks
-from creinn.classifier.state import fingerprint, has_versions
+from creinn.classifier.network import LOCK, has_global_hooks, has_hooks
+
+_MODULE_ATTRIBUTES = frozenset(vars(torch.nn.Module()))  # mode, tensors, modules and hooks
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class _CacheEntry(NamedTuple):
@@ -29,9 +34,13 @@ def compiled_form(
 ) -> Any:
     """Return the compiled form of a model in eval mode, or ``None`` if it has none.
 
-    ``build(model, x)`` compiles it, or returns ``None`` if the model cannot be compiled. The result
-    is used until the model changes. Models with hooks, with a ``forward`` set on an instance or with
-    tensors of inference mode are not compiled.
+    Models with hooks, with a ``forward`` that is set on an instance, or with tensors of inference
+    mode are not compiled.
+
+    Args:
+        model: The model.
+        x: The inputs of the first call.
+        build: A function of both that compiles the model, or returns ``None`` if it cannot.
     """
     if _is_customized(model):
         invalidate(model)
@@ -49,12 +58,12 @@ def compiled_form(
 
 
 def invalidate(model: torch.nn.Module) -> None:
-    """Drop the compiled form of a model."""
+    """Remove the compiled form of a model."""
     _ENTRIES.pop(model, None)
 
 
 def clear(model: torch.nn.Module) -> None:
-    """Drop the compiled forms of a model and of all models that share a module with it."""
+    """Remove the compiled forms of a model and of all models that share a module with it."""
     parts = set(model.modules())
     with LOCK:
         for other in list(_ENTRIES):
@@ -62,8 +71,113 @@ def clear(model: torch.nn.Module) -> None:
                 invalidate(other)
 
 
+def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
+    """Return a value that is equal to a later one while predictions in eval mode are the same."""
+    return structure(module), versions(module), _options(module), _class_attributes(module)
+
+
+def structure(module: torch.nn.Module) -> tuple[Any, ...]:
+    """Return the ordered paths and types of the parts of a module.
+
+    Example:
+        >>> network = torch.nn.Sequential(torch.nn.ReLU())
+        >>> before = structure(network)
+        >>> structure(network.append(network[0])) == before
+        False
+    """
+    return tuple((path, type(part)) for path, part in module.named_modules(remove_duplicate=False))
+
+
+def versions(module: torch.nn.Module) -> tuple[Any, ...]:
+    """Return identity, memory address and version counter of each parameter and buffer.
+
+    Example:
+        >>> layer = torch.nn.Linear(2, 2)
+        >>> before = versions(layer)
+        >>> versions(layer) == before
+        True
+        >>> _ = layer.load_state_dict(layer.state_dict())  # writes to the same tensors
+        >>> versions(layer) == before
+        False
+    """
+    return tuple(map(_version, _tensors(module)))
+
+
+def has_versions(module: torch.nn.Module) -> bool:
+    """Return whether all parameters and buffers have version counters.
+
+    Tensors that were created in inference mode have none.
+    """
+    return not any(tensor.is_inference() for tensor in _tensors(module))
+
+
+def _options(module: torch.nn.Module) -> tuple[Any, ...]:
+    """Return the attributes of all parts other than tensors, modules, hooks and the mode.
+
+    Numbers, strings and containers of these are compared by value, other objects by identity.
+    """
+    return tuple(
+        (name, _comparable(value))
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if name not in _MODULE_ATTRIBUTES
+    )
+
+
+def _class_attributes(module: torch.nn.Module) -> tuple[Any, ...]:
+    """Return methods and other attributes of the classes of all parts, compared by identity."""
+    bases = {
+        base: None
+        for kind in {type(part): None for part in module.modules()}
+        for base in kind.__mro__[: kind.__mro__.index(torch.nn.Module)]
+    }
+    return tuple(_ById(vars(base).values()) for base in bases)
+
+
+class _ById(tuple[Any, ...]):
+    """Tuple whose entries are compared by identity."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, _ById)
+        return len(self) == len(other) and all(map(operator.is_, self, other))
+
+
+def _comparable(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, Tensor):
+        return _version(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return kind, *map(_comparable, value)
+    if isinstance(value, dict):
+        return kind, *((key, _comparable(entry)) for key, entry in value.items())
+    try:
+        return WeakIdRef(value)
+    except TypeError:  # objects without weak references, such as dtypes
+        return kind, id(value)
+
+
+def _tensors(module: torch.nn.Module) -> list[Tensor]:
+    """Return the parameters and buffers of a module, including buffers that are not saved."""
+    return [
+        tensor
+        for part in module.modules()
+        for tensor in (*part._parameters.values(), *part._buffers.values())
+        if tensor is not None
+    ]
+
+
+def _version(tensor: Tensor) -> tuple[Any, ...]:
+    version = None if tensor.is_inference() else tensor._version
+    return WeakIdRef(tensor), tensor.data_ptr(), version
+
+
 def _is_customized(model: torch.nn.Module) -> bool:
-    """Whether a call may do more than the layers say, or changes of weights are not counted."""
+    """Return whether the layers do not determine the output, or writes are not counted."""
     return (
         has_global_hooks()
         or not has_versions(model)

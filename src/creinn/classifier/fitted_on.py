@@ -1,7 +1,7 @@
-"""Hashes of a model that a calibration or a distance is valid for.
+"""Hashes of the model that a calibration or a distance was fitted on.
 
-Unlike the fingerprints of ``state.py``, hashes of contents can be saved, and compared between
-processes, devices and copies.
+Unlike the fingerprint of the compile cache, the hashes depend on the contents of tensors. They can
+be saved, and compared between processes, devices and copies.
 """
 
 import hashlib
@@ -11,49 +11,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.state import has_versions, versions
+from creinn.classifier.compile_cache import has_versions, versions
 
 PARTS = (
     "mode", "combine", "structure", "weights", "feature layers", "distance", "temperature",
 )  # fmt: skip
 """The parts of a model that its predictions depend on, in the order in which they are saved."""
 
-_LARGEST_CACHE = 500
+_MAX_CACHE_SIZE = 500
 _CACHE: dict[Any, int] = {}  # from version counters to hashes
 
 
 def part_hashes(parts: Mapping[str, tuple[Any, ...]]) -> dict[str, int]:
-    """Hash the parts of a model; contents are hashed only where version counters changed.
+    """Return a hash of the modules and other values of each part of a model.
 
-    Args:
-        parts: For each name, the modules and other values that belong to the part.
+    Contents are hashed again only if version counters have changed.
     """
     return {name: _cached_digest(values) for name, values in parts.items()}
 
 
 def clear_hashes() -> None:
-    """Drop cached hashes: torch does not count writes through ``Tensor.data``."""
+    """Remove cached hashes, because writes through ``Tensor.data`` are not counted."""
     _CACHE.clear()
 
 
 def _cached_digest(values: tuple[Any, ...]) -> int:
-    modules = [value for value in values if isinstance(value, torch.nn.Module)]
-    if not all(map(has_versions, modules)):
+    if not all(has_versions(value) for value in values if isinstance(value, torch.nn.Module)):
         return digest(*values)
     key = tuple(
         versions(value) if isinstance(value, torch.nn.Module) else value for value in values
     )
     if (code := _CACHE.get(key)) is None:
-        if len(_CACHE) >= _LARGEST_CACHE:
+        if len(_CACHE) >= _MAX_CACHE_SIZE:
             _CACHE.clear()
         code = _CACHE[key] = digest(*values)
     return code
 
 
 def digest(*values: Any) -> int:
-    """Hash modules by their state and other values by their text, as a signed 64-bit integer.
+    """Return a 64-bit hash of the ``state_dict`` of modules and of the text of other values.
 
-    Numbers are rounded to float32, so that the result is the same in float32 and in float64.
+    Numbers are rounded to float32, so that the hashes for float32 and float64 are equal.
 
     Example:
         >>> layer = torch.nn.Linear(2, 2)
@@ -66,7 +64,7 @@ def digest(*values: Any) -> int:
             found.update(_text(value).encode() + b"\0")
             continue
         for name, tensor in sorted(value.state_dict().items()):
-            if isinstance(tensor, Tensor) and not name.endswith(FittedOn.STATE):
+            if isinstance(tensor, Tensor):
                 number = tensor.detach().cpu()
                 number = number.float() + 0.0 if number.is_floating_point() else number  # no -0
                 found.update(f"{name} {tuple(number.shape)}\0".encode())
@@ -75,12 +73,10 @@ def digest(*values: Any) -> int:
 
 
 class FittedOn(torch.nn.Module):
-    """The fingerprint of the model that something was fitted on; empty if it is not known.
+    """Hashes of the parts of the model that something was fitted on; empty if they are not known.
 
-    It is part of the ``state_dict``, but it stays on the CPU.
+    They are part of the ``state_dict``, but they stay on the CPU.
     """
-
-    STATE = "fitted_on._extra_state"  # how the key in a state_dict ends
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +88,7 @@ class FittedOn(torch.nn.Module):
         return [name for name in known if self.parts[name] != now[name]]
 
     def replace(self, name: str, old: int, new: int) -> None:
-        """Replace the hash of one part if it is the old one."""
+        """Replace the hash of a part if it is ``old``."""
         if self.parts.get(name) == old:
             self.parts[name] = new
 
@@ -102,7 +98,7 @@ class FittedOn(torch.nn.Module):
         return torch.tensor(rows, dtype=torch.long, device="cpu").reshape(-1, 2)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Set the fingerprint from a ``state_dict``."""
+        """Set the hashes from a ``state_dict``."""
         self.parts = {PARTS[position]: code for position, code in state.tolist()}
 
 

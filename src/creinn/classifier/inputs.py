@@ -1,7 +1,8 @@
-"""What a user gives as inputs -> batches where the model is, for training, prediction and the distance alike.
+"""Inputs of classifiers: conversion to tensors, division into batches, and checks.
 
-Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of these, which reaches
-the network as it is. Floating numbers take the dtype of the model; integers, such as tokens, stay integers.
+Inputs are a tensor, an array or an :class:`Interval` with one entry per row, or a dict or tuple of
+these. The classifier converts floating-point numbers to its dtype. Integers, such as tokens, are
+not converted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,15 +19,13 @@ from creinn.numerics import first_index
 
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
-    """Inputs in batches of rows; of an iterable of batches, each one, without the targets that may come with it."""
+    """Yield inputs in batches; from a dataset or an iterable of pairs, the inputs only."""
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
-        yield from map(
-            as_inputs, _split(as_rows(x), batch_size)
-        )  # only the rows of a batch are copied
+        yield from map(as_inputs, _split(as_rows(x), batch_size))  # copies one batch at a time
         return
-    if isinstance(x, IterableDataset) or _has_rows(x):
+    if isinstance(x, IterableDataset) or _is_map_dataset(x):
         x = DataLoader(x, batch_size)
     if not isinstance(x, Iterable):
         raise TypeError(
@@ -37,43 +36,44 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
-    """Inputs and classes in batches, from a pair of both, a data set, or an iterable of such pairs.
+    """Return batches of inputs and classes from a pair, a dataset or an iterable of pairs.
 
-    It can be gone over again, unless the data are an iterator.
+    The result can be iterated several times, unless ``data`` is an iterator.
     """
     if is_pair(data):
         x, y = as_rows(data[0]), _as_classes(data[1])
         if (rows := count_rows(x)) != len(y):
             raise ValueError(
-                f"{name.capitalize()} have {rows} inputs but {len(y)} classes, not one for each."
+                f"{name.capitalize()} have {rows} inputs but {len(y)} classes. Pass one per input."
             )
         return ReiterableStream(lambda: ((as_inputs(x), y) for x, y in _split((x, y), batch_size)))
-    pairs = f"{name.capitalize()} must be a pair (inputs, classes), a Dataset, or batches that are such pairs"
-    if isinstance(data, IterableDataset) or _has_rows(data):
+    expected = (
+        f"{name.capitalize()} must be a pair (inputs, classes), a Dataset of such pairs, or "
+        "batches that are such pairs"
+    )
+    if isinstance(data, IterableDataset) or _is_map_dataset(data):
         data = DataLoader(data, batch_size)
     if not isinstance(data, Iterable) or isinstance(data, Tensor | Interval):
-        raise TypeError(f"{pairs}, got {type(data).__name__}.")
+        raise TypeError(f"{expected}, got {type(data).__name__}.")
 
     def checked(batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(f"{pairs}.")
+            raise TypeError(f"{expected}, got a batch of type {type(batch).__name__}.")
         return as_inputs(batch[0]), batch[1]
 
-    return (
-        map(checked, data)
-        if isinstance(data, Iterator)
-        else ReiterableStream(lambda: map(checked, data))
-    )
+    if isinstance(data, Iterator):
+        return map(checked, data)
+    return ReiterableStream(lambda: map(checked, data))
 
 
 def is_pair(data: Any) -> bool:
-    """Whether these are inputs and classes, not batches of both."""
+    """Return whether ``data`` are inputs and classes, and not batches of these."""
     is_two = isinstance(data, tuple | list) and len(data) == 2
     return is_two and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1]))
 
 
 class ReiterableStream(Iterable[Any]):
-    """What can be gone over again and again: each time ``start`` is called.
+    """Iterable that calls ``start`` for each iteration.
 
     Example:
         >>> squares = ReiterableStream(lambda: (n * n for n in range(3)))
@@ -89,96 +89,106 @@ class ReiterableStream(Iterable[Any]):
 
 
 def as_classes(targets: Any, num_classes: int, name: str, rows: int | None = None) -> Tensor:
-    """Targets as classes ``(N,)``, as many as there are rows; refuses what is none."""
-    targets, what = _as_classes(targets), f"The targets of {name} must"
+    """Return targets as class numbers of shape ``(N,)``.
+
+    Raises:
+        TypeError: If the targets are not integers.
+        ValueError: If their shape is wrong, or if one of them is not a class.
+    """
+    targets, subject = _as_classes(targets), f"The targets of {name} must"
     if targets.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
-        raise TypeError(f"{what} be integers, the numbers of the classes, but are {targets.dtype}.")
+        raise TypeError(f"{subject} be integers, the numbers of the classes, got {targets.dtype}.")
     if targets.ndim != 1 or rows not in (None, len(targets)):
-        raise ValueError(
-            f"{what} have shape ({'N' if rows is None else rows},), got {tuple(targets.shape)}."
-        )
+        expected = "N" if rows is None else rows
+        raise ValueError(f"{subject} have shape ({expected},), got {tuple(targets.shape)}.")
     if bool((bad := (targets < 0) | (targets >= num_classes)).any()):
-        (at,) = first_index(bad)
-        found = f"target {at} is {int(targets[at])}"
+        (row,) = first_index(bad)
         raise ValueError(
-            f"{what} lie in 0 .. {num_classes - 1} for {num_classes} classes, but {found}."
+            f"{subject} lie in 0 .. {num_classes - 1} for {num_classes} classes, but target {row} is "
+            f"{int(targets[row])}."
         )
     return targets.long()
 
 
 def as_inputs(x: Any) -> Any:
-    """Inputs with arrays as tensors, and any mapping as a dict; refuses what are no inputs."""
+    """Convert arrays to tensors and mappings to dicts.
+
+    Raises:
+        TypeError: If ``x`` has another type.
+    """
     return _converted(x, _as_tensor)
 
 
 def as_rows(x: Any) -> Any:
-    """The same, but memory maps, which may be larger than memory, and other arrays as they are, for :func:`take`."""
+    """Convert inputs as :func:`as_inputs`, except for arrays, which may be memory maps."""
     return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
 
 
 def is_mapped(x: Any) -> bool:
-    """Whether a part of the inputs is a memory map, as ``numpy.load(path, mmap_mode="r")`` gives."""
+    """Return whether a part of the inputs is a memory map."""
     return any(isinstance(part, np.memmap) for part in pytree.tree_leaves(x))
 
 
 def concatenate(batches: Sequence[Any]) -> Any:
-    """Batches of the same form as one."""
-    together = [torch.cat(parts) for parts in zip(*map(leaves_of, batches), strict=True)]
-    return pytree.tree_unflatten(together, pytree.tree_structure(batches[0]))
-
-
-def leaves_of(x: Any) -> list[Tensor]:
-    """All tensors of inputs; two of an interval, unless it is a point."""
-    return [
-        part if isinstance(part, Tensor) else torch.as_tensor(part)
-        for part in pytree.tree_leaves(x)
-    ]
+    """Concatenate batches with the same structure."""
+    leaves = zip(*map(pytree.tree_leaves, batches), strict=True)
+    return pytree.tree_unflatten(list(map(torch.cat, leaves)), pytree.tree_structure(batches[0]))
 
 
 def count_rows(x: Any) -> int:
-    """The number of rows of inputs; refuses parts that differ in it."""
+    """Return the number of rows of inputs.
+
+    Raises:
+        ValueError: If the parts of the inputs have different numbers of rows.
+    """
     rows = _rows(x)
     if len(set(rows.values())) != 1 or None in rows.values():
         found = ", ".join(
             f"{name or 'a number'} has {count or 'none'}" for name, count in rows.items()
         )
         raise ValueError(
-            f"Every part of the inputs must have the same number of rows, but {found or 'there is none'}."
+            "Every part of the inputs must have the same number of rows, but "
+            f"{found or 'there is none'}."
         )
     return next(iter(rows.values())) or 0
 
 
 def take(x: Any, rows: Any) -> Any:
-    """Some rows of inputs, by their numbers or as a slice."""
+    """Return rows of inputs, given by a slice or a tensor of numbers."""
 
     def taken(part: Any) -> Any:
         if not isinstance(rows, Tensor):
             return part[rows]
         return part[rows.cpu().numpy() if isinstance(part, np.ndarray) else rows.to(part.device)]
 
-    return _each(taken, x)
+    return _map_parts(taken, x)
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """A copy of the first rows of a batch; of all of it, if its parts differ in their numbers of rows."""
+    """Return a copy of the first rows, or of all if the parts have different numbers of rows."""
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
-    return _each(lambda part: part.clone(), x)
+    return _map_parts(lambda part: part.clone(), x)
 
 
 def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
-    """Inputs on a device, by default where they are, the floating ones in a dtype."""
+    """Move inputs to a device, if there is one, and cast floating-point numbers to a dtype."""
 
-    def place(part: Any) -> Any:
+    def moved(part: Any) -> Any:
         if device is not None and device.type == "cuda" and part.device.type == "cpu":
             part = part.pin_memory().to(device, non_blocking=True)
         return part.to(device or part.device, dtype if part.dtype.is_floating_point else part.dtype)
 
-    return _each(place, x)
+    return _map_parts(moved, x)
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Where inputs hold NaN or an infinite number, in words; nothing if they do not. ``first``: number of their row 0.
+    """Describe the first number that is NaN or infinite; the string is empty if there is none.
+
+    Args:
+        x: The inputs.
+        name: Their name.
+        first: The number of their first row.
 
     Example:
         >>> find_not_finite(torch.tensor([[0.0, 1.0], [2.0, torch.nan]]), first=16)
@@ -186,30 +196,33 @@ def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
     """
     for path, part in _parts(x).items():
         for tensor in floating(part):
-            # a sum is quicker, and finite only if all that is added is
+            # the sum is faster, and it is finite only if all numbers are
             if not bool(tensor.sum().isfinite()) and not bool(tensor.isfinite().all()):
                 row, *rest = at = first_index(~tensor.isfinite())
-                where = (first + row, *rest)
-                return (
-                    f"row {first + row} of {name}{path} holds {tensor[at].item()} at index {where}"
-                )
+                index = (first + row, *rest)
+                return f"row {index[0]} of {name}{path} holds {tensor[at].item()} at index {index}"
     return ""
 
 
 def rows_not_finite(x: Any) -> Tensor:
-    """Which rows hold NaN or an infinite number."""
+    """Return a mask of the rows with a number that is NaN or infinite."""
     return torch.stack([~tensor.flatten(1).isfinite().all(1) for tensor in floating(x)]).any(0)
 
 
 def nan_to_zero(x: Any) -> Any:
-    """Inputs with 0 where they hold NaN or an infinite number."""
-    return _each(
+    """Replace NaN and infinite numbers by 0."""
+    return _map_parts(
         lambda part: part.nan_to_num(0.0, 0.0, 0.0) if isinstance(part, Tensor) else part, x
     )
 
 
+def floating(x: Any) -> list[Tensor]:
+    """Return all floating-point tensors of inputs; an interval has two of them."""
+    return [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
+
+
 def describe(x: Any) -> str:
-    """What inputs or outputs are.
+    """Describe the types and shapes of inputs or outputs.
 
     Example:
         >>> describe({"ids": torch.zeros(2, 3, dtype=torch.long)})
@@ -217,52 +230,40 @@ def describe(x: Any) -> str:
     """
     words = []
     for name, part in _parts(x).items():
-        numbers = (
-            f"{part.dtype} of shape {tuple(part.shape)}"
-            if isinstance(part, Tensor | Interval)
-            else ""
-        )
-        what = (
-            f"Interval of {numbers}"
-            if isinstance(part, Interval)
-            else numbers or type(part).__name__
-        )
-        words.append(f"{name} {what}".strip())
+        text = type(part).__name__
+        if isinstance(part, Tensor | Interval):
+            prefix = "Interval of " if isinstance(part, Interval) else ""
+            text = f"{prefix}{part.dtype} of shape {tuple(part.shape)}"
+        words.append(f"{name} {text}".strip())
     return words[0] if _is_part(x) else f"{type(x).__name__}: {', '.join(words)}"
 
 
 def _split(x: Any, batch_size: int) -> Iterator[Any]:
-    return (
-        take(x, slice(start, start + batch_size)) for start in range(0, count_rows(x), batch_size)
-    )
+    starts = range(0, count_rows(x), batch_size)
+    return (take(x, slice(start, start + batch_size)) for start in starts)
 
 
-def _each(function: Callable[[Any], Any], x: Any) -> Any:
-    """Every tensor and interval of inputs changed; what else a dict or tuple may hold stays."""
+def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
+    """Apply a function to all tensors, arrays and intervals of inputs."""
+    if _is_part(x):
+        return function(x)
     return pytree.tree_map(
         lambda part: function(part) if _is_part(part) else part, x, is_leaf=_is_part
     )
 
 
 def _parts(x: Any) -> dict[str, Any]:
-    """Tensors, intervals and whatever else inputs are made of, by their places."""
-    return {
-        pytree.keystr(path): part
-        for path, part in pytree.tree_flatten_with_path(x, is_leaf=_is_part)[0]
-    }
+    """Return the tensors, arrays, intervals and other objects of inputs by their paths."""
+    paths, _ = pytree.tree_flatten_with_path(x, is_leaf=_is_part)
+    return {pytree.keystr(path): part for path, part in paths}
 
 
 def _rows(x: Any) -> dict[str, int | None]:
-    """Numbers of rows of all parts; none of what has no rows."""
+    """Return the numbers of rows of all parts, ``None`` for parts without rows."""
     return {
         name: len(part) if _is_part(part) and part.ndim else None
         for name, part in _parts(x).items()
     }
-
-
-def floating(x: Any) -> list[Tensor]:
-    """All tensors of floating numbers inside ``x``; two of an interval."""
-    return [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor) and t.is_floating_point()]
 
 
 def _is_part(x: Any) -> bool:
@@ -270,11 +271,9 @@ def _is_part(x: Any) -> bool:
 
 
 def _as_tensor(part: Any) -> Any:
-    return (
-        part
-        if isinstance(part, Tensor | Interval)
-        else torch.from_numpy(np.require(part, requirements=["C", "W"]))
-    )
+    if isinstance(part, Tensor | Interval):
+        return part
+    return torch.from_numpy(np.require(part, requirements=["C", "W"]))
 
 
 def _as_classes(targets: Any) -> Tensor:
@@ -283,13 +282,13 @@ def _as_classes(targets: Any) -> Tensor:
 
 def _converted(x: Any, convert: Callable[[Any], Any]) -> Any:
     if not (_is_part(x) or isinstance(x, Mapping | tuple | list)):
-        found = type(x).__name__
         raise TypeError(
-            f"Inputs are a tensor, an array or an Interval, or a dict or tuple of these, got {found}."
+            "Inputs must be a tensor, an array or an Interval, or a dict or tuple of these, got "
+            f"{type(x).__name__}."
         )
-    return _each(convert, dict(x) if isinstance(x, Mapping) else x)
+    return _map_parts(convert, dict(x) if isinstance(x, Mapping) else x)
 
 
-def _has_rows(x: Any) -> bool:
-    """Whether it is a map-style data set, which has rows but cannot be gone through without their numbers."""
+def _is_map_dataset(x: Any) -> bool:
+    """Return whether ``x`` is a map-style dataset, which has rows but no iterator."""
     return hasattr(x, "__getitem__") and hasattr(x, "__len__") and not hasattr(x, "__iter__")

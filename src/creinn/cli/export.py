@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from creinn.classifier.base import Inputs
-from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.credal import Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.cli.options import ExportOptions
 from creinn.cli.sources import read_model, takes_intervals
 from creinn.graph.export import MOST_CLASSES, example_of, export

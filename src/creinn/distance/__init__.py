@@ -1,1 +1,4 @@
-"""Distance-aware radii."""
+"""Radii that grow with the distance from the training data, an extension of the paper.
+
+The package works on tensors of features and does not depend on a model.
+"""

@@ -1,25 +1,29 @@
-r"""Class means and the covariance within classes, from sums over batches of features.
+r"""Class statistics of features from batches: means, covariance, and a random sample of rows.
 
-In: features ``(N, D)`` and their classes in batches, twice: once for the means, once for products of what is left. Out:
-both, and by how much to shrink the covariance. Memory does not depend on the number of rows, the result not on how they
-are divided into batches or among processes, up to rounding.
+The memory does not depend on the number of rows. The results do not depend on the division of the
+rows into batches or among processes, up to rounding.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+import torch.utils._pytree as pytree
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from creinn.distributed import all_sum
+from creinn.distributed import all_sum, gather, rank, world_size
 from creinn.numerics import widen
 
-_BLOCK = 4096  # rows that are widened at once
+SAMPLE_SIZE = 20_000
+"""The default number of rows of a :class:`Sample`."""
+
+_BLOCK = 4096  # the number of rows that are converted to float64 at once
 
 
 class ClassSums:
-    """First pass: the number of rows of each class, and the sums of their features, in float64 where a device has it.
+    """Sums of the features of each class, in float64 if the device supports it.
 
     Example:
         >>> sums = ClassSums(2)
@@ -29,19 +33,19 @@ class ClassSums:
     """
 
     counts: Tensor  # (K,)
-    sums: Tensor  # (K, D), of features less the shift
-    squares: Tensor  # (), sum over all features and rows
-    shift: Tensor  # (D,), somewhere among the features: sums of what is left lose no digits
+    sums: Tensor  # (K, D), the sums of the features minus the shift
+    squares: Tensor  # (), the sum of the squares of all features
+    shift: Tensor  # (D,), the mean of the first block, which avoids cancellation
 
     def __init__(self, num_classes: int) -> None:
         self._num_classes = num_classes
         self.counts = torch.empty(0)
-        self.resolution = 0.0  # of the features, relative
+        self.resolution = 0.0  # the relative precision of the features
 
     def add(
         self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
     ) -> None:
-        """Add rows, or with ``sign = -1`` take them out again."""
+        """Add rows, or remove them if ``sign`` is -1."""
         for block, label in _blocks(features, labels):
             if not self.counts.numel():
                 self.resolution = torch.finfo(features.dtype).eps
@@ -53,7 +57,7 @@ class ClassSums:
             self.squares += sign * block.square().sum()
 
     def all_reduce(self) -> None:
-        """Make these the sums over the rows of all processes."""
+        """Add the sums of all processes."""
         rows = self.counts.sum()
         shift = all_sum(rows * self.shift) / all_sum(rows)
         self.sums = all_sum(self.sums + self.counts.unsqueeze(1) * (self.shift - shift))
@@ -61,28 +65,44 @@ class ClassSums:
 
     @property
     def rows(self) -> int:
-        """How many there were."""
+        """Number of rows."""
         return int(self.counts.sum())
 
     @property
     def mean_square(self) -> Tensor:
-        """Of a single feature."""
+        """Mean of the squares of all features."""
         return self.squares / (self.rows * len(self.shift))
 
     @property
     def origin(self) -> Tensor:
-        """Mean of all features, ``(D,)``."""
+        """Mean of the features, of shape ``(D,)``."""
         return self.shift + self.sums.sum(0) / self.rows
 
     def means(self) -> Float[Tensor, "classes features"]:
-        """Class means less the origin; a class without rows has that of the largest one."""
+        """Return the class means minus the origin.
+
+        A class without rows has the mean of the largest class.
+        """
         means = self.sums / self.counts.clamp_min(1).unsqueeze(1) - self.sums.sum(0) / self.rows
         means[self.counts == 0] = means[self.counts.argmax()].clone()
         return means
 
+    def second_pass(self) -> "Products":
+        """Return the empty sums of products for a second pass over the rows.
+
+        Raises:
+            ValueError: If the features are not finite, or if their fourth powers overflow.
+        """
+        if not bool(self.mean_square.square().isfinite()):
+            raise ValueError(
+                "The features of the training data are not finite, or their squares overflow. Look "
+                "for an overflow in the network."
+            )
+        return Products(self.origin, self.means())
+
 
 class Products:
-    """Second pass: sums of products, and of squared squares, of features less those of the means of their classes."""
+    """Sums of products of the features minus the mean of their class."""
 
     def __init__(
         self, origin: Float[Tensor, " features"], means: Float[Tensor, "classes features"]
@@ -94,7 +114,7 @@ class Products:
     def add(
         self, features: Float[Tensor, "rows features"], labels: Int[Tensor, " rows"], sign: int = 1
     ) -> None:
-        """Add rows, or with ``sign = -1`` take them out again."""
+        """Add rows, or remove them if ``sign`` is -1."""
         origin, means = self._centers
         for block, label in _blocks(features, labels):
             residuals = block - origin - means[label]
@@ -103,49 +123,128 @@ class Products:
             self.rows += sign * len(residuals)
 
     def all_reduce(self) -> None:
-        """Make these the sums over the rows of all processes."""
+        """Add the sums of all processes."""
         self.products, self.fourth, self.rows = map(
             all_sum, (self.products, self.fourth, self.rows)
         )
 
     def ledoit_wolf(self) -> tuple[Float[Tensor, "features features"], float]:
-        r"""Covariance :math:`S`, and the share :math:`\rho` by which to shrink it.
+        r"""Return the covariance :math:`S` and its shrinkage :math:`\rho`.
 
-        The estimate is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`, with the :math:`\rho` that has the least expected
-        squared error (Ledoit and Wolf, 2004, in closed form).
+        The estimate of the covariance is :math:`(1 - \rho) S + \rho\, \bar\sigma^2 I`. The
+        shrinkage minimizes the expected squared error (Ledoit and Wolf, 2004, in closed form).
 
         Example:
             >>> products = Products(torch.zeros(2).double(), torch.zeros(1, 2).double())
             >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
             >>> products.add(x, torch.zeros(4, dtype=torch.long))
-            >>> covariance, share = products.ledoit_wolf()
-            >>> covariance.diagonal(), share  # round already: whatever the share, the estimate is the same
+            >>> covariance, shrinkage = products.ledoit_wolf()
+            >>> covariance.diagonal(), shrinkage  # 0 because S is a multiple of the identity
             (tensor([0.5000, 0.5000], dtype=torch.float64), 0.0)
         """
         covariance = self.products / self.rows
         squares = covariance.square().sum()
-        spread = (
-            squares - covariance.diagonal().mean() * covariance.diagonal().sum()
-        )  # squared distance to the target
+        to_target = squares - covariance.diagonal().mean() * covariance.diagonal().sum()
         error = (self.fourth / self.rows - squares) / self.rows
-        if not bool(spread > torch.finfo(spread.dtype).eps * squares):
+        if not bool(to_target > torch.finfo(squares.dtype).eps * squares):
             return covariance, 0.0
-        return covariance, float((error / spread).clamp(0, 1))
+        return covariance, float((error / to_target).clamp(0, 1))
 
 
 def products_of_means(sums: ClassSums) -> Products:
-    """The second pass over rows that do not differ from the means of their classes, about the mean of all."""
+    """Return the products about the origin if each row is replaced by the mean of its class."""
     means = sums.means()
     between = Products(torch.zeros_like(sums.origin), torch.zeros_like(means))
     between.products = means.mT @ (sums.counts.unsqueeze(1) * means)
-    between.fourth, between.rows = (
-        (sums.counts * means.square().sum(1).square()).sum(),
-        sums.counts.sum(),
-    )
+    between.fourth = (sums.counts * means.square().sum(1).square()).sum()
+    between.rows = sums.counts.sum()
     return between
 
 
+class Sample:
+    """Random sample without replacement of the rows of batches, in their original order.
+
+    The sample depends on the numbers of the rows, and not on the batches.
+
+    Args:
+        size: The size of the sample. If there are fewer rows, the sample contains all of them.
+
+    Example:
+        >>> sample = Sample(size=3)
+        >>> for start in range(0, 100, 10):
+        ...     sample.add(torch.arange(start, start + 10))
+        >>> len(sample), sample.rows().shape
+        (100, torch.Size([3]))
+    """
+
+    def __init__(self, size: int = SAMPLE_SIZE) -> None:
+        self._size, self._count = size, 0
+        self._parts: list[Any] = []  # the rows of the sample, in several batches
+        self._numbers = np.empty(0, np.uint64)  # the numbers of these rows
+
+    def __len__(self) -> int:
+        """Return the number of rows that were added."""
+        return self._count
+
+    def add(self, batch: Any) -> None:
+        """Add the next rows: a tensor, an interval, or a tuple of these."""
+        count = len(pytree.tree_leaves(batch)[0])
+        start = (rank() << 40) + self._count  # the rows of process 0 are the first ones
+        numbers = np.arange(start, start + count, dtype=np.uint64)
+        self._count += count
+        if len(self._numbers) >= self._size:
+            enter = _random_keys(numbers) < _random_keys(self._numbers).max()
+            if not enter.any():
+                return
+            batch, numbers = _take(batch, np.flatnonzero(enter)), numbers[enter]
+        self._parts.append(batch)
+        self._numbers = np.concatenate((self._numbers, numbers))
+        if len(self._numbers) > self._size * 5 // 4:  # not for each batch, because it copies
+            self._join()
+
+    def rows(self) -> Any:
+        """Return the sample of the rows of all processes, or ``None`` if there are no rows."""
+        if world_size() > 1:
+            leaves = pytree.tree_leaves(self._parts)
+            parts = gather(pytree.tree_map(lambda part: part.cpu(), self._parts))
+            self._parts = pytree.tree_map(
+                lambda part: part.to(leaves[0].device if leaves else None),
+                [one for part in parts for one in part],
+            )
+            self._numbers = np.concatenate(gather(self._numbers))
+        if not self._parts:
+            return None
+        self._join()
+        return self._parts[0]
+
+    def _join(self) -> None:
+        """Join the parts, and keep the rows with the smallest keys."""
+        if len(self._parts) > 1:
+            leaves = zip(*map(pytree.tree_leaves, self._parts), strict=True)
+            structure = pytree.tree_structure(self._parts[0])
+            self._parts = [pytree.tree_unflatten(list(map(torch.cat, leaves)), structure)]
+        if len(self._numbers) > self._size:
+            keys = _random_keys(self._numbers)
+            rows = np.sort(np.argpartition(keys, self._size - 1)[: self._size])
+            self._parts, self._numbers = [_take(self._parts[0], rows)], self._numbers[rows]
+
+
+def _take(rows: Any, numbers: Any) -> Any:
+    numbers = torch.from_numpy(numbers)
+    return pytree.tree_map(lambda part: part[numbers.to(part.device)], rows)
+
+
+def _random_keys(numbers: Any) -> Any:
+    """Return a distinct pseudorandom key for each number.
+
+    The function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+    """
+    z = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
 def _blocks(features: Tensor, labels: Tensor) -> Iterator[tuple[Any, Tensor]]:
-    return (
-        (widen(x), y) for x, y in zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True)
-    )
+    blocks = zip(features.split(_BLOCK), labels.split(_BLOCK), strict=True)
+    return ((widen(x), y) for x, y in blocks)

@@ -1,4 +1,8 @@
-"""Where in a network to measure a distance: its structure and a few rows in, names of places out, the deepest last."""
+"""Selection of feature layers from the calls of the modules of a network, and pooling of outputs.
+
+A feature layer is the path of a module of which the output is used. It ends in ``:tokens`` if the
+output has the shape ``(N, tokens, D)``. ``<head>`` is the input of the layer of the logits.
+"""
 
 import math
 from collections import Counter
@@ -8,109 +12,141 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creinn.classifier.network import HEAD, TOKENS, find_logits_layer, run
-from creinn.classifier.recording import Call, recording
-from creinn.interval import Interval
+from creinn.interval import Interval, as_interval
 
-MAX_LAYERS = 4  # of layers that do not differ in resolution, beside the head
+HEAD, TOKENS = "<head>", ":tokens"
+
+MAX_LAYERS = 4
+"""The largest number of layers with the same resolution, in addition to ``<head>``."""
 
 
-@torch.no_grad()
-def find_feature_layers(
-    network: torch.nn.Module, x: Any, head: str | None = None
+def select_feature_layers(
+    calls: Sequence[Any], paths: Mapping[torch.nn.Module, str], logits_layer: torch.nn.Module
 ) -> tuple[str, ...]:
-    """Where to measure a distance: at several depths of a network, found by running it on a few rows, and at its head.
+    """Select feature layers at several depths; ``<head>`` is the last one.
 
-    Of images and signals it is the last output of each resolution, that of a block where there are blocks; of tokens at
-    most :data:`MAX_LAYERS` of the blocks, and of perceptrons as many hidden layers. Only modules that run once count.
+    For images and signals, this is the last output of each resolution, preferably of a block. For
+    tokens, it is the output of at most :data:`MAX_LAYERS` blocks, and for perceptrons of as many
+    hidden layers. Modules that run more than once are not selected.
 
-    Example:
-        >>> layers = torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(4, 8, 3)
-        >>> network = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(8 * 3 * 3, 2))
-        >>> find_feature_layers(network, torch.zeros(1, 1, 12, 12))
-        ('1', '2', '3', '<head>')
+    Args:
+        calls: All calls of modules in order, with the attributes ``module``, ``inputs`` and
+            ``output``.
+        paths: The path of each module.
+        logits_layer: The layer that computes the logits.
     """
-    last, paths = (
-        find_logits_layer(network, head),
-        {module: path for path, module in network.named_modules() if path},
-    )
-    with recording(paths) as calls:
-        run(network, x)
     counts = Counter(call.module for call in calls)
-    before = next((index for index, call in enumerate(calls) if call.module is last), len(calls))
-    features = calls[before].inputs[0] if before < len(calls) else None
+    modules = [call.module for call in calls]
+    end = modules.index(logits_layer) if logits_layer in modules else len(calls)
+    head_input = calls[end].inputs[0] if end < len(calls) else None
     once = [
         call
-        for call in calls[:before]
+        for call in calls[:end]
         if counts[call.module] == 1
         and isinstance(call.output, Tensor | Interval)
-        and call.output is not features
+        and call.output is not head_input
     ]
-    signals = any(type(module).__name__.endswith("Conv1d") for module in paths)
-    tokens = [call for call in once if _is_tokens(call, signals)]
+    is_signal = any(type(module).__name__.endswith("Conv1d") for module in paths)
+    tokens = [call for call in once if _is_tokens(call, is_signal)]
     maps = [call for call in once if call.output.ndim > 2 and call not in tokens]
-    places = _by_resolution(maps, blocks=True) + _some_blocks(tokens, paths)
-    places = places or _by_resolution(maps, blocks=False) or _hidden_layers(once, calls[:before])
+    selected = _by_resolution(maps, blocks=True) + _some_blocks(tokens, paths)
+    selected = selected or _by_resolution(maps, False) or _hidden_layers(once, calls[:end])
     return *(
         paths[call.module] + TOKENS if call in tokens else _last_layer(call, once, paths)
-        for call in places
+        for call in selected
     ), HEAD
 
 
-def _last_layer(block: Call, calls: Sequence[Call], paths: Mapping[torch.nn.Module, str]) -> str:
-    """The path of a layer that gives the output of its block, if one does: a saved graph of layers has it, too."""
-    layers = (
-        call for call in calls if call.output is block.output and not any(call.module.children())
-    )
-    inside = (paths[call.module] for call in layers if call.module in set(block.module.modules()))
-    return next(inside, paths[block.module])
+def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
+    r"""Pool an output of shape ``(N, D)`` or ``(N, C, ...)`` to features of shape ``(N, D)``.
+
+    The features of ``(N, C, ...)`` are the mean and the standard deviation of each channel. With
+    ``tokens``, the shape is ``(N, tokens, C)``. For a box with center :math:`c` and radius
+    :math:`r`, the standard deviation is in :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`,
+    because centering is a projection.
+
+    Example:
+        >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
+        tensor([[2., 2., 1., 0.]])
+        >>> pooled(Interval(torch.tensor([[[0.5, 2.5]]]), torch.tensor([[[1.5, 3.5]]])))
+        Interval(lower=tensor([[1.5000, 0.5000]]), upper=tensor([[2.5000, 1.5000]]))
+    """
+    if output.ndim == 2:
+        return output
+    maps = as_interval(output)
+    maps = maps.transpose(1, 2) if tokens else maps.flatten(2)
+    mean, root = maps.mean(2), math.sqrt(maps.shape[2])
+    residuals = maps.center - mean.center.unsqueeze(2)
+    deviation = torch.linalg.vector_norm(residuals, dim=2) / root  # faster than torch.std
+    if maps.is_point:
+        return torch.cat((mean.lower, deviation), 1)
+    slack = torch.linalg.vector_norm(maps.radius, dim=2) / root
+    lower = torch.cat((mean.lower, (deviation - slack).clamp_min(0)), 1)
+    return Interval._of_parts(lower, torch.cat((mean.upper, deviation + slack), 1))
 
 
-def _by_resolution(maps: Sequence[Call], blocks: bool) -> list[Call]:
-    """The last call of each resolution, of blocks or of single layers."""
-    chosen = [
-        call
-        for call in maps
-        if math.prod(call.output.shape[2:]) > 1 and _is_block(call.module) == blocks
-    ]
-    return list({tuple(call.output.shape[2:]): call for call in chosen}.values())
+def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
+    """Return the path of the layer with the output of a block, because saved graphs have no blocks.
+
+    If there is no such layer, return the path of the block.
+    """
+    parts = set(block.module.modules())
+    for call in calls:
+        is_layer = call.module in parts and not any(call.module.children())
+        if is_layer and call.output is block.output:
+            return paths[call.module]
+    return paths[block.module]
 
 
-def _some_blocks(tokens: Sequence[Call], paths: Mapping[torch.nn.Module, str]) -> list[Call]:
-    """Some of the blocks of a transformer: of the kind of module that is repeated, and contains the others."""
+def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
+    """Return the last call of each resolution, either of blocks or of single layers."""
+    last = {}
+    for call in maps:
+        resolution = tuple(call.output.shape[2:])
+        if math.prod(resolution) > 1 and _is_block(call.module) == blocks:
+            last[resolution] = call
+    return list(last.values())
+
+
+def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> list[Any]:
+    """Return blocks of a transformer, of the outermost type of which there are several."""
     blocks = [call for call in tokens if _is_block(call.module)]
-    repeated = Counter(type(call.module) for call in blocks)
-    depths = {
-        type(call.module): paths[call.module].count(".")
-        for call in blocks
-        if repeated[type(call.module)] > 1
-    }
-    kind = min(depths, key=depths.__getitem__, default=None)
-    return _spread([call for call in blocks if kind in (None, type(call.module))])
+    counts = Counter(type(call.module) for call in blocks)
+    repeated = [call for call in blocks if counts[type(call.module)] > 1]
+    if repeated:
+        depths = {type(call.module): paths[call.module].count(".") for call in repeated}
+        outermost = min(depths, key=depths.__getitem__)
+        blocks = [call for call in repeated if type(call.module) is outermost]
+    return _evenly(blocks)
 
 
-def _hidden_layers(once: Sequence[Call], calls: Sequence[Call]) -> list[Call]:
-    """What enters a linear layer, if it is the output of a module."""
-    entering = {
+def _hidden_layers(once: Sequence[Any], calls: Sequence[Any]) -> list[Any]:
+    """Return calls of which the output is the input of a linear layer."""
+    inputs = {
         id(call.inputs[0]) for call in calls if hasattr(call.module, "in_features") and call.inputs
     }
-    return _spread([call for call in once if call.output.ndim == 2 and id(call.output) in entering])
+    return _evenly([call for call in once if call.output.ndim == 2 and id(call.output) in inputs])
 
 
 def _is_block(module: torch.nn.Module) -> bool:
-    """Whether there are several layers with weights in a module; a convolution may have a padding as its part."""
+    """Return whether a module has several layers with weights."""
     return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules()) > 1
 
 
-def _is_tokens(call: Call, signals: bool) -> bool:
-    """Whether three dimensions are ``(N, tokens, D)``: nothing convolves signals, or layers act on the last one."""
-    kinds = [type(part).__name__ for part in call.module.modules()]
-    acts = any(name.startswith(("Linear", "LayerNorm", "RMSNorm", "Transformer")) for name in kinds)
-    convolves = any(name.startswith(("Conv", "BatchNorm")) for name in kinds)
-    return call.output.ndim == 3 and (not signals or (acts and not convolves))
+def _is_tokens(call: Any, is_signal: bool) -> bool:
+    """Return whether an output with three dimensions is ``(N, tokens, D)``.
+
+    In a network with 1d convolutions, it is one if the layers work on the last dimension.
+    """
+    names = [type(part).__name__ for part in call.module.modules()]
+    on_last = any(
+        name.startswith(("Linear", "LayerNorm", "RMSNorm", "Transformer")) for name in names
+    )
+    convolves = any(name.startswith(("Conv", "BatchNorm")) for name in names)
+    return call.output.ndim == 3 and (not is_signal or (on_last and not convolves))
 
 
-def _spread(calls: list[Call]) -> list[Call]:
-    """At most :data:`MAX_LAYERS`, evenly, the last one among them."""
+def _evenly(calls: list[Any]) -> list[Any]:
+    """Return at most :data:`MAX_LAYERS` calls at equal steps, with the last one."""
     step = max(1, -(-len(calls) // MAX_LAYERS))
     return calls[::-1][::step][::-1]

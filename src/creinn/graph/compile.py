@@ -14,12 +14,13 @@ from torch import Tensor, fx
 
 from creinn import nn as inn
 from creinn.classifier.base import Inputs
-from creinn.classifier.creinn import CredalClassifier, CreINN, Ensemble
+from creinn.classifier.credal import CredalClassifier, Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import first_rows
-from creinn.classifier.network import HEAD, TOKENS, as_logits, find_logits_layer
-from creinn.classifier.recording import LOCK, recording
+from creinn.classifier.network import LOCK, as_logits, find_logits_layer, recording
 from creinn.credal.credal_set import CredalSet
+from creinn.distance.feature_layers import HEAD, TOKENS
 from creinn.graph import rigorous as exact
 from creinn.graph.checks import GraphError
 from creinn.graph.fold import FoldedFull, FoldedNetwork, Product, find_node, fold

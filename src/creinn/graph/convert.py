@@ -132,8 +132,10 @@ def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
             torch.nn.Sequential(model.network, model.norm) if model.logit_norm else model.network
         )
         twin = convert(ordinary.eval(), mode=form["mode"])
-        return CreINN(twin, num_logits=model.num_logits, logit_norm=False, **form).eval()
-    made = CreINN(model.network, num_logits=model.num_logits, logit_norm=model.logit_norm, **form)
+        options = {"num_logits": model.num_logits, "logit_norm": False, **form}
+        return CreINN.from_options(twin, **options).eval()
+    options = {"num_logits": model.num_logits, "logit_norm": model.logit_norm, **form}
+    made = CreINN.from_options(model.network, **options)
     made.norm.load_state_dict(model.norm.state_dict())
     made.temperature.load_state_dict(model.temperature.state_dict())
     return made.eval()

@@ -39,7 +39,8 @@ from torch.export import Dim, ExportedProgram
 
 from creinn import __version__
 from creinn.classifier.base import Inputs
-from creinn.classifier.creinn import CreINN, Ensemble
+from creinn.classifier.credal import Ensemble
+from creinn.classifier.creinn import CreINN
 from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
 from creinn.credal.conformal import DISTRIBUTION, SCORES, Conformal, widen
 from creinn.credal.credal_set import CredalSet

@@ -41,7 +41,13 @@ from torch import Tensor, fx
 
 from creinn import nn as inn
 from creinn.distance.mahalanobis import Distance, nearest_of
-from creinn.distance.radius import FAR_WEIGHT, LARGEST, NUM_NEAR_LAYERS, DistanceRadius, terms_of
+from creinn.distance.radius import (
+    FAR_WEIGHT,
+    MAX_SCORE,
+    NUM_NEAR_LAYERS,
+    DistanceRadius,
+    stack_terms,
+)
 from creinn.interval import Interval, as_interval, cat
 from creinn.nn import functional as functions
 from creinn.nn._operations import Matrix, Operation
@@ -263,7 +269,7 @@ def radius_bound(
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])
     found = [_distances(one, box) for one, box in zip(radius.distances, boxes, strict=True)]
-    z = _standardized(terms_of(found, len(features)), radius.usual, radius.spreads)
+    z = _standardized(stack_terms(found, len(features)), radius.medians, radius.spreads)
     last = 2 * NUM_NEAR_LAYERS if z.shape[1] > 3 else 2
     parts = z[:, -last:], z[:, :-last].relu()
     sums = (above(part.sum(1), part.abs().sum(1), z.shape[1]) for part in parts)
@@ -272,7 +278,7 @@ def radius_bound(
     tail = above(above((-z.abs()).exp(), terms=FUNCTION).log1p(), terms=FUNCTION)
     root = above(tail + z.relu())
     bound = above(above(above(root.square()).square()) * radius.scale)
-    return torch.where((z < LARGEST) | (radius.scale == 0), bound, math.inf)  # false for NaN
+    return torch.where((z < MAX_SCORE) | (radius.scale == 0), bound, math.inf)  # false for NaN
 
 
 def _standardized(x: Tensor, median: Tensor, spread: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from creinn.classifier.creinn import CreINN, Ensemble, Mode
+from creinn.classifier.credal import Ensemble, Mode
+from creinn.classifier.creinn import CreINN
 from creinn.credal.credal_set import CredalSet
 from creinn.saving import ESTIMATOR, load, read_config, save
 from creinn.sklearn.preparation import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from creinn.classifier.network import HEAD
+from creinn.distance.feature_layers import HEAD
 from experiments.study import features, finetuned, pretrained
 
 WIDTHS = {"block1": 4, "block2": 6, HEAD: 8}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from creinn import CreINN
-from creinn.classifier.label_check import Agreement, LabelWarning
+from creinn.distance.fitting import Agreement, LabelWarning
 from distance_cases import blobs
 
 CHANCE = "not better than chance"
