@@ -162,7 +162,7 @@ REFUSED = {
     "returns its state": (
         lambda: Tokens(True),
         IDS,
-        r"alone, but tuple: \[0\] torch.float32",
+        r"tuple: \[0\] torch.float32",
     ),
     "returns a dict": (
         lambda: Ending(lambda y: {"logits": y}),
