@@ -10,7 +10,7 @@ from torch import Tensor
 
 from creinn.classifier.base import Classifier, Inputs
 from creinn.classifier.inputs import find_not_finite, floating, rows_not_finite
-from creinn.classifier.recording import Call, recording
+from creinn.classifier.network import Call, recording
 from creinn.classifier.temperature import Temperature
 from creinn.interval import Interval
 from creinn.nn.affine import IntervalParameters

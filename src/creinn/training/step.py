@@ -13,7 +13,7 @@ from torch.optim.adam import adam
 
 from creinn import nn as inn
 from creinn.classifier.base import Classifier
-from creinn.classifier.recording import recording
+from creinn.classifier.network import recording
 from creinn.distributed import all_sum, broadcast_object, data_parallel, world_size
 from creinn.nn import relative
 from creinn.nn.affine import IntervalParameters
