@@ -198,7 +198,7 @@ def test_training_is_that_of_the_ordinary_network() -> None:
     model = ordinary(loss="intersection")
     model.fit_distance(x, y)  # plays no part in training mode
     twin = torch.nn.Sequential(copy.deepcopy(model.network), copy.deepcopy(model.norm)).train()
-    with pytest.warns(UserWarning, match=r"the distance is left out; call model\.eval\(\) first"):
+    with pytest.warns(UserWarning, match=r"eval\(\)"):
         prediction = model.train()(x)
     assert model(x).width.max() == prediction.width.max() == 0  # said once
     weight = torch.tensor([1.0, 2.0, 3.0])

@@ -169,7 +169,7 @@ def test_a_stream_refuses_before_it_is_asked_for_the_first_batch():
     ("x", "error", "message"),
     [
         (3, TypeError, "Expected inputs, a Dataset or an iterable of batches, got int"),
-        ([[1.0, 2.0]], TypeError, "Inputs are a tensor, an array or an Interval, .* got float"),
+        ([[1.0, 2.0]], TypeError, "float"),
         ("words", TypeError, "got str"),
         (
             {"a": X, "b": X[:3]},

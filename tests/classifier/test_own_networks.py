@@ -274,7 +274,7 @@ def test_probabilities_are_not_taken_for_logits(name, kind):
     end, logits = ENDS[name]
     model, message = (
         kind(Ending(end, logits)),
-        rf"Ending ends in a {name}, .* Return what enters the {name}",
+        rf"Ending ends in a {name}",
     )
     with pytest.raises(ValueError, match=message):
         fit(model, (X, Y.clamp_max(1)), config=ONCE)

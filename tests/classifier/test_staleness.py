@@ -11,7 +11,7 @@ from creinn import nn as inn
 from creinn.classifier import fitted_on
 from distance_cases import blobs, ordinary
 
-pytestmark = pytest.mark.filterwarnings("ignore:In training mode the distance")
+pytestmark = pytest.mark.filterwarnings("ignore:The distance is not used")
 
 
 def interval_model(**options):

@@ -147,9 +147,9 @@ class CreINN(CredalClassifier):
             self._add_distance()
 
     @classmethod
-    def from_options(cls, network: Any, temperature: bool | None = None, **options: Any) -> Any:
+    def from_options(cls, content: Any, temperature: bool | None = None, **options: Any) -> Any:
         """Build a model from :meth:`options`; ``temperature`` sets ``model.temperature.is_on``."""
-        model = cls(network, **options)
+        model = cls(content, **options)
         if temperature is not None:
             model.temperature.is_on = temperature
         return model
@@ -399,8 +399,8 @@ class CreINN(CredalClassifier):
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
         for path, output in zip(layers, outputs, strict=True):
             box = as_interval(output)
-            box = box if self.mode == "sound" else box.center
-            features.append(as_interval(pooled(box, path.endswith(TOKENS))))
+            x = box if self.mode == "sound" else box.center
+            features.append(as_interval(pooled(x, path.endswith(TOKENS))))
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterable[FeatureBatch]:

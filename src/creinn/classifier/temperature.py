@@ -80,7 +80,9 @@ class Temperature(torch.nn.Module):
         for batch in batches:
             sample.add(batch)
         if (rows := sample.rows()) is not None:
-            self.value = torch.full_like(self.value, fit_temperature(*rows, probabilities))
+            logits, labels = rows
+            found = fit_temperature(logits, labels, probabilities)
+            self.value = torch.full_like(self.value, found)
 
 
 @torch.no_grad()
