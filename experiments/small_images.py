@@ -35,8 +35,12 @@ class Conv2d(torch.nn.Conv2d):
 
 
 def use_small_image_convolutions(network: torch.nn.Module) -> None:
-    """Let the ordinary convolutions of a network compute small images fast, in place."""
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    for module in network.modules():
-        if type(module) is torch.nn.Conv2d:
-            module.__class__ = Conv2d
+    """Let the ordinary convolutions of a network compute small images fast, in place.
+
+    A network without ordinary convolutions, such as an interval network, is not changed.
+    """
+    layers = [module for module in network.modules() if type(module) is torch.nn.Conv2d]
+    if layers:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for layer in layers:
+        layer.__class__ = Conv2d

@@ -407,10 +407,8 @@ def stack_axis(ndim: int) -> int:
 
 
 def stack_parts(first: Tensor, second: Tensor) -> Tensor:
-    """Stack two bounds in the packed form of an interval, and keep ``torch.channels_last``."""
-    if first.ndim < 2:
-        return torch.stack((first, second))
-    return torch.cat((first, second), 1).unflatten(1, (2, first.shape[1]))
+    """Stack two bounds in the packed form of an interval."""
+    return torch.stack((first, second), stack_axis(first.ndim))
 
 
 def _ordered(a: Tensor, b: Tensor, nonnegative: bool) -> Interval:

@@ -1,4 +1,4 @@
-"""The variational classifier: samples, loss, KL schedule, and training through fit."""
+"""Test the samples, the loss, the KL schedule and the training of the variational classifier."""
 
 import pytest
 import torch

@@ -80,7 +80,9 @@ def test_kl_has_finite_gradients():
     with torch.no_grad():
         for parameter in model.network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    x = inputs(40).float()  # more points than features: singular without jitter
+    x = inputs(
+        40
+    ).float()  # there are more points than features, so the matrix is singular without jitter
     model.function_kl(x).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -142,7 +144,7 @@ def normed(signs: tuple[float, float] = (1.0, -1.0), bias: bool = True, **option
 
 @torch.no_grad()
 def without_norm(model: FSVI) -> FSVI:
-    """The same functions without a norm: means and standard deviations of the last layer have it folded in."""
+    """Return the model with the norm folded into the means and standard deviations of the last layer."""
     network, head = copy.deepcopy(model.network), model.network[2]
     network[2] = fuse_linear_bn_eval(copy.deepcopy(head).eval(), copy.deepcopy(model.norm).eval())
     scale = model.norm.weight * (model.norm.running_var + model.norm.eps).rsqrt()
@@ -188,7 +190,7 @@ def test_in_training_the_norm_takes_the_batch_behind_the_noise():
     model.norm.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
     prediction = model(x)
     ((before, after),) = seen
-    assert (before - model.network(x)).abs().max() > 0.1  # the noise is there already
+    assert (before - model.network(x)).abs().max() > 0.1  # the model already has noise
     torch.testing.assert_close(
         after, F.batch_norm(before, None, None, model.norm.weight, model.norm.bias, True)
     )

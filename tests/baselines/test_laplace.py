@@ -168,7 +168,7 @@ def test_bridge_of_logits_that_do_not_vary_is_the_limit(dtype, normalise):
     torch.testing.assert_close(
         found.double() / MAX_CONCENTRATION, limit / MAX_CONCENTRATION, rtol=1e-4, atol=1e-9
     )
-    # a sum that is known, and one logit that is: finite, and no class out of nothing
+    # the result is finite if the sum or one of the logits is known
     centring = (torch.eye(4) - 1 / 4).to(dtype).expand(50, 4, 4)
     known = laplace_bridge(mean, centring, normalise)
     torch.testing.assert_close(
@@ -262,7 +262,7 @@ def test_batch_norm_is_not_touched_by_the_fit():
 
 
 def trained_with_norm(bias: bool = True, steps: int = 30) -> LaplaceBNN:
-    """A model after a short training, with one negative scale in its norm, and its posterior fitted."""
+    """Return a fitted model after a short training, with a negative scale in its norm."""
     x, y = problem()
     network = body()
     network[2] = torch.nn.Linear(6, 3, bias=bias)
@@ -280,7 +280,7 @@ def trained_with_norm(bias: bool = True, steps: int = 30) -> LaplaceBNN:
 
 @torch.no_grad()
 def without_norm(model: LaplaceBNN) -> LaplaceBNN:
-    """A model whose last layer has the norm folded in."""
+    """Return a model with the norm folded into the last layer."""
     network = copy.deepcopy(model.network)
     weight, bias = model._folded()
     network[2] = torch.nn.Linear(6, 3, dtype=torch.float64)

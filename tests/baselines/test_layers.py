@@ -51,7 +51,7 @@ def analytic_moments(layer: GaussianWeights, x: Tensor) -> tuple[Tensor, Tensor]
 
 
 def assert_moments(samples: Tensor, mean: Tensor, variance: Tensor) -> None:
-    """The sample mean within 5 standard errors; the sample variance within 5 of those of a Gaussian."""
+    """Check that the mean and the variance of the samples are within 5 standard errors."""
     count = len(samples)
     assert ((samples.mean(0) - mean).abs() < 5 * (variance / count).sqrt()).all()
     assert ((samples.var(0) / variance - 1).abs() < 5 * (2 / count) ** 0.5).all()
@@ -109,7 +109,7 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
     layer.weight_rho.fill_(0.0)
     x = torch.randn(1, *shape, dtype=torch.float64).expand(
         8, *shape
-    )  # the same row: shared weights would give the same output
+    )  # the outputs of equal rows are equal if the weights are shared
     y = torch.stack([layer(x).flatten(1) for _ in range(2000)])  # (calls, rows, outputs)
     y = (y - y.mean(0)) / y.std(0)
     correlation = torch.einsum("cio,cjo->oij", y, y) / len(y)

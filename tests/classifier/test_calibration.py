@@ -74,7 +74,7 @@ def test_each_class_is_covered(model):
     x, y = blobs(1800, seed=5)
     y = torch.where(
         (torch.arange(1800) % 18 == 0) & (y == 0), 2, y
-    )  # a part of one class looks like another
+    )  # some rows of one class are similar to another class
     for by, holds in ((None, False), ("class", True)):
         model.calibrate(x[:900], y[:900], coverage=0.95, by=by)
         sets = model.predict(x[900:]).classes("conformal")

@@ -1,4 +1,4 @@
-"""CreINN and Ensemble, from inputs to credal sets; containment end to end in sound mode."""
+"""Test CreINN and Ensemble from the inputs to the credal sets."""
 
 import pytest
 import torch
@@ -195,7 +195,7 @@ def test_prediction_in_batches_is_the_prediction_at_once() -> None:
     batches = torch.utils.data.DataLoader([(row, 0) for row in data], batch_size=4)
     torch.testing.assert_close(model.predict(batches).lower, whole.lower)
     torch.testing.assert_close(model.predict([x, x]).lower, model.predict(torch.cat([x, x])).lower)
-    assert model.training  # each part is back in the mode it was in
+    assert model.training  # the mode of each part is restored
     assert not model.network.training
 
 

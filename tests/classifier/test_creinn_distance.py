@@ -196,7 +196,7 @@ class _Features(torch.nn.Module):
 def test_training_is_that_of_the_ordinary_network() -> None:
     x, y = blobs()
     model = ordinary(loss="intersection")
-    model.fit_distance(x, y)  # plays no part in training mode
+    model.fit_distance(x, y)  # not used in training mode
     twin = torch.nn.Sequential(copy.deepcopy(model.network), copy.deepcopy(model.norm)).train()
     with pytest.warns(UserWarning, match=r"eval\(\)"):
         prediction = model.train()(x)
@@ -252,8 +252,8 @@ def test_fit_ends_with_the_distance(val: bool) -> None:
     fitted, prediction = copy.deepcopy(model.distance_radius.state_dict()), model.predict(2 * x)
     model.fit_distance(x, y, held_out)
     torch.testing.assert_close(model.predict(2 * x).upper, prediction.upper, rtol=1e-4, atol=1e-5)
-    again = fit(model, (x, y), held_out, config)  # from there, without the distance
-    assert not val or again.rows[-1]["val_width"] == 0
+    again = fit(model, (x, y), held_out, config)
+    assert again.rows[-1]["val_width"] is None  # training does not use the distance
     assert not torch.equal(
         model.distance_radius.distances[0].directions, fitted["distances.0.directions"]
     )
@@ -284,7 +284,7 @@ def test_data_that_are_read_when_needed(tmp_path: object) -> None:
 
 
 class Flow(torch.utils.data.IterableDataset):
-    """Rows one after the other; nobody knows how many."""
+    """A stream of rows without a length."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.x, self.y = x, y
@@ -294,7 +294,7 @@ class Flow(torch.utils.data.IterableDataset):
 
 
 def forms(x: torch.Tensor, y: torch.Tensor, path: Path) -> dict[str, Any]:
-    """The same rows in every form that is read batch by batch."""
+    """Return the same rows in all forms that are read in batches."""
     np.save(path, x.numpy())
     mapped = np.load(path, mmap_mode="r")
     batches = list(zip(x.split(70), y.split(70), strict=True))

@@ -1,4 +1,4 @@
-"""Inputs in every accepted form, and rows that hold NaN or infinite numbers."""
+"""Test all accepted forms of inputs, and rows with NaN or infinite values."""
 
 import weakref
 
@@ -47,7 +47,7 @@ def test_every_form_of_inputs_gives_the_same_prediction():
 
 
 class Items(torch.utils.data.Dataset):
-    """Rows of intervals with a class, read one by one."""
+    """A dataset of intervals with a class for each row."""
 
     def __len__(self):
         return len(X)

@@ -75,7 +75,9 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
         load(tmp_path).predict(far).upper, prediction.upper, atol=1e-5, rtol=1e-4
     )
     state = model.state_dict()
-    state["distance_radius.distances.1.means"] = torch.zeros(4, 8)  # of another number of classes
+    state["distance_radius.distances.1.means"] = torch.zeros(
+        4, 8
+    )  # with a different number of classes
     with pytest.raises(
         RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"
     ):
@@ -107,7 +109,7 @@ def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) 
 
 
 class Swapped(torch.nn.Module):
-    """Layers in another order than they run in."""
+    """A network that runs its layers in another order than it defines them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A calibration and a distance are bound to the state of the model that they were fitted on."""
+"""Test that a calibration and a distance are only valid for the model that was fitted."""
 
 import copy
 
@@ -197,7 +197,7 @@ def test_a_stale_distance_is_refused(kind, change, part):
     for use in (model.predict, model, Ensemble([model]).predict, compiled):
         with pytest.raises(RuntimeError, match=rf"{part}.*fit_distance"):
             use(model if use is compiled else x)
-    model.train()(x)  # training does not use the distance
+    model.train()(x)  # the distance is not used in training
     model.eval().fit_distance(x, y)
     assert model.distance_is_current
     assert len(model.predict(x)) == 300
@@ -291,7 +291,7 @@ def test_a_calibration_that_fails_changes_nothing(is_ensemble):
 
 def test_a_new_model_takes_the_state_of_a_fitted_one():
     model, x = fitted("ordinary"), blobs(20, seed=3)[0]
-    other = ordinary()  # its feature layers are not known yet
+    other = ordinary()  # the feature layers of the model are not known
     other.load_state_dict(model.state_dict())
     assert other.eval().distance_is_current
     torch.testing.assert_close(other.predict(x).upper, model.predict(x).upper)

@@ -1,4 +1,4 @@
-"""Fingerprints of structure and weights."""
+"""Test the fingerprints of the structure and the weights."""
 
 import copy
 

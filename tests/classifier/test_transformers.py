@@ -85,7 +85,7 @@ def test_labels_among_the_inputs_are_ignored_with_one_warning():
     model = CreINN(bert(), distance=True)
     with pytest.warns(UserWarning, match="'labels'"):
         model.fit_distance({**x, "labels": Y}, Y)
-    with_labels = model.predict({**x, "labels": Y})  # a second warning would be an error
+    with_labels = model.predict({**x, "labels": Y})  # a second warning is an error in this test
     torch.testing.assert_close(with_labels.lower, model.predict(x).lower)
 
 

@@ -11,19 +11,18 @@ from torch import tensor
 
 from creinn import CredalSet
 from creinn.credal.conformal import (
-    DISTRIBUTION,
     FREE,
     GROWTH,
     PENALTY,
     SCORES,
     Conformal,
     conformal_rank,
-    distribution_score,
     lac_score,
     lower_score,
     rows_needed,
     usual_mass,
 )
+from creinn.credal.margin import UNITS, margin_score
 from creinn.credal.probability import reachable
 
 
@@ -224,19 +223,16 @@ def test_scores_that_differ_by_rounding_are_ties(dtype, rounding, expected):
     assert s.classes("conformal").tolist() == [[expected, False]]
 
 
+@pytest.mark.parametrize("margin", UNITS)
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
-def test_widened_sets_hold_distributions_as_asked(coverage):
+def test_widened_sets_contain_distributions(coverage, margin):
     rng, found = np.random.default_rng(2), []
     n, m, trials = 60, 60, 60
     for _ in range(trials):
         s, shares = exchangeable(n + m, 3, rng, votes=5)
-        scores = distribution_score(s.lower, s.upper, shares)
+        scores = margin_score(s.lower, s.upper, shares, margin)
         groups = torch.zeros(n, dtype=torch.long)
-        wide = (
-            s[n:]
-            .with_conformal(Conformal(scores[:n], groups, DISTRIBUTION, None, coverage))
-            .widened()
-        )
+        wide = s[n:].with_conformal(Conformal(scores[:n], groups, margin, None, coverage)).widened()
         found.append(wide.contains(shares[n:], tolerance=1e-12).double().mean().item())
     k = conformal_rank(n, coverage)
     assert abs(np.mean(found) - k / (n + 1)) < 4 * math.sqrt(0.25 * (1 / n + 1 / m) / trials)
@@ -250,13 +246,13 @@ def test_widened_sets_hold_distributions_as_asked(coverage):
 def test_widened_by_hand():
     s = CredalSet([[0.5, 0.2, 0.1]], [[0.6, 0.4, 0.2]])
     conformal = Conformal(
-        torch.full((9,), 0.15).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9
+        torch.full((9,), 0.15).double(), torch.zeros(9, dtype=torch.long), "additive", None, 0.9
     )
     wide = s.with_conformal(conformal).widened()
     np.testing.assert_allclose(wide.lower, [[0.35, 0.05, 0.0]], atol=2e-5)
     np.testing.assert_allclose(wide.upper, [[0.75, 0.55, 0.35]], atol=2e-5)
     inside = Conformal(
-        torch.full((9,), -0.05).double(), torch.zeros(9, dtype=torch.long), DISTRIBUTION, None, 0.9
+        torch.full((9,), -0.05).double(), torch.zeros(9, dtype=torch.long), "additive", None, 0.9
     )
     torch.testing.assert_close(
         s.with_conformal(inside).widened().lower, s.lower
@@ -293,7 +289,7 @@ def test_sets_carry_the_calibration_where_it_still_means_something():
     with pytest.raises(ValueError, match=r"s\.classes"):
         s.widened()
     by_votes = s.with_conformal(
-        Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long), DISTRIBUTION)
+        Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long), "additive")
     )
     with pytest.raises(ValueError, match=r"s\.widened"):
         by_votes.classes("conformal")

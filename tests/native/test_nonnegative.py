@@ -1,4 +1,4 @@
-"""Test the product in C++. The results are compared with the results in float64."""
+"""Test the C++ implementation of the product. The results are compared with the results in float64."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ every_level = pytest.mark.parametrize(
 
 
 def drawn(shape, outputs, window, kinds="mixed"):
-    """Return random inputs and weights. Some of them are equal to zero."""
+    """Return the inputs and the weights at random. Some of them are equal to zero."""
     images, channels, *image = shape
     x = torch.rand(images, 2, channels, *image).sort(1).values * (
         torch.rand(images, 1, channels, *image) < 0.8

@@ -61,6 +61,5 @@ def test_memory_format_does_not_change_the_gradients():
         y.center_radius.square().sum().backward()
         assert y.center.flatten(1).shape == (2, 1024)
         found.append([y.center_radius, *(parameter.grad for parameter in layer.parameters())])
-    assert y.center_radius.stride(2) == 1
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -319,17 +319,6 @@ def test_block_weight_is_that_of_the_bounds(seed):
     torch.testing.assert_close(nonnegative_weight(center, radius, 1), expected)
 
 
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_block_weight_has_channels_last_only_where_the_weight_has(kernel):
-    weight = torch.rand(4, 3, kernel, kernel)
-    block = nonnegative_weight(weight, weight, 1)
-    assert block.stride() == torch.empty(block.shape).stride()
-    last = weight.to(memory_format=torch.channels_last)
-    block = nonnegative_weight(last, last, 1)
-    assert block.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(block, nonnegative_weight(weight, weight, 1))
-
-
 SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if low <= high]
 
 

@@ -13,7 +13,7 @@ from creinn.training.data import Rows, shuffled_batches
 
 
 class Squares(torch.utils.data.Dataset):
-    """Row i is (i, i * i), its class i % 3."""
+    """The values of row i are i and i * i, and the class is i % 3."""
 
     def __len__(self):
         return 7

@@ -1,4 +1,4 @@
-"""Training that fails names the row, layer, parameter or gradient, and keeps the weights before."""
+"""Test the error messages of failed training, and that it keeps the previous weights."""
 
 import pytest
 import torch
@@ -87,7 +87,7 @@ def test_parameter_that_is_not_finite_is_named():
 
 
 class Root(torch.nn.Module):
-    """Has no finite derivative at zero."""
+    """A function with an infinite derivative at zero."""
 
     def forward(self, x):
         return x.clamp_min(0).sqrt()

@@ -65,7 +65,7 @@ def test_learns_digits():
     assert history["loss"][-1] < history["loss"][0] / 2
     assert 0 < history["width"][-1] < 1
     assert not model.training
-    # The last row is what the returned model does.
+    # Check that the last row of the history describes the returned model.
     prediction = model.predict(x[1200:])
     assert history["val_accuracy"][-1] == pytest.approx(
         (prediction.label == y[1200:]).double().mean().item()
@@ -191,7 +191,7 @@ def test_dataset_and_tensors_train_alike(workers):
 
 
 class Flow(IterableDataset):
-    """Rows one after the other; nobody knows how many."""
+    """A stream of rows without a length."""
 
     def __init__(self, x, y):
         self.x, self.y = x, y
@@ -337,7 +337,7 @@ def test_weights_of_rows_are_checked(weights, message):
 
 
 def overfitting():
-    """Few rows with random labels, on which the validation loss soon rises."""
+    """Return a few rows with random labels, for which the validation loss increases."""
     g = torch.Generator().manual_seed(0)
     data = [
         (torch.randn(40, 5, generator=g), torch.randint(3, (40,), generator=g)) for _ in range(2)

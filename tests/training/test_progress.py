@@ -1,4 +1,4 @@
-"""Progress of training in a terminal and in a log file."""
+"""Test the progress of training in a terminal and in a log file."""
 
 import io
 import re
@@ -77,7 +77,7 @@ def test_short_training_prints_nothing_without_a_terminal(capsys):
 
 
 def test_networks_of_an_ensemble_share_the_clock(capsys, monkeypatch):
-    """Three networks of 4 seconds each are one training of 12 seconds."""
+    """The time of three networks is the sum of their times."""
     now = iter(range(0, 100, 4))
     monkeypatch.setattr(progress.Progress.__init__, "__defaults__", (1, lambda: next(now)))
     fit_members(snn, 3, data(), None, TrainConfig(epochs=1))
@@ -96,4 +96,4 @@ def test_a_terminal_shows_a_bar(monkeypatch, has_distance):
     assert "epoch 2/2" in shown
     assert "loss=" in shown
     assert "accuracy=" in shown
-    assert "width" not in shown  # a CreINN-D has none before its distance is fitted
+    assert "width" not in shown  # a CreINN-D has no width before the distance is fitted

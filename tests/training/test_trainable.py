@@ -108,7 +108,7 @@ def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
     model = creinn(mode, **options)
     fit(
         model, (X, Y), None, settings(train="all", epochs=2)
-    )  # so that no statistic is as it was constructed
+    )  # all statistics are different from the initial values
     centres, radii = parts(model)
     logits = logits_of_centres(model)
     history = fit(model, (X, Y), (X, Y), settings(epochs=8, learning_rate=0.01))
@@ -134,7 +134,7 @@ def test_training_everything_moves_the_centres():
         for name, now in parts(model)[0].items()
         if now.numel() and torch.equal(centres[name], now)
     }
-    assert stayed == {"network.9.bias", "temperature.value"}  # without effect, and without data
+    assert stayed == {"network.9.bias", "temperature.value"}  # this has no effect and needs no data
 
 
 def test_a_converted_network_keeps_its_own_predictions():

@@ -4,6 +4,7 @@ The mathematics is in :mod:`creinn.credal.conformal`.
 """
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,21 +13,20 @@ from torch import Tensor
 from creinn.classifier.fitted_on import FittedOn
 from creinn.classifier.inputs import as_classes
 from creinn.credal.conformal import (
-    DISTRIBUTION,
     SCORES,
     By,
     Conformal,
     check_coverage,
     check_groups,
     conformal_rank,
-    distribution_score,
     rows_needed,
     usual_mass,
 )
 from creinn.credal.credal_set import CredalSet
+from creinn.credal.margin import UNITS, margin_score
 from creinn.numerics import first_index, shorten_list
 
-_SCORES = (*SCORES, DISTRIBUTION)
+_SCORES = (*SCORES, *UNITS)
 _BY: tuple[By | None, ...] = (None, "class", "groups")
 _COVERAGE_UNIT = 10**9  # the coverage is saved as a multiple of 1e-9
 _SUM_TOLERANCE = 1e-3  # of distributions, because shares of votes are rounded
@@ -77,19 +77,21 @@ class Calibration(torch.nn.Module):
         labels: Any,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "lower",
+        score: str | None = None,
         random: bool = False,
     ) -> None:
         """Compute the scores of predictions; see :meth:`CredalClassifier.calibrate`."""
         labels = torch.as_tensor(labels)
         if labels.is_floating_point():
+            score = _check_choice("deviation" if score is None else score, UNITS)
             labels = _as_distributions(labels, prediction)
-            scores = distribution_score(prediction.lower, prediction.upper, labels)
-            score, usual = DISTRIBUTION, 0.0
+            scores = margin_score(prediction.lower, prediction.upper, labels, score)
+            usual = 0.0
         else:
             labels = as_classes(
                 labels, prediction.num_classes, "the calibration data", len(prediction)
             )
+            score = _check_choice("lower" if score is None else score, SCORES)
             scores, usual = _class_scores(prediction, labels, score, random)
         groups = _as_groups(by, labels, score)
         check_enough(groups, check_coverage(coverage), by is not None)
@@ -139,12 +141,16 @@ def check_enough(groups: Tensor, coverage: float, has_groups: bool) -> None:
         )
 
 
+def _check_choice(score: str, names: Iterable[str]) -> str:
+    if score not in names:
+        raise ValueError(f"score must be one of {', '.join(map(repr, names))}; found {score!r}.")
+    return score
+
+
 def _class_scores(
     prediction: CredalSet, labels: Tensor, score: str, random: bool
 ) -> tuple[Tensor, float]:
     """Return the scores of the classes of rows, and the usual mass."""
-    if score not in SCORES:
-        raise ValueError(f"score must be one of {', '.join(map(repr, SCORES))}; found {score!r}.")
     lower = prediction.lower
     part = torch.rand(len(prediction), 1, device=lower.device) if random else 1.0
     own, usual = usual_mass(lower)
@@ -160,7 +166,7 @@ def _as_groups(by: Any, labels: Tensor, score: str) -> Tensor:
         return check_groups(by, torch.Size([rows]))
     if by != "class":
         raise ValueError(f"by must be 'class', or the number of each row's group, found {by!r}.")
-    if score == DISTRIBUTION:
+    if score in UNITS:
         raise ValueError("by='class' needs classes, but the labels are distributions.")
     return labels.cpu().long()
 

@@ -166,7 +166,7 @@ class CredalClassifier(Classifier):
         y: Any = None,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "lower",
+        score: str | None = None,
         random: bool = False,
         temperature: bool = False,
         batch_size: int = 256,
@@ -190,8 +190,10 @@ class CredalClassifier(Classifier):
             by: ``"class"`` for the coverage of each class, or group numbers ``(N,)`` for the
                 coverage of each group, which ``classes("conformal", groups=...)`` needs as well.
                 The sets of groups with too few rows contain all classes.
-            score: ``"lower"`` or ``"dominance"`` for scores of the intervals; ``"lac"``, ``"aps"``
-                or ``"raps"`` for scores of the intersection probability.
+            score: ``"lower"`` (default) or ``"dominance"`` for scores of the intervals; ``"lac"``,
+                ``"aps"`` or ``"raps"`` for scores of the intersection probability. For
+                distributions ``"deviation"`` (default), a margin proportional to the standard
+                deviation of a vote, or ``"additive"``; see :mod:`creinn.credal.margin`.
             random: Whether to randomize the sets, so that the coverage is exactly ``coverage``. It
                 can still be higher for ``score="lower"`` and for groups with too few rows; see
                 :class:`creinn.credal.conformal.Conformal`.
@@ -239,7 +241,7 @@ class CredalClassifier(Classifier):
         labels: Any,
         coverage: float = 0.95,
         by: Any = None,
-        score: str = "lower",
+        score: str | None = None,
         random: bool = False,
     ) -> Any:
         """Calibrate the model with its own current predictions; see :meth:`calibrate`."""

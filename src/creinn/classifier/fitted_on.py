@@ -66,7 +66,10 @@ def digest(*values: Any) -> int:
         for name, tensor in sorted(value.state_dict().items()):
             if isinstance(tensor, Tensor):
                 number = tensor.detach().cpu()
-                number = number.float() + 0.0 if number.is_floating_point() else number  # no -0
+                if number.is_floating_point():  # zeros and subnormal numbers count as 0
+                    number = number.float()
+                    tiny = torch.finfo(torch.float32).tiny
+                    number = number.masked_fill(number.abs() < tiny, 0.0)
                 found.update(f"{name} {tuple(number.shape)}\0".encode())
                 found.update(number.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return int.from_bytes(found.digest(), "little", signed=True)

@@ -114,7 +114,11 @@ def _train(options: TrainOptions) -> int:
         _calibrate(model, calibration, options.coverage)
     save(model, options.out, data.classes, data.preprocessing)
     fraction = 0.0 if val_data is None else options.validation_fraction or SIXTH
-    used: dict[str, Any] = {"members": members, "validation_fraction": fraction, "patience": config.patience or 0}
+    used: dict[str, Any] = {
+        "members": members,
+        "validation_fraction": fraction,
+        "patience": config.patience or 0,
+    }
     text = options_yaml("train", replace(options, **used))
     write_bytes(options.out / OPTIONS, text.encode())
     print(f"wrote {options.out}")

@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from creinn.credal.probability import PerClass, reachable
+from creinn.credal.margin import UNITS, add_margin
+from creinn.credal.probability import PerClass
 
 By = Literal["class", "groups"]
 GROWTH = 0.02  # largest increase of the mean number of classes because of unusual rows
@@ -155,15 +156,6 @@ SCORES: dict[str, Callable[..., Tensor]] = {
     "raps": raps_score,
 }
 """Scores of classes by name."""
-DISTRIBUTION = "distribution"
-"""The score for labels that are distributions, for example of several annotators."""
-
-
-def distribution_score(
-    lower: PerClass, upper: PerClass, distribution: PerClass
-) -> Float[Tensor, "*batch"]:
-    r"""Compute :math:`\max_k \max(\underline q_k - \lambda_k,\ \lambda_k - \overline q_k)`."""
-    return torch.maximum(lower - distribution, distribution - upper).amax(-1)
 
 
 def conformal_rank(rows: int, coverage: float) -> int:
@@ -203,7 +195,8 @@ class Conformal:
     Args:
         scores: Scores of the true classes of the calibration rows ``(n,)``, float64, on the CPU.
         groups: The class or the group of each row ``(n,)``, or 0 if there are no groups.
-        score: A name of :data:`SCORES`, or :data:`DISTRIBUTION`.
+        score: A name of :data:`SCORES`, or of :data:`creinn.credal.margin.UNITS` for
+            distributions.
         by: Whether each class, or each group of rows, has its own quantile.
         coverage: The default coverage.
         random: Whether to use smoothed p-values; ``"aps"`` and ``"raps"`` also draw ``part``.
@@ -242,6 +235,8 @@ class Conformal:
         share = values.clamp(0, 1)
         is_sum = self.score in ("lower", "lac", "aps")
         slope = 4 * share * (1 - share) if is_sum else torch.ones_like(share)
+        if self.score == "deviation":  # scores are divided by a unit of at least 0.02
+            slope = 8 * slope
         return epsilon * (4 + 128 * slope)
 
     def quantiles(self, coverage: float | None = None, count: int = 1) -> Float[Tensor, " count"]:
@@ -263,7 +258,7 @@ class Conformal:
         Raises:
             ValueError: If the labels were distributions, or ``groups`` are required.
         """
-        if self.score == DISTRIBUTION:
+        if self.score in UNITS:
             raise ValueError(
                 "The calibration was by distributions, not by classes. Use s.widened()."
             )
@@ -280,18 +275,19 @@ class Conformal:
     def widened(
         self, lower: PerClass, upper: PerClass, coverage: float | None, groups: Any
     ) -> tuple[PerClass, PerClass]:
-        """Return reachable bounds, each moved outwards by the quantile.
+        """Return reachable bounds, moved outwards by the quantile in units of the margin.
 
         Raises:
             ValueError: If the labels were classes, or ``groups`` are required.
         """
-        if self.score != DISTRIBUTION:
+        if self.score not in UNITS:
             raise ValueError(
                 "The calibration was by classes, not distributions. Use s.classes('conformal')."
             )
         index = self._groups_of(groups, lower.shape)
         quantiles = self.quantiles(coverage, int(index.max()) + 1)[index]
-        return widen(lower, upper, quantiles + self.tolerance(quantiles, lower.dtype))
+        size = quantiles + self.tolerance(quantiles, lower.dtype)
+        return add_margin(lower, upper, size, self.score)
 
     def _smoothed(
         self, scores: Tensor, index: Tensor, draw: Tensor, coverage: float | None, margin: Tensor
@@ -317,12 +313,6 @@ class Conformal:
                 "The calibration was by groups. Use s.classes('conformal', groups=...)."
             )
         return check_groups(groups, shape[:-1]).unsqueeze(-1)
-
-
-def widen(lower: PerClass, upper: PerClass, margin: Tensor) -> tuple[PerClass, PerClass]:
-    """Move the bounds outwards by the positive margins, and make them reachable."""
-    margin = margin.clamp_min(0).to(lower)
-    return reachable((lower - margin).clamp_min(0), (upper + margin).clamp_max(1), check=False)
 
 
 def check_coverage(coverage: float) -> float:

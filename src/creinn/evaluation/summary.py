@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from creinn.credal.conformal import DISTRIBUTION
 from creinn.credal.credal_set import CredalSet
+from creinn.credal.margin import UNITS
 from creinn.evaluation import uncertainty
 from creinn.evaluation.checks import Numbers, as_numpy
 from creinn.evaluation.label_sets import SetCoverage, SetDecisions, set_coverage, set_decisions
@@ -88,7 +88,7 @@ def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
 def has_conformal_sets(prediction: Any) -> bool:
     """Return whether the model is calibrated for sets of classes, without groups of rows."""
     conformal = getattr(prediction, "conformal", None)
-    return conformal is not None and conformal.score != DISTRIBUTION and conformal.by != "groups"
+    return conformal is not None and conformal.score not in UNITS and conformal.by != "groups"
 
 
 def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:

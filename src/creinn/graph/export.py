@@ -42,9 +42,10 @@ from creinn.classifier.base import Inputs
 from creinn.classifier.credal import Ensemble
 from creinn.classifier.creinn import CreINN
 from creinn.classifier.inputs import concatenate, count_rows, first_rows, to_device
-from creinn.credal.conformal import DISTRIBUTION, SCORES, Conformal, widen
+from creinn.credal.conformal import SCORES, Conformal
 from creinn.credal.credal_set import CredalSet
 from creinn.credal.entropy_vertices import MOST_CLASSES, lower_entropy_by_vertices
+from creinn.credal.margin import UNITS, add_margin
 from creinn.files import write_bytes
 from creinn.graph.checks import GraphError
 from creinn.graph.compile import compile
@@ -149,12 +150,13 @@ class _Graph(torch.nn.Module):
         found = _outputs(sets)
         if self.quantiles is None or self.conformal is None:
             return found
-        if self.conformal.score == DISTRIBUTION:
-            widened = widen(sets.lower, sets.upper, self.quantiles)
+        score = self.conformal.score
+        if score in UNITS:
+            widened = add_margin(sets.lower, sets.upper, self.quantiles, score)
             found["widened_lower"], found["widened_upper"] = widened
         else:
-            score, usual = SCORES[self.conformal.score], self.conformal.usual
-            scores = score(sets.lower, sets.upper, sets.intersection, usual=usual)
+            bounds, usual = (sets.lower, sets.upper, sets.intersection), self.conformal.usual
+            scores = SCORES[score](*bounds, usual=usual)
             found["conformal"] = scores <= self.quantiles
         return found
 

@@ -117,18 +117,14 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
     The terms of the radius are not negative, so there is no cancellation. If all radii are zero,
     the radius of the output is exactly zero.
     """
-    rows, inputs, kernel = len(center) // groups, center.shape[1], center.shape[2:]
-    # Channels last; strides that fit both formats, as of 1 x 1 kernels, corrupt memory in oneDNN.
-    if center.stride(1) == 1 and not center.is_contiguous():
-        block = center.new_empty((groups, 2, rows, *kernel, 2, inputs)).movedim((-2, -1), (3, 4))
-    else:
-        block = center.new_empty((groups, 2, rows, 2, inputs, *kernel))
+    inputs = center.shape[1]
+    block = center.new_empty((groups, 2, len(center) // groups, 2 * inputs, *center.shape[2:]))
     center, radius = (t.unflatten(0, (groups, -1)) for t in (center, radius.clamp_min(0)))
-    block[:, 0, :, 0] = center
-    block[:, 0, :, 1] = torch.clamp(center, -radius, radius)
-    block[:, 1, :, 0] = radius
-    block[:, 1, :, 1] = torch.maximum(center.abs(), radius)
-    return block.flatten(3, 4).flatten(0, 2)
+    block[:, 0, :, :inputs] = center
+    block[:, 0, :, inputs:] = torch.clamp(center, -radius, radius)
+    block[:, 1, :, :inputs] = radius
+    block[:, 1, :, inputs:] = torch.maximum(center.abs(), radius)
+    return block.flatten(0, 2)
 
 
 class NonnegativeProduct(ProductRule):

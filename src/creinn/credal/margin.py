@@ -1,0 +1,72 @@
+r"""Margins around probability intervals that should contain a distribution.
+
+A calibration row has an observed distribution q, such as the shares of the votes of annotators. Its
+score is the margin, in units of u, that its interval needs to contain q,
+
+.. math:: \max_k \max\left(\frac{\underline q_k - q_k}{u(\underline q_k)},
+    \frac{q_k - \overline q_k}{u(\overline q_k)}\right)
+
+A conformal quantile m of the scores is the margin of new rows: the bounds become
+:math:`\underline q_k - m\, u(\underline q_k)` and :math:`\overline q_k + m\, u(\overline q_k)`,
+clipped to [0, 1] and made reachable. The intervals of an exchangeable new row then contain its
+observed distribution with the probability of the calibration.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from creinn.credal.probability import PerClass, reachable
+
+FLOOR = 0.02
+"""The unit of ``"deviation"`` at the probabilities 0 and 1."""
+
+
+def deviation_unit(probability: PerClass) -> PerClass:
+    r"""Return the standard deviation of one vote plus a constant, :math:`\sqrt{p (1 - p)} + 0.02`.
+
+    Example:
+        >>> deviation_unit(torch.tensor([0.0, 0.5, 1.0]))
+        tensor([0.0200, 0.5200, 0.0200])
+    """
+    return (probability * (1 - probability)).clamp_min(0).sqrt() + FLOOR
+
+
+UNITS: dict[str, Callable[[Tensor], Tensor]] = {
+    "deviation": deviation_unit,
+    "additive": torch.ones_like,
+}
+"""Units of the margin by name."""
+
+
+def margin_score(
+    lower: PerClass, upper: PerClass, distribution: PerClass, margin: str = "deviation"
+) -> Float[Tensor, "*batch"]:
+    """Return the margin that each interval needs to contain a distribution; negative inside.
+
+    Example:
+        >>> lower, upper = torch.tensor([0.5, 0.1]), torch.tensor([0.9, 0.5])
+        >>> margin_score(lower, upper, torch.tensor([1.0, 0.0]), "additive")
+        tensor(0.1000)
+    """
+    unit = UNITS[margin]
+    below = (lower - distribution) / unit(lower)
+    above = (distribution - upper) / unit(upper)
+    return torch.maximum(below, above).amax(-1)
+
+
+def add_margin(
+    lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation"
+) -> tuple[PerClass, PerClass]:
+    """Return reachable bounds, moved outwards by a margin of ``size`` units; none if negative.
+
+    Example:
+        >>> lower, upper = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 0.5])
+        >>> add_margin(lower, upper, torch.tensor([0.5]))
+        (tensor([0.2400, 0.0000]), tensor([1.0000, 0.7600]))
+    """
+    size, unit = size.clamp_min(0).to(lower), UNITS[margin]
+    wide = (lower - size * unit(lower)).clamp_min(0), (upper + size * unit(upper)).clamp_max(1)
+    return reachable(*wide, check=False)
