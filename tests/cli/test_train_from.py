@@ -32,7 +32,7 @@ def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreig
     assert done.code == 0, done.err
     assert "scale of the distance: " in done.out
     assert "--validation-fraction" in done.out
-    assert "trained" not in done.out
+    assert "epoch" not in done.err
     before, after = load(ordinary), load(out)
     assert type(after) is CreINN
     assert not after.is_interval

@@ -189,7 +189,7 @@ def test_invalid_arguments() -> None:
 def test_sound_norm_without_running_statistics_raises() -> None:
     norm = torch.nn.BatchNorm2d(3, track_running_stats=False)
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 1), norm, torch.nn.ReLU(), norm)
-    with pytest.raises(ConversionError, match=r"1: BatchNorm2d: .*track_running_stats=False"):
+    with pytest.raises(ConversionError, match="1: BatchNorm2d"):
         convert(network, mode="sound")
     convert(network, mode="paper")
 

@@ -72,7 +72,7 @@ def test_few_rows_are_all_learnt_from_with_what_those_held_out_found(quick, wine
     clf = quick(max_iter=30, n_iter_no_change=2, n_estimators=2).fit(X, y)
     for (first, model, rows), member in zip(seen, clf.model_.members, strict=True):
         assert (member is model, rows) == (True, 124)
-        for part in ("usual", "scale"):
+        for part in ("medians", "scale"):
             torch.testing.assert_close(
                 getattr(model.distance_radius, part),
                 getattr(first.distance_radius, part),

@@ -136,7 +136,7 @@ def test_data_that_do_not_fit_are_refused(data, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ((X, Y.float()), r"targets of train_data must be integers, .* but are torch\.float32"),
+        ((X, Y.float()), "float32"),
         (
             X,
             r"must be a pair \(inputs, targets\), a Dataset of such pairs, or a DataLoader, got Tensor",

@@ -92,6 +92,7 @@ def _train(options: TrainOptions) -> int:
         data, calibration = calibration_split(data, options.coverage, options.seed)
     is_new = options.from_ is None
     train_data, val_data = train_val_split(data, options.validation_fraction, options.seed, is_new)
+    config = config.for_rows(len(train_data.x))
     if val_data is None:
         config = replace(config, patience=None, keep="last")
     members = options.members or len(start) or (MEMBERS if is_ensemble(options.method) else 1)
@@ -119,6 +120,8 @@ def _train(options: TrainOptions) -> int:
         "validation_fraction": fraction,
         "patience": config.patience or 0,
     }
+    if histories:
+        used |= {"batch_size": config.batch_size, "learning_rate": config.learning_rate}
     text = options_yaml("train", replace(options, **used))
     write_bytes(options.out / OPTIONS, text.encode())
     print(f"wrote {options.out}")

@@ -147,10 +147,15 @@ def bootstrap_interval(
     from scipy.stats import bootstrap
 
     arrays = [as_numpy(sample) for sample in samples]
+    numbers = [np.arange(len(array)) for array in arrays]  # bootstrap converts samples to floats
+
+    def resampled_metric(*chosen: Any) -> float:
+        indices = chosen * len(arrays) if paired else chosen
+        return metric(*(a[i.astype(int)] for a, i in zip(arrays, indices, strict=True)))
+
     found = bootstrap(
-        arrays,
-        metric,
-        paired=paired,
+        numbers[:1] if paired else numbers,
+        resampled_metric,
         vectorized=False,
         method="percentile",
         confidence_level=confidence,
