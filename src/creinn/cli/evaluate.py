@@ -146,7 +146,10 @@ def evaluation_record(
 
 
 def conformal_record(prediction: CredalSet, labels: Any, classes: Sequence[str]) -> Record:
-    """Return the coverage of the conformal sets, in total, in parts and for other levels."""
+    """Return the coverage of the conformal sets.
+
+    The record has the total coverage, the coverage by size and by class, and that for other levels.
+    """
     conformal = prediction.conformal
     assert conformal is not None
     found = summary.coverage(prediction, labels)
@@ -302,7 +305,7 @@ def _coverage_rows(conformal: Record) -> list[Record]:
 
 
 def _coverage_parts(record: Record, text: Mapping[str, str]) -> list[Any]:
-    """Return a plot and the tables of the coverages, the sizes of the sets and the classes."""
+    """Return a plot and the tables of the coverage, in total, by size and by class."""
     if "conformal" not in record:
         return []
     conformal, tables = record["conformal"], []

@@ -1,4 +1,7 @@
-"""Options of all commands, with their help. Does not load torch, so that ``--help`` is fast."""
+"""Options of all commands, with their help.
+
+This module does not load torch, so that ``--help`` is fast.
+"""
 
 import re
 from dataclasses import dataclass, fields
@@ -49,7 +52,7 @@ out."""
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Paths of a user's data, one path or lower and upper bounds, and how to read them."""
+    """Paths of the data, or of lower and upper bounds, and how to read them."""
 
     data: Path | None = option(None, "data", DATA, positional=True)
     lower: Path | None = option(None, "data", "Table or folder of lower bounds, with --upper.")
@@ -82,7 +85,7 @@ class DataOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(DataOptions):
-    """Train a classifier on a table, on two tables of bounds, or on a folder of images by class."""
+    """Train a classifier on a table, two tables of bounds, or images in class folders."""
 
     target: str | None = option(None, "data", "Column of the classes. Required for tables.")
     drop: tuple[str, ...] = option((), "data", "Columns to leave out, separated by commas.")
@@ -195,7 +198,10 @@ class PredictOptions(ModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(ModelOptions):
-    """Evaluate a trained model on labelled data: accuracy, probabilities, sets and uncertainty."""
+    """Evaluate a trained model on labelled data.
+
+    The evaluation covers accuracy, probabilities, sets and uncertainty.
+    """
 
     ood: Path | None = option(
         None, "data", "Out-of-distribution data without classes: a table or folder."
@@ -230,7 +236,10 @@ class ExportOptions(SavedModel):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """Compare CreINNs and ensembles with ordinary networks on handwritten digits (1-2 minutes)."""
+    """Compare CreINNs and ensembles with ordinary networks on handwritten digits.
+
+    The comparison takes 1-2 minutes.
+    """
 
     members: int = option(
         5, "method", "Members of the CreINN ensembles. The Deep Ensemble has twice as many."
@@ -246,7 +255,7 @@ SETTINGS = {entry.name for entry in fields(TrainOptions) if "setting" in entry.m
 
 
 def flag(name: str, value: object = None) -> str:
-    """Return the command line option of ``creinn train`` for a field, and optionally its value.
+    """Return the option of ``creinn train`` for a field, optionally with a value.
 
     Example:
         >>> flag("max_classes", 9), flag("batch_size", 8), flag("from_")

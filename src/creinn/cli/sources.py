@@ -146,10 +146,10 @@ def stream_data(
     classes: Sequence[str] | None = None,
     whole: bool = False,
 ) -> Iterator[PreparedData]:
-    """Read data with the preprocessing of the training data, in parts unless ``whole``.
+    """Read data with the preprocessing of the training data.
 
-    The notes are cumulative, and a part can be empty. If ``classes`` is not given, the labels are
-    not read, and ``whole`` must be false.
+    The data are read in parts unless ``whole`` is true. The notes are cumulative, and a part can be
+    empty. If ``classes`` is not given, the labels are not read, and ``whole`` must be false.
     """
     kind = preprocessing.get("kind") if isinstance(preprocessing, dict) else None
     if kind not in ("table", "images"):
@@ -320,7 +320,10 @@ def _learn_images(options: "TrainOptions") -> PreparedData:
 def _look_at_images(
     options: "DataOptions", parts: Iterator[PreparedData], stats: ChannelStats
 ) -> PreparedData:
-    """Return all images, which are read again when they are used, and update ``stats``."""
+    """Return all images as lazy inputs and update ``stats``.
+
+    The images are read again when they are used.
+    """
     files: list[str] = []
     for data in parts:
         files += data.names["file"]

@@ -180,7 +180,7 @@ def train_config(options: TrainOptions) -> TrainConfig:
 
 
 def check_directory(out: Path) -> None:
-    """Raise an error if the model cannot be written, or if it would replace other files."""
+    """Raise an error if the model cannot be written or would replace other files."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file. Give a directory for the model.")
     if any((out / name).exists() for name in (CONFIG, WEIGHTS)):

@@ -60,7 +60,11 @@ class Number:
         return NumberFormat(self.decimal, self.thousands)
 
     def encode(self, table: Table) -> Features:
-        """Return the feature ``(N, 1)``. A cell that is not a number raises a ``ValueError``."""
+        """Return the feature ``(N, 1)``.
+
+        Raises:
+            ValueError: If a cell is not a number.
+        """
         values = table.numbers(self.name, self.form)[:, None]
         parts = (np.array([part]) for part in (self.mean, self.scale, self.low, self.high))
         return Scaling(*parts).apply(values).astype(np.float32)
@@ -68,7 +72,10 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories with an indicator for each, and one for all rare categories."""
+    """A column of categories with one indicator for each category.
+
+    Rare categories share one indicator.
+    """
 
     kind: ClassVar[str] = "category"
     name: str
@@ -107,7 +114,11 @@ class Date:
         return len(self.means)
 
     def encode(self, table: Table) -> Features:
-        """Return the features ``(N, width)``. A cell that is not a date raises a ``ValueError``."""
+        """Return the features ``(N, width)``.
+
+        Raises:
+            ValueError: If a cell is not a date.
+        """
         parts = _date_parts(table.dates(self.name, self.form), self.first)[:, : self.width]
         return ((parts - self.means) / self.scales).astype(np.float32)
 
@@ -119,7 +130,9 @@ Fitted = tuple[Column | None, list[str]]  # the encoder, or None for a constant;
 def fit_column(
     tables: Tables, name: str, categorical: bool, form: NumberFormat, max_categories: int
 ) -> Fitted:
-    """Fit the encoder of a column, which is ``None`` if the column is empty or constant.
+    """Fit the encoder of a column.
+
+    The encoder is ``None`` if the column is empty or constant.
 
     Raises:
         ValueError: If the column is ambiguous, or if the tables of a pair do not fit.
@@ -149,7 +162,7 @@ def fit_column(
 
 
 def _has_leading_zeros(cells: pd.Series) -> bool:
-    """Return whether all cells are digits, and some start with a zero, as in postal codes."""
+    """Return whether all cells are digits and some start with 0, as in postal codes."""
     if cells.dtype != object or not len(cells):
         return False
     texts = cells.drop_duplicates().astype(str)
@@ -271,7 +284,7 @@ def _fit_category(table: Table, name: str, most: int) -> Fitted:
 
 
 def _check_frequent_marks(table: Table, name: str) -> None:
-    """Raise a ``ValueError`` if a default mark of missing values is frequent in categories."""
+    """Raise a ``ValueError`` if a default missing-value mark is a frequent category."""
     given, marks = table.reading.missing, table.reading.marks
     counts = table.count_missing(name).drop("empty", errors="ignore")
     for mark, count in counts.items() if "auto" in given else ():

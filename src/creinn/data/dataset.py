@@ -113,7 +113,9 @@ def split(dataset: Dataset, fractions: float | Sequence[float], seed: int) -> tu
 
 
 def to_grey(dataset: Dataset, size: int | None = None) -> Dataset:
-    """Convert images to one grey channel as in Pillow (ITU-R 601), and optionally resize them.
+    """Convert images to one grey channel and optionally resize them.
+
+    The conversion is that of Pillow (ITU-R 601).
 
     Raises:
         TypeError: If the inputs are not uint8 images.
@@ -134,7 +136,9 @@ def to_rgb(dataset: Dataset) -> Dataset:
 
 
 def resize(dataset: Dataset, size: int) -> Dataset:
-    """Resize images to ``size`` by ``size`` pixels, with bilinear interpolation and antialiasing.
+    """Resize images to ``size`` by ``size`` pixels.
+
+    The interpolation is bilinear with antialiasing.
 
     Raises:
         TypeError: If the inputs are not uint8 images.
@@ -182,10 +186,11 @@ _ZIP_HEADER = 30  # bytes before the name; the last four are the lengths of name
 
 
 def open_arrays(path: str | Path) -> dict[str, np.memmap]:
-    """Open the arrays of a ``.npz`` or ``.npy`` file as read-only memory maps, by name.
+    """Open the arrays of a ``.npz`` or ``.npy`` file as read-only memory maps.
 
-    :func:`creinn.fit`, ``fit_distance`` and ``predict`` read such arrays in batches. The name of
-    the array in a ``.npy`` file is that of the file, without the suffix.
+    The keys of the result are the names of the arrays. :func:`creinn.fit`, ``fit_distance`` and
+    ``predict`` read such arrays in batches. The name of the array in a ``.npy`` file is that of the
+    file, without the suffix.
 
     Raises:
         FileNotFoundError: If the file does not exist.

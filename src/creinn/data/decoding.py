@@ -1,6 +1,6 @@
-"""Decoder of image files to bytes ``(N, channels, height, width)``, which requires Pillow.
+"""Decoder of image files to bytes ``(N, channels, height, width)``.
 
-The EXIF orientation is applied, and transparent pixels become white.
+Requires Pillow. The EXIF orientation is applied, and transparent pixels become white.
 """
 
 import io
@@ -201,7 +201,7 @@ def _decode(raw: bytes, sides: Sequence[int] | None, channels: int) -> _Picture:
 
 
 def _to_bytes(values: npt.NDArray[Any]) -> tuple[Bytes, str, float]:
-    """Scale pixels to bytes, and return them with the name of the range and the maximum.
+    """Return pixels scaled to bytes, the name of their range and their maximum.
 
     The range is that of 16-bit integers, [0, 1] for floating point pixels, or the range of the
     values if they exceed it.

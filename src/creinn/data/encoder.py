@@ -68,10 +68,11 @@ class TableEncoder:
         categorical: Names = (),
         max_categories: int = 100,
     ) -> tuple["TableEncoder", Notes]:
-        """Fit the encoder to one table or the tables of two bounds, and return it with notes.
+        """Fit the encoder to one table or two tables of bounds.
 
-        The columns in ``categorical`` are categories even if they contain numbers or dates. If a
-        column has more than ``max_categories``, the rare categories are merged.
+        Returns the encoder and notes. The columns in ``categorical`` are categories even if they
+        contain numbers or dates. If a column has more than ``max_categories``, the rare categories
+        are merged.
 
         Raises:
             ValueError: If a column does not exist or is ambiguous, if the tables of a pair do not
@@ -172,7 +173,7 @@ class TableEncoder:
 
 
 def _check_pair(tables: Tables) -> None:
-    """Raise a ``ValueError`` if the tables of a pair differ in columns or number of rows."""
+    """Raise a ``ValueError`` if two tables differ in columns or number of rows."""
     lower, upper = tables[0], tables[-1]
     check_rows([lower.name, upper.name], [len(lower), len(upper)])
     for has, lacks in ((lower, upper), (upper, lower)):
@@ -211,7 +212,9 @@ def labelled_rows(
 def find_classes(
     labels: Texts, target: str = "", most: int | None = None
 ) -> tuple[list[str], Notes]:
-    """Return the distinct labels, sorted as numbers if possible, and notes on unusual classes.
+    """Return the sorted distinct labels and notes on unusual classes.
+
+    Labels are sorted as numbers if possible.
 
     Raises:
         ValueError: If there are more than ``most`` classes (1000 by default), or more than 50

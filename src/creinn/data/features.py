@@ -33,7 +33,7 @@ PLAUSIBLE = 12
 
 
 class Scaling(NamedTuple):
-    """A map of ``x`` to ``(x - mean) / scale``, clipped to ``[low, high]``, for each column."""
+    """Scaling of columns to ``(x - mean) / scale``, clipped to ``[low, high]``."""
 
     mean: Array
     scale: Array
@@ -47,11 +47,12 @@ class Scaling(NamedTuple):
 
 
 def fit_scaling(rows: Array, weights: Array | None = None) -> tuple[Scaling, Array]:
-    """Return the mean and the standard deviation of each column, and its number of outliers.
+    """Fit the scaling of each column and count its outliers.
 
-    Outliers are more than ``OUTLIER`` interquartile ranges away from the median. They are not used
-    for the mean and the standard deviation, and the column is clipped ``MARGIN`` standard
-    deviations beyond all other values. Missing numbers are NaN.
+    The scaling has the mean and the standard deviation of each column. Outliers are more than
+    ``OUTLIER`` interquartile ranges away from the median. They are not used for the mean and the
+    standard deviation, and the column is clipped ``MARGIN`` standard deviations beyond all other
+    values. Missing numbers are NaN.
 
     Example:
         >>> scaling, outliers = fit_scaling(np.array([[1.0], [2.0], [3.0], [4.0], [1e30]]))
@@ -147,7 +148,7 @@ class Missing:
         return torch.cat((filled, gaps[:, list(self.marked)].to(x.dtype)), 1)
 
     def predict(self, model: Any, x: Tensor | Interval, batch_size: int = 256) -> Any:
-        """Predict rows with a model, and average or enclose the predictions of all fillings.
+        """Predict rows and average or enclose the predictions of all fillings.
 
         Complete rows and intervals get the ordinary prediction. The label is the most probable
         class of the mean over all fillings, which is a member of the credal set. For models without
@@ -193,7 +194,10 @@ class Missing:
 
 
 def _envelope(fills: Sequence[CredalSet], kept: int) -> CredalSet:
-    """Return the envelope of the narrowest sets of each row, with the label of the mean."""
+    """Return the envelope of the ``kept`` narrowest sets of each row.
+
+    The label is that of the mean over these sets.
+    """
     every = CredalSet.concatenate(fills)
     rows = torch.arange(len(fills[0]), device=fills[0].lower.device)
     narrowest = every.width.mean(-1).reshape(len(fills), -1).topk(kept, 0, largest=False).indices

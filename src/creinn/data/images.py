@@ -96,7 +96,7 @@ class Tree:
         return [found] if others else []
 
     def classes(self, expected: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Return the names of the classes: those expected, or the folders that hold images.
+        """Return the class names: ``expected``, or the folders that contain images.
 
         Folders without images give a warning.
 
@@ -129,7 +129,12 @@ class Tree:
 
 @contextmanager
 def open_tree(path: Path) -> Iterator[Tree]:
-    """Open a folder, a zip archive or an image; a damaged archive raises a ``ValueError``."""
+    """Open a folder, a zip archive or an image.
+
+    Raises:
+        FileNotFoundError: If the path does not exist.
+        ValueError: If the archive is damaged.
+    """
     where = str(path)
     if path.is_dir():
         names = []
@@ -166,7 +171,10 @@ def _is_data(name: str) -> bool:
 def read_classes(
     tree: Tree, size: Size, channels: int, classes: Sequence[str] | None = None
 ) -> tuple[Bytes, Tensor, tuple[str, ...]]:
-    """Return the images by class, their labels and the classes; see :func:`image_folder`."""
+    """Return the images by class, their labels and the classes.
+
+    See :func:`image_folder`.
+    """
     order = tree.classes(classes)
     files = sorted(tree.images, key=lambda file: order.index(_class(file)))
     stats = DecodeStats()
@@ -325,7 +333,10 @@ class LazyImages(TorchDataset[tuple[Any, int]]):
         return len(self.files) <= self._room
 
     def take(self, index: Tensor) -> "LazyImages":
-        """Return the images with these indices, in their order. The kept images are shared."""
+        """Return the images with these indices, in the order of the indices.
+
+        The images in memory are shared.
+        """
         files = [self.files[row] for row in index.tolist()]
         return self._with(files=files, labels=self.labels[index])
 
@@ -359,7 +370,10 @@ class LazyImages(TorchDataset[tuple[Any, int]]):
         return other
 
     def _pixels(self, files: Sequence[str]) -> Bytes:
-        """Return bytes ``(N, 1 or 2, channels, height, width)``, and decode them if necessary."""
+        """Return bytes ``(N, 1 or 2, channels, height, width)``.
+
+        Images that are not in memory are decoded.
+        """
         found = {file: self._kept[file] for file in files if file in self._kept}
         if new := [file for file in files if file not in found]:
             sides = []

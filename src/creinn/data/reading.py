@@ -1,7 +1,7 @@
-"""Readers of CSV and Parquet tables, whole or in chunks of rows, and a writer of Parquet.
+"""Readers of CSV and Parquet tables, and a writer of Parquet.
 
-The encoding, the separator and an index column of a CSV file are detected and reported. The file
-can be compressed. Parquet requires pyarrow.
+Tables are read whole or in chunks of rows. The encoding, the separator and an index column of a CSV
+file are detected and reported. The file can be compressed. Parquet requires pyarrow.
 """
 
 import bz2
@@ -130,7 +130,10 @@ def _parsed(
     rows: int | None,
     numbers: Collection[str],
 ) -> Iterator[pd.DataFrame]:
-    """Yield chunks of the cells below the header. In a single column a blank line is a row."""
+    """Yield chunks of the cells below the header.
+
+    In a table with a single column, a blank line is a row.
+    """
     is_safe = not np.isfinite(parse_numbers(reading.marks)).any()  # -999 would match -999.0
     fast = [k for k, name in enumerate(names[:-1]) if is_safe and name in numbers]
     options: dict[str, Any] = {
@@ -165,7 +168,10 @@ def _parsed(
 
 
 def _records(text: Any, path: Path, reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number and the cells of each record that is not blank or a comment."""
+    """Yield the line number and the cells of each record.
+
+    Blank lines and comments are skipped.
+    """
     reader = csv.reader(iter(text.readline, ""), delimiter=reading.separator)
     try:
         for cells in reader:
@@ -177,7 +183,10 @@ def _records(text: Any, path: Path, reading: Reading) -> Iterator[tuple[int, lis
 
 
 def _check_lines(path: Path, columns: int, reading: Reading) -> None:
-    """Raise a ``ValueError`` for the first line with more or fewer cells than the header."""
+    """Raise a ``ValueError`` for the first line whose length differs from the header.
+
+    The length is the number of cells.
+    """
     with _open(path) as (file, _), io.TextIOWrapper(file, reading.encoding, newline="") as text:
         header: tuple[int, list[str]] | None = None
         for line, cells in _records(text, path, reading):
@@ -234,7 +243,10 @@ def _tables_in(archive: zipfile.ZipFile) -> list[str]:
 
 @contextmanager
 def _open(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
-    """Open a file and decompress it; also yields a function for the fraction that is read."""
+    """Open a file and decompress it.
+
+    Yields the file and a function that returns the fraction that has been read.
+    """
     with open(path, "rb") as file, ExitStack() as stack:
         opened: Any = file
         try:
@@ -255,7 +267,7 @@ def _open(path: Path) -> Iterator[tuple[Any, Callable[[], float]]]:
 
 
 def _encoding(path: Path, encoding: str) -> tuple[str, list[str]]:
-    """Return an encoding that can decode the whole file, and a note if it was detected."""
+    """Return an encoding that decodes the whole file, and a note if it was detected."""
     with _open(path) as (file, _):
         content = file.read(1000)
     if path.suffix.lower() in (".xls", ".xlsx"):
@@ -331,7 +343,7 @@ def _parquet_chunks(path: Path, reading: Reading, rows: int | None) -> Iterator[
 
 
 def _regrouped(pa: Any, batches: Iterator[Any], rows: int) -> Iterator[Any]:
-    """Yield tables with this number of rows, independent of the row groups of the file."""
+    """Yield tables with ``rows`` rows, regardless of the row groups of the file."""
     waiting = None
     for batch in batches:
         table = pa.Table.from_batches([batch])

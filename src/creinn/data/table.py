@@ -79,7 +79,10 @@ AUTO = Reading()
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns with names. A missing cell is ``None`` or NaN, and the index is the row number."""
+    """A table with named columns.
+
+    A missing cell is ``None`` or NaN, and the index is the row number.
+    """
 
     name: str  # the name of the file in messages
     frame: pd.DataFrame
@@ -107,13 +110,19 @@ class Table:
         return cells.mask(cells.isin(marks), None) if len(marks) else cells
 
     def count_missing(self, column: str) -> pd.Series:
-        """Count the cells of each mark of missing values, and the empty cells as ``"empty"``."""
+        """Count the cells with each missing-value mark.
+
+        Empty cells are counted as ``"empty"``.
+        """
         cells = self.frame[column]
         marks = cells[cells.isna() | cells.astype(object).isin(self.reading.marks)]
         return marks.astype(object).where(marks.notna(), "empty").value_counts()
 
     def texts(self, column: str) -> Texts:
-        """Return the cells as texts, and ``None`` for missing cells. The number 1.0 is ``"1"``."""
+        """Return the cells as texts, and ``None`` for missing cells.
+
+        The number 1.0 becomes ``"1"``.
+        """
         codes, found = pd.factorize(self.cells(column))
         texts = [*(_INTEGER.sub(r"\1", str(text)) for text in found), None]
         return np.array(texts, dtype=object)[codes]
@@ -264,7 +273,7 @@ def check_rows(names: Sequence[str], rows: Sequence[int]) -> None:
 
 
 def check_same_texts(tables: Tables, column: str) -> None:
-    """Raise a ``ValueError`` if the texts of a column differ between the tables of a pair."""
+    """Raise a ``ValueError`` if the texts of a column differ between two tables."""
     lower = tables[0]
     for upper in tables[1:]:
         low, high = lower.texts(column), upper.texts(column)
@@ -275,7 +284,7 @@ def check_same_texts(tables: Tables, column: str) -> None:
 
 
 def check_bounds(tables: Tables, column: str, form: NumberFormat) -> None:
-    """Raise a ``ValueError`` if a lower bound is above its upper bound, or one is missing."""
+    """Raise a ``ValueError`` if bounds are reversed or only one of them is missing."""
     lower = tables[0]
     for upper in tables[1:]:
         low, high = lower.numbers(column, form), upper.numbers(column, form)

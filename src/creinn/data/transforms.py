@@ -66,7 +66,9 @@ def brightness(x: Images, beta1: float, beta2: float) -> Interval:
 
 
 def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor | Interval:
-    """Subtract ``mean`` and divide by ``std``, which are numbers or have one number per channel.
+    """Subtract ``mean`` and divide by ``std``.
+
+    Both are numbers or sequences with one number per channel.
 
     Raises:
         ValueError: If ``std`` is not positive, or if the numbers do not fit the channels.
@@ -85,7 +87,7 @@ def normalize(x: Tensor | Interval, mean: PerChannel, std: PerChannel) -> Tensor
 
 @dataclass(frozen=True)
 class RandomCropFlip:
-    """Random crop after padding with zeros, and random horizontal flip, for each image.
+    """Random crop after zero padding, and random horizontal flip, for each image.
 
     Both bounds of an interval get the same crop. The padding is black before a normalization.
 
@@ -128,7 +130,10 @@ class RandomCropFlip:
 
 
 class ChannelStats:
-    """Exact mean and standard deviation of each channel of uint8 images, in several parts."""
+    """Exact mean and standard deviation of each channel of uint8 images.
+
+    The images can be added in several parts.
+    """
 
     def __init__(self) -> None:
         self._counts = torch.zeros(1, _LEVELS, dtype=torch.int64)  # (channels, levels) after add

@@ -66,7 +66,10 @@ def run_and_report(out: Path, command: str, **settings: Any) -> None:
 
 
 def write_demo_page(path: str | Path, result: DemoResult, origin: Mapping[str, Any]) -> Path:
-    """Write the page; ``origin`` is the result of :func:`creinn.report.provenance.provenance`."""
+    """Write the page and return its path.
+
+    ``origin`` is the result of :func:`creinn.report.provenance.provenance`.
+    """
     text = texts("demo.txt", sizes=result.sizes, rule=RULE, **result.settings)
     origin = {
         **origin,
@@ -155,9 +158,9 @@ def _explorer(result: DemoResult) -> Markup:
 
 
 def extremes(score: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the indices of the ``count`` lowest and highest scores, the most extreme first.
+    """Return the indices of the ``count`` lowest and highest scores.
 
-    If there are fewer scores, each part has half of them.
+    The most extreme scores are first. If there are fewer scores, each part has half of them.
 
     Example:
         >>> [indices.tolist() for indices in extremes(torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]), 2)]

@@ -26,13 +26,18 @@ def _template() -> Any:
 
 
 def figure(title: str = "", height: int = 320, **layout: Any) -> "Figure":
-    """Create an empty figure in the common style; ``layout`` has the options of plotly."""
+    """Create an empty figure in the common style.
+
+    ``layout`` has the layout options of plotly.
+    """
     options = {"template": _template(), "height": height, "title_text": title, **layout}
     return plotly().Figure(layout=options)
 
 
 def rejection_curves(curves: Mapping[str, Mapping[str, AccuracyRejection]]) -> Side:
-    """Draw accuracy-rejection curves, with a panel for each measure and a line for each model.
+    """Draw accuracy-rejection curves.
+
+    Each measure has a panel and each model has a line.
 
     Args:
         curves: The curves of each model for each measure, such as
@@ -143,7 +148,9 @@ def training_curves(
 
 
 def increase_chart(values: Mapping[str, Mapping[str, float | MeanStd]]) -> "Figure":
-    """Draw uncertainties under a shift as bars, with standard deviations as error bars.
+    """Draw uncertainties under a shift as bars.
+
+    The error bars are standard deviations.
 
     Args:
         values: The uncertainty of each model for each shift, such as
@@ -193,7 +200,7 @@ def reliability_chart(found: Reliability) -> Side:
 
 
 def coverage_chart(curve: Sequence[Mapping[str, float]]) -> Side:
-    """Draw the empirical coverage and the mean size of the sets for each nominal coverage.
+    """Draw the empirical coverage and the mean set size for each nominal coverage.
 
     Args:
         curve: The points, each with the keys ``nominal``, ``coverage``, ``low``, ``high`` and

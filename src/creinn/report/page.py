@@ -43,7 +43,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its parts: text, markup (tables, images), figures and :class:`Side`."""
+    """A section of a page.
+
+    It has a heading and parts: text, markup (tables, images), figures and :class:`Side`.
+    """
 
     heading: str
     parts: Sequence[Part] = ()
@@ -169,7 +172,9 @@ def image_grid(
 
 
 def interval_bars(lower: Any, upper: Any, point: Any, names: Sequence[str]) -> Markup:
-    """Return the probability intervals of a prediction as bars, with marks at ``point``.
+    """Draw the probability intervals of a prediction as bars.
+
+    The marks are at ``point``.
 
     Raises:
         ValueError: If there are no classes, or if the lengths differ.

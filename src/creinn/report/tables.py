@@ -168,7 +168,7 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _grid(rows: Sequence[Row], digits: Digits) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Return the names of the columns, the cells as text, and a mask of the numeric columns."""
+    """Return the column names, the cells as text, and a mask of the numeric columns."""
     columns = _columns(rows)
     places = [digits if isinstance(digits, int) else digits.get(name, 3) for name in columns]
     cells = [

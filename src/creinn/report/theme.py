@@ -41,7 +41,10 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def texts(template: str, **values: Any) -> dict[str, str]:
-    """Return the texts that are defined in a template by their names, each in one line."""
+    """Return the texts that a template defines, each in one line.
+
+    The keys are the names of the texts.
+    """
     module = _TEMPLATES.get_template(template).make_module(values)
     return {
         name: " ".join(str(text).split())
@@ -57,7 +60,11 @@ def require(values: Sized, name: str) -> None:
 
 
 def plotly() -> Any:
-    """Return ``plotly.graph_objects``; raise an ``ImportError`` if it is not installed."""
+    """Return ``plotly.graph_objects``.
+
+    Raises:
+        ImportError: If plotly is not installed.
+    """
     try:
         from plotly import graph_objects
     except ImportError as error:

@@ -140,11 +140,12 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     }
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "CreINNClassifier":
-        """Fit the classifier to an array or interval ``(n, features)`` and labels ``(n,)``.
+        """Fit the classifier.
 
-        A data frame can have columns of texts, categories, booleans and dates, which are encoded
-        as in ``creinn train``. If the weight of a row is 0, the row is not used. The other weights
-        are used for the loss, the standardization and the initial class frequencies.
+        ``X`` is an array, an interval or a data frame ``(n, features)``, and ``y`` has the labels
+        ``(n,)``. A data frame can have columns of texts, categories, booleans and dates, which are
+        encoded as in ``creinn train``. If the weight of a row is 0, the row is not used. The other
+        weights are used for the loss, the standardization and the initial class frequencies.
 
         Raises:
             ValueError: If the data or the parameters are not valid, or if there is only one class.
@@ -219,7 +220,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def uncertainty(self, X: Any) -> dict[str, Array]:
-        """Compute the ``total``, ``aleatoric`` and ``epistemic`` uncertainty, each ``(n,)``."""
+        """Compute the total, aleatoric and epistemic uncertainty.
+
+        The keys are ``total``, ``aleatoric`` and ``epistemic``. Each array has shape ``(n,)``.
+        """
         prediction = self.credal_set(X)
         names = ("total", "aleatoric", "epistemic")
         return {name: getattr(prediction, name).numpy() for name in names}
@@ -348,7 +352,10 @@ class CreINNClassifier(ClassifierMixin, BaseEstimator):
     def _refit(
         self, build: Any, data: Any, config: Any, number: int, first: CreINN, epochs: int
     ) -> CreINN:
-        """Train a network on all rows, with the temperature and the distance scale of ``first``."""
+        """Train a network on all rows.
+
+        The temperature and the distance scale are those of ``first``.
+        """
         from creinn.training.loop import derived_seed, fit_members
 
         seed = derived_seed(config.seed, number)

@@ -39,7 +39,7 @@ _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """The encoder of a data frame or the scaling of numbers, and the values for missing ones."""
+    """Encoder of a data frame or scaling of numbers, and values for missing cells."""
 
     encoder: "TableEncoder | None"
     scaling: Scaling | None
@@ -203,7 +203,7 @@ def validate_rows(estimator: Any, X: Any, is_mixed: bool, **options: Any) -> tup
 
 
 def loss_weights(class_weight: Any, classes: Array, labels: Array, weights: Array) -> Array:
-    """Compute the weights of the rows in the loss, which are multiplied by the class weights."""
+    """Compute the loss weights of rows: sample weights times class weights."""
     by_class = compute_class_weight(class_weight, classes=classes, y=classes[labels])
     if isinstance(class_weight, str):
         counts = np.bincount(labels, weights)
