@@ -174,7 +174,10 @@ def _check_header(config: Any, path: Path) -> None:
 
 
 def _classes(name: Any) -> dict[str, Any]:
-    """Return the classes that can be saved; baselines are imported only if they are needed."""
+    """Return the classes that can be saved.
+
+    The baselines are imported only if they are needed.
+    """
     known = {"CreINN": CreINN, "Ensemble": Ensemble}
     if name in known:
         return known

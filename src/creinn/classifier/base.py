@@ -1,4 +1,4 @@
-"""Base class of all classifiers: a forward pass, a loss, and predictions in batches."""
+"""Base class of classifiers with a loss and batched prediction."""
 
 import copy
 import inspect
@@ -36,7 +36,10 @@ Missing = Literal["refuse", "vacuous"]
 
 
 class Prediction(Protocol):
-    """Prediction for a batch of rows; the predictions of credal classifiers are credal sets."""
+    """Prediction for a batch of rows.
+
+    Credal classifiers return a :class:`creinn.CredalSet`.
+    """
 
     @property
     def label(self) -> Tensor:
@@ -71,7 +74,10 @@ class Prediction(Protocol):
 
 
 class Classifier(torch.nn.Module):
-    """Base class of all classifiers; a call returns a prediction of type :attr:`prediction_type`."""
+    """Base class of all classifiers.
+
+    A call returns a prediction of type :attr:`prediction_type`.
+    """
 
     prediction_type: type[Prediction]
     num_classes: int
@@ -131,9 +137,9 @@ class Classifier(torch.nn.Module):
         which shares the weights.
 
         Args:
-            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple of
-                these; a torch ``Dataset``; or an iterable of batches such as a DataLoader. If the
-                items or batches are tuples or lists, their first entries are the inputs.
+            x: Inputs ``(N, ...)``: a tensor, an array or an :class:`Interval`, or a dict or tuple
+                of these; a torch ``Dataset``; or an iterable of batches such as a DataLoader. If
+                the items or batches are tuples or lists, their first entries are the inputs.
             batch_size: The number of rows per batch, unless ``x`` contains batches.
             missing: ``"refuse"`` raises an error for rows with NaN or infinite numbers.
                 ``"vacuous"`` predicts the set of all distributions; it needs a credal classifier.
@@ -168,7 +174,7 @@ class Classifier(torch.nn.Module):
             missing: The handling of missing values, as in :meth:`predict_batches`.
 
         Raises:
-            TypeError: If the data have another type, or if the classes are not integers.
+            TypeError: If the type of the data is not supported, or if the classes are not integers.
             ValueError: If there are no rows, a label is not a class, or :meth:`predict_batches`
                 raises it.
 
@@ -230,7 +236,7 @@ class Classifier(torch.nn.Module):
         return in_eval_mode(self)(x)
 
     def _explain(self, x: Inputs, error: Exception) -> None:
-        """Raise a ``ValueError`` if the inputs of a failed prediction do not suit the network."""
+        """Raise a ``ValueError`` if invalid inputs are the cause of an error."""
         for part in self._with_networks():
             network, logits_layer = in_eval_mode(part.network), getattr(part, "logits_layer", None)
             if is_single_row(network, x, part.num_logits):
@@ -274,7 +280,10 @@ class Classifier(torch.nn.Module):
         return [part for part in parts if hasattr(part, "network")]
 
     def options(self) -> dict[str, Any]:
-        """Return the arguments of the constructor after the network or the members, by name."""
+        """Return the arguments of the constructor by name.
+
+        The first argument, which is the network or the members, is omitted.
+        """
         names = list(inspect.signature(type(self)).parameters)[1:]
         return {name: getattr(self, name) for name in names}
 
@@ -309,7 +318,7 @@ def common_classes(members: Sequence[Classifier]) -> int:
 
 
 def is_training(module: torch.nn.Module) -> bool:
-    """Return whether a part of a module is in training mode."""
+    """Return whether a module or one of its submodules is in training mode."""
     return any(part.training for part in module.modules())
 
 
@@ -320,7 +329,7 @@ def in_eval_mode(module: torch.nn.Module) -> torch.nn.Module:
     changed, so that other threads can use it at the same time.
 
     Raises:
-        RuntimeError: If the module is in training mode and cannot be copied.
+        RuntimeError: If the module is in training mode and a copy of it cannot be made.
     """
     if not is_training(module):
         return module

@@ -33,9 +33,10 @@ _SUM_TOLERANCE = 1e-3  # of distributions, because shares of votes are rounded
 
 
 class Calibration(torch.nn.Module):
-    """Scores and settings of a calibration; they are empty until :meth:`fit` is called.
+    """Scores and settings of a calibration.
 
-    The buffers are integers, so that a cast of the model does not change them.
+    All buffers are empty until :meth:`fit` is called. They contain integers, so that a cast of the
+    model does not change them.
     """
 
     bits: Tensor  # (n,): the bits of the scores in float64

@@ -63,7 +63,7 @@ def invalidate(model: torch.nn.Module) -> None:
 
 
 def clear(model: torch.nn.Module) -> None:
-    """Remove the compiled forms of a model and of all models that share a module with it."""
+    """Remove the compiled forms of a model and of models that share a module with it."""
     parts = set(model.modules())
     with LOCK:
         for other in list(_ENTRIES):
@@ -72,7 +72,10 @@ def clear(model: torch.nn.Module) -> None:
 
 
 def fingerprint(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return a value that is equal to a later one while predictions in eval mode are the same."""
+    """Return a value that changes if predictions in eval mode can change.
+
+    The docstring of this module describes the exceptions.
+    """
     return structure(module), versions(module), _options(module), _class_attributes(module)
 
 
@@ -89,7 +92,7 @@ def structure(module: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def versions(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return identity, memory address and version counter of each parameter and buffer.
+    """Return the identity, address and version counter of each parameter and buffer.
 
     Example:
         >>> layer = torch.nn.Linear(2, 2)
@@ -106,15 +109,16 @@ def versions(module: torch.nn.Module) -> tuple[Any, ...]:
 def has_versions(module: torch.nn.Module) -> bool:
     """Return whether all parameters and buffers have version counters.
 
-    Tensors that were created in inference mode have none.
+    Tensors that were created in inference mode do not have a version counter.
     """
     return not any(tensor.is_inference() for tensor in _tensors(module))
 
 
 def _options(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return the attributes of all parts other than tensors, modules, hooks and the mode.
+    """Return the attributes of all parts.
 
-    Numbers, strings and containers of these are compared by value, other objects by identity.
+    Tensors, modules, hooks and the mode are excluded. Numbers, strings and containers of these are
+    compared by value, other objects by identity.
     """
     return tuple(
         (name, _comparable(value))
@@ -125,7 +129,10 @@ def _options(module: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def _class_attributes(module: torch.nn.Module) -> tuple[Any, ...]:
-    """Return methods and other attributes of the classes of all parts, compared by identity."""
+    """Return the class attributes of all parts, including methods.
+
+    The attributes are compared by identity.
+    """
     bases = {
         base: None
         for kind in {type(part): None for part in module.modules()}
@@ -162,7 +169,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _tensors(module: torch.nn.Module) -> list[Tensor]:
-    """Return the parameters and buffers of a module, including buffers that are not saved."""
+    """Return the parameters and buffers, including buffers that are not saved."""
     return [
         tensor
         for part in module.modules()
@@ -177,7 +184,11 @@ def _version(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _is_customized(model: torch.nn.Module) -> bool:
-    """Return whether the layers do not determine the output, or writes are not counted."""
+    """Return whether a model has properties that prevent compilation.
+
+    These are hooks, a ``forward`` that is set on an instance, a call of ``Module.compile``, and
+    tensors without a version counter.
+    """
     return (
         has_global_hooks()
         or not has_versions(model)

@@ -33,7 +33,7 @@ Combine = Literal["average", "envelope"]
 def credal_set(
     logits: Interval, mode: Mode, radius: Tensor | None = None, training: bool = False
 ) -> CredalSet:
-    """Compute credal sets from interval logits.
+    """Compute the credal sets of interval logits.
 
     Args:
         logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. If they are
@@ -99,16 +99,22 @@ class CredalClassifier(Classifier):
     def predict_batches(
         self, x: Inputs | Iterable[Any], batch_size: int = 256, missing: Missing = "refuse"
     ) -> Iterator[CredalSet]:
-        """Yield the credal sets of successive batches; see :meth:`Classifier.predict_batches`.
+        """Yield the credal sets of successive batches.
+
+        See :meth:`Classifier.predict_batches` for the arguments.
 
         Raises:
-            RuntimeError: If a distance is not fitted, or if the network has changed since.
+            RuntimeError: If a distance is not fitted, or if the network has changed since then.
         """
         self.check_fitted()
         return cast(Iterator[CredalSet], super().predict_batches(x, batch_size, missing))
 
     def check_fitted(self) -> None:
-        """Raise a ``RuntimeError`` if a distance is not fitted, or not to the current network."""
+        """Check that the distances of the model are fitted to the current network.
+
+        Raises:
+            RuntimeError: If a distance is not fitted, or if the network has changed since then.
+        """
         for part in self.modules():
             if isinstance(part, DistanceRadius) and not part.fitted:
                 raise RuntimeError(
@@ -120,20 +126,27 @@ class CredalClassifier(Classifier):
                 part.check_distance()
 
     def check_distance(self) -> None:
-        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
+        """Check that the network has not changed since the distance was fitted.
+
+        Raises:
+            RuntimeError: If the network has changed.
+        """
 
     def clear_cache(self) -> None:
         """Remove the compiled form of the model and the hashes of its weights.
 
-        This is needed after a write through ``Tensor.data`` or a NumPy view of a weight, and after a
-        change inside an object that is an attribute of a module. Other changes of weights, layers,
-        options and hooks are detected.
+        Call this method after you have changed a weight through ``Tensor.data`` or a NumPy view, or
+        if you have changed an object that is an attribute of a module. Other changes of weights,
+        layers, options and hooks are detected.
         """
         compile_cache.clear(self)
         clear_hashes()
 
     def train(self, mode: bool = True) -> Any:
-        """Set the mode as ``torch.nn.Module.train``; training mode removes the compiled form."""
+        """Set the model to training mode or to eval mode.
+
+        In training mode, the compiled form of the model is removed.
+        """
         if mode:
             compile_cache.invalidate(self)
         return super().train(mode)
@@ -171,18 +184,19 @@ class CredalClassifier(Classifier):
         temperature: bool = False,
         batch_size: int = 256,
     ) -> Any:
-        """Calibrate the predictions, so that ``classes("conformal")`` has a guaranteed coverage.
+        """Calibrate the predictions by split conformal prediction.
 
-        For rows from the same distribution as the calibration rows, the set of classes contains the
-        true class with a probability of at least ``coverage`` (split conformal prediction, see
-        :mod:`creinn.credal.conformal`). **There is no guarantee under distribution shift.** The
-        calibration is removed by training, and it is not valid after other changes of the model.
+        The sets of classes that ``classes("conformal")`` returns have a guaranteed coverage. For
+        rows from the same distribution as the calibration rows, the set of classes contains the
+        true class with a probability of at least ``coverage``; see :mod:`creinn.credal.conformal`.
+        **There is no guarantee under distribution shift.** The calibration is removed by training,
+        and it is not valid after other changes of the model.
 
         For rows with missing values, see :meth:`calibrate_predictions`.
 
         Args:
-            x: Inputs that were not used for training or model selection; or a Dataset or DataLoader
-                of pairs.
+            x: The inputs, which must not have been used for training or model selection, or a
+                Dataset or DataLoader of pairs.
             y: The classes ``(N,)`` of the rows, or ``None`` if ``x`` contains them. If ``y`` are
                 distributions ``(N, K)``, for example of several annotators, the credal sets
                 ``s.widened()`` contain the true distribution with this probability.
@@ -251,7 +265,10 @@ class CredalClassifier(Classifier):
         return self
 
     def part_hashes(self) -> dict[str, int]:
-        """Return a hash of each part that predictions depend on; empty if it cannot change."""
+        """Return a hash of each part that the predictions depend on.
+
+        The result is empty if the parts of the model cannot change.
+        """
         return {}
 
     @property
@@ -260,7 +277,10 @@ class CredalClassifier(Classifier):
         return self.calibration.is_fitted and not self._calibration_changes()
 
     def current_conformal(self) -> Conformal | None:
-        """Return the calibration for predictions, which raises on use if it is not current."""
+        """Return the calibration for predictions, or ``None`` if there is none.
+
+        If the model has changed since the calibration, the result raises an error when it is used.
+        """
         conformal = self.calibration.conformal
         if conformal is None or not (names := self._calibration_changes()):
             return conformal
@@ -271,7 +291,7 @@ class CredalClassifier(Classifier):
         )
 
     def adopt_structure(self, saved: int) -> None:
-        """Replace the hash of the structure of a saved network by the hash of the loaded one."""
+        """Replace the hash of the saved structure by the hash of the loaded structure."""
         now = self.part_hashes()["structure"]
         for name, part in self.named_modules():
             if isinstance(part, FittedOn) and not name.startswith("members."):
@@ -335,7 +355,7 @@ class Ensemble(CredalClassifier):
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:
-    """Raise a ``ValueError`` if a value is not one of the values of a ``Literal`` type."""
+    """Raise a ``ValueError`` if a value is not in a ``Literal`` type."""
     *others, last = (repr(choice) for choice in get_args(choices))
     if value not in get_args(choices):
         raise ValueError(f"Unknown {name} {value!r}; choose {', '.join(others)} or {last}.")

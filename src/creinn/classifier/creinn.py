@@ -1,7 +1,7 @@
-"""Credal-set interval neural network (CreINN), also with the distance extension (CreINN-D).
+"""Credal-set interval neural network (CreINN and CreINN-D).
 
-It implements the sections "Credal-set interval neural networks" and "Training procedure" of the
-paper. The distance is an extension; see :mod:`creinn.distance.radius`.
+This module implements the sections "Credal-set interval neural networks" and "Training procedure"
+of the paper. The distance of CreINN-D is an extension; see :mod:`creinn.distance.radius`.
 """
 
 import warnings
@@ -148,7 +148,10 @@ class CreINN(CredalClassifier):
 
     @classmethod
     def from_options(cls, content: Any, temperature: bool | None = None, **options: Any) -> Any:
-        """Build a model from :meth:`options`; ``temperature`` sets ``model.temperature.is_on``."""
+        """Build a model from a network and from :meth:`options`.
+
+        The argument ``temperature`` sets ``model.temperature.is_on``.
+        """
         model = cls(content, **options)
         if temperature is not None:
             model.temperature.is_on = temperature
@@ -167,7 +170,10 @@ class CreINN(CredalClassifier):
 
     @property
     def mode(self) -> Mode:
-        """Mode of the network; an assignment also sets the mode of the interval batch norms."""
+        """Mode of the network.
+
+        An assignment also sets the mode of the interval batch norms.
+        """
         return self._mode
 
     @mode.setter
@@ -194,7 +200,7 @@ class CreINN(CredalClassifier):
 
     @property
     def distance_is_current(self) -> bool:
-        """Whether a distance is fitted and the network has not changed since."""
+        """Whether the distance is fitted to the current network."""
         return self._has_fitted_distance and not self._distance_changes()
 
     @property
@@ -202,7 +208,11 @@ class CreINN(CredalClassifier):
         return self.distance_radius is not None and self.distance_radius.has_data
 
     def check_distance(self) -> None:
-        """Raise a ``RuntimeError`` if the network has changed since the distance was fitted."""
+        """Check that the network has not changed since the distance was fitted.
+
+        Raises:
+            RuntimeError: If the network has changed.
+        """
         if self._has_fitted_distance and (names := self._distance_changes()):
             raise RuntimeError(
                 f"The distance is not valid any more. Changed since it was fitted: "
@@ -210,7 +220,10 @@ class CreINN(CredalClassifier):
             )
 
     def _distance_changes(self) -> list[str]:
-        """Return what changed; the features of ordinary networks do not depend on the mode."""
+        """Return the names of the parts that have changed since the distance was fitted.
+
+        The mode is ignored for ordinary networks, because it does not affect their features.
+        """
         fitted_on = self.distance_fitted_on
         names = ["structure", "weights", "feature layers", *(["mode"] if self.is_interval else [])]
         return fitted_on.changes(self.part_hashes(), names) if fitted_on.parts else []
@@ -278,12 +291,13 @@ class CreINN(CredalClassifier):
         held_out: tuple[Inputs, Tensor] | Iterable[tuple[Inputs, Tensor]] | None = None,
         batch_size: int = 256,
     ) -> "CreINN":
-        """Fit the distance to the training data; a model without a distance gets one.
+        """Fit the distance to the training data.
 
-        The temperature, if it is on, is fitted to the held-out data first. Unless ``distance`` is a
-        number, the scale is the largest one that hardly changes the quality of predictions on the
-        held-out data, or else on a sixth of the training data; see
-        :func:`creinn.distance.fitting.choose_scale`. A random sample of at most 20,000 rows is used.
+        If the model has no distance, a distance is added. The temperature, if it is on, is fitted
+        to the held-out data first. Unless ``distance`` is a number, the scale is the largest one
+        that hardly changes the quality of predictions on the held-out data, or else on a sixth of
+        the training data; see :func:`creinn.distance.fitting.choose_scale`. A random sample of at
+        most 20,000 rows is used.
 
         There are two passes over a DataLoader or Dataset, with constant memory. The features of
         tensors and iterators are kept in memory. In a process group, each process uses all rows
@@ -291,8 +305,8 @@ class CreINN(CredalClassifier):
         no row, or if the accuracy on the training data is not better than chance.
 
         Args:
-            x: Training inputs; a Dataset of pairs ``(input, target)``; or batches of pairs, such as
-                a DataLoader.
+            x: The training inputs, a Dataset of pairs ``(input, target)``, or an iterable of
+                batches of pairs, such as a DataLoader.
             y: The classes ``(N,)`` of the rows, or ``None`` if ``x`` contains them.
             held_out: Data that the network was not trained on, in the same forms.
             batch_size: The number of rows per batch, unless the data contain batches.
@@ -394,7 +408,10 @@ class CreINN(CredalClassifier):
         return self.temperature(as_interval(self.norm(as_logits(logits, self.num_logits))))
 
     def _features_and_logits(self, x: Inputs) -> tuple[tuple[Interval, ...], Interval]:
-        """Return the features (intervals in sound mode, otherwise centers) and scaled logits."""
+        """Return the features and the scaled logits.
+
+        The features are intervals in sound mode, and centers in other modes.
+        """
         layers, features = self.feature_layers or (), []
         outputs, logits = outputs_and_logits(self.network, x, layers, self.logits_layer)
         for path, output in zip(layers, outputs, strict=True):
@@ -404,7 +421,10 @@ class CreINN(CredalClassifier):
         return tuple(features), self._scaled_logits(logits)
 
     def _feature_batches(self, data: Any, batch_size: int, name: str) -> Iterable[FeatureBatch]:
-        """Compute features, logits and classes; they can be iterated again if the data can."""
+        """Compute batches of features, logits and classes.
+
+        The result can be iterated several times, unless ``data`` is an iterator.
+        """
         labelled = labelled_batches(data, batch_size, name)
 
         def computed() -> Iterator[FeatureBatch]:

@@ -49,9 +49,10 @@ def _cached_digest(values: tuple[Any, ...]) -> int:
 
 
 def digest(*values: Any) -> int:
-    """Return a 64-bit hash of the ``state_dict`` of modules and of the text of other values.
+    """Return a 64-bit hash of modules and other values.
 
-    Numbers are rounded to float32, so that the hashes for float32 and float64 are equal.
+    Modules are hashed by their ``state_dict``, and other values by their text. Numbers are rounded
+    to float32, so that the hashes for float32 and float64 are equal.
 
     Example:
         >>> layer = torch.nn.Linear(2, 2)
@@ -76,9 +77,10 @@ def digest(*values: Any) -> int:
 
 
 class FittedOn(torch.nn.Module):
-    """Hashes of the parts of the model that something was fitted on; empty if they are not known.
+    """Hashes of the parts of a model at the time of a fit.
 
-    They are part of the ``state_dict``, but they stay on the CPU.
+    There are no hashes if the parts are not known. The hashes are saved in the ``state_dict``, but
+    they stay on the CPU.
     """
 
     def __init__(self) -> None:
@@ -86,7 +88,10 @@ class FittedOn(torch.nn.Module):
         self.parts: dict[str, int] = {}
 
     def changes(self, now: Mapping[str, int], names: Collection[str] = PARTS) -> list[str]:
-        """Return the names of the parts that have changed; parts that ``now`` omits are unknown."""
+        """Return the names of the parts that have changed.
+
+        Parts that are not in ``now`` are ignored.
+        """
         known = (name for name in self.parts if name in names and name in now)
         return [name for name in known if self.parts[name] != now[name]]
 

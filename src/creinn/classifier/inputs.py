@@ -19,7 +19,10 @@ from creinn.numerics import first_index
 
 
 def batches(x: Any, batch_size: int) -> Iterator[Any]:
-    """Yield inputs in batches; from a dataset or an iterable of pairs, the inputs only."""
+    """Yield the inputs in batches.
+
+    For a dataset or an iterable of pairs, only the first element of each pair is used.
+    """
     if isinstance(x, TensorDataset):
         x = x.tensors[0]
     if _is_part(x) or isinstance(x, Mapping | tuple):
@@ -36,9 +39,10 @@ def batches(x: Any, batch_size: int) -> Iterator[Any]:
 
 
 def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[Any, Any]]:
-    """Return batches of inputs and classes from a pair, a dataset or an iterable of pairs.
+    """Return batches of inputs and classes.
 
-    The result can be iterated several times, unless ``data`` is an iterator.
+    The data can be a pair, a dataset of pairs or an iterable of batches that are pairs. The result
+    can be iterated several times, unless ``data`` is an iterator.
     """
     if is_pair(data):
         x, y = as_rows(data[0]), _as_classes(data[1])
@@ -67,7 +71,7 @@ def labelled_batches(data: Any, batch_size: int, name: str) -> Iterable[tuple[An
 
 
 def is_pair(data: Any) -> bool:
-    """Return whether ``data`` are inputs and classes, and not batches of these."""
+    """Return whether ``data`` is a pair of inputs and classes."""
     is_two = isinstance(data, tuple | list) and len(data) == 2
     return is_two and (_is_part(data[0]) or isinstance(data[0], Mapping) or _is_part(data[1]))
 
@@ -120,7 +124,10 @@ def as_inputs(x: Any) -> Any:
 
 
 def as_rows(x: Any) -> Any:
-    """Convert inputs as :func:`as_inputs`, except for arrays, which may be memory maps."""
+    """Convert inputs to tensors, but keep arrays.
+
+    Otherwise this is the same as :func:`as_inputs`. The arrays can be memory maps.
+    """
     return _converted(x, lambda part: part if isinstance(part, np.ndarray) else _as_tensor(part))
 
 
@@ -154,7 +161,7 @@ def count_rows(x: Any) -> int:
 
 
 def take(x: Any, rows: Any) -> Any:
-    """Return rows of inputs, given by a slice or a tensor of numbers."""
+    """Return the rows of the inputs that a slice or a tensor of indices selects."""
 
     def taken(part: Any) -> Any:
         if not isinstance(rows, Tensor):
@@ -165,14 +172,20 @@ def take(x: Any, rows: Any) -> Any:
 
 
 def first_rows(x: Any, count: int = 32) -> Any:
-    """Return a copy of the first rows, or of all if the parts have different numbers of rows."""
+    """Return a copy of the first rows.
+
+    All rows are copied if the parts of the inputs have different numbers of rows.
+    """
     if len(set(_rows(x).values())) == 1:
         x = take(x, slice(count))
     return _map_parts(lambda part: part.clone(), x)
 
 
 def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
-    """Move inputs to a device, if there is one, and cast floating-point numbers to a dtype."""
+    """Move inputs to a device and cast floating-point numbers to a dtype.
+
+    If the device is ``None``, the inputs are only cast.
+    """
 
     def moved(part: Any) -> Any:
         if device is not None and device.type == "cuda" and part.device.type == "cpu":
@@ -183,7 +196,9 @@ def to_device(x: Any, device: torch.device | None, dtype: torch.dtype) -> Any:
 
 
 def find_not_finite(x: Any, name: str = "the inputs", first: int = 0) -> str:
-    """Describe the first number that is NaN or infinite; the string is empty if there is none.
+    """Describe the first number that is NaN or infinite.
+
+    The result is an empty string if all numbers are finite.
 
     Args:
         x: The inputs.
@@ -253,7 +268,7 @@ def _map_parts(function: Callable[[Any], Any], x: Any) -> Any:
 
 
 def _parts(x: Any) -> dict[str, Any]:
-    """Return the tensors, arrays, intervals and other objects of inputs by their paths."""
+    """Return the tensors and other parts of the inputs by their paths."""
     paths, _ = pytree.tree_flatten_with_path(x, is_leaf=_is_part)
     return {pytree.keystr(path): part for path, part in paths}
 

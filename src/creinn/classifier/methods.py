@@ -1,4 +1,6 @@
-"""Table of all methods by name; :mod:`creinn.baselines.registry` builds the classifiers.
+"""The table of all methods by name.
+
+The classifiers are built by :mod:`creinn.baselines.registry`.
 
 - ``NAME-ensemble`` pools or averages several runs of ``NAME``.
 - ``NAME-envelope`` is the envelope of their credal sets.
@@ -50,7 +52,10 @@ class Method:
 
     @property
     def trains(self) -> bool:
-        """Whether experiments train weights; a distance is fitted in one pass instead."""
+        """Whether the experiments train the weights of the network.
+
+        Otherwise, only a distance is fitted, which takes one pass over the data.
+        """
         return self.start is None or self.takes_intervals
 
 
@@ -142,7 +147,7 @@ def is_ensemble(method: str) -> bool:
 
 
 def combination(method: str) -> Combination:
-    """Return how an ensemble combines its members."""
+    """Return the way in which an ensemble combines its members."""
     _, _, last = method.rpartition("-")
     return last if last in ("envelope", "wrapper") else "average"  # type: ignore[return-value]
 

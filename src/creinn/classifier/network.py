@@ -1,4 +1,4 @@
-"""Calls of a network: logits, outputs of its layers, and records of the calls of its modules.
+"""Functions that run a network and record the outputs of its modules.
 
 Hooks write to a store of the current context only, so that several threads may run the same modules
 at the same time. ``LOCK`` is held while hooks are added or removed, and while a module is copied,
@@ -32,10 +32,11 @@ _RECORDINGS: ContextVar[tuple["list[Call]", ...]] = ContextVar("recordings", def
 
 
 def run(network: torch.nn.Module, x: Any) -> Any:
-    """Call a network, with a mapping as keyword arguments if ``forward`` takes its keys.
+    """Call a network and return its output.
 
-    The key ``labels`` is not passed, because with it a Hugging Face model computes a loss. If the
-    output has an attribute ``logits``, this attribute is returned.
+    A mapping is passed as keyword arguments if ``forward`` has parameters of these names. The key
+    ``labels`` is not passed, because a Hugging Face model would compute a loss. If the output has
+    an attribute ``logits``, this attribute is returned.
 
     Example:
         >>> run(torch.nn.Linear(2, 3), {"input": torch.zeros(1, 2)}).shape
@@ -47,7 +48,10 @@ def run(network: torch.nn.Module, x: Any) -> Any:
 
 
 def as_arguments(network: torch.nn.Module, x: Any) -> dict[str, Any] | None:
-    """Return the keyword arguments for ``forward``, or ``None`` if ``x`` is no mapping of these."""
+    """Return the keyword arguments for ``forward``.
+
+    The result is ``None`` if ``x`` is not a mapping, or if its keys do not match the signature.
+    """
     if not isinstance(x, Mapping) or not all(isinstance(name, str) for name in x):
         return None
     named = {name: part for name, part in x.items() if name != LABELS}
@@ -64,7 +68,7 @@ def as_logits(output: Any, count: int) -> Any:
     The shape of the output may also be ``(N, K, 1, 1)``, or ``(N,)`` for a single logit.
 
     Raises:
-        ValueError: If the output has another shape or another type.
+        ValueError: If the output has a different shape or type.
     """
     is_array = isinstance(output, Tensor | Interval)
     if is_array and output.ndim == 1 and count == 1:
@@ -80,10 +84,11 @@ def as_logits(output: Any, count: int) -> Any:
 
 
 def logits_cross_entropy(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Compute the mean cross-entropy of logits ``(N, K)``; one logit is that of class 1 of two.
+    """Compute the mean cross-entropy of logits.
 
     Args:
-        logits: Logits; half precision is converted to float32.
+        logits: Logits ``(N, K)``. A single logit belongs to class 1 of two classes. Half precision
+            is converted to float32.
         target: Classes ``(N,)``.
         weight: Weights of the classes ``(K,)`` or of the rows ``(N, 1)``.
     """
@@ -142,7 +147,10 @@ def check_layers(network: torch.nn.Module, paths: Iterable[str], name: str) -> N
 
 
 def count_logits(network: torch.nn.Module, logits_layer: str | None = None) -> int:
-    """Return the number of logits of the last interval layer, or of the layer of the logits.
+    """Return the number of logits of a network.
+
+    The number is the output size of the logits layer. If its path is not given, the last interval
+    layer is used if there is one.
 
     Raises:
         ValueError: If the layer has no attribute with the number of its outputs.
@@ -216,9 +224,10 @@ def features_and_logits(network: torch.nn.Module, x: Tensor) -> tuple[Tensor, Te
 def find_feature_layers(
     network: torch.nn.Module, x: Any, logits_layer: str | None = None
 ) -> tuple[str, ...]:
-    """Run a network on a few rows, and select feature layers from the calls of its modules.
+    """Run a network on a few rows and select the feature layers.
 
-    See :func:`creinn.distance.feature_layers.select_feature_layers`.
+    The selection depends on the calls of the modules; see
+    :func:`creinn.distance.feature_layers.select_feature_layers`.
 
     Example:
         >>> convolutions = torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 8, 3)
@@ -237,7 +246,7 @@ def find_feature_layers(
 
 
 class Call(NamedTuple):
-    """Inputs and output of one call of a module."""
+    """The inputs and the output of a call of a module."""
 
     module: torch.nn.Module
     inputs: tuple[Any, ...]
@@ -245,7 +254,7 @@ class Call(NamedTuple):
 
 
 class LastCalls:
-    """Last call of each module, ``None`` for a module that did not run.
+    """The last call of each module, which is ``None`` if the module was not called.
 
     Modules are identified by their attributes, because ``torch.export`` replaces modules by proxies
     with the same attributes.
@@ -266,7 +275,10 @@ class LastCalls:
 
 @contextmanager
 def recording(modules: Iterable[torch.nn.Module]) -> Iterator[list[Call]]:
-    """Record all calls of these modules in order, by hooks that are removed afterwards."""
+    """Record all calls of the given modules in order.
+
+    The hooks are removed on exit.
+    """
     calls: list[Call] = []
 
     def hook(module: torch.nn.Module, inputs: tuple[Any, ...], *rest: Any) -> None:
@@ -326,7 +338,10 @@ _record_last.is_recorder = True  # type: ignore[attr-defined]
 
 
 def _call(module: torch.nn.Module, inputs: tuple[Any, ...], rest: tuple[Any, ...]) -> Call:
-    """Join the arguments of a hook; torch omits the keyword arguments while it adds a hook."""
+    """Return a call with the positional and keyword arguments of a hook.
+
+    The keyword arguments are not available while torch adds a hook.
+    """
     *named, output = rest
     values = named[0].values() if named else ()
     return Call(module, (*inputs, *values), output)

@@ -44,7 +44,9 @@ def check_network(
     layers: Sequence[str] = (),
     logits_layer: str | None = None,
 ) -> None:
-    """Check that a network runs on ``x``, and returns logits and the outputs of feature layers.
+    """Check that a network returns logits and the outputs of feature layers.
+
+    The network is run on the inputs ``x``.
 
     Raises:
         ValueError: If one of the checks fails.
@@ -65,7 +67,10 @@ def check_network(
 
 
 def _checked_run(network: torch.nn.Module, x: Any, name: str) -> Any:
-    """Run a network; an error contains the inputs and advice."""
+    """Return the output of a network.
+
+    The message of an error describes the inputs and contains advice.
+    """
     named = as_arguments(network, x)
     if named is not None and LABELS in x:
         warnings.warn(
@@ -118,8 +123,8 @@ def check_logits(logits: Tensor | Interval, num_logits: int, name: str) -> None:
     """Raise a ``ValueError`` if logits have a wrong shape or are probabilities.
 
     Probabilities are recognized by the last operation in the autograd graph. Without a graph, they
-    are recognized by rows that sum to 1 and are not all equal, because an untrained layer may return
-    the logarithms of class frequencies.
+    are recognized by rows that sum to 1 and are not all equal, because an untrained layer may
+    return the logarithms of class frequencies.
     """
     if logits.ndim != 2 or logits.shape[1] != num_logits or not logits.dtype.is_floating_point:
         advice = ""
@@ -162,7 +167,7 @@ def _ending(values: Tensor) -> str:
     arithmetic.
     """
     node: Any = values.grad_fn
-    # interval activations add their argument times 0 to propagate infinite values as NaN
+    # interval activations add the product of their argument and 0, which is NaN for infinity
     while node is not None and (
         node.name().startswith(_VIEWS) or getattr(node, "_saved_alpha", 1) == 0
     ):
@@ -222,7 +227,10 @@ def _check_features(
 
 @torch.no_grad()
 def _check_head(network: torch.nn.Module, x: Any) -> None:
-    """Check that the layer of the logits, which was not given by its path, is the correct one."""
+    """Check that the last linear layer computes the logits.
+
+    This check is for networks without ``logits_layer``.
+    """
     name = type(network).__name__
     paths = {layer: path for path, layer in network.named_modules()}
     layer: Any = find_logits_layer(network)

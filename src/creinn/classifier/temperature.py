@@ -75,7 +75,10 @@ class Temperature(torch.nn.Module):
         batches: Iterable[tuple[Any, Tensor]],
         probabilities: Callable[[Any], Tensor] | None = None,
     ) -> None:
-        """Fit the temperature to batches of logits and classes; see :func:`fit_temperature`."""
+        """Fit the temperature to batches of logits and classes.
+
+        See :func:`fit_temperature` for the method.
+        """
         sample = Sample(_SAMPLE_SIZE)
         for batch in batches:
             sample.add(batch)
@@ -89,14 +92,16 @@ class Temperature(torch.nn.Module):
 def fit_temperature(
     logits: Any, labels: Int[Tensor, " rows"], probabilities: Callable[[Any], Tensor] | None = None
 ) -> float:
-    """Return the temperature that minimizes the log loss with the prior of this module.
+    """Return the temperature that minimizes the log loss.
+
+    The prior of this module is added to the log loss.
 
     Args:
         logits: A tensor or an interval of shape ``(N, ...)``. Rows that are not finite are ignored.
         labels: The classes of the rows.
         probabilities: A function from logits in float64 to probabilities ``(N, K)``. The default is
-            the softmax of logits ``(N, K)``, or the sigmoid of a single logit of class 1. It is also
-            used for intervals that are points.
+            the softmax of logits ``(N, K)``, or the sigmoid of a single logit of class 1. It is
+            also used for intervals that are points.
 
     Example:
         >>> logits = torch.tensor([[-4.0], [4.0], [4.0], [4.0]])

@@ -114,10 +114,10 @@ def _trace_ordinary(module: torch.nn.Module) -> Traced:
 
 
 def credal(model: Any, form: Mapping[str, Any], needs_radii: bool) -> CreINN:
-    """Return a CreINN with the options ``form`` and the weights of a trained SNN or CreINN.
+    """Return a CreINN with the weights of a trained SNN or CreINN.
 
-    The weights are shared. If ``needs_radii`` is true, an ordinary network is converted to an
-    interval network.
+    The weights are shared. The options of the result are ``form``. If ``needs_radii`` is true, an
+    ordinary network is converted to an interval network.
 
     Raises:
         ValueError: If the network cannot be converted, or is an interval network of another mode.
@@ -152,7 +152,10 @@ def _twin(path: str, layer: torch.nn.Module, family: str, mode: Mode) -> torch.n
 
 
 def _check_parameters(traced: Traced) -> None:
-    """Raise a :class:`GraphError` if a parameter is complex, or is shared by two layers."""
+    """Raise a :class:`GraphError` for parameters that are complex or shared.
+
+    A parameter is shared if it belongs to two layers. A layer may occur several times.
+    """
     owner: dict[Tensor, tuple[str, torch.nn.Module]] = {}
     for path, layer in traced.layers.items():
         for name, parameter in layer.named_parameters():

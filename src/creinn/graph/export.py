@@ -7,8 +7,8 @@ this library. An ONNX graph uses single precision. The outputs are, in this orde
   probability;
 - ``label`` ``(N,)``: the index of the predicted class;
 - ``TU``, ``AU``, ``EU`` ``(N,)``: the exact total, aleatoric and epistemic uncertainty. They are
-  the binary measures for two classes and entropies in bits for more classes. The graph computes
-  the lower entropy from all vertices. For more than :data:`MOST_CLASSES` classes there is only ``TU``.
+  the binary measures for two classes and entropies in bits for more classes. The graph computes the
+  lower entropy from all vertices. For more than :data:`MOST_CLASSES` classes there is only ``TU``.
   In this case ``AU`` can be computed with :meth:`creinn.CredalSet.lower_entropy`, or with
   ``examples/entropy_numpy.py``, which only requires NumPy, and ``EU = TU - AU``;
 - ``classes`` ``(N, K)``: the classes that are not excluded by the rule ``"maximality"``;
@@ -191,7 +191,10 @@ def _outputs(sets: CredalSet) -> dict[str, Tensor]:
 def _program(
     model: CreINN | Ensemble, example: Inputs, conformal: Conformal | None
 ) -> tuple[ExportedProgram, list[str]]:
-    """Export the graph for any number of rows, and return it with the names of the inputs."""
+    """Return the exported graph and the names of its inputs.
+
+    The number of rows is dynamic.
+    """
     dtype = _dtype(model)
     example = to_device(example, next(model.parameters()).device, dtype)
     if count_rows(example) == 1:  # with one row, the number of rows would be fixed

@@ -47,7 +47,10 @@ class FoldedNetwork(torch.nn.Module):
         self.graph = graph
 
     def outputs_and_logits(self, x: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return outputs and logits; see :func:`creinn.classifier.network.outputs_and_logits`."""
+        """Return the outputs of selected modules, and the logits.
+
+        See :func:`creinn.classifier.network.outputs_and_logits`.
+        """
         *inner, logits = self.graph(x)
         return tuple(inner), logits
 
@@ -95,9 +98,10 @@ def fold(
 
 
 def find_node(at: str | torch.nn.Module, network: torch.nn.Module, traced: Traced) -> fx.Node:
-    """Return the node of the output of the module with the path ``at``, or of a layer's input.
+    """Return the node for the output of a module or the input of a layer.
 
-    A module that is not a layer must end with a layer.
+    If ``at`` is a path, the node computes the output of that module, which must be a layer or end
+    with a layer. If ``at`` is a layer, the node computes its input.
 
     Raises:
         GraphError: If the layer is not in the graph, or if the module does not end with a layer.
@@ -310,7 +314,10 @@ class Product(torch.nn.Module):
         return self._is_conv and not self._pointwise
 
     def prepare(self, sizes: tuple[int, ...]) -> None:
-        """Keep only the weights that are used for images of this size with one output pixel."""
+        """Prepare the layer for images of a given size.
+
+        If the output has one pixel, a copy of the weights that this pixel uses is stored.
+        """
         window = one_pixel(self.layer, sizes) if self.is_prepared else None
         if window is not None:
             self.sizes = sizes

@@ -202,7 +202,10 @@ def join_sums(folded: fx.GraphModule) -> None:
 
 
 def _can_join(node: fx.Node, folded: fx.GraphModule) -> bool:
-    """Return whether the node is a layer of the library without a sum, and has one user."""
+    """Return whether a sum and a ReLU can be fused into the layer of a node.
+
+    The layer must be native, and the node must have one user and no fused sum or ReLU.
+    """
     if node.op != "call_module" or len(node.users) != 1 or node.kwargs:
         return False
     layer = folded.get_submodule(str(node.target))

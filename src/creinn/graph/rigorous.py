@@ -259,12 +259,12 @@ class Evaluation(fx.Interpreter):
 def radius_bound(
     radius: DistanceRadius, outputs: Sequence[Interval | Tensor], tokens: Sequence[bool]
 ) -> Tensor:
-    """Return upper bounds ``(N,)`` of the real radii of all members, which can be infinite.
+    """Return upper bounds ``(N,)`` of the real radii of all members.
 
-    The real radius is a non-decreasing function of each of its terms, and unbounded for 10⁶ spreads
-    or more. The outputs and the fitted radius are in float64. The spreads and deviations are
-    ``> 0``, and the shares are ``<= 1``. The shape of an output with ``tokens`` is
-    ``(N, tokens, C)``.
+    The bounds can be infinite. The real radius is a non-decreasing function of each of its terms,
+    and unbounded for 10⁶ spreads or more. The outputs and the fitted radius are in float64. The
+    spreads and deviations are ``> 0``, and the shares are ``<= 1``. The shape of an output with
+    ``tokens`` is ``(N, tokens, C)``.
     """
     features = [pooled(as_interval(x), of) for x, of in zip(outputs, tokens, strict=True)]
     boxes = *features, *map(_directions, features[-NUM_NEAR_LAYERS:])

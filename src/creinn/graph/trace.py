@@ -110,7 +110,10 @@ def _trace_in(network: torch.nn.Module, training: bool, families: Collection[str
 
 
 class GraphTracer(fx.Tracer):
-    """Tracer of modules with one input ``x``; torch.fx uses it to load a pickled graph."""
+    """Tracer of modules with one input ``x``.
+
+    The class is also used by torch.fx to load a pickled graph.
+    """
 
     def trace(
         self,
@@ -141,9 +144,10 @@ class GraphTracer(fx.Tracer):
 
 
 class _StrictTracer(GraphTracer):
-    """Tracer of a network in a ``Sequential`` that only supports known functions and layers.
+    """Tracer that only supports known functions and layers.
 
-    In-place operations are recorded as ordinary operations with a mark in ``node.meta``.
+    The network is wrapped in a ``Sequential``. In-place operations are recorded as ordinary
+    operations with a mark in ``node.meta``.
     """
 
     def __init__(self, network: torch.nn.Module, families: Collection[str]) -> None:
@@ -312,7 +316,9 @@ def _label(thing: Any) -> str:
 def _join_modes(
     training: fx.Graph, evaluation: fx.Graph, layers: Mapping[str, torch.nn.Module]
 ) -> dict[str, torch.nn.Module]:
-    """Replace functional dropout that depends on the mode by layers, which are returned.
+    """Replace functional dropout that depends on the mode by dropout layers.
+
+    The new layers are returned by their paths.
 
     Raises:
         GraphError: If there is any other difference between the graphs of the two modes.
