@@ -27,7 +27,7 @@ JITTER = 1e-4
 
 
 class FSVI(BNN):
-    """Network with Gaussian weights in the last layer and a Gaussian prior over functions.
+    """Network with a Gaussian last layer and a Gaussian prior over functions.
 
     Args:
         network: An ordinary module that returns logits and ends in a ``Linear`` layer. The
@@ -65,7 +65,10 @@ class FSVI(BNN):
         self._pool = context if isinstance(context, Tensor) else None
 
     def _start_posterior(self) -> None:
-        """Initialize the standard deviations; the fan-in of a bias is the number of outputs."""
+        """Initialize the standard deviations from the fan-in of the parameters.
+
+        The fan-in of a bias is the number of outputs.
+        """
         head = find_logits_layer(self.network)
         starts = [(p, p[0].numel() if p.ndim > 1 else len(p)) for p in head.parameters()]
         rho = [
@@ -99,7 +102,10 @@ class FSVI(BNN):
             self._pool = sample.rows()
 
     def draw_logits(self, x: Tensor, count: int) -> Tensor:
-        """Return samples of the logits of shape ``(count, N, K)``, independent between rows."""
+        """Return samples of the logits of shape ``(count, N, K)``.
+
+        The samples of different rows are independent.
+        """
         features, logits = features_and_logits(self.network, x)
         std = safe_sqrt(
             add_bias_column(features, len(self.rho) == 2).square() @ self._variances().T
@@ -144,7 +150,7 @@ class FSVI(BNN):
             ).sum()
 
     def function_distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean ``(K, M)`` and the covariance ``(K, M, M)`` of the logits at ``x``."""
+        """Return the mean ``(K, M)`` and covariance ``(K, M, M)`` of the logits at ``x``."""
         with evaluating(self):
             features, logits = features_and_logits(self.network, x)
             mean = self.norm(logits).T

@@ -83,7 +83,10 @@ class LaplaceBNN(SNN):
         self.curvature.to(head.weight.device, head.weight.dtype)
 
     def forward(self, x: Tensor) -> Predictive:
-        """Return a Dirichlet prediction, or the one of an SNN if the posterior is not fitted."""
+        """Return a Dirichlet prediction.
+
+        If the posterior is not fitted, or in training mode, it is the prediction of an SNN.
+        """
         if self.training or not self.fitted:
             return super().forward(x)
         mean, covariance = self.logit_distribution(x)
@@ -167,7 +170,7 @@ class Kronecker(torch.nn.Module):
             self.register_buffer(f"{name}_vectors", torch.zeros(size, size))
 
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Compute the factors from batches of features ``(N, D)`` and probabilities ``(N, K)``."""
+        """Compute the factors from features ``(N, D)`` and probabilities ``(N, K)``."""
         outputs, inputs, count = (
             torch.zeros_like(self.output_vectors),
             torch.zeros_like(self.input_vectors),

@@ -1,10 +1,11 @@
-"""Layers of BNN-R with local reparameterization (Kingma, Salimans and Welling 2015).
+"""Layers of BNN-R with local reparameterization.
 
-The layers have the names of ``torch.nn``. A layer does not sample the weights but the output, which
-has the mean ``W_mean x`` and the variance ``W_std^2 x^2``. It draws a new sample at each call, also
-in eval mode. This is exact for a linear layer. For a convolution, the correlation between positions
-is ignored, as in the paper. All layers other than ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d``
-are the layers of ``torch.nn``.
+The method is the one of Kingma, Salimans and Welling (2015). The layers have the names of
+``torch.nn``. A layer does not sample the weights but the output, which has the mean ``W_mean x``
+and the variance ``W_std^2 x^2``. It draws a new sample at each call, also in eval mode. This is
+exact for a linear layer. For a convolution, the correlation between positions is ignored, as in the
+paper. All layers other than ``Linear``, ``Conv1d``, ``Conv2d`` and ``Conv3d`` are the layers of
+``torch.nn``.
 """
 
 from typing import Any

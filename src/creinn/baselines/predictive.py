@@ -90,7 +90,10 @@ class Predictive(Uncertain):
     def _combined(
         cls, predictions: Sequence[Any], combine: Callable[[list[Tensor], int], Tensor]
     ) -> "Predictive":
-        """Combine tensors with ``combine``, whose arguments are the tensors and the dim of rows."""
+        """Combine the tensors of several predictions.
+
+        The arguments of ``combine`` are the tensors and the dimension of the rows.
+        """
         logs = [p._log_samples for p in predictions if p._log_samples is not None]
         full = combine(logs, 1) if len(logs) == len(predictions) else None
         return Predictive(combine([p.samples for p in predictions], 1), full)
@@ -136,7 +139,10 @@ class DirichletPredictive(Predictive):
 
     @classmethod
     def mixture(cls, predictions: Sequence[Any]) -> "DirichletPredictive":
-        """Return the Dirichlet with the mean distribution and the mean sum of concentrations."""
+        """Return a Dirichlet prediction with the mean distribution of the predictions.
+
+        The sum of its concentrations is the mean of the sums of the predictions.
+        """
         mean = torch.stack([p.probabilities for p in predictions]).mean(0)
         strength = torch.stack([p.concentration.sum(-1, keepdim=True) for p in predictions]).mean(0)
         return cls(mean * strength, torch.stack([p.samples for p in predictions]).mean(0))

@@ -13,7 +13,9 @@ from creinn.classifier.temperature import Temperature
 
 
 class SNN(Classifier):
-    """Classifier with an ordinary network; a network with one logit is a binary classifier.
+    """Classifier with an ordinary network.
+
+    If the network has one logit, it is a binary classifier.
 
     Args:
         network: A module that returns logits of shape ``(N, K)``.
@@ -75,7 +77,10 @@ class SNN(Classifier):
             )
 
     def batch_loss(self, x: Inputs, target: Tensor, weight: Tensor | None) -> tuple[Any, Tensor]:
-        """Return the prediction and the loss of a batch in training; without samples, the logits."""
+        """Return the prediction and the loss of a batch in training.
+
+        Instead of a prediction, the logits are returned if a subclass does not override ``loss``.
+        """
         if type(self).loss is not SNN.loss:
             return super().batch_loss(x, target, weight)
         logits = self.temperature(self.normed_logits(x).squeeze(0))

@@ -15,7 +15,10 @@ _SUM_TOLERANCE = 1e-3  # for the sum of a distribution; half precision needs thi
 
 
 def as_numpy(values: Any) -> npt.NDArray[Any]:
-    """Convert an array-like to a NumPy array; tensors are detached and copied to the CPU."""
+    """Convert an array-like to a NumPy array.
+
+    Tensors are detached and copied to the CPU.
+    """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return (values.double() if values.is_floating_point() else values).numpy()
@@ -50,7 +53,10 @@ def as_uncertainties(values: Any, name: str) -> Numbers:
 
 
 def as_distributions(probabilities: Any) -> Numbers:
-    """Convert to an array of distributions ``(samples, classes)`` with at least two classes."""
+    """Convert to an array of distributions with shape ``(samples, classes)``.
+
+    The number of classes must be at least two.
+    """
     p = as_numbers(probabilities, "probabilities")
     if p.ndim != 2 or p.shape[1] < 2:
         raise ValueError(

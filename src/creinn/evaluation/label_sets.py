@@ -1,4 +1,7 @@
-"""Metrics for sets of classes, given as a boolean mask of shape ``(samples, classes)``."""
+"""Metrics for sets of classes.
+
+The sets are given as a boolean mask of shape ``(samples, classes)``.
+"""
 
 from typing import Any, NamedTuple
 
@@ -30,7 +33,7 @@ class SetDecisions(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The number of rows, and the fraction that is covered with its confidence interval."""
+    """The fraction of the rows that are covered, with its confidence interval."""
 
     rows: int
     coverage: float
@@ -123,7 +126,9 @@ def set_coverage(classes: Any, labels: Any) -> SetCoverage:
 
 
 def binomial_share(covered: Any, confidence: float = CONFIDENCE) -> Share:
-    """Compute the share of true values with the interval of Clopper and Pearson (1934).
+    """Compute the fraction of the values that are true, with a confidence interval.
+
+    The interval is the one of Clopper and Pearson (1934).
 
     Example:
         >>> share = binomial_share([True] * 9 + [False])

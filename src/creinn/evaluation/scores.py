@@ -1,4 +1,4 @@
-"""Scores of predicted distributions: log loss, Brier score, calibration and confusion."""
+"""Log loss, Brier score, calibration error and confusion matrix."""
 
 from typing import Any, NamedTuple
 
@@ -114,7 +114,9 @@ def expected_calibration_error(
 
 
 def confusion(predicted: Any, labels: Any, classes: int) -> npt.NDArray[np.int64]:
-    """Compute the confusion matrix, with true classes in rows and predicted classes in columns.
+    """Compute the confusion matrix.
+
+    The rows are the true classes and the columns are the predicted classes.
 
     Example:
         >>> confusion([0, 1, 1], [0, 0, 1], classes=2).tolist()

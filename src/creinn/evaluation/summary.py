@@ -86,7 +86,10 @@ def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
 
 
 def has_conformal_sets(prediction: Any) -> bool:
-    """Return whether the model is calibrated for sets of classes, without groups of rows."""
+    """Return whether the model is calibrated for sets of classes.
+
+    The result is False if it is calibrated for groups of rows.
+    """
     conformal = getattr(prediction, "conformal", None)
     return conformal is not None and conformal.score not in UNITS and conformal.by != "groups"
 

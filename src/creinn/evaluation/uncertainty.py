@@ -43,7 +43,12 @@ class OODDetection(NamedTuple):
 
 
 class RelativeIncrease(NamedTuple):
-    """Mean ratio of uncertainties, and the number of samples excluded because the base is 0."""
+    """The result of :func:`relative_increase`.
+
+    Attributes:
+        mean: Mean ratio of the uncertainties.
+        excluded: Number of samples that are excluded because the base is 0.
+    """
 
     mean: float
     excluded: int
@@ -85,7 +90,9 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
 
 
 def auarc(score: Any, correct: Any) -> float:
-    """Compute the area under the accuracy-rejection curve; see :func:`accuracy_rejection`.
+    """Compute the area under the accuracy-rejection curve.
+
+    The curve is computed by :func:`accuracy_rejection`.
 
     Example:
         >>> auarc([0.1, 0.9], [True, False])
@@ -107,10 +114,10 @@ def aurc(score: Any, correct: Any) -> float:
 
 
 def augrc(score: Any, correct: Any) -> float:
-    """Compute the area under the generalized risk-coverage curve of Traub et al. (2024).
+    """Compute the area under the generalized risk-coverage curve.
 
-    The generalized risk is the number of errors among the remaining samples, divided by the number
-    of all samples; see :func:`accuracy_rejection`.
+    The metric is defined by Traub et al. (2024). The generalized risk is the number of errors among
+    the remaining samples, divided by the number of all samples; see :func:`accuracy_rejection`.
 
     Example:
         >>> augrc([0.1, 0.9], [True, False])
@@ -206,7 +213,9 @@ def _fpr95(inside: Numbers, outside: Numbers) -> float:
 
 
 def relative_increase(test: Any, base: Any) -> RelativeIncrease:
-    r"""Compute the mean of :math:`U_\mathrm{test} / U_\mathrm{base}`; Eq. (Relative increase).
+    r"""Compute the mean ratio of the uncertainties of shifted and unshifted samples.
+
+    The ratio is :math:`U_\mathrm{test} / U_\mathrm{base}`, see Eq. (Relative increase).
 
     Args:
         test: Uncertainties of the shifted samples, of any shape.

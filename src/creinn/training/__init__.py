@@ -1,7 +1,7 @@
-"""Training: a configuration, one loop for all classifiers, checkpoints to resume from.
+"""Training of classifiers: settings, training loop, checkpoints and diagnosis.
 
-Read ``config``, ``data`` (the batches), ``loop`` with ``step``, and ``checkpoint``. ``diagnose``
-looks inside a network. :class:`TrainConfig` can be imported without torch.
+The training loop is in ``loop`` and ``step``, and the batches are made in ``data``. A run can be
+resumed from a ``checkpoint``. :class:`TrainConfig` can be imported without torch.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,8 @@
-"""Checkpoints of a training run, from which it can resume.
+"""Checkpoints to resume a training run.
 
-A checkpoint is one safetensors file with the state of model and optimizer and the history. It is
-written completely or not at all. Its fingerprint describes model, settings and data in plain
-values: a run resumes only from a checkpoint with the same fingerprint.
+A checkpoint is a safetensors file that contains the state of the model, the state of the optimizer
+and the history. It is written completely or not at all. The fingerprint describes the model, the
+settings and the data. A run can be resumed only if the fingerprint is the same.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ FORMAT = 1
 _KIND = "training checkpoint"
 
 Fingerprint = dict[str, Any]
-# Settings that may change between a checkpoint and the rest of the run.
+# Settings that can be changed when a run is resumed.
 _FREE = {"epochs", "patience", "keep", "device", "deterministic", "workers"}
 _FREE |= {"directory", "checkpoint_every", "progress"}
 _ADVICE = "Use another directory, or remove the old checkpoint."
@@ -36,7 +36,10 @@ _ADVICE = "Use another directory, or remove the old checkpoint."
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of a run after ``len(rows)`` epochs; tensors are copies on the CPU."""
+    """State of a run after ``len(rows)`` epochs.
+
+    The tensors are copies on the CPU.
+    """
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -56,7 +59,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint.
 
     Raises:
-        ValueError: If the file is truncated, of another kind, or of another format.
+        ValueError: If the file is truncated, is not a checkpoint, or has a different format.
     """
     tensors, header = read_tensors(path)
     if header.get("what") != _KIND:
@@ -74,7 +77,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 class Checkpoints:
-    """The last and the best state of a run, in memory and in ``config.directory`` if it is set."""
+    """The last and the best state of a run.
+
+    The states are kept in memory. They are also written to ``config.directory`` if it is set.
+    """
 
     def __init__(
         self,
@@ -94,7 +100,7 @@ class Checkpoints:
         self._unwritten: dict[str, Checkpoint] = {}
 
     def resume(self) -> list[Row]:
-        """Restore the last checkpoint, or write the first one; return the history so far."""
+        """Restore the last checkpoint, or write the first one, and return the history."""
         if self._folder is None:
             return []
         path, rows = self._folder / LAST, list[Row]()
@@ -117,7 +123,7 @@ class Checkpoints:
         return rows
 
     def epoch_ended(self, rows: list[Row]) -> None:
-        """Keep the state after an epoch; write it if a checkpoint is due."""
+        """Store the state after an epoch, and write it to a file if a checkpoint is due."""
         self.last = self._unwritten[LAST] = self._capture(rows)
         if best_index(rows) == len(rows) - 1:
             self._best = self._unwritten[BEST] = dataclasses.replace(self.last, optimizer={})
@@ -139,7 +145,11 @@ class Checkpoints:
             self._model.load_state_dict(self._best.weights)
 
     def _read_best(self, rows: list[Row]) -> Checkpoint | None:
-        """Read the best checkpoint; ``None`` if a kill between two writes left another one."""
+        """Read the best checkpoint.
+
+        The result is ``None`` if the file is missing or does not match the history. This is the
+        case if the process was killed between the writes of the two files.
+        """
         best = best_index(rows)
         path = Path(self._config.directory or "") / BEST
         if best is None or not path.is_file():
@@ -151,7 +161,7 @@ class Checkpoints:
         for name in (BEST, LAST):
             if name in self._unwritten:
                 self._unwritten[name].write(folder / name)
-                del self._unwritten[name]  # after the write, which Ctrl-C may interrupt
+                del self._unwritten[name]  # only after the write, because it can be interrupted
 
     def _capture(self, rows: list[Row]) -> Checkpoint:
         states = self._optimizer.state_dict()["state"].items()
@@ -178,7 +188,10 @@ class Checkpoints:
 
 
 def _with_layout_of(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` with the strides of the parameter, which fused Adam assumes unchecked."""
+    """Return ``value`` with the strides of the parameter.
+
+    Fused Adam assumes that the strides are equal, and does not check it.
+    """
     if value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
@@ -200,7 +213,10 @@ def fingerprint(
     val: Rows | None,
     augment: Augment | None,
 ) -> Fingerprint:
-    """Return a description of a run in JSON types; ``batch_size`` is that of all processes."""
+    """Return a description of a run that can be written as JSON.
+
+    The ``batch_size`` is the total number of rows in all processes.
+    """
     settings = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     settings["batch_size"] *= world_size()
     shapes = ((name, t.dtype, list(t.shape)) for name, t in model.state_dict().items())
@@ -220,7 +236,7 @@ def check_fingerprint(found: Fingerprint, expected: Fingerprint, path: Path) -> 
     """Check that the checkpoint in ``path`` belongs to this run.
 
     Raises:
-        ValueError: If it does not; the message names the first difference.
+        ValueError: If it belongs to a different run. The message contains the first difference.
     """
     for part in ("architecture", "weights"):
         if found[part] != expected[part]:

@@ -18,32 +18,36 @@ class TrainConfig:
 
     Args:
         epochs: Number of passes over the training data.
-        batch_size: Rows per step and process; by default 64 to 256, which grows with the number of
-            rows, see :meth:`for_rows`. A last batch of one row joins the previous batch, because
-            batch norm needs two rows.
+        batch_size: Rows per step and process; by default 64 to 256, depending on the number of
+            rows (see :meth:`for_rows`). If the last batch has only one row, it is added to the
+            previous batch, because batch norm needs two rows.
         learning_rate: Initial learning rate of Adam. ``None`` is 0.001 for batches of up to 64 rows
             and grows in proportion to the batch size; it suits small networks on tables.
-        train: ``"all"`` parameters or the ``"radii"`` only: those of weights and biases, and the
-            scale and shift of the radius in batch norms. The centers do not change.
+        train: If it is ``"all"``, all of the parameters are trained. If it is ``"radii"``, only the
+            radii of the weights and biases and the scale and shift of the radius in the batch norms
+            are trained, and the centers are not changed.
         milestones: Numbers of finished epochs at which ``gamma`` multiplies the learning rate.
         gamma: See ``milestones``.
-        seed: Seed of all random numbers except the initial weights.
-        class_weight: Weight of each class in the loss; ``"balanced"`` is inverse to the counts.
-        device: Torch device; ``"auto"`` is a GPU if there is one.
-        mixed_precision: Use bfloat16 on a CPU or float16 on a GPU where that is safe.
+        seed: Seed of all the random numbers, except for the initial weights.
+        class_weight: Weight of each class in the loss. If it is ``"balanced"``, the weights are
+            inversely proportional to the number of rows in each class.
+        device: The torch device. If it is ``"auto"``, a GPU is used if one is available.
+        mixed_precision: If True, use autocast, with bfloat16 on a CPU or float16 on a GPU, for the
+            operations where this is safe.
         deterministic: Use deterministic algorithms only. CUDA also needs the environment variable
             ``CUBLAS_WORKSPACE_CONFIG=:4096:8``.
         directory: Directory of checkpoints and ``history.jsonl``. ``None`` writes nothing.
         checkpoint_every: Number of epochs between two checkpoints.
-        patience: Stop after this number of epochs without a better validation loss.
-        keep: Final weights: the ``"last"``, as in the paper, or those with the ``"best"``
-            validation loss.
+        patience: The number of epochs without an improvement of the validation loss after which
+            the training is stopped.
+        keep: If it is ``"last"``, the final weights are the ones of the last epoch, as in the
+            paper. If it is ``"best"``, they are the ones with the lowest validation loss.
         workers: Processes that load the rows of a torch ``Dataset``.
         progress: Whether to show a progress bar, or a line every ten seconds without a terminal.
 
     Raises:
         ValueError: If a value is out of range.
-        TypeError: If a value is of the wrong type, or a name is unknown.
+        TypeError: If a value has the wrong type, or a name is unknown.
 
     Example:
         >>> TrainConfig(epochs=150, milestones=(80, 120)).learning_rate_at(80)
@@ -109,10 +113,10 @@ class TrainConfig:
             object.__setattr__(self, "class_weight", weights)
 
     def for_rows(self, rows: int | None) -> "TrainConfig":
-        """Return these settings with a batch size and a learning rate for so many rows.
+        """Return the settings with a batch size and a learning rate for ``rows`` rows.
 
-        The default batch size is the largest power of two up to one row in 32, between 64 and 256,
-        or 128 if the number of rows is not known.
+        The default batch size is the largest power of two that is at most 1/32 of the number of
+        rows, clipped to the range from 64 to 256. If the number of rows is not known, it is 128.
 
         Example:
             >>> [TrainConfig().for_rows(rows).batch_size for rows in (150, 5_000, 50_000)]

@@ -1,8 +1,8 @@
-"""Training data of all accepted kinds as batches on the device of the model.
+"""Batches of training data on the device of the model.
 
 The data are a pair ``(inputs, targets)`` of tensors or memory maps, a data set of this package, a
 torch ``Dataset`` of pairs, or a stream: a DataLoader or an ``IterableDataset``. The order of
-the rows depends on the seed and the epoch only. A stream has its own order.
+the rows depends only on the seed and the epoch, except for a stream, whose order is not changed.
 """
 
 import zlib
@@ -38,7 +38,7 @@ from creinn.numerics import first_index
 from creinn.training.config import TrainConfig
 
 Augment = Callable[[Any, torch.Generator], Any]
-_CHUNK_BYTES = 2**25  # of rows in memory that are put in order at once
+_CHUNK_BYTES = 2**25  # size of the rows in memory that are copied at the same time
 _EVALUATION_ROWS = 1024  # in a batch of a table
 
 
@@ -48,16 +48,17 @@ class Batch(NamedTuple):
     rows: Tensor  # indices of the rows
     x: Inputs
     y: Tensor
-    weight: Tensor | None  # in the loss: of the rows (N, 1) or the classes (K,)
+    weight: Tensor | None  # weights in the loss, of shape (N, 1) for rows or (K,) for classes
 
 
 class Rows:
-    """Labelled rows in batches, with the device and dtype of ``like``; see :func:`creinn.fit`.
+    """Batches of labelled rows, with the device and the dtype of ``like``.
 
-    Rows in memory are checked at once, other rows when they are read.
+    See :func:`creinn.fit` for the types of data. If the rows are in memory, they are checked in the
+    constructor. Otherwise they are checked when they are read.
 
     Raises:
-        TypeError: If the data have another type, or the targets are not integers.
+        TypeError: If the type of the data is not supported, or the targets are not integers.
         ValueError: If the data are empty, lengths differ, an input is not finite, a target is not a
             class, or a weight is not positive.
     """
@@ -73,11 +74,11 @@ class Rows:
             data = (data.inputs, data.labels)
         elif isinstance(data, TensorDataset):
             data = data.tensors
-        self._pair: tuple[Inputs, Tensor] | None = None  # in memory, or memory maps
+        self._pair: tuple[Inputs, Tensor] | None = None  # tensors or memory maps
         self._is_stream = isinstance(data, DataLoader | IterableDataset)
         self._is_split = isinstance(
             getattr(data, "sampler", None), DistributedSampler
-        )  # each rank has its part already
+        )  # the sampler returns the rows of this rank
         if isinstance(data, tuple | list) and len(data) in (2, 3):
             inputs = as_rows(data[0]) if is_mapped(data[0]) else self._check_inputs(data[0])
             self._pair = inputs, as_classes(data[1], num_classes, name)
@@ -110,7 +111,10 @@ class Rows:
         return self._stream_length(batch_size * world_size())
 
     def class_counts(self) -> Tensor:
-        """Return the number of rows per class ``(K,)``; may read all data once."""
+        """Return the number of rows in each class, of shape ``(K,)``.
+
+        If the labels are not in memory, all of the data are read.
+        """
         known = (
             self._data.labels
             if isinstance(self._data, LazyImages)
@@ -127,7 +131,7 @@ class Rows:
         return counts
 
     def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """Yield all rows in order; each process gets a part of them."""
+        """Yield the rows of this process in the order of the data."""
         if self._is_stream:
             alternate = (0, 1) if self._is_split else (rank(), world_size())
             stream = self._read_stream(batch_size)
@@ -141,13 +145,16 @@ class Rows:
             yield batch
 
     def evaluation_batch_size(self, batch_size: int) -> int:
-        """Return the number of rows to evaluate at once; more than for training in a table."""
+        """Return the batch size for evaluation, which is larger if the data are a table."""
         inputs = None if self.in_memory is None else self.in_memory[0]
         is_table = isinstance(inputs, Tensor | Interval) and inputs.ndim == 2
         return max(batch_size, _EVALUATION_ROWS) if is_table else batch_size
 
     def labelled(self, batch_size: int) -> Iterable[tuple[Inputs, Tensor]]:
-        """Return inputs and targets in order; an iterable that can be repeated if not in memory."""
+        """Return an iterable of the inputs and targets of each batch, in order.
+
+        If the rows are not in memory, it can be iterated several times.
+        """
         batches = ReiterableStream(
             lambda: ((batch.x, batch.y) for batch in self.in_order(batch_size))
         )
@@ -156,9 +163,10 @@ class Rows:
     def shuffled(
         self, batch_size: int, seed: int, augment: Augment | None = None
     ) -> Iterator[Batch]:
-        """Yield all rows in random order; a stream keeps its own order.
+        """Yield the batches in random order, or in the order of the stream.
 
-        The seed determines the order and the augmentation, which differs between processes.
+        The order and the augmentation depend on the seed. The augmentation is different in each
+        process.
         """
         generator = torch.Generator(self._like.device).manual_seed(seed + rank())
         if self._is_stream:
@@ -170,7 +178,7 @@ class Rows:
             yield batch if augment is None else batch._replace(x=augment(batch.x, generator))
 
     def digest(self) -> str:
-        """Return a short text that identifies the data."""
+        """Return a short description of the data, with a checksum if they are in memory."""
         if self._is_stream:
             length = self._stream_length(1)
             size = "" if length is None else f" of length {length}"
@@ -220,7 +228,10 @@ class Rows:
         return self._batches((i, *item) for i, item in zip(order, items, strict=True))
 
     def _read_memory(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """Yield batches as views of copied rows; one copy is faster than one per batch."""
+        """Yield the batches as views of larger copies.
+
+        This is faster than a copy for each batch.
+        """
         leaves = pytree.tree_leaves(self.in_memory)
         rows = max(map(len, order), default=1)
         largest = rows * sum(leaf[:1].nbytes for leaf in leaves)  # bytes of a batch
@@ -237,7 +248,10 @@ class Rows:
             yield from map(Batch, indices, x, y, weights)
 
     def _read_stream(self, batch_size: int) -> Iterator[tuple[Tensor, Inputs, Tensor]]:
-        """Yield the same of a stream; a last batch with too few rows joins the previous batch."""
+        """Yield the row indices, the inputs and the targets of each batch of a stream.
+
+        If the last batch has too few rows, it is added to the previous batch.
+        """
         first, waiting = 0, None
         for batch in map(self._checked, self._loader(batch_size)):
             if waiting is not None and len(batch[1]) < max(2, world_size()):
@@ -253,7 +267,7 @@ class Rows:
         yield torch.arange(first, first + len(waiting[1])), *waiting
 
     def _own_rows(self, batch: tuple[Tensor, Inputs, Tensor]) -> tuple[Tensor, Inputs, Tensor]:
-        """Return the part of a batch of a stream that belongs to this process."""
+        """Return the rows of a batch that are used by this process."""
         rows, x, y = batch
         if world_size() == 1 or self._is_split:
             return batch
@@ -341,7 +355,7 @@ def check_settings(model: Classifier, train: Rows, val: Rows | None, config: Tra
 def set_class_weights(
     config: TrainConfig, num_classes: int, like: Tensor, train: Rows, val: Rows | None
 ) -> None:
-    """Give the data the weights of the classes in the loss, if there are any."""
+    """Set the weights of the classes in the loss, if ``class_weight`` is given."""
     if config.class_weight is None:
         return
     if train.row_weights is not None:
@@ -362,10 +376,12 @@ def set_class_weights(
 
 
 def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
-    """Return the row numbers of each batch of one epoch, as torch's ``DistributedSampler`` does.
+    """Return the row indices of each batch of an epoch in random order.
 
-    Each process gets the same number of rows; a few rows appear twice if they cannot be divided
-    evenly. A last batch of one row joins the previous batch, because batch norm needs two rows.
+    The rows are divided between the processes in the same way as in ``DistributedSampler``: each
+    process has the same number of rows, and some rows are repeated if the number of rows is not
+    divisible by the number of processes. If the last batch has only one row, it is added to the
+    previous batch, because batch norm needs two rows.
 
     Example:
         >>> [len(batch) for batch in shuffled_batches(7, 3, seed=0)]
@@ -381,12 +397,15 @@ def shuffled_batches(rows: int, batch_size: int, seed: int) -> list[Tensor]:
 
 
 def own_share(rows: Tensor) -> Tensor:
-    """Return the row indices of this process; the parts differ by one row at most."""
+    """Return the row indices of this process.
+
+    The number of rows differs by at most one between the processes.
+    """
     return rows.tensor_split(world_size())[rank()]
 
 
 def _split(x: Inputs, sizes: Sequence[int]) -> Sequence[Inputs]:
-    """Return successive rows of inputs as views."""
+    """Split the inputs into views of the given sizes."""
     if isinstance(x, Tensor):
         return x.split(sizes)
     return [take(x, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]

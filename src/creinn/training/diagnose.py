@@ -1,4 +1,7 @@
-"""Diagnosis of a network: widths, radii and gradients of layers; causes of failed steps."""
+"""Diagnosis of a network: widths, radii and gradients of its layers.
+
+The module also finds the cause of a training step with a loss that is not finite.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,16 +23,19 @@ from creinn.training.data import Batch
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
-    """Widths of the output of one layer and shares of its radii; ``None`` without radii."""
+    """Widths of the output of a layer, and fractions of its radii.
 
-    path: str  # path of the layer in the model; ``#2`` is added for its second call
+    The fractions are ``None`` if the layer has no radii.
+    """
+
+    path: str  # path of the layer in the model, with the suffix ``#2`` for the second call
     kind: str  # name of its class
     mean_width: float
     max_width: float
-    zero_radii: float | None  # radii that are exactly zero
-    no_gradient: float | None  # radii for which the gradient of the loss is exactly zero
-    inverted: int  # outputs with ``lower > upper``; never other than 0
-    nonfinite: int  # outputs with a bound that is NaN or infinite
+    zero_radii: float | None  # fraction of the radii that are exactly zero
+    no_gradient: float | None  # fraction of the radii with a gradient of exactly zero
+    inverted: int  # number of outputs with ``lower > upper``, which must be 0
+    nonfinite: int  # number of outputs with a bound that is NaN or infinite
 
     def _cells(self) -> tuple[str, ...]:
         shares = (
@@ -42,7 +48,11 @@ class LayerDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Layers in the order of their calls, loss, mean width of predictions; prints as a table."""
+    """The result of :func:`diagnose`, which is printed as a table.
+
+    It contains the layers in the order of their calls, the loss, and the mean width of the
+    predicted intervals.
+    """
 
     layers: tuple[LayerDiagnosis, ...]
     loss: float
@@ -50,7 +60,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """A summary of the problems found."""
+        """A summary of the problems that were found."""
         overflow = (
             "NaN or infinite bounds, first in {}: in eval mode such rows get the vacuous set."
         )
@@ -90,13 +100,14 @@ class Diagnosis:
 
 
 def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis:
-    """Run ``model`` on a batch, forward and backward, and report on each interval layer.
+    """Compute the widths and the gradients of each interval layer for a batch.
 
-    The model keeps its mode, gradients, statistics and random state. Without targets ``y`` ``(N,)``
-    the loss uses random classes.
+    The forward and the backward pass do not change the mode, the gradients and the buffers of the
+    model, or the state of the random number generators. If the targets ``y`` of shape ``(N,)`` are
+    not given, the loss is computed for random classes.
 
     Raises:
-        TypeError: If the model has no loss, or no layer that gives intervals.
+        TypeError: If the model has no loss, or none of the layers returns intervals.
 
     Example:
         >>> from creinn import CreINN, nn as inn
@@ -114,7 +125,7 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
     random_state = torch.random.fork_rng([x.device] if x.device.type == "cuda" else [])
     buffers = {
         name: buffer.clone() for name, buffer in model.named_buffers()
-    }  # the model keeps its own
+    }  # copies, so that the buffers of the model are not changed
     with random_state, torch.enable_grad():
         with recording(layers_of(model)) as calls:
             prediction = torch.func.functional_call(model, buffers, (x,))
@@ -146,7 +157,7 @@ def diagnose(model: Classifier, x: Inputs, y: Tensor | None = None) -> Diagnosis
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the modules with own parameters or without submodules."""
+    """Return the modules that have parameters of their own or no submodules."""
     parts = (part for part in model.modules() if not isinstance(part, Temperature))
     return [
         part for part in parts if not list(part.children()) or list(part.parameters(recurse=False))
@@ -154,7 +165,10 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def calls_with_paths(model: torch.nn.Module, calls: Iterable[Call]) -> Iterator[tuple[str, Call]]:
-    """Yield calls with the paths of their layers; ``#2`` is added for a second call."""
+    """Yield the calls with the paths of the layers.
+
+    The suffix ``#2`` is added to the path for the second call of a layer.
+    """
     paths, count = (
         {module: path for path, module in model.named_modules()},
         Counter[torch.nn.Module](),
@@ -198,7 +212,7 @@ def is_finite(value: Any) -> bool:
 
 
 def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str:
-    """Return the message of the error that ends training."""
+    """Return the message of the error that is raised in training."""
     where = f"epoch {epoch}, step {step}" + ("" if steps is None else f" of {steps}")
     return (
         f"The loss or its gradient is NaN or infinite at {where}. {cause} The model has the "
@@ -209,7 +223,10 @@ def failure_message(epoch: int, step: int, steps: int | None, cause: str) -> str
 def explain_failure(
     model: torch.nn.Module, forward: Callable[[Batch], tuple[Any, Tensor]], batch: Batch
 ) -> str:
-    """Repeat a failed step without an update and return a sentence on the first bad value."""
+    """Repeat a failed step without an update, and return the cause as a sentence.
+
+    The cause is the first value that is not finite.
+    """
     if find_not_finite(batch.x):
         (first,) = first_index(rows_not_finite(batch.x).cpu())
         row = int(batch.rows[first])

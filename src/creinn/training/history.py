@@ -1,4 +1,4 @@
-"""The history of a training run: one row of numbers per epoch, from sums over its batches."""
+"""History of a training run, with the metrics of each epoch."""
 
 import math
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from creinn.distributed import all_sum
 from creinn.numerics import weight_per_row
 
 Row = dict[str, float | None]
-_PENDING = 256  # batches whose numbers are added up together
+_PENDING = 256  # number of batches after which the sums are updated
 
 
 @dataclass(frozen=True)
 class History:
-    """One row per finished epoch; ``history["loss"]`` is a column.
+    """The metrics of each finished epoch, where ``history["loss"]`` is a column.
 
     The columns are ``epoch`` (from 1), ``loss``, ``accuracy`` and ``width`` (mean width of the
-    probability intervals) of the training batches, the same of the validation data with the prefix
-    ``val_``, ``learning_rate`` and ``seconds``. Values that are not finite or do not apply are
-    ``None``.
+    probability intervals) of the training batches, the same metrics of the validation data with the
+    prefix ``val_``, ``learning_rate`` and ``seconds``. A value is ``None`` if it is not finite or
+    is not defined.
 
     Example:
         >>> history = History(({"epoch": 1, "val_loss": 0.7}, {"epoch": 2, "val_loss": 0.9}))
@@ -32,7 +32,7 @@ class History:
     """
 
     rows: tuple[Row, ...]
-    interrupted: bool = False  # by Ctrl-C
+    interrupted: bool = False  # whether the training was interrupted by Ctrl-C
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -45,19 +45,22 @@ class History:
 
     @property
     def best_epoch(self) -> int | None:
-        """First epoch with the lowest validation loss; ``None`` without validation data."""
+        """The first epoch with the lowest validation loss, or ``None`` if there is none."""
         best = best_index(self.rows)
         return None if best is None else best + 1
 
 
 def best_index(rows: Sequence[Row]) -> int | None:
-    """Index of the first row with the lowest validation loss; ``None`` if no row has one."""
+    """Return the index of the first row with the lowest validation loss.
+
+    The result is ``None`` if none of the rows has a validation loss.
+    """
     losses = [(loss, i) for i, row in enumerate(rows) if (loss := row["val_loss"]) is not None]
     return min(losses)[1] if losses else None
 
 
 def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
-    """Whether the validation loss did not improve in the last ``patience`` epochs."""
+    """Return whether the validation loss has not improved for ``patience`` epochs."""
     best = best_index(rows)
     return patience is not None and best is not None and len(rows) - 1 - best >= patience
 
@@ -65,7 +68,7 @@ def is_out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
 class EpochSums:
     """Sums of loss, accuracy and mean width over the batches of an epoch.
 
-    The numbers stay on the device, so that no step waits for them.
+    The sums are stored on the device, so that the steps are not synchronized.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -75,13 +78,13 @@ class EpochSums:
 
     @torch.no_grad()
     def add(self, y: Tensor, weight: Tensor | None, prediction: Any, loss: Tensor) -> Tensor | int:
-        """Add a batch, and return the sum of the weights of its rows.
+        """Add a batch and return the sum of the weights of the rows.
 
         Args:
-            y: Classes of the rows.
-            weight: Weights of the rows or the classes.
-            prediction: A prediction, or logits of an ordinary network.
-            loss: Mean loss of the batch.
+            y: The class of each row.
+            weight: The weights of the rows or of the classes.
+            prediction: A prediction, or the logits of an ordinary network.
+            loss: The mean loss of the batch.
         """
         rows = len(y)
         width: Tensor | float = math.nan
@@ -99,7 +102,10 @@ class EpochSums:
         return mass
 
     def means(self, prefix: str = "") -> Row:
-        """Return means over all processes; ``None`` if not finite or not defined."""
+        """Return the means over all processes.
+
+        A value is ``None`` if it is not finite or is not defined.
+        """
         mass, loss, correct, width, rows = self._all_sums()
         values = {"loss": loss / mass, "accuracy": correct / rows, "width": width / rows}
         return {prefix + name: x if math.isfinite(x) else None for name, x in values.items()}

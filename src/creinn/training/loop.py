@@ -1,8 +1,8 @@
 """The training loop of all classifiers (paper, Section "Training procedure").
 
-Adam minimizes the loss of the model. After each step the radii of a CreINN are projected onto
-``>= 0``. All randomness follows from the seed, the epoch and the rank, so checkpoints hold no state
-of a random generator.
+The loss of the model is minimized with Adam. After each step, the negative radii of a CreINN are
+set to zero. The random numbers depend only on the seed, the epoch and the rank, so the state of the
+random number generators is not stored in checkpoints.
 """
 
 import copy
@@ -51,38 +51,45 @@ def fit(
     config: TrainConfig | None = None,
     augment: Augment | None = None,
 ) -> History:
-    """Train ``model`` in place; it ends in eval mode, on the device of the configuration.
+    """Train ``model`` in place.
 
-    With ``config.directory``, call ``fit`` again with the same arguments, or more epochs, to resume
-    a run that was killed or interrupted by Ctrl-C. It ends with the same weights as a run without
-    a break: bit for bit with the same machine, torch version, number of threads and data order.
+    After training, the model is in eval mode and on the device of the configuration.
 
-    Inside a process group of torch, as torchrun starts it, all processes train together, see
-    :doc:`/scale`. Each calls ``fit`` with the same arguments and takes ``config.batch_size`` rows
-    per step. Rank 0 writes the files and shows the progress.
+    If ``config.directory`` is set, a run that was killed or interrupted by Ctrl-C can be resumed.
+    To do this, call ``fit`` again with the same arguments, or with a larger number of epochs. The
+    final weights are the same as without the interruption. They are equal bit for bit if the
+    machine, the version of torch, the number of threads and the order of the data are the same.
+
+    In a process group, for example one that is started by torchrun, the model is trained by all of
+    the processes (see :doc:`/scale`). Call ``fit`` with the same arguments in each process. The
+    number of rows per step and process is ``config.batch_size``. The files are written by the
+    process with rank 0, which also shows the progress.
 
     Args:
         model: A classifier with a loss, such as :class:`creinn.CreINN` or
             :class:`creinn.baselines.SNN`.
-        train_data: A pair ``(inputs, targets)`` of tensors or memory maps, a triple with positive
-            weights ``(N,)`` of the rows in the loss, a :class:`creinn.data.Dataset`, or a torch
-            ``Dataset`` of pairs. Inputs may be an :class:`creinn.Interval`; those of an ordinary
-            network may be a dict or tuple of tensors. A DataLoader keeps its own batches and
-            order, an ``IterableDataset`` its own order.
+        train_data: A pair ``(inputs, targets)`` of tensors or memory maps, a triple that also has
+            the positive weights ``(N,)`` of the rows in the loss, a :class:`creinn.data.Dataset`,
+            or a torch ``Dataset`` of pairs. The inputs can also be an :class:`creinn.Interval`, or
+            a dict or tuple of tensors for an ordinary network. The batches of a
+            DataLoader and the order of an ``IterableDataset`` are not changed.
         val_data: Validation data of the same kinds, for the history, ``patience`` and ``keep``.
         config: Settings; the default is ``TrainConfig()``.
-        augment: A function ``augment(x, generator)`` that returns a changed batch of inputs. It
-            must draw all random numbers from ``generator``.
+        augment: A function ``augment(x, generator)`` that returns a changed batch of inputs. All
+            of the random numbers must be sampled with ``generator``.
 
     Returns:
-        The history. After Ctrl-C ``interrupted`` is true and the model has its current weights.
+        The history. If the training is interrupted by Ctrl-C, ``interrupted`` is True and the model
+        has the weights of the last step.
 
     Raises:
-        TypeError: If the model has no loss, or the data have a wrong type.
-        ValueError: If data, settings and model do not match, or the directory holds another run.
-        FloatingPointError: If the loss or its gradient is not finite; the message names the layer.
-        OSError: If a checkpoint cannot be written; the previous one is intact. A subclass,
-            ``ConnectionError``, if another process is lost.
+        TypeError: If the model has no loss, or the type of the data is not supported.
+        ValueError: If the data or the settings are not valid for the model, or if the directory
+            contains the checkpoints of a different run.
+        FloatingPointError: If the loss or its gradient is not finite. The message contains the name
+            of the layer.
+        OSError: If a checkpoint cannot be written. The previous checkpoint is not changed.
+        ConnectionError: If the connection to another process is lost.
     """
     config = TrainConfig() if config is None else config
     return _Run(model, train_data, val_data, config, augment).train(_progress(config, 1))
@@ -96,9 +103,11 @@ def fit_members(
     config: TrainConfig,
     augment: Augment | None = None,
 ) -> tuple[list[AnyClassifier], list[History]]:
-    """Train the members of an ensemble, each with its own seed and directory, see :func:`fit`.
+    """Train the members of an ensemble with :func:`fit`.
 
-    ``build`` returns an untrained classifier. After Ctrl-C there are fewer than ``count`` members.
+    Each member has a different seed and a different directory. The function ``build`` returns an
+    untrained classifier. If the training is interrupted by Ctrl-C, the number of members can be
+    less than ``count``.
     """
     members: list[AnyClassifier] = []
     histories: list[History] = []
@@ -115,7 +124,7 @@ def fit_members(
 
 
 class _Run:
-    """One training run: the model, its data, the settings."""
+    """A training run, with the model, the data and the settings."""
 
     def __init__(
         self,
@@ -138,11 +147,11 @@ class _Run:
         self.total_batch_size = self.batch_size * world_size()
         check_settings(model, self.train_rows, self.val_rows, config)
         set_class_weights(config, model.num_classes, like, self.train_rows, self.val_rows)
-        self.steps = self.train_rows.steps(self.batch_size)  # None if it is not known yet
+        self.steps = self.train_rows.steps(self.batch_size)  # None if the number is not known
         self.forward = Forward(model, config, self.device)
 
     def train(self, progress: Progress) -> History:
-        """Train all epochs that are not finished."""
+        """Train the model for the remaining epochs."""
         model, config = self.model, self.config
         scaler = torch.amp.GradScaler(
             self.device.type, enabled=config.mixed_precision and self.device.type == "cuda"
@@ -193,7 +202,7 @@ class _Run:
         timer: SyncTimer,
         progress: Progress,
     ) -> Row:
-        """Update the weights by each batch; return the training metrics."""
+        """Update the weights for each batch, and return the training metrics."""
         progress.start_epoch(epoch)
         sums = EpochSums(self.device)
         for step, batch in enumerate(self._epoch_batches(epoch), 1):
@@ -212,7 +221,7 @@ class _Run:
         return means
 
     def _epoch_batches(self, epoch: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch, the same ones in each call."""
+        """Yield the batches of an epoch, which are the same in each call."""
         seed = derived_seed(self.config.seed, epoch)
         seed_everything(seed)
         set_train_mode(self.model, self.config.train)
@@ -221,7 +230,7 @@ class _Run:
             if step == 1:
                 with evaluating(self.model):
                     self.model.check_network(batch.x)
-                if rank() > 0:  # after a DataLoader has drawn its order, the same on all processes
+                if rank() > 0:  # only now, because a DataLoader needs the same order on all ranks
                     seed_everything(derived_seed(self.config.seed, epoch, rank()))
             yield batch
 
@@ -230,7 +239,7 @@ class _Run:
     ) -> NoReturn:
         """Repeat the epoch to find the step that was not finite, and raise an error.
 
-        The model then has the weights from before that step.
+        The weights of the model are the ones before this step.
         """
         broadcast_object(checkpoints.restore)
         broadcast_state(self.model)
@@ -248,7 +257,7 @@ class _Run:
         raise FloatingPointError(failure_message(epoch, steps, self.steps, cause))
 
     def _explain(self, epoch: int, failed: int, last: Batch) -> str:
-        """Read the batch of a failed step again, for all processes, and find the cause."""
+        """Read the batch of all processes in a failed step again, and find the cause."""
         seed = derived_seed(self.config.seed, epoch)
         seed_everything(seed)  # a DataLoader draws its order from torch's generator
         batches = self.train_rows.shuffled(self.total_batch_size, seed, self.augment)
@@ -268,7 +277,7 @@ class _Run:
         return sums.means("val_")
 
     def _finish(self, interrupted: bool) -> None:
-        """Give all processes the weights of rank 0; fit what the method fits after training."""
+        """Copy the weights of rank 0 to all processes, and call ``after_training``."""
         broadcast_state(self.model)
         self.model.eval()
         if not interrupted:
@@ -300,7 +309,10 @@ def _check_model(model: Any) -> None:
 
 
 def derived_seed(seed: int, epoch: int, rank: int = 0) -> int:
-    """Return the seed of one epoch on one process; different arguments give different seeds."""
+    """Return the seed for an epoch and a process.
+
+    The seed is different for different arguments.
+    """
     sequence = np.random.SeedSequence([seed, epoch, *[rank] * (rank > 0)])
     return int(sequence.generate_state(1, np.uint64)[0]) >> 1
 
@@ -309,12 +321,15 @@ def seed_everything(seed: int) -> None:
     """Seed torch on all devices, NumPy and Python."""
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  (the user's transforms may use it)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (for transforms that use NumPy)
 
 
 @contextmanager
 def preserve_random_state(device: torch.device, deterministic: bool) -> Iterator[None]:
-    """Restore the caller's random generators and setting of deterministic algorithms on exit."""
+    """Restore the state of the random number generators on exit.
+
+    The setting of deterministic algorithms is also restored.
+    """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     mode = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()

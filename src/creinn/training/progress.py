@@ -1,4 +1,4 @@
-"""Progress of training: a bar in a terminal, otherwise a line about every ten seconds."""
+"""Progress of training, as a bar in a terminal or as lines in a log file."""
 
 import sys
 import time
@@ -10,15 +10,16 @@ LINE_SECONDS = 10.0  # time between two lines
 
 
 class Progress:
-    """Show the progress of training one network after another on standard error.
+    """Show the progress of training on standard error.
 
-    A terminal or a notebook shows a bar. Log files get one line per :data:`LINE_SECONDS`, with the
-    epoch, the step, the numbers and the remaining time. Training that ends earlier prints nothing.
+    The progress is shown as a bar in a terminal or a notebook. Otherwise a line with the epoch, the
+    step, the metrics and the remaining time is printed every :data:`LINE_SECONDS`. If the training
+    is shorter than this time, nothing is printed.
 
     Args:
         enabled: Whether to show anything.
-        networks: Number of networks to train.
-        clock: Time in seconds.
+        networks: The number of networks, which are trained one after another.
+        clock: A function that returns the time in seconds.
     """
 
     def __init__(
@@ -30,7 +31,10 @@ class Progress:
         self._clock, self._last_line = clock, clock()
 
     def start(self, epochs: int, finished_epochs: int, steps: int | None) -> None:
-        """Start the next network; ``steps`` is the number of steps per epoch, if it is known."""
+        """Start the next network.
+
+        The number of steps per epoch is ``steps``, or ``None`` if it is not known.
+        """
         self._network += 1
         self._epochs, self._epoch, self._steps = epochs, finished_epochs, steps
         self._started = self._clock()
@@ -45,7 +49,7 @@ class Progress:
         self._bar.set_description(self._place(), refresh=self._done == self._first)
 
     def update(self, step: int, numbers: Mapping[str, float | None]) -> None:
-        """Show the numbers after a step of the epoch, counted from 1."""
+        """Show the metrics after a step of the epoch, counted from 1."""
         self._done = self._before + step
         shown = {name: f"{value:.4f}" for name, value in numbers.items() if value is not None}
         self._bar.set_postfix(shown, refresh=False)
@@ -61,12 +65,12 @@ class Progress:
             print(", ".join(parts), file=sys.stderr, flush=True)
 
     def end_epoch(self, steps: int) -> None:
-        """End an epoch of so many steps."""
+        """Set the number of steps per epoch at the end of an epoch."""
         self._steps = steps
         self._bar.total = self._total()
 
     def close(self) -> None:
-        """End the network."""
+        """Close the bar of the current network."""
         self._bar.close()
 
     def _place(self) -> str:
@@ -77,7 +81,7 @@ class Progress:
         return None if self._steps is None else self._steps * self._epochs
 
     def _remaining(self, now: float) -> float | None:
-        """Seconds until the last epoch of the last network ends."""
+        """Return the remaining time in seconds, for all epochs of all networks."""
         total = self._total()
         if total is None:
             return None

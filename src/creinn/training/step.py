@@ -1,4 +1,4 @@
-"""One update of the weights: forward pass, loss, backward pass, Adam; the trained parameters."""
+"""Training step, and the choice of the trained parameters."""
 
 import gc
 from collections.abc import Iterator
@@ -24,7 +24,10 @@ from creinn.training.history import EpochSums
 
 
 class Forward(torch.nn.Module):
-    """Prediction and loss of a batch, as the one module that DistributedDataParallel wraps."""
+    """Module that computes the prediction and the loss of a batch.
+
+    It is a module because it is wrapped by ``DistributedDataParallel``.
+    """
 
     def __init__(self, model: Classifier, config: TrainConfig, device: torch.device) -> None:
         super().__init__()
@@ -35,13 +38,13 @@ class Forward(torch.nn.Module):
             self._precision = torch.autocast(device.type, dtype)
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
-        """Return both, in the precision of the configuration."""
+        """Return the prediction and the loss, in the precision of the configuration."""
         with self._precision:
             return self.model.batch_loss(batch.x, batch.y, batch.weight)
 
 
 class TrainStep:
-    """Update the weights by one batch, together with the other processes."""
+    """Update of the weights for a batch, with the gradients of all processes."""
 
     def __init__(
         self, forward: Forward, optimizer: torch.optim.Adam, scaler: torch.amp.GradScaler
@@ -50,21 +53,21 @@ class TrainStep:
         self.broadcast_optimizer()
         self._parameters: list[Parameter] = optimizer.param_groups[0]["params"]
         self._network = data_parallel(forward)
-        self._idle: list[Parameter] | None = None  # biases whose gradient is zero
+        self._idle: list[Parameter] | None = None  # biases with a gradient of zero
 
     def broadcast_optimizer(self) -> None:
-        """Copy the state of the optimizer from rank 0, which reads checkpoints."""
+        """Copy the state of the optimizer from rank 0, which reads the checkpoints."""
         if world_size() > 1:
             for part in (self._optimizer, self._scaler):
                 part.load_state_dict(broadcast_object(part.state_dict))
 
     def __call__(self, batch: Batch, sums: EpochSums) -> None:
-        """Update the weights and add the numbers of the batch to ``sums``."""
+        """Update the weights, and add the metrics of the batch to ``sums``."""
         known = None if self._idle is None else nullcontext(self._idle)
         with known or zero_grad_biases(self._model) as self._idle:
             prediction, loss = self._network(batch)
         mass = sums.add(batch.y, batch.weight, prediction, loss)
-        if world_size() > 1:  # the mean over processes becomes the mean over all rows
+        if world_size() > 1:  # the mean over the processes is then the mean over all rows
             own = torch.as_tensor(mass, dtype=loss.dtype, device=loss.device)
             loss = loss * (world_size() * own / all_sum(own))
         for parameter in self._parameters:
@@ -80,7 +83,10 @@ class TrainStep:
         self._model.after_step()
 
     def is_finite(self) -> bool:
-        """Whether the trained parameters and their averages are finite; waits for the device."""
+        """Return whether the trained parameters and their averages are finite.
+
+        This synchronizes with the device.
+        """
         averages = (value for state in self._optimizer.state.values() for value in state.values())
         values = [tensor.isfinite().all() for tensor in (*self._parameters, *averages)]
         return bool(torch.stack([value.cpu() for value in values]).all())
@@ -94,7 +100,10 @@ class TrainStep:
 
 @torch.no_grad()
 def _adam_step(optimizer: torch.optim.Adam) -> None:
-    """Do ``optimizer.step()`` without its hooks, which take a third of the time of small layers."""
+    """Call ``optimizer.step()`` without hooks.
+
+    For a network with small layers, the hooks take a third of the time of a step.
+    """
     (group,) = optimizer.param_groups
     parameters = [p for p in group["params"] if p.grad is not None]
     states = [optimizer.state[p] for p in parameters]
@@ -111,9 +120,9 @@ def _adam_step(optimizer: torch.optim.Adam) -> None:
 
 @contextmanager
 def train_only(model: torch.nn.Module, part: str) -> Iterator[None]:
-    """Freeze all parameters outside of ``part``, see :attr:`TrainConfig.train`; restore on exit.
+    """Freeze the parameters that are not in ``part``, and restore them on exit.
 
-    Parameters that are frozen already stay frozen.
+    See :attr:`TrainConfig.train`. If a parameter is already frozen, it is not trained.
     """
     if part == "all":
         yield
@@ -144,7 +153,10 @@ def train_only(model: torch.nn.Module, part: str) -> Iterator[None]:
 
 
 def set_train_mode(model: torch.nn.Module, part: str) -> None:
-    """Call ``model.train()``; if only radii are trained, ordinary norms stay in eval mode."""
+    """Set the model to training mode.
+
+    If only the radii are trained, the ordinary batch norms are set to eval mode.
+    """
     model.train()
     if part == "radii":
         for layer in model.modules():
@@ -154,11 +166,12 @@ def set_train_mode(model: torch.nn.Module, part: str) -> None:
 
 @contextmanager
 def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
-    """Find the biases that batch norm on the logits cancels, in a forward pass in training mode.
+    """Find the biases with a gradient of zero in a forward pass in training mode.
 
-    The list is filled on exit. The bias of the last linear layer has gradient zero if batch norm
-    follows. The computed gradient is rounding error, which Adam would scale to full steps. In
-    paper mode the norm centers the radii too, so the radius of the bias has no effect either.
+    The list is filled on exit. If the last linear layer is followed by batch norm, the gradient of
+    the bias is zero. The computed gradient is a rounding error, but the step of Adam does not
+    depend on the scale of the gradient. In paper mode, the mean of the radii is also subtracted in
+    the batch norm, so the gradient of the radius of the bias is also zero.
     """
     found: list[Parameter] = []
     norm: Any = getattr(model, "norm", None)
@@ -172,7 +185,7 @@ def zero_grad_biases(model: torch.nn.Module) -> Iterator[list[Parameter]]:
     logits = [call.inputs[0] for call in calls if call.module is norm]
     heads = [call.module for call in calls if any(call.output is x for x in logits)]
     if len(logits) != 1 or len(heads) != 1 or sum(call.module is heads[0] for call in calls) != 1:
-        return  # another layer comes between, or a layer is called several times
+        return  # there is a layer between them, or a layer is called several times
     if getattr(logits[0], "_version", 0) > 0:
         return  # changed in place
     names = ("bias", "bias_radius") if getattr(norm, "mode", None) == "paper" else ("bias",)
