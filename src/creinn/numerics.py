@@ -1,4 +1,4 @@
-"""Numerically stable functions, checks of arguments, and helpers for messages and tracing.
+"""Numerically stable functions, argument checks, messages and tracing helpers.
 
 The functions are elementwise, or they work on the last axis. They do not copy data to the host, but
 the checks do.

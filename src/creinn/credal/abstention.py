@@ -27,7 +27,10 @@ SHARES = 50
 
 
 class NoThresholdError(ValueError):
-    """No threshold guarantees the error rate; ``smallest`` is the smallest rate that one does."""
+    """Error raised if no threshold guarantees the error rate.
+
+    ``smallest`` is the smallest rate that a threshold guarantees.
+    """
 
     def __init__(self, max_error: float, rows: int, smallest: float) -> None:
         super().__init__(
@@ -113,7 +116,9 @@ def acceptance_threshold(
 
 
 def rows_needed_without_error(max_error: float, confidence: float) -> int:
-    """Return the smallest number of accepted rows that can qualify, all of them correct.
+    """Return the smallest number of accepted rows that can qualify.
+
+    All of these rows must be correct.
 
     Example:
         >>> rows_needed_without_error(0.05, 0.95)
@@ -143,9 +148,10 @@ def _smallest_rate(candidates: Candidates, confidence: float) -> float:
 
 
 def _last_qualified(candidates: Candidates, max_error: float, confidence: float) -> int | None:
-    """Return the index of the last candidate before a test fails; ``None`` if the first fails.
+    """Return the index of the last candidate before a test fails.
 
-    Candidates that accept too few rows to pass without an error are not tested.
+    The result is ``None`` if the first test fails. Candidates that accept too few rows to pass
+    without an error are not tested.
     """
     from scipy.special import bdtr  # the binomial distribution function
 

@@ -136,9 +136,11 @@ def raps_score(
     part: Tensor | float = 1.0,
     usual: float = 0.0,
 ) -> PerClass:
-    """Add :data:`PENALTY` to :func:`aps_score` for each class after :data:`FREE` larger ones.
+    """Return :func:`aps_score` plus a penalty for classes of small probability.
 
-    This is regularized adaptive prediction sets (RAPS; Angelopoulos et al., 2021).
+    The :data:`FREE` classes with the largest probabilities have no penalty. The penalty of the next
+    class is :data:`PENALTY`, and it increases by :data:`PENALTY` for each further class. This is
+    regularized adaptive prediction sets (RAPS; Angelopoulos et al., 2021).
     """
     order = probabilities.topk(probabilities.shape[-1], -1).indices
     paid = PENALTY * (torch.arange(order.shape[-1], device=order.device) + 1 - FREE).clamp_min(

@@ -1,4 +1,4 @@
-r"""Credal sets with a predicted class, uncertainties and the classes that are not ruled out.
+r"""Credal sets with a predicted class, uncertainties and possible classes.
 
 A :class:`CredalSet` is
 :math:`Q = \{q : \underline q_k \le q_k \le \overline q_k,\ \sum_k q_k = 1\}`, which is Eq.
@@ -193,7 +193,7 @@ class CredalSet(Uncertain):
 
     @property
     def label(self) -> Tensor:
-        """The predicted class, which is the class with the largest intersection probability.
+        """The predicted class, i.e. the class with the largest intersection probability.
 
         If the probabilities of classes are equal up to rounding, it is the class with the largest
         lower probability. It can be different from the argmax of the centers of the logits. A
@@ -270,10 +270,11 @@ class CredalSet(Uncertain):
         return RULES[rule](self.lower, self.upper)
 
     def widened(self, coverage: float | None = None, groups: Any = None) -> "CredalSet":
-        """Return wider sets, which contain the true distribution with probability ``coverage``.
+        """Return wider sets with a guaranteed coverage of the true distribution.
 
-        The model must be calibrated by distributions. All bounds are moved by the same value. The
-        arguments and the guarantee are those of :meth:`classes`.
+        The sets contain the true distribution with probability ``coverage``. The model must be
+        calibrated by distributions. All bounds are moved by the same value. The arguments and the
+        guarantee are those of :meth:`classes`.
         """
         return type(self)._wrap(
             *self._calibrated.widened(self.lower, self.upper, coverage, groups), self._label
@@ -373,7 +374,7 @@ class CredalSet(Uncertain):
 def _bounds_of(
     sets: Sequence[CredalSet], verb: str, first_axis: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Check that the shapes are the same from ``first_axis`` on, and return the bounds."""
+    """Check that the shapes are equal from ``first_axis`` on, and return the bounds."""
     if not sets:
         raise ValueError(f"The list of credal sets to {verb} is empty.")
     for position, other in enumerate(sets):

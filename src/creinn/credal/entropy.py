@@ -1,4 +1,4 @@
-r"""Entropies and uncertainties of credal sets and of sampled distributions, in bits.
+r"""Entropies and uncertainties of credal sets and sampled distributions, in bits.
 
 The definitions are those of the sections "Uncertainty estimation" and "Uncertainty estimation in
 BNNs and DEs" of Wang et al. (2025). The lower entropy is the solution of a concave minimization,
@@ -29,7 +29,10 @@ class Uncertainty(NamedTuple):
 
 
 class Uncertain:
-    """Base class of predictions; the uncertainties are computed once, at the first access."""
+    """Base class of predictions with uncertainties.
+
+    The uncertainties are computed once, at the first access.
+    """
 
     @cached_property
     def _uncertainty(self) -> Uncertainty:
@@ -152,7 +155,9 @@ def entropy_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
 
 
 def interval_uncertainty(lower: PerClass, upper: PerClass) -> Uncertainty:
-    r"""Return the binary measures for the interval :math:`[\underline q, \overline q]` of class 1.
+    r"""Return the binary measures of uncertainty for two classes.
+
+    For the interval :math:`[\underline q, \overline q]` of class 1, the measures are
 
     .. math::
         TU = \min(1 - \underline q, \overline q), \quad
@@ -237,5 +242,8 @@ def _follow_bounds(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _within(member: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Clamp to the bounds, which corrects rounding errors, without a change of the gradient."""
+    """Clamp to the bounds without a change of the gradient.
+
+    This corrects rounding errors.
+    """
     return member + (member.clamp(lower, upper) - member).detach()

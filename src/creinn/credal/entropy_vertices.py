@@ -1,4 +1,4 @@
-r"""Lowest entropy of a credal set by enumeration of its vertices, for exported graphs.
+r"""Lowest entropy of a credal set by vertex enumeration, for exported graphs.
 
 At a vertex, all classes except one are equal to a bound. There are :math:`K\,2^{K-1}` points of
 this form, and the points that fit into the bounds are the vertices. An exported graph cannot

@@ -25,7 +25,9 @@ FLOOR = 0.02
 
 
 def deviation_unit(probability: PerClass) -> PerClass:
-    r"""Return the standard deviation of one vote plus a constant, :math:`\sqrt{p (1 - p)} + 0.02`.
+    r"""Return the standard deviation of one vote plus a constant.
+
+    The result is :math:`\sqrt{p (1 - p)} + 0.02` for the probability :math:`p`.
 
     Example:
         >>> deviation_unit(torch.tensor([0.0, 0.5, 1.0]))
@@ -44,7 +46,9 @@ UNITS: dict[str, Callable[[Tensor], Tensor]] = {
 def margin_score(
     lower: PerClass, upper: PerClass, distribution: PerClass, margin: str = "deviation"
 ) -> Float[Tensor, "*batch"]:
-    """Return the margin that each interval needs to contain a distribution; negative inside.
+    """Return the smallest margin with which the intervals contain a distribution.
+
+    The margin is negative if the distribution is inside the intervals.
 
     Example:
         >>> lower, upper = torch.tensor([0.5, 0.1]), torch.tensor([0.9, 0.5])
@@ -60,7 +64,9 @@ def margin_score(
 def add_margin(
     lower: PerClass, upper: PerClass, size: Tensor, margin: str = "deviation"
 ) -> tuple[PerClass, PerClass]:
-    """Return reachable bounds, moved outwards by a margin of ``size`` units; none if negative.
+    """Return reachable bounds, moved outwards by a margin of ``size`` units.
+
+    There is no margin if the size is negative.
 
     Example:
         >>> lower, upper = torch.tensor([0.5, 0.0]), torch.tensor([1.0, 0.5])

@@ -1,4 +1,4 @@
-r"""Probability intervals: softmax of interval logits, reachable bounds, intersection probability.
+r"""Probability intervals: softmax, reachable bounds and intersection probability.
 
 The functions work on tensors of lower and upper bounds. They keep the dtype and the device, use
 O(K) memory and have finite gradients. The equations are those of Wang et al. (2025), with two
@@ -21,9 +21,10 @@ _ADVICE = "If these are logits, use interval_softmax first."
 def interval_softmax(
     lower: PerClass, upper: PerClass, mode: str = "paper"
 ) -> tuple[PerClass, PerClass]:
-    r"""Map interval logits :math:`[\underline a, \overline a]` to probability intervals.
+    r"""Map interval logits to probability intervals.
 
-    The mode ``"paper"`` is Eq. (IntSoftMax) with the midpoints :math:`m_j` of the other classes:
+    For the logits :math:`[\underline a, \overline a]`, the mode ``"paper"`` is Eq. (IntSoftMax)
+    with the midpoints :math:`m_j` of the other classes:
 
     .. math::
         \underline q_k = \sigma\bigl(\underline a_k - \operatorname{LSE}_{j \ne k} m_j\bigr), \quad
@@ -99,7 +100,7 @@ def one_logit_softmax(
 
 
 def reachable(lower: PerClass, upper: PerClass, *, check: bool = True) -> tuple[PerClass, PerClass]:
-    r"""Tighten probability intervals until each bound is attained by a member of the credal set.
+    r"""Tighten probability intervals until each bound is attained in the credal set.
 
     .. math::
         \underline q_k \leftarrow
@@ -158,7 +159,9 @@ def intersection_probability(lower: PerClass, upper: PerClass) -> PerClass:
 def vertices(
     lower: Float[Tensor, " classes"], upper: Float[Tensor, " classes"]
 ) -> Float[Tensor, "vertices classes"]:
-    """Return the vertices of a credal set in lexicographic order; see :class:`creinn.CredalSet`.
+    """Return the vertices of a credal set in lexicographic order.
+
+    See :class:`creinn.CredalSet`.
 
     Raises:
         ValueError: If more than 16 intervals have a positive width.
@@ -197,7 +200,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def probability_intervals(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Check the bounds of a :class:`creinn.CredalSet` and correct their rounding errors."""
+    """Check the bounds of a :class:`creinn.CredalSet` and correct rounding errors."""
     if lower.shape != upper.shape:
         raise ValueError(
             "lower and upper must have the same shape, got "

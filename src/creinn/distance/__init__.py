@@ -1,4 +1,5 @@
-"""Radii that grow with the distance from the training data, an extension of the paper.
+"""Radii that grow with the distance from the training data.
 
-The package works on tensors of features and does not depend on a model.
+This is an extension of the paper. The package works on tensors of features and does not depend on a
+model.
 """

@@ -1,4 +1,4 @@
-r"""Class statistics of features from batches: means, covariance, and a random sample of rows.
+r"""Class statistics from batches: means, covariance and a random sample of rows.
 
 The memory does not depend on the number of rows. The results do not depend on the division of the
 rows into batches or among processes, up to rounding.
@@ -152,7 +152,7 @@ class Products:
 
 
 def products_of_means(sums: ClassSums) -> Products:
-    """Return the products about the origin if each row is replaced by the mean of its class."""
+    """Return the products about the origin if each row is equal to its class mean."""
     means = sums.means()
     between = Products(torch.zeros_like(sums.origin), torch.zeros_like(means))
     between.products = means.mT @ (sums.counts.unsqueeze(1) * means)
@@ -162,9 +162,10 @@ def products_of_means(sums: ClassSums) -> Products:
 
 
 class Sample:
-    """Random sample without replacement of the rows of batches, in their original order.
+    """Random sample of the rows of batches, without replacement.
 
-    The sample depends on the numbers of the rows, and not on the batches.
+    The rows are in their original order. The sample depends on the numbers of the rows, and not on
+    the batches.
 
     Args:
         size: The size of the sample. If there are fewer rows, the sample contains all of them.
@@ -203,7 +204,10 @@ class Sample:
             self._join()
 
     def rows(self) -> Any:
-        """Return the sample of the rows of all processes, or ``None`` if there are no rows."""
+        """Return the sample of the rows of all processes.
+
+        The result is ``None`` if there are no rows.
+        """
         if world_size() > 1:
             leaves = pytree.tree_leaves(self._parts)
             parts = gather(pytree.tree_map(lambda part: part.cpu(), self._parts))

@@ -1,7 +1,8 @@
-"""Selection of feature layers from the calls of the modules of a network, and pooling of outputs.
+"""Selection of the feature layers of a network, and pooling of their outputs.
 
-A feature layer is the path of a module of which the output is used. It ends in ``:tokens`` if the
-output has the shape ``(N, tokens, D)``. ``<head>`` is the input of the layer of the logits.
+The layers are selected from the calls of the modules. A feature layer is the path of a module of
+which the output is used. It ends in ``:tokens`` if the output has the shape ``(N, tokens, D)``.
+``<head>`` is the input of the layer of the logits.
 """
 
 import math
@@ -58,12 +59,13 @@ def select_feature_layers(
 
 
 def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor:
-    r"""Pool an output of shape ``(N, D)`` or ``(N, C, ...)`` to features of shape ``(N, D)``.
+    r"""Pool the output of a layer to features of shape ``(N, D)``.
 
-    The features of ``(N, C, ...)`` are the mean and the standard deviation of each channel. With
-    ``tokens``, the shape is ``(N, tokens, C)``. For a box with center :math:`c` and radius
-    :math:`r`, the standard deviation is in :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`,
-    because centering is a projection.
+    The shape of the output is ``(N, D)`` or ``(N, C, ...)``. The features of ``(N, C, ...)`` are
+    the mean and the standard deviation of each channel. With ``tokens``, their shape is
+    ``(N, tokens, C)``. For a box with center :math:`c` and radius :math:`r`, the standard deviation
+    is in :math:`\operatorname{sd}(c) \pm \operatorname{rms}(r)`, because centering is a
+    projection.
 
     Example:
         >>> pooled(torch.tensor([[[1.0, 3.0], [2.0, 2.0]]]))
@@ -86,9 +88,10 @@ def pooled(output: Interval | Tensor, tokens: bool = False) -> Interval | Tensor
 
 
 def _last_layer(block: Any, calls: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> str:
-    """Return the path of the layer with the output of a block, because saved graphs have no blocks.
+    """Return the path of the layer with the same output as a block.
 
-    If there is no such layer, return the path of the block.
+    This path is needed because saved graphs have no blocks. If there is no such layer, return the
+    path of the block.
     """
     parts = set(block.module.modules())
     for call in calls:
@@ -109,7 +112,7 @@ def _by_resolution(maps: Sequence[Any], blocks: bool) -> list[Any]:
 
 
 def _some_blocks(tokens: Sequence[Any], paths: Mapping[torch.nn.Module, str]) -> list[Any]:
-    """Return blocks of a transformer, of the outermost type of which there are several."""
+    """Return transformer blocks of the outermost type of which there are several."""
     blocks = [call for call in tokens if _is_block(call.module)]
     counts = Counter(type(call.module) for call in blocks)
     repeated = [call for call in blocks if counts[type(call.module)] > 1]

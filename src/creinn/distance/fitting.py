@@ -72,7 +72,7 @@ def fit_radius(
     evaluate: Evaluate,
     on_batch: Callable[[FeatureBatch], None] | None = None,
 ) -> None:
-    """Fit the distances to the training data, and the scores and the scale to held-out data.
+    """Fit distances to the training data, and scores and a scale to held-out data.
 
     There are two passes over the training data and one pass over the held-out data, of which a
     :class:`Sample` is used. If ``held_out`` is ``None``, a sixth of a sample of the training data is
@@ -159,7 +159,10 @@ def _second_pass(train: Iterable[FeatureBatch], statistics: list[Statistics]) ->
 
 
 def cross_fitted_excess(radius: DistanceRadius, batch: FeatureBatch) -> Float[Tensor, " rows"]:
-    """Return the excess of each half of the rows, with scores that are fitted to the other half."""
+    """Return the excess of each half, with scores that are fitted to the other half.
+
+    The rows of each class are divided into two halves.
+    """
     if len(batch.labels) < 2:
         radius.fit_scores(batch.features)
         return radius.excess(batch.features)
@@ -177,11 +180,12 @@ def choose_scale(
     evaluate: Evaluate,
     largest: float = math.inf,
 ) -> float:
-    """Return the largest scale of :data:`SCALES` that hardly changes the quality of predictions.
+    """Return the largest scale that hardly changes the quality of predictions.
 
-    The quality is compared with the quality at scale 0. The allowed differences are
-    :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` and :data:`ALLOWED_GROWTH`. The search ends at the
-    first scale that exceeds one of them. The smallest scale is always allowed.
+    The scale is one of :data:`SCALES`. The quality is compared with the quality at scale 0. The
+    allowed differences are :data:`ALLOWED_FALL`, :data:`ALLOWED_LOSS` and :data:`ALLOWED_GROWTH`.
+    The search ends at the first scale that exceeds one of them. The smallest scale is always
+    allowed.
     """
     area, loss, classes, error_rate = evaluate(batch, 0 * excess)
     min_area = area - max(ALLOWED_FALL[0], ALLOWED_FALL[1] * (1 - area))
@@ -198,7 +202,10 @@ def choose_scale(
 
 
 def stratified_mask(labels: Int[Tensor, " rows"], parts: int) -> Bool[Tensor, " rows"]:
-    """Return a mask of one of ``parts`` equal parts of each class, drawn with a fixed seed."""
+    """Return a mask of one of ``parts`` equal parts of each class.
+
+    The parts are drawn with a fixed seed.
+    """
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     shuffled = shuffled.to(labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]

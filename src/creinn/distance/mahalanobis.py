@@ -97,7 +97,7 @@ class Distance(torch.nn.Module):
         return (u - mean).square() - self.shares * u.square()
 
     def whiten(self, centered: Tensor) -> Tensor:
-        """Transform features minus the origin to coordinates with the identity as covariance.
+        """Transform features minus the origin to coordinates with identity covariance.
 
         The result has ``R`` columns if ``R = D``, otherwise ``R + D``.
         """
@@ -151,7 +151,7 @@ class Distance(torch.nn.Module):
             setattr(self, name, buffer.to(like))
 
     def resize_buffers(self, state: Mapping[str, Tensor], prefix: str = "") -> None:
-        """Give the buffers the shapes that they have in ``state``, if these are consistent."""
+        """Resize the buffers to their shapes in ``state``, if these are consistent."""
         names = list(self._buffers)
         shapes = [tuple(state[prefix + name].shape) for name in names if prefix + name in state]
         features, rank = next((shape for shape in shapes if len(shape) == 2), (0, 0))
@@ -179,7 +179,7 @@ def nearest_of(
 
 
 def _nonzero_covariance(sums: ClassSums, products: Products) -> tuple[Tensor, float]:
-    """Return the first covariance that is larger than rounding errors, and its shrinkage.
+    """Return the first covariance that exceeds rounding errors, and its shrinkage.
 
     The candidates are the covariance within the classes, the covariance of the class means and the
     identity.

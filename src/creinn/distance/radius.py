@@ -59,10 +59,11 @@ _MIN_SPREAD = 1e-3  # relative to the median, because constant data differ by ro
 
 
 def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Interval:
-    r"""Divide features by their norm; the result of an interval contains the result of all members.
+    r"""Divide the features of each row by their norm.
 
-    The component :math:`f_i / \|f\|` is bounded by the bounds of :math:`f_i` divided by the bounds
-    of the norm, and by 1. The result of a zero vector is zero.
+    The result of an interval contains the results of all its members. The component
+    :math:`f_i / \|f\|` is bounded by the bounds of :math:`f_i` divided by the bounds of the norm,
+    and by 1. The result of a zero vector is zero.
 
     Example:
         >>> unit_directions(torch.tensor([[3.0, 4.0]])).lower
@@ -81,14 +82,17 @@ def unit_directions(features: Interval | Float[Tensor, "rows features"]) -> Inte
 
 
 def with_directions(features: Features) -> tuple[Interval, ...]:
-    """Return the inputs of the distances: all features, and the directions of the deepest ones."""
+    """Return all features, and the directions of the deepest ones.
+
+    These are the inputs of the distances.
+    """
     return *map(as_interval, features), *map(unit_directions, features[-NUM_NEAR_LAYERS:])
 
 
 def stack_terms(
     distances: Sequence[tuple[Tensor, Tensor]], layers: int
 ) -> Float[Tensor, "rows terms"]:
-    """Stack the squared distances of all layers, then both distances of the directions."""
+    """Stack the squared distances of layers, then both distances of the directions."""
     far, near = distances[:layers], distances[layers:]
     return torch.stack([*(one for one, _ in far), *(term for pair in near for term in pair)], 1)
 
@@ -135,7 +139,10 @@ class DistanceRadius(torch.nn.Module):
 
     @property
     def has_data(self) -> bool:
-        """Whether the distances are fitted; unlike ``fitted``, it does not wait for the device."""
+        """Whether the distances are fitted.
+
+        Unlike ``fitted``, this property does not wait for the device.
+        """
         return len(self.distances) > 0
 
     def set_statistics(self, statistics: Statistics) -> None:
@@ -234,7 +241,10 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def _median_and_spread(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the median and the spread over rows; ``torch.quantile`` does not take many rows."""
+    """Return the median and the spread over rows.
+
+    ``torch.quantile`` is not used because it does not take many rows.
+    """
     ordered, last = values.sort(0).values, len(values) - 1  # NaN is last
     median, upper = ordered[last // 2], ordered[math.ceil(_UPPER_QUANTILE * last)]
     return median, torch.maximum(upper - median, _MIN_SPREAD * (1 + median.abs()))

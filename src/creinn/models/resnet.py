@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2016) for images of shape ``(N, in_channels, H, W)``.
+"""Residual networks (He et al. 2016) for images ``(N, in_channels, H, W)``.
 
 The parameters of ``resnet18``, ``resnet34`` and ``resnet50`` have the same names as in torchvision,
 so that the weights of torchvision can be loaded. If a block changes the shape, its shortcut is a
@@ -28,7 +28,10 @@ def _bottleneck(width: int, stride: int, stride_on: Stride) -> Convolutions:
 
 
 class Block(torch.nn.Module):
-    """Residual block of convolutions ``conv1``, ``conv2``, ... with batch norm and ReLU."""
+    """Residual block of convolutions with batch norm and ReLU.
+
+    The names of the convolutions are ``conv1``, ``conv2`` and so on.
+    """
 
     def __init__(self, inputs: int, convolutions: Convolutions, layers: Any) -> None:
         super().__init__()
@@ -56,7 +59,10 @@ class Block(torch.nn.Module):
 
 
 class ResNet(torch.nn.Module):
-    """Residual network; each stage after the first doubles the width and halves the image."""
+    """Residual network with several stages of blocks.
+
+    Each stage after the first doubles the width and halves the image.
+    """
 
     config: dict[str, Any] | None
 
@@ -158,7 +164,10 @@ def resnet34(
     width: int = 64,
     layers: Any = "interval",
 ) -> ResNet:
-    """Return ResNet-34, with stages of 3, 4, 6 and 3 basic blocks; see :func:`resnet50`."""
+    """Return ResNet-34, with stages of 3, 4, 6 and 3 basic blocks.
+
+    See :func:`resnet50`.
+    """
     return ResNet(_basic, (3, 4, 6, 3), num_classes, stem, in_channels, width, layers)
 
 

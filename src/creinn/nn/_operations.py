@@ -1,9 +1,9 @@
-"""Operations of affine layers, and interval products that save only ordinary tensors.
+"""Operations of affine layers, and memory-efficient interval products.
 
 An operation maps a batch ``(N, C, ...)`` with a weight ``(O, C / groups, ...)`` and an optional
 bias ``(O,)`` to a batch ``(N, O, ...)``. The inputs and weights of an interval product are larger
 than those of the layer; see :class:`ProductRule`. They are computed in the forward pass and again
-in the backward pass (:func:`interval_product`), so that they are not saved.
+in the backward pass (:func:`interval_product`), so only ordinary tensors are saved.
 """
 
 import itertools
@@ -77,7 +77,10 @@ class Convolution:
         return to_input, to_weight
 
     def _has_few_pixels(self, gradient: Tensor, weight: Tensor) -> bool:
-        """Return whether matrix products are faster than oneDNN, which multiplies the padding."""
+        """Return whether matrix products are faster than oneDNN.
+
+        oneDNN also multiplies the padding.
+        """
         return (
             self.groups == 1
             and gradient.device.type == "cpu"
@@ -111,7 +114,7 @@ class Convolution:
     def _reach(
         self, tap: tuple[int, ...], sizes: torch.Size, output_sizes: torch.Size
     ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Return the pixels ``(N, ..., C)`` that a tap multiplies, and the outputs it adds to."""
+        """Return the pixels ``(N, ..., C)`` that a tap multiplies, and their outputs."""
         used: list[slice] = [slice(None)]
         reached: list[slice] = [slice(None)]
         for axis, (size, outputs) in enumerate(zip(sizes, output_sizes, strict=True)):
@@ -166,7 +169,10 @@ class ProductRule:
 def interval_product(
     operation: Operation, rule: ProductRule, biases: Biases, first: Tensor, *others: Tensor
 ) -> Tensor:
-    """Return the centers and radii ``(N, 2, O, ...)``; ``first`` is the input of the layer."""
+    """Return the centers and radii ``(N, 2, O, ...)`` of an interval product.
+
+    ``first`` is the input of the layer.
+    """
     device = first.device.type
     if torch.is_autocast_enabled(device):
         first = first.to(torch.get_autocast_dtype(device))

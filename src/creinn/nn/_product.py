@@ -65,9 +65,10 @@ def relative_affine(
     relative: Tensor,
     biases: Biases = (None, None),
 ) -> Interval:
-    r"""Return the exact bounds of the product with the weights :math:`W_{ij} (1 \pm \rho_j)`.
+    r"""Return the exact bounds of the product with weights of relative radii.
 
-    The relative radii have the shape ``(C, 1, ...)``.
+    The weights are :math:`W_{ij} (1 \pm \rho_j)`, with relative radii :math:`\rho` of shape
+    ``(C, 1, ...)``.
     """
     if x.nonnegative:
         return Interval._of_center_radius(
@@ -128,7 +129,7 @@ def nonnegative_weight(center: Tensor, radius: Tensor, groups: int) -> Tensor:
 
 
 class NonnegativeProduct(ProductRule):
-    """One product for intervals ``>= 0``, with the block of :func:`nonnegative_weight`."""
+    """One product for intervals ``>= 0`` with a :func:`nonnegative_weight` block."""
 
     def __init__(self, groups: int) -> None:
         self.groups = groups
@@ -198,7 +199,7 @@ def _exchanged(a: Tensor, b: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RelativeProduct(ProductRule):
-    """Two products for intervals ``>= 0`` and weights with relative radii ``(C, 1, ...)``."""
+    """Two products for intervals ``>= 0`` and relative radii ``(C, 1, ...)``."""
 
     sources = 2
 
@@ -262,14 +263,20 @@ def _by_sign(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 def _midpoint_radius(
     operation: Operation, x: Interval, center: Tensor, radius: Tensor, biases: Biases
 ) -> Interval:
-    """Compute the product of Rump: ``c = W_c a_c`` and ``r = |W_c| a_r + W_r (|a_c| + a_r)``."""
+    """Compute the midpoint-radius product of Rump.
+
+    The result is ``c = W_c a_c`` and ``r = |W_c| a_r + W_r (|a_c| + a_r)``.
+    """
     mid = operation(x.center, center, biases[0])
     rad = operation(x.radius, center.abs() + radius, biases[1]) + operation(x.center.abs(), radius)
     return Interval._of_center_radius(stack_parts(mid, rad))
 
 
 def on_blocks(function: Callable[[Tensor], Tensor], parts: Tensor, groups: int) -> Tensor:
-    """Apply a layer with a block weight to parts ``(N, P, C, ...)``, and return two parts."""
+    """Apply a layer with a block weight to parts ``(N, P, C, ...)``.
+
+    The result has two parts.
+    """
     return _apart(function(_together(parts, groups)), groups)
 
 

@@ -45,7 +45,10 @@ class _Monotone(_Activation):
 
 
 class _Valley(_Activation):
-    """Mixin for a function with one minimum at ``_bottom``, which is ``>= 0`` for ``x >= 0``."""
+    """Mixin for a function with one minimum at ``_bottom``.
+
+    The function is ``>= 0`` for ``x >= 0``.
+    """
 
     _bottom: float
 
@@ -62,11 +65,12 @@ class _Valley(_Activation):
 
 
 def relu_(center_radius: Tensor) -> Tensor:
-    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``, with radii ``>= 0``.
+    r"""Apply ReLU in place to the center and the radius ``(N, 2, ...)``.
 
-    With :math:`h = \max(c + r, 0)` the new radius is :math:`\min(r, h / 2)`, and the new center is
-    the difference of :math:`h` and the new radius. The lower bound is never negative, and the
-    digits of small radii are not lost. Infinite values remain infinite or become NaN.
+    The radii must be ``>= 0``. With :math:`h = \max(c + r, 0)` the new radius is
+    :math:`\min(r, h / 2)`, and the new center is the difference of :math:`h` and the new radius.
+    The lower bound is never negative, and the digits of small radii are not lost. Infinite values
+    remain infinite or become NaN.
 
     Example:
         >>> intervals = torch.tensor([[[1.0, 1.0, -3.0], [0.5, 3.0, 1.0]]])
@@ -97,7 +101,7 @@ class _ReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Return the gradient, in which both bounds, the upper bound or no bound is positive."""
+        """Return the gradient, which depends on the number of positive bounds."""
         center, radius = ctx.saved_tensors[0].unbind(1)
         of_center, of_radius = gradient.unbind(1)
         half = (of_center + of_radius) * center.sign() / 2  # 0 if no bound is positive

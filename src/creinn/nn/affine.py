@@ -35,7 +35,10 @@ class IntervalParameters(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize the parameters; the constructor of torch calls this to create the radii."""
+        """Initialize the parameters.
+
+        The constructor of torch calls this method to create the radii.
+        """
         if not hasattr(self, "bias_radius"):
             self._add_weight_radius()
             self.bias_radius = None if self.bias is None else Parameter(torch.empty_like(self.bias))
@@ -82,10 +85,11 @@ class IntervalParameters(torch.nn.Module):
 
 @torch.no_grad()
 def project_(module: torch.nn.Module) -> torch.nn.Module:
-    """Clamp all radii of a module to ``>= 0`` in place, and relative radii to values below 1.
+    """Clamp all radii of a module to valid values in place.
 
-    This is the constraint of the paper, and it is applied after each step of the optimizer. The
-    intervals are valid without this call, because the forward pass clamps the radii too.
+    Radii are clamped to ``>= 0``, and relative radii also to values below 1. This is the constraint
+    of the paper, and it is applied after each step of the optimizer. The intervals are valid
+    without this call, because the forward pass clamps the radii too.
     """
     for layer in module.modules():
         if isinstance(layer, IntervalParameters):
@@ -168,7 +172,10 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
         return y if x.ndim == self.weight.ndim else y.squeeze(0)
 
     def _operation(self, x: Interval) -> tuple[Convolution, Interval]:
-        """Return the convolution and its input, padded unless the padding is symmetric zeros."""
+        """Return the convolution and its input.
+
+        The input is padded unless the padding is symmetric zeros.
+        """
         sides = self._reversed_padding_repeated_twice
         before, after = sides[::2][::-1], sides[1::2][::-1]
         if self.padding_mode == "zeros" and before == after:
@@ -185,11 +192,11 @@ class _IntervalConv(_Affine, torch.nn.modules.conv._ConvNd):
 
 
 def one_pixel(layer: Any, sizes: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-    """Return the overlap of kernel and image as slices if the output has one pixel, else None.
+    """Return the overlap of kernel and image if the output has one pixel.
 
-    In this case the convolution is a matrix product over the pixels in the overlap, which is
-    several times faster. The result is also None for convolutions with groups, and for padding
-    other than zeros.
+    The overlap is returned as slices. The convolution is a matrix product over the pixels in the
+    overlap, which is several times faster. The result is None for all other outputs, for
+    convolutions with groups, and for padding other than zeros.
 
     Example:
         >>> one_pixel(torch.nn.Conv2d(1, 1, 3, stride=2, padding=1), (2, 1))

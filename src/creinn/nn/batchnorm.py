@@ -93,7 +93,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return Interval._of_center_radius(stack_parts(center, radius))
 
     def eval_maps(self) -> tuple[Tensor, Tensor] | None:
-        """Return the scale and the shift ``(2, C)`` of the center and the radius in eval mode.
+        """Return the scale and the shift ``(2, C)`` of center and radius in eval mode.
 
         The result is None if they depend on the batch. In paper mode, the absolute value of the
         mapped radius is used.
@@ -114,7 +114,7 @@ class IntervalBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         return scale.view(2, -1), shift.view(2, -1)
 
     def _packed(self) -> tuple[Any, Any, Tensor | None, Tensor | None]:
-        """Return the weight, bias, mean and variance of one batch norm of center and radius."""
+        """Return weight, bias, mean and variance of one batch norm of center and radius."""
         found: tuple[Any, ...] = (self.weight, self.bias, self.running_mean, self.running_var)
         weight, bias, mean, variance = found
         count = self.num_features

@@ -63,7 +63,10 @@ class AvgPool1d(_LinearMap, torch.nn.AvgPool1d):
 
 
 class AvgPool2d(_LinearMap, torch.nn.AvgPool2d):
-    """Interval version of ``torch.nn.AvgPool2d``; ``divisor_override`` must be positive."""
+    """Interval version of ``torch.nn.AvgPool2d``.
+
+    ``divisor_override`` must be positive.
+    """
 
     @functools.wraps(torch.nn.AvgPool2d.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -87,7 +90,10 @@ class AdaptiveAvgPool2d(_LinearMap, torch.nn.AdaptiveAvgPool2d):
 
 
 class _Maximum(torch.nn.Module):
-    """Mixin for max pooling, without indices because they can differ between the bounds."""
+    """Mixin for max pooling without indices.
+
+    The indices can differ between the bounds.
+    """
 
     __constants__: list[str]
     _pool: Callable[..., Any]
@@ -171,7 +177,10 @@ class AdaptiveMaxPool2d(_Maximum, torch.nn.AdaptiveMaxPool2d):
 
 
 class _Dropout(torch.nn.Module):
-    """Mixin for dropout with the same mask for both bounds, so a dropped unit is ``[0, 0]``."""
+    """Mixin for dropout with the same mask for both bounds.
+
+    A dropped unit is ``[0, 0]``.
+    """
 
     p: float
     training: bool

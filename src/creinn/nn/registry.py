@@ -1,4 +1,4 @@
-"""Registry of layer families, with functions to describe, build and convert layers.
+"""Registry of layer families; functions to describe, build and convert layers.
 
 A layer is described by its family, its class and the arguments of its constructor, which can be
 written as JSON. Only the classes in :data:`LAYERS` are supported.
@@ -62,7 +62,9 @@ def family_name(namespace: Family) -> str | None:
 
 
 def family_of(layer: torch.nn.Module) -> str | None:
-    """Return the name of the family of a layer, or None if it is unknown or a subclass.
+    """Return the name of the family of a layer.
+
+    The result is None if the class of the layer is unknown or a subclass of a known class.
 
     Example:
         >>> family_of(inn.ReLU()), family_of(torch.nn.ReLU()), family_of(torch.nn.LayerNorm(3))
@@ -78,7 +80,7 @@ def family_of(layer: torch.nn.Module) -> str | None:
 
 
 def arguments(layer: torch.nn.Module) -> dict[str, Any]:
-    """Return the arguments of the constructor of a layer, without ``device`` and ``dtype``.
+    """Return the constructor arguments of a layer, without ``device`` and ``dtype``.
 
     Raises:
         ValueError: If the layer is unknown.
@@ -100,7 +102,9 @@ def arguments(layer: torch.nn.Module) -> dict[str, Any]:
 
 
 def build_layer(family_name: str, class_name: str, arguments: Mapping[str, Any]) -> torch.nn.Module:
-    """Return a layer with these arguments of the constructor; lists are converted to tuples.
+    """Return a layer with these arguments of the constructor.
+
+    Lists are converted to tuples.
 
     Raises:
         ValueError: If the family, the class or an argument is unknown.

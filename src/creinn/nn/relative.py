@@ -27,10 +27,11 @@ MAX_RELATIVE_RADIUS = 1 - 2**-8
 
 
 class RelativeParameters(affine._Affine):
-    """Mixin with the parameter ``relative_radius`` ``(in_channels,)`` instead of ``weight_radius``.
+    """Mixin with the parameter ``relative_radius`` instead of ``weight_radius``.
 
-    The initial relative radii are between 0.25 and 0.75. They are 1 on average in a new layer of
-    :mod:`creinn.nn`, so the initial intervals are about half as wide for inputs that are points.
+    The parameter has the shape ``(in_channels,)``. The initial relative radii are between 0.25 and
+    0.75. They are 1 on average in a new layer of :mod:`creinn.nn`, so the initial intervals are
+    about half as wide for inputs that are points.
     """
 
     relative_radius: Parameter
