@@ -1,4 +1,4 @@
-"""Credal-set interval neural networks: classification that knows what it does not know.
+"""Credal-set interval neural networks: classification with honest uncertainty.
 
 Names in the order in which data flow through them. They are loaded when first asked for, so that ``import creinn`` and
 the command line's help do not wait for torch.
