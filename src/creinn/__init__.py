@@ -1,7 +1,7 @@
 """Credal-set interval neural networks: classification with honest uncertainty.
 
-Names in the order in which data flow through them. They are loaded when first asked for, so that ``import creinn`` and
-the command line's help do not wait for torch.
+The public names are imported at the first use, so that ``import creinn`` and the help of the
+command line do not load torch.
 """
 
 from importlib import import_module
