@@ -89,7 +89,13 @@ def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
     command = [sys.executable, "-m", "experiments", "run", *SETTINGS, *long, "--backend", backend]
     command += ["--jobs", "2", "--data", str(tiny_data), "--out", str(tmp_path)]
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # background jobs ignore it
     ) as process:
         try:
             first_epoch(tmp_path, lambda: process.poll() is None)
