@@ -35,7 +35,6 @@ from experiments import predictions, preparation
 from experiments.definition import Experiment
 from experiments.plan import VERSIONS, Task
 from experiments.preparation import Normalisation, Sources
-from experiments.small_images import use_small_image_convolutions
 from experiments.store import Store, read_arrays, write_arrays, write_json
 
 _TILES = 16  # maximum number of recorded kernels
@@ -139,7 +138,6 @@ def train(context: RunContext, task: Task) -> None:
             if augment == "none"
             else preparation.CropFlip(normalise, flip=augment == "crop-flip")
         )
-        use_small_image_convolutions(model)
         history = fit(model, train_data, val_data, _config(context, task), changes)
         if history.interrupted:
             raise KeyboardInterrupt
