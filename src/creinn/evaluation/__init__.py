@@ -2,8 +2,10 @@
 
 The inputs are NumPy arrays, torch tensors or lists, and the outputs are floats or NumPy arrays. An
 uncertainty score is a number for each sample, which is higher if the prediction is less certain. A
-set of classes is a row of a boolean mask. The modules are ``scores``, ``label_sets``,
-``uncertainty``, ``summary`` for all metrics of a prediction, and ``checks`` for the inputs.
+set of classes is a row of a boolean mask. ``summary`` computes all metrics of a prediction.
+
+Every metric raises a ``TypeError`` for a wrong dtype, and a ``ValueError`` for empty arrays, shapes
+that do not match, and numbers that are not valid, with the first such number.
 """
 
 # fmt: off

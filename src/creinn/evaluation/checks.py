@@ -1,7 +1,6 @@
 """Validation of the inputs of metrics, and their conversion to NumPy arrays.
 
-A wrong dtype raises a ``TypeError``. All other errors are a ``ValueError`` with the position of the
-first invalid value.
+A wrong dtype raises a ``TypeError``. Other errors are a ``ValueError`` with the first bad value.
 """
 
 from typing import Any
@@ -15,10 +14,7 @@ _SUM_TOLERANCE = 1e-3  # for the sum of a distribution; half precision needs thi
 
 
 def as_numpy(values: Any) -> npt.NDArray[Any]:
-    """Convert an array-like to a NumPy array.
-
-    Tensors are detached and copied to the CPU.
-    """
+    """Convert an array-like or a tensor to a NumPy array."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return (values.double() if values.is_floating_point() else values).numpy()
@@ -28,12 +24,12 @@ def as_numpy(values: Any) -> npt.NDArray[Any]:
 def as_numbers(values: Any, name: str) -> Numbers:
     """Convert to a non-empty array of finite numbers, of any shape."""
     array = as_numpy(values)
-    if array.dtype.kind not in "buif" and array.size:
-        raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}.")
     if array.size == 0:
         raise ValueError(f"{name} must have at least one value, but the array is empty.")
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}.")
     numbers = array.astype(np.float64)
-    _require(np.isfinite(numbers), numbers, f"{name} must be finite", "Check the model for NaN.")
+    require(np.isfinite(numbers), numbers, f"{name} must be finite", "Check the model for NaN.")
     return numbers
 
 
@@ -45,18 +41,8 @@ def as_scores(values: Any, name: str) -> Numbers:
     return numbers
 
 
-def as_uncertainties(values: Any, name: str) -> Numbers:
-    """Convert to an array of finite and non-negative numbers, of any shape."""
-    numbers = as_numbers(values, name)
-    _require(numbers >= 0, numbers, f"{name} must be >= 0", "Uncertainties are non-negative.")
-    return numbers
-
-
 def as_distributions(probabilities: Any) -> Numbers:
-    """Convert to an array of distributions with shape ``(samples, classes)``.
-
-    The number of classes must be at least two.
-    """
+    """Convert to an array of distributions ``(samples, classes)`` over two classes or more."""
     p = as_numbers(probabilities, "probabilities")
     if p.ndim != 2 or p.shape[1] < 2:
         raise ValueError(
@@ -64,10 +50,10 @@ def as_distributions(probabilities: Any) -> Numbers:
             f"got shape {p.shape}."
         )
     advice = "If the values are logits, apply softmax first."
-    _require(p >= 0, p, "probabilities must be >= 0", advice)
+    require(p >= 0, p, "probabilities must be >= 0", advice)
     total = p.sum(1)
     sums_to_one = np.abs(total - 1) <= _SUM_TOLERANCE
-    _require(sums_to_one, total, "the sum of each row of probabilities must be 1", advice)
+    require(sums_to_one, total, "the sum of each row of probabilities must be 1", advice)
     return p
 
 
@@ -86,26 +72,21 @@ def as_labels(labels: Any, classes: int, rows: int | None = None) -> npt.NDArray
     return truth.astype(np.int64)
 
 
-def as_mask(values: Any, name: str, advice: str = "") -> npt.NDArray[np.bool_]:
-    """Convert to a boolean array of any shape."""
+def as_mask(values: Any, name: str, ndim: int = 1) -> npt.NDArray[np.bool_]:
+    """Convert to a non-empty boolean array with ``ndim`` dimensions."""
     mask = as_numpy(values)
     if mask.dtype != np.bool_ and mask.size:
-        raise TypeError(f"{name} must be boolean, got dtype {mask.dtype}. {advice}".rstrip())
+        raise TypeError(f"{name} must be boolean, got dtype {mask.dtype}.")
+    if mask.ndim != ndim or mask.size == 0:
+        expected = "(samples,)" if ndim == 1 else "(samples, classes)"
+        raise ValueError(
+            f"{name} must have shape {expected} with at least one row, got shape {mask.shape}."
+        )
     return mask
 
 
-def as_label_sets(classes: Any) -> npt.NDArray[np.bool_]:
-    """Convert to a boolean mask ``(samples, classes)`` with at least one row."""
-    sets = as_mask(classes, "classes", "Use a mask such as the result of CredalSet.classes.")
-    if sets.ndim != 2 or sets.size == 0:
-        raise ValueError(
-            "classes must have shape (samples, classes) with at least one row, "
-            f"got shape {sets.shape}."
-        )
-    return sets
-
-
-def _require(holds: npt.NDArray[np.bool_], numbers: Numbers, rule: str, advice: str) -> None:
+def require(holds: npt.NDArray[np.bool_], numbers: Numbers, rule: str, advice: str) -> None:
+    """Raise a ``ValueError`` with the first number for which ``holds`` is False."""
     if not holds.all():
         at = tuple(np.argwhere(~holds)[0].tolist())
         raise ValueError(f"{rule}, got {numbers[at]:g} at index {at}. {advice}")

@@ -1,39 +1,28 @@
-"""Metrics for sets of classes.
-
-The sets are given as a boolean mask of shape ``(samples, classes)``.
-"""
+"""Metrics for sets of classes, which are a boolean mask of shape ``(samples, classes)``."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from creinn.evaluation.checks import as_label_sets, as_labels, as_mask
+from creinn.evaluation.checks import as_labels, as_mask
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """The default values of the coverage for a plot."""
-CONFIDENCE = 0.95  # of the binomial interval
 
 
 class SetDecisions(NamedTuple):
-    """The result of :func:`set_decisions`.
+    """Result of :func:`set_decisions`."""
 
-    Attributes:
-        coverage: The fraction of the sets that contain the true class.
-        size: The mean number of classes in a set.
-        single: The fraction of the sets that have only one class.
-        single_accuracy: The accuracy of these sets, or ``None`` if there are none.
-        discounted: The discounted accuracy, where a set of m classes is weighted by 1/m.
-    """
-
-    coverage: float
-    size: float
-    single: float
-    single_accuracy: float | None
-    discounted: float
+    coverage: float  # fraction of the sets that contain the true class
+    size: float  # mean number of classes in a set
+    single: float  # fraction of the sets that have only one class
+    single_accuracy: float | None  # accuracy of these sets, or None if there are none
+    discounted: float  # discounted accuracy, where a set of m classes has the weight 1/m
 
 
 class Share(NamedTuple):
-    """The fraction of the rows that are covered, with its confidence interval."""
+    """Fraction of the rows that are covered, with its 95 % confidence interval."""
 
     rows: int
     coverage: float
@@ -42,49 +31,31 @@ class Share(NamedTuple):
 
 
 class SetCoverage(NamedTuple):
-    """The result of :func:`set_coverage`.
+    """Result of :func:`set_coverage`."""
 
-    Attributes:
-        all: The coverage of all rows.
-        size: The mean number of classes in a set.
-        empty: The fraction of the sets that are empty.
-        full: The fraction of the sets that contain all of the classes.
-        by_size: The coverage for each size of a set.
-        by_class: The coverage for each of the true classes.
-    """
-
-    all: Share
-    size: float
-    empty: float
-    full: float
-    by_size: dict[int, Share]
-    by_class: dict[int, Share]
+    all: Share  # coverage of all rows
+    size: float  # mean number of classes in a set
+    empty: float  # fraction of the sets that are empty
+    full: float  # fraction of the sets that contain all classes
+    by_size: dict[int, Share]  # coverage for each size of a set
+    by_class: dict[int, Share]  # coverage for each true class
 
 
 def set_decisions(classes: Any, labels: Any) -> SetDecisions:
-    """Compute the coverage, the mean size and the accuracy of sets of classes.
+    """Compute the coverage, the mean size and the accuracy of non-empty sets of classes.
 
     Args:
-        classes: Boolean mask of shape ``(samples, classes)``, for example from
-            :meth:`creinn.CredalSet.classes`.
-        labels: True classes of shape ``(samples,)``.
-
-    Raises:
-        TypeError: If the mask is not a boolean array, or if the labels are not integers.
-        ValueError: If the shapes do not match, or if a set is empty.
+        classes: Boolean mask ``(samples, classes)``, as from :meth:`creinn.CredalSet.classes`.
+        labels: True classes ``(samples,)``.
 
     Example:
         >>> set_decisions([[True, False, False], [False, True, True]], [0, 2])
         SetDecisions(coverage=1.0, size=1.5, single=0.5, single_accuracy=1.0, discounted=0.75)
     """
-    sets = as_label_sets(classes)
-    truth = as_labels(labels, sets.shape[1], len(sets))
-    size = sets.sum(1)
+    _, _, covered, size = _compare(classes, labels)
     if not size.all():
-        raise ValueError(
-            f"All of the sets must be non-empty, but the set in row {size.argmin()} is empty."
-        )
-    covered, single = sets[np.arange(len(sets)), truth], size == 1
+        raise ValueError(f"The set in row {size.argmin()} is empty. Each set needs a class.")
+    single = size == 1
     return SetDecisions(
         coverage=float(covered.mean()),
         size=float(size.mean()),
@@ -95,26 +66,16 @@ def set_decisions(classes: Any, labels: Any) -> SetDecisions:
 
 
 def set_coverage(classes: Any, labels: Any) -> SetCoverage:
-    """Compute the fraction of the sets that contain the true class.
+    """Compute the fraction of the sets that contain the true class, also by size and by class.
 
-    The sets can be empty, and the fraction is also computed for each size and for each true class.
-
-    Args:
-        classes: Boolean mask of shape ``(samples, classes)``.
-        labels: True classes of shape ``(samples,)``.
-
-    Raises:
-        TypeError: If the mask is not a boolean array, or if the labels are not integers.
-        ValueError: If the shapes do not match, or if the array is empty.
+    The arguments are those of :func:`set_decisions`, but the sets can be empty.
 
     Example:
         >>> found = set_coverage([[True, False], [True, True], [False, False]], [1, 0, 0])
         >>> found.all.coverage, found.size, found.empty, found.by_size[2].rows
         (0.3333333333333333, 1.0, 0.3333333333333333, 1)
     """
-    sets = as_label_sets(classes)
-    truth = as_labels(labels, sets.shape[1], len(sets))
-    covered, size = sets[np.arange(len(sets)), truth], sets.sum(1)
+    sets, truth, covered, size = _compare(classes, labels)
     return SetCoverage(
         all=binomial_share(covered),
         size=float(size.mean()),
@@ -125,24 +86,24 @@ def set_coverage(classes: Any, labels: Any) -> SetCoverage:
     )
 
 
-def binomial_share(covered: Any, confidence: float = CONFIDENCE) -> Share:
-    """Compute the fraction of the values that are true, with a confidence interval.
-
-    The interval is the one of Clopper and Pearson (1934).
+def binomial_share(covered: Any) -> Share:
+    """Compute the fraction of true values with the interval of Clopper and Pearson (1934).
 
     Example:
         >>> share = binomial_share([True] * 9 + [False])
         >>> round(share.low, 3), round(share.high, 3)
         (0.555, 0.997)
     """
-    from scipy.stats import beta
+    from scipy.stats import binomtest
 
     hits = as_mask(covered, "covered")
-    if hits.ndim != 1 or hits.size == 0:
-        raise ValueError(
-            f"covered must be a non-empty array of shape (samples,), got {hits.shape}."
-        )
-    rows, count, tail = len(hits), int(hits.sum()), (1 - confidence) / 2
-    low = 0.0 if count == 0 else float(beta.ppf(tail, count, rows - count + 1))
-    high = 1.0 if count == rows else float(beta.ppf(1 - tail, count + 1, rows - count))
-    return Share(rows, count / rows, low, high)
+    test = binomtest(int(hits.sum()), len(hits))
+    interval = test.proportion_ci(confidence_level=0.95, method="exact")
+    return Share(len(hits), float(hits.mean()), float(interval.low), float(interval.high))
+
+
+def _compare(classes: Any, labels: Any) -> tuple[npt.NDArray[Any], ...]:
+    """Return the sets, the labels, whether each set has its label, and the sizes of the sets."""
+    sets = as_mask(classes, "classes", ndim=2)
+    truth = as_labels(labels, sets.shape[1], len(sets))
+    return sets, truth, sets[np.arange(len(sets)), truth], sets.sum(1)

@@ -1,8 +1,7 @@
 """All metrics of a prediction, by name.
 
 A prediction has the attributes ``label``, ``probabilities``, ``aleatoric``, ``epistemic`` and
-``total``. A :class:`creinn.CredalSet` also has sets of classes. Metrics of the three uncertainties
-are returned as a dictionary with the keys of :data:`MEASURES`.
+``total``. Metrics of the uncertainties are dictionaries with the keys of :data:`MEASURES`.
 """
 
 from typing import Any
@@ -50,19 +49,16 @@ def means(prediction: Any) -> dict[str, float]:
 def rejection(prediction: Any, labels: Any) -> dict[str, AccuracyRejection]:
     """Compute the accuracy-rejection curve of each uncertainty."""
     correct = as_numpy(prediction.label) == as_numpy(labels)
+    scores = uncertainties(prediction)
     return {
-        name: uncertainty.accuracy_rejection(values, correct)
-        for name, values in uncertainties(prediction).items()
+        name: uncertainty.accuracy_rejection(values, correct) for name, values in scores.items()
     }
 
 
 def detection(inside: Any, outside: Any) -> dict[str, OODDetection]:
     """Compute how well each uncertainty detects the rows of ``outside``."""
-    foreign = uncertainties(outside)
-    return {
-        name: uncertainty.ood_detection(values, foreign[name])
-        for name, values in uncertainties(inside).items()
-    }
+    known, foreign = uncertainties(inside), uncertainties(outside)
+    return {name: uncertainty.ood_detection(known[name], foreign[name]) for name in MEASURES}
 
 
 def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
@@ -80,16 +76,18 @@ def increase(prediction: Any, base: Any) -> dict[str, RelativeIncrease | None]:
 
 def sets(prediction: Any, labels: Any, rule: str) -> SetDecisions | None:
     """Compute the metrics of the sets of classes, or ``None`` without a credal set."""
-    if not isinstance(prediction, CredalSet):
-        return None
-    return set_decisions(prediction.classes(rule), labels)
+    is_credal = isinstance(prediction, CredalSet)
+    return set_decisions(prediction.classes(rule), labels) if is_credal else None
+
+
+def set_size(prediction: Any, rule: str) -> float | None:
+    """Compute the mean number of classes in a set, or ``None`` without a credal set."""
+    is_credal = isinstance(prediction, CredalSet)
+    return float(prediction.classes(rule).sum(-1).double().mean()) if is_credal else None
 
 
 def has_conformal_sets(prediction: Any) -> bool:
-    """Return whether the model is calibrated for sets of classes.
-
-    The result is False if it is calibrated for groups of rows.
-    """
+    """Return whether the model is calibrated for sets of classes, without groups of rows."""
     conformal = getattr(prediction, "conformal", None)
     return conformal is not None and conformal.score not in UNITS and conformal.by != "groups"
 
@@ -97,16 +95,6 @@ def has_conformal_sets(prediction: Any) -> bool:
 def coverage(prediction: CredalSet, labels: Any, nominal: float | None = None) -> SetCoverage:
     """Compute the coverage of the conformal sets of a calibrated model.
 
-    Args:
-        prediction: Credal sets predicted by a calibrated model.
-        labels: True classes.
-        nominal: Nominal coverage. The default is the coverage of the calibration.
+    The nominal coverage is ``nominal``, or else the coverage of the calibration.
     """
     return set_coverage(prediction.classes("conformal", nominal), labels)
-
-
-def set_size(prediction: Any, rule: str) -> float | None:
-    """Compute the mean number of classes in a set, or ``None`` without a credal set."""
-    if not isinstance(prediction, CredalSet):
-        return None
-    return float(prediction.classes(rule).sum(-1).double().mean())

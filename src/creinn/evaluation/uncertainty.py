@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from creinn.evaluation.checks import Numbers, as_mask, as_numpy, as_scores, as_uncertainties
+from creinn.evaluation.checks import Numbers, as_mask, as_numbers, as_numpy, as_scores, require
 
 
 class AccuracyRejection(NamedTuple):
@@ -25,33 +25,22 @@ class AccuracyRejection(NamedTuple):
 
 
 class OODDetection(NamedTuple):
-    """The result of :func:`ood_detection`.
+    """Result of :func:`ood_detection`.
 
     A constant score has an AUROC of 0.5, and its AUPRC is equal to ``base_rate``.
-
-    Attributes:
-        auroc: Area under the ROC curve.
-        auprc: Average precision.
-        base_rate: Share of the out-of-distribution samples.
-        fpr95: False positive rate at a true positive rate of 95 %.
     """
 
-    auroc: float
-    auprc: float
-    base_rate: float
-    fpr95: float
+    auroc: float  # area under the ROC curve
+    auprc: float  # average precision
+    base_rate: float  # share of the out-of-distribution samples
+    fpr95: float  # false positive rate at a true positive rate of 95 %
 
 
 class RelativeIncrease(NamedTuple):
-    """The result of :func:`relative_increase`.
+    """Result of :func:`relative_increase`."""
 
-    Attributes:
-        mean: Mean ratio of the uncertainties.
-        excluded: Number of samples that are excluded because the base is 0.
-    """
-
-    mean: float
-    excluded: int
+    mean: float  # mean ratio of the uncertainties
+    excluded: int  # number of samples that are excluded because the base is 0
 
 
 def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
@@ -66,17 +55,13 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
         score: Uncertainty scores with shape ``(samples,)``.
         correct: Boolean mask of the correct predictions.
 
-    Raises:
-        TypeError: If the scores are not real numbers, or ``correct`` is not boolean.
-        ValueError: If a score is not finite, there are no samples, or the shapes differ.
-
     Example:
         >>> curve = accuracy_rejection([0.1, 0.4, 0.9], [True, True, False])
         >>> curve.rejection.round(2), curve.accuracy.round(2)
         (array([0.  , 0.33, 0.67]), array([0.67, 1.  , 1.  ]))
     """
     scores = as_scores(score, "score")
-    hits = as_mask(correct, "correct", "Use `predicted == label`.")
+    hits = as_mask(correct, "correct")
     if hits.shape != scores.shape:
         raise ValueError(
             f"score and correct must have the same shape, got {scores.shape} and {hits.shape}."
@@ -90,9 +75,7 @@ def accuracy_rejection(score: Any, correct: Any) -> AccuracyRejection:
 
 
 def auarc(score: Any, correct: Any) -> float:
-    """Compute the area under the accuracy-rejection curve.
-
-    The curve is computed by :func:`accuracy_rejection`.
+    """Compute the area under the curve of :func:`accuracy_rejection`.
 
     Example:
         >>> auarc([0.1, 0.9], [True, False])
@@ -151,25 +134,18 @@ def bootstrap_interval(
         >>> low <= auarc(score, correct) <= high
         True
     """
-    from scipy.stats import bootstrap
-
     arrays = [as_numpy(sample) for sample in samples]
-    numbers = [np.arange(len(array)) for array in arrays]  # bootstrap converts samples to floats
-
-    def resampled_metric(*chosen: Any) -> float:
-        indices = chosen * len(arrays) if paired else chosen
-        return metric(*(a[i.astype(int)] for a, i in zip(arrays, indices, strict=True)))
-
-    found = bootstrap(
-        numbers[:1] if paired else numbers,
-        resampled_metric,
-        vectorized=False,
-        method="percentile",
-        confidence_level=confidence,
-        n_resamples=resamples,
-        random_state=seed,
-    )
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+    lengths = [len(array) for array in arrays]
+    if paired and len(set(lengths)) > 1:
+        raise ValueError(f"Paired samples must have the same length, got {lengths}.")
+    generator, values = np.random.default_rng(seed), []
+    for _ in range(resamples):
+        rows = [generator.integers(length, size=length) for length in lengths]
+        if paired:
+            rows = rows[:1] * len(arrays)
+        values.append(metric(*(a[i] for a, i in zip(arrays, rows, strict=True))))
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
 
 
 def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
@@ -184,10 +160,6 @@ def ood_detection(id_score: Any, ood_score: Any) -> OODDetection:
     Args:
         id_score: Scores of the in-distribution samples.
         ood_score: Scores of the out-of-distribution samples.
-
-    Raises:
-        TypeError: If the scores are not real numbers.
-        ValueError: If a score is not finite, or there are no samples.
 
     Example:
         >>> ood_detection([0.1, 0.2], [0.2, 0.3])
@@ -222,15 +194,13 @@ def relative_increase(test: Any, base: Any) -> RelativeIncrease:
         base: Uncertainties of the same samples without the shift. Samples with a base of 0 are
             excluded.
 
-    Raises:
-        TypeError: If the uncertainties are not real numbers.
-        ValueError: If a value is negative or not finite, the shapes differ, or no ratio is defined.
-
     Example:
         >>> relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0])
         RelativeIncrease(mean=2.5, excluded=1)
     """
-    shifted, unshifted = as_uncertainties(test, "test"), as_uncertainties(base, "base")
+    shifted, unshifted = as_numbers(test, "test"), as_numbers(base, "base")
+    for name, values in (("test", shifted), ("base", unshifted)):
+        require(values >= 0, values, f"{name} must be >= 0", "Uncertainties are non-negative.")
     if shifted.shape != unshifted.shape:
         raise ValueError(
             f"test and base must have the same shape, got {shifted.shape} and {unshifted.shape}."
