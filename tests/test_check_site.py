@@ -9,7 +9,7 @@ check_site = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(check_site)
 
 
-def test_a_whole_site_is_let_through(tmp_path):
+def test_valid_site_passes(tmp_path):
     (tmp_path / "more").mkdir()
     (tmp_path / "index.html").write_text(
         '<a href="more/page.html#there">x</a><a href="https://elsewhere.org">y</a>'
@@ -20,7 +20,7 @@ def test_a_whole_site_is_let_through(tmp_path):
     assert check_site.problems(tmp_path) == []
 
 
-def test_dead_links_and_foreign_sources_are_found(tmp_path):
+def test_dead_links_and_foreign_sources(tmp_path):
     (tmp_path / "index.html").write_text(
         '<script src="https://cdn.org/x.js"></script><link rel="stylesheet" href="//cdn.org/x.css">'
         '<a href="gone.html">x</a><a href="#nowhere">y</a><img src="picture.png">'
@@ -39,5 +39,5 @@ def test_dead_links_and_foreign_sources_are_found(tmp_path):
     ]
 
 
-def test_an_empty_folder_is_no_site(tmp_path):
+def test_empty_folder_raises(tmp_path):
     assert check_site.problems(tmp_path) == [f"There is no page in {tmp_path}."]

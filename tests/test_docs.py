@@ -61,12 +61,12 @@ def test_names_of_the_package_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_to_files(page):
+def test_links_are_valid(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert "://" in target or (page.parent / target).exists(), target
 
 
-def test_the_changes_of_the_architecture_page_are_made_in_files_that_exist():
+def test_files_of_architecture_page_exist():
     table = (ROOT / "docs" / "architecture.md").read_text().split("| change |")[1]
     paths = re.findall(r"`([\w/]+\.(?:py|json|yaml))`", table)
     assert len(paths) > 10
@@ -86,7 +86,7 @@ def is_documented(home: str, name: str) -> bool:
     return bool(by_itself or as_member)
 
 
-def test_every_public_name_is_in_the_reference():
+def test_public_names_are_in_reference():
     for name in creinn.__all__:
         home = find(f"creinn.{name}")
         path = getattr(home, "__name__", "") if type(home).__name__ == "module" else None
@@ -122,7 +122,7 @@ def rows_of(text: str, first: str) -> list[list[str]]:
     ]
 
 
-def test_the_table_of_the_demo_is_as_recorded():
+def test_demo_table_matches_record():
     (_, *models), *rows = rows_of((ROOT / "docs" / "demo.md").read_text(), "| measure |")
     models = [re.sub(r" \(\d+\)", "", model) for model in models]
     assert len(models) == len(DEMO["runs"])
@@ -145,7 +145,7 @@ def demo_score(model: str, measure: str) -> str:
     return demo_number(model, measure.replace("EU", kind)).partition(" ±")[0]
 
 
-def test_the_table_of_the_start_page_is_as_recorded():
+def test_start_page_table_matches_record():
     _, *rows = rows_of((ROOT / "docs" / "index.md").read_text(), "| | networks |")
     measures = ("accuracy", "AUROC held-out digits, EU", "AUROC photographs, EU")
     assert len(rows) > 3
@@ -154,7 +154,7 @@ def test_the_table_of_the_start_page_is_as_recorded():
             assert cell == demo_score(model.partition(",")[0], measure), (model, measure)
 
 
-def test_the_table_of_the_readme_is_as_recorded():
+def test_readme_table_matches_record():
     _, *rows = rows_of((ROOT / "README.md").read_text(), "| model | networks |")
     report = (ROOT / "results" / "study" / "report.md").read_text().splitlines()
     for model, _, accuracy, *scores, digits in rows:

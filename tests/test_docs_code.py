@@ -158,7 +158,7 @@ def test_commands_in_the_text_parse():
                 } <= known, (page.name, text)
 
 
-def test_bad_code_is_found(tmp_path):
+def test_invalid_code_fails(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- setup\na = 1\n-->\n```python\n>>> a + 1\n3\n\n```\n```\ncreinn train --no-such-option 1\n```\n"

@@ -26,7 +26,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("family", credal_cases.FAMILIES)
-def test_it_is_the_least_entropy(family):
+def test_minimum_over_vertices(family):
     for classes in (2, 3, 7):
         lower, upper = (bound.numpy() for bound in credal_cases.FAMILIES[family](10, classes, 0))
         bits, gap = lower_entropy(lower, upper)
@@ -52,7 +52,7 @@ def test_extreme_sets(bounds):
     )
 
 
-def test_a_gap_holds_what_a_short_search_missed():
+def test_gap_after_short_search_is_valid():
     lower, upper = (bound.numpy() for bound in credal_cases.FAMILIES["concentric"](30, 12, 0))
     least = lower_entropy(lower, upper)[0]
     bits, gap = lower_entropy(lower, upper, nodes=3)
@@ -72,7 +72,7 @@ def test_single_precision_and_batch_axes():
         lower_entropy(np.zeros(3), np.ones(2))
 
 
-def test_torch_is_not_needed():
+def test_torch_is_not_imported():
     code = f"import runpy, sys; sys.modules['torch'] = None; runpy.run_path({str(EXAMPLE)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

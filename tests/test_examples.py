@@ -37,7 +37,7 @@ def hurried(monkeypatch):
 @pytest.mark.parametrize(
     "path", [path for path in EXAMPLES if path.stem not in ELSEWHERE], ids=lambda path: path.stem
 )
-def test_an_example_runs(path, hurried, capsys):
+def test_example_runs(path, hurried, capsys):
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
     for number in plt.get_fignums():
@@ -45,7 +45,7 @@ def test_an_example_runs(path, hurried, capsys):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_a_page_of_the_gallery(path):
+def test_example_is_a_gallery_page(path):
     text = path.read_text()
     title, line, *_ = ast.get_docstring(ast.parse(text)).splitlines()
     assert set(line) == {"="}
@@ -55,7 +55,7 @@ def test_an_example_is_a_page_of_the_gallery(path):
     assert "../shared" not in text
 
 
-def test_the_gallery_has_a_place_for_each_example():
+def test_gallery_lists_all_examples():
     order = (
         (Path(__file__).parents[1] / "docs" / "conf.py")
         .read_text()
@@ -65,7 +65,7 @@ def test_the_gallery_has_a_place_for_each_example():
     assert sorted(ast.literal_eval(order + ")")) == [path.stem for path in EXAMPLES]
 
 
-def test_only_what_is_named_needs_more_than_the_package():
+def test_examples_declare_requirements():
     needed = {
         path.stem
         for path in EXAMPLES

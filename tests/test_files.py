@@ -41,7 +41,7 @@ def test_header_must_be_json(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_files_of_others_are_refused(tmp_path):
+def test_foreign_files_raise(tmp_path):
     with pytest.raises(FileNotFoundError, match="none"):
         read_tensors(tmp_path / "none")
     (tmp_path / "text").write_text("hello, this is not a file of tensors")
@@ -53,7 +53,7 @@ def test_files_of_others_are_refused(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-def test_full_disk_leaves_what_was_there(tmp_path):
+def test_full_disk_preserves_existing_file(tmp_path):
     write_bytes(tmp_path / "file", b"before")
     os.symlink("/dev/full", tmp_path / "file.tmp")
     with pytest.raises(OSError, match="space"):
@@ -64,7 +64,7 @@ def test_full_disk_leaves_what_was_there(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"after"
 
 
-def test_directory_in_the_way_is_an_error(tmp_path):
+def test_directory_as_target_raises(tmp_path):
     (tmp_path / "file").mkdir()
     with pytest.raises(OSError, match="directory"):
         write_bytes(tmp_path / "file", b"x")

@@ -22,7 +22,7 @@ intervals = st.builds(interval, four, four)
 
 
 @given(intervals, intervals, st.floats(0, 1), st.floats(0, 1))
-def test_arithmetic_contains_every_member(x: Interval, y: Interval, s: float, t: float) -> None:
+def test_arithmetic_contains_members(x: Interval, y: Interval, s: float, t: float) -> None:
     a, b = x.lower + s * x.width, y.lower + t * y.width
     for result, value in [
         (x + y, a + b),
@@ -65,7 +65,7 @@ def test_centre_and_radius_round_trip() -> None:
     assert x.width.tolist() == [1.0, 0.0]
 
 
-def test_facts_follow_the_data_and_the_operations() -> None:
+def test_nonnegative_flag() -> None:
     x = Interval(torch.zeros(2, 3), torch.ones(2, 3))
     assert x.nonnegative
     assert (x + x).nonnegative
@@ -83,7 +83,7 @@ def test_facts_follow_the_data_and_the_operations() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (3, 4), (2, 3, 4, 5)])
-def test_both_packed_forms_agree_with_the_bounds(shape: tuple[int, ...]) -> None:
+def test_packed_forms_match_bounds(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     a, b = torch.randn(shape), torch.rand(shape)
     from_parts = Interval(a, a + b)
@@ -99,13 +99,13 @@ def test_both_packed_forms_agree_with_the_bounds(shape: tuple[int, ...]) -> None
         assert x.ndim == len(shape)
 
 
-def test_a_radius_that_is_negative_by_rounding_is_read_as_zero() -> None:
+def test_negative_radius_by_rounding_is_zero() -> None:
     x = Interval._of_center_radius(torch.tensor([[[1.0], [-1e-9]]]))
     assert x.radius.item() == 0
     assert x.lower.item() == x.upper.item() == 1.0
 
 
-def test_shapes_behave_as_tensors_do() -> None:
+def test_shape_operations() -> None:
     t = torch.arange(24.0).reshape(2, 3, 4)
     x = Interval(t, t + 1)
     packed = Interval._of_bounds(x.bounds)
@@ -127,7 +127,7 @@ def test_shapes_behave_as_tensors_do() -> None:
     assert torch.equal(cat([x, t], 0).upper, torch.cat([t + 1, t], 0))
 
 
-def test_moves_and_casts() -> None:
+def test_devices_and_dtypes() -> None:
     x = Interval(torch.zeros(2), torch.ones(2)).to(torch.float64)
     assert x.dtype == torch.float64
     assert x.device == torch.device("cpu")
@@ -140,7 +140,7 @@ def test_contains() -> None:
     assert x.contains(torch.tensor([1.0, 1.1])).tolist() == [True, False]
 
 
-def test_numpy_arrays_lists_and_integers_are_taken() -> None:
+def test_numpy_arrays_lists_and_integers() -> None:
     assert Interval([0, 1], [1, 2]).dtype == torch.float32
     assert (
         Interval(torch.zeros(2).double().numpy(), torch.ones(2).double().numpy()).dtype
@@ -148,7 +148,7 @@ def test_numpy_arrays_lists_and_integers_are_taken() -> None:
     )
 
 
-def test_a_radius_rounded_to_zero_or_below_passes_its_gradient() -> None:
+def test_gradient_of_zero_radius() -> None:
     pairs = torch.tensor([[[1.0, 1.0, 1.0], [-1e-9, 0.0, 2.0]]], requires_grad=True)
     for width in (lambda x: x.width, lambda x: 2 * x.radius):
         x = Interval._of_center_radius(pairs)
@@ -157,7 +157,7 @@ def test_a_radius_rounded_to_zero_or_below_passes_its_gradient() -> None:
         assert gradient.tolist() == [[[0, 0, 0], [2, 2, 2]]]
 
 
-def test_gradients_flow_to_both_bounds() -> None:
+def test_gradients_of_bounds() -> None:
     lower, upper = torch.zeros(3, requires_grad=True), torch.ones(3, requires_grad=True)
     x = Interval(lower, upper)
     assert x.requires_grad
@@ -166,7 +166,7 @@ def test_gradients_flow_to_both_bounds() -> None:
     assert upper.grad.tolist() == [3, 3, 3]
 
 
-def test_works_under_vmap() -> None:
+def test_vmap() -> None:
     x = Interval(torch.zeros(5, 3), torch.ones(5, 3))
     result = torch.func.vmap(lambda v: (v + 1) * v)(x)
     assert isinstance(result, Interval)
@@ -176,7 +176,7 @@ def test_works_under_vmap() -> None:
     assert built.unique().tolist() == [1.0]
 
 
-def test_works_under_export() -> None:
+def test_export() -> None:
     class Halve(torch.nn.Module):
         def forward(self, x: Interval) -> Interval:
             return Interval(x.lower, x.upper) * 0.5 - x
@@ -188,7 +188,7 @@ def test_works_under_export() -> None:
     assert program.module()(other).lower.unique().tolist() == [-1.5]
 
 
-def test_tree_maps_take_anything() -> None:
+def test_tree_map() -> None:
     x = Interval(torch.zeros(2), torch.ones(2))
     named = torch.utils._pytree.tree_map(lambda t: None, x)
     assert (named._parts, named.is_point) == ((None, None), False)
@@ -196,7 +196,7 @@ def test_tree_maps_take_anything() -> None:
     assert len(leaves) == 1
 
 
-def test_data_loaders_stack_intervals() -> None:
+def test_data_loader() -> None:
     items = [(Interval(torch.full((3,), float(i)), torch.full((3,), i + 1.0)), i) for i in range(4)]
     x, y = next(iter(DataLoader(items, batch_size=4)))
     assert isinstance(x, Interval)
@@ -215,12 +215,12 @@ def test_data_loaders_stack_intervals() -> None:
         ([0.0, 1.0], [1.0], r"\(2,\)"),
     ],
 )
-def test_invalid_bounds_are_refused(lower: list[float], upper: list[float], message: str) -> None:
+def test_invalid_bounds_raise(lower: list[float], upper: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Interval(torch.tensor(lower), torch.tensor(upper))
 
 
-def test_other_refusals_say_what_was_found() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(ValueError, match="float64"):
         Interval(torch.zeros(2), torch.ones(2).double())
     with pytest.raises(TypeError, match="int64"):
@@ -237,5 +237,5 @@ def test_other_refusals_say_what_was_found() -> None:
         Interval([0.0], [1.0]) + "1"
 
 
-def test_it_prints_its_bounds() -> None:
+def test_repr() -> None:
     assert repr(Interval([0.0], [1.0])) == "Interval(lower=tensor([0.]), upper=tensor([1.]))"

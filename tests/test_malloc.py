@@ -27,7 +27,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_freed_memory_is_not_fetched_again():
+def test_freed_memory_is_reused():
     """Pages that the kernel hands out while 100 and 40 MiB are taken and freed 20 times."""
     faults = [
         int(subprocess.check_output([sys.executable, "-c", FAULTS, how]))
@@ -36,7 +36,7 @@ def test_freed_memory_is_not_fetched_again():
     assert faults[1] < faults[0] / 5
 
 
-def test_another_library_is_left_alone(monkeypatch):
+def test_other_libraries_are_not_changed(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(malloc.ctypes, "CDLL", lambda *_: pytest.fail("the library was loaded"))
     assert malloc.keep_freed_memory() is False

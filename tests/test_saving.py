@@ -96,7 +96,7 @@ def test_round_trip(name, tmp_path):
     ]
 
 
-def test_configuration_is_readable(tmp_path):
+def test_config_is_readable(tmp_path):
     save(
         creinn(mode="sound"),
         tmp_path,
@@ -122,7 +122,7 @@ def test_configuration_is_readable(tmp_path):
     assert config["versions"]["torch"] == torch.__version__
 
 
-def test_saved_again_with_names_and_preparation(tmp_path):
+def test_save_with_names_and_preparation(tmp_path):
     save(creinn(), tmp_path / "a", classes=["ham", "eggs", "spam"], preprocessing={"mean": [0.5]})
     load(tmp_path / "a").save(tmp_path / "b")
     config = read_config(tmp_path / "b")
@@ -132,14 +132,14 @@ def test_saved_again_with_names_and_preparation(tmp_path):
     )
 
 
-def test_the_same_model_gives_the_same_files(tmp_path):
+def test_saving_is_deterministic(tmp_path):
     for name in ("a", "b"):
         save(creinn(), tmp_path / name)
     for file in ("config.json", "model.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
-def test_saving_again_replaces_the_model_and_nothing_else(tmp_path):
+def test_saving_again_replaces_model(tmp_path):
     save(creinn(1), tmp_path)
     (tmp_path / "notes.txt").write_text("keep me")
     save(snn(2), tmp_path, classes=["a", "b", "c"])
@@ -147,14 +147,14 @@ def test_saving_again_replaces_the_model_and_nothing_else(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "keep me"
 
 
-def test_names_edited_by_hand_are_taken(tmp_path):
+def test_edited_names_are_loaded(tmp_path):
     save(creinn(), tmp_path, classes=["a", "b", "c"])
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"b"', '"bee"'))
     assert read_config(tmp_path)["classes"] == ["a", "bee", "c"]
 
 
-def test_save_killed_between_the_files_leaves_the_model_before(tmp_path):
+def test_killed_save_preserves_previous_model(tmp_path):
     old = creinn()
     save(old, tmp_path / "model", classes=["a", "b", "c"])
     save(snn(), tmp_path / "other")
@@ -169,7 +169,7 @@ def test_save_killed_between_the_files_leaves_the_model_before(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-def test_full_disk_leaves_the_model_before(tmp_path):
+def test_full_disk_preserves_previous_model(tmp_path):
     old = creinn()
     save(old, tmp_path)
     os.symlink("/dev/full", tmp_path / "model.safetensors.tmp")
@@ -190,7 +190,7 @@ class Custom(torch.nn.Module):
         return self.last(y) if len(y.shape) == 2 and y.lower.sum() > -1e9 else y
 
 
-def test_networks_that_cannot_be_described_are_passed_again(tmp_path):
+def test_load_with_given_network(tmp_path):
     torch.manual_seed(0)
     model = CreINN(Custom()).eval()
     with pytest.warns(UserWarning, match="network="):
@@ -223,7 +223,7 @@ class Tied(torch.nn.Module):
         return self.head(self.two(self.one(x)))
 
 
-def test_tied_weights_stay_tied(tmp_path):
+def test_tied_weights_are_preserved(tmp_path):
     model = SNN(Tied())
     save(model, tmp_path)
     again = load(tmp_path, network=Tied())
@@ -231,13 +231,13 @@ def test_tied_weights_stay_tied(tmp_path):
     torch.testing.assert_close(again(X).probabilities, model(X).probabilities)
 
 
-def test_loads_on_another_device(tmp_path):
+def test_load_on_another_device(tmp_path):
     save(creinn(), tmp_path)
     assert next(load(tmp_path, device="meta").parameters()).device.type == "meta"
     assert next(load(tmp_path, device=torch.device("cpu")).parameters()).device.type == "cpu"
 
 
-def test_truncated_files_are_refused(tmp_path):
+def test_truncated_files_raise(tmp_path):
     save(creinn(), tmp_path)
     for name in ("model.safetensors", "config.json"):
         content = (tmp_path / name).read_bytes()
@@ -253,7 +253,7 @@ def test_truncated_files_are_refused(tmp_path):
         load(tmp_path)
 
 
-def test_foreign_files_are_refused(tmp_path):
+def test_foreign_files_raise(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(tmp_path / "nowhere")
     save(creinn(), tmp_path)
@@ -276,7 +276,7 @@ def change(directory, **changes):
     (directory / "config.json").write_text(json.dumps(config | changes))
 
 
-def test_newer_formats_and_unknown_kinds_are_refused(tmp_path):
+def test_unknown_formats_and_kinds_raise(tmp_path):
     save(creinn(), tmp_path)
     change(tmp_path, format=FORMAT + 1)
     with pytest.raises(ValueError, match="format"):
@@ -289,7 +289,7 @@ def test_newer_formats_and_unknown_kinds_are_refused(tmp_path):
         load(tmp_path)
 
 
-def test_a_network_that_does_not_fit_keeps_its_weights(tmp_path):
+def test_mismatched_network_is_not_changed(tmp_path):
     save(CreINN(torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))), tmp_path)
     network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 5))
     before = network[0].weight.detach().clone()
@@ -298,7 +298,7 @@ def test_a_network_that_does_not_fit_keeps_its_weights(tmp_path):
     assert torch.equal(network[0].weight, before)
 
 
-def test_weights_of_another_network_are_named(tmp_path):
+def test_weights_of_another_network_raise(tmp_path):
     save(creinn(), tmp_path)
     network = read_config(tmp_path)["network"]
     assert network["arguments"]["hidden"] == [8]
@@ -310,7 +310,7 @@ def test_weights_of_another_network_are_named(tmp_path):
         load(tmp_path)
 
 
-def test_what_cannot_be_saved_is_refused(tmp_path):
+def test_unsupported_models_raise(tmp_path):
     class Other(SNN):
         pass
 

@@ -33,7 +33,7 @@ def model(request) -> BNN:
     return BNN(definition(request.param), samples=7, prior_std=0.5, kl_weight=0.3, warmup=0.5)
 
 
-def test_one_sample_in_training_and_several_in_eval_mode(model):
+def test_number_of_samples_in_train_and_eval_mode(model):
     x, _ = blobs()
     assert model(x).samples.shape == (1, 120, 3)
     model.eval()
@@ -42,7 +42,7 @@ def test_one_sample_in_training_and_several_in_eval_mode(model):
     assert (prediction.samples[0] != prediction.samples[1]).any()
 
 
-def test_prediction_follows_the_seed(model):
+def test_prediction_depends_on_the_seed(model):
     x, _ = blobs()
     torch.manual_seed(5)
     first = model.predict(x)
@@ -77,7 +77,7 @@ def test_schedule_by_hand():
     assert cold().item() == pytest.approx(0.1)
 
 
-def test_schedule_goes_on_after_loading_and_after_another_start():
+def test_schedule_resumes_after_loading():
     schedule = KLSchedule()
     schedule.start(100, 8)
     schedule.step.add_(1)
@@ -88,7 +88,7 @@ def test_schedule_goes_on_after_loading_and_after_another_start():
     assert again.step.item() == 1
 
 
-def test_options_are_checked():
+def test_invalid_options_raise():
     network = definition(local_reparameterization)
     for options, message in [
         ({"samples": 0}, "samples"),
@@ -102,7 +102,7 @@ def test_options_are_checked():
         BNN(definition(torch.nn))
 
 
-def test_loss_before_training_names_the_missing_call(model):
+def test_loss_before_training_raises(model):
     x, y = blobs()
     with pytest.raises(RuntimeError, match="before_training"):
         model.loss(model(x), y)
@@ -132,7 +132,7 @@ def test_gradient_of_the_loss_is_unbiased_for_a_linear_model():
 
 
 @pytest.mark.parametrize("method", ["bnn-r", "bnn-f", "fsvi", "bnn-l"])
-def test_baselines_learn_resume_and_load(method, tmp_path, monkeypatch):
+def test_train_resume_and_load(method, tmp_path, monkeypatch):
     x, y = blobs()
     test_x, test_y = blobs(seed=1)
 

@@ -34,7 +34,7 @@ def set_std(model: FSVI, std: float) -> FSVI:
 
 
 @torch.no_grad()
-def test_last_layer_is_gaussian_without_approximation():
+def test_last_layer_output_is_gaussian():
     model = set_std(FSVI(small_network(), samples=6000), 0.7).eval()
     x = inputs()
     mean, covariance = model.function_distribution(x)
@@ -58,7 +58,7 @@ def test_kl_by_hand():
     )  # but for the jitter
 
 
-def test_function_space_kl_from_independent_values_of_a_linear_model():
+def test_function_space_kl_of_a_linear_model():
     torch.manual_seed(0)
     head = torch.nn.Linear(3, 2, bias=False).double()
     model = set_std(FSVI(head, prior_std=2.0), 1.0)
@@ -90,7 +90,7 @@ def test_kl_has_finite_gradients():
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_loss_adds_the_kl_at_fresh_context_points():
+def test_loss_includes_kl_at_new_context_points():
     torch.manual_seed(0)
     x, y = inputs(50), torch.arange(50) % 2
     model = FSVI(small_network(), kl_weight=0.5, warmup=0.0, context_points=5)
@@ -108,14 +108,14 @@ def test_loss_adds_the_kl_at_fresh_context_points():
     torch.testing.assert_close(model.eval().loss(prediction, y), nll)
 
 
-def test_context_of_another_data_set():
+def test_context_points_from_another_dataset():
     other = inputs(7, seed=5)
     model = FSVI(small_network(), context=other)
     model.before_training([(inputs(20), torch.zeros(20))], epochs=1)
     assert (model.draw_context().unsqueeze(1) == other).all(2).any(1).all()
 
 
-def test_batch_norm_statistics_are_left_alone():
+def test_context_points_do_not_change_batch_norm_statistics():
     torch.manual_seed(0)
     network = torch.nn.Sequential(
         torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
@@ -162,7 +162,7 @@ def without_norm(model: FSVI) -> FSVI:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_normed_network_is_the_one_with_its_norm_folded_in(bias):
+def test_batch_norm_equals_folded_weights(bias):
     model = normed(bias=bias)
     twin, x = without_norm(model), inputs()
     for found, expected in zip(
@@ -173,7 +173,7 @@ def test_a_normed_network_is_the_one_with_its_norm_folded_in(bias):
 
 
 @torch.no_grad()
-def test_samples_of_a_normed_network_are_those_of_the_folded_one():
+def test_samples_with_batch_norm_equal_folded_samples():
     model = normed(signs=(1.0, 1.0), samples=5).eval()  # a negative sign would turn the noise round
     twin, x = without_norm(model), inputs()
     torch.manual_seed(3)
@@ -184,7 +184,7 @@ def test_samples_of_a_normed_network_are_those_of_the_folded_one():
 
 
 @torch.no_grad()
-def test_in_training_the_norm_takes_the_batch_behind_the_noise():
+def test_training_norm_uses_statistics_of_the_noisy_batch():
     model, x = normed().train(), inputs(20)
     seen = []
     model.norm.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
@@ -197,7 +197,7 @@ def test_in_training_the_norm_takes_the_batch_behind_the_noise():
     torch.testing.assert_close(prediction.samples, after.softmax(1).unsqueeze(0))
 
 
-def test_the_kl_trains_the_norm_and_leaves_its_statistics_alone():
+def test_kl_trains_norm_without_changing_its_statistics():
     model = normed().train()
     before = copy.deepcopy(dict(model.norm.named_buffers()))
     model.function_kl(inputs()).backward()
@@ -209,7 +209,7 @@ def test_the_kl_trains_the_norm_and_leaves_its_statistics_alone():
 
 
 @torch.no_grad()
-def test_a_normed_model_is_saved_and_loaded(tmp_path):
+def test_save_and_load_with_batch_norm(tmp_path):
     model, x = normed().eval(), inputs()
     save(model, tmp_path)
     again = load(tmp_path)
@@ -217,7 +217,7 @@ def test_a_normed_model_is_saved_and_loaded(tmp_path):
     torch.testing.assert_close(again.function_distribution(x), model.function_distribution(x))
 
 
-def test_options_are_checked():
+def test_invalid_options_raise():
     for options, message in [
         ({"context": "test"}, "context 'test'"),
         ({"samples": 0}, "samples"),

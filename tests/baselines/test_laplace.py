@@ -32,7 +32,7 @@ def fitted() -> LaplaceBNN:
 
 
 @torch.no_grad()
-def test_logits_agree_with_laplace_torch(fitted):
+def test_logits_match_laplace_torch(fitted):
     mean, covariance = fitted.logit_distribution(tensor(REFERENCE["test"]))
     torch.testing.assert_close(mean, tensor(CASE["mean"]))
     torch.testing.assert_close(covariance, tensor(CASE["covariance"]))
@@ -40,7 +40,7 @@ def test_logits_agree_with_laplace_torch(fitted):
 
 @torch.no_grad()
 @pytest.mark.parametrize("normalise", [False, True])
-def test_bridge_agrees_with_laplace_torch(fitted, normalise):
+def test_bridge_matches_laplace_torch(fitted, normalise):
     fitted.normalise = normalise
     probabilities = fitted(tensor(REFERENCE["test"])).probabilities
     torch.testing.assert_close(
@@ -48,14 +48,14 @@ def test_bridge_agrees_with_laplace_torch(fitted, normalise):
     )
 
 
-def test_marginal_likelihood_agrees_with_laplace_torch(fitted):
+def test_marginal_likelihood_matches_laplace_torch(fitted):
     for precision, expected in CASE["log_marginal_likelihood"].items():
         assert fitted.log_marginal_likelihood(tensor(float(precision))).item() == pytest.approx(
             expected, abs=1e-6
         )
 
 
-def test_curvature_agrees_with_a_dense_matrix():
+def test_curvature_matches_dense_matrix():
     torch.manual_seed(0)
     features, p = (
         torch.randn(30, 4, dtype=torch.float64),
@@ -74,7 +74,7 @@ def test_curvature_agrees_with_a_dense_matrix():
     torch.testing.assert_close(curvature.covariance(rows, tensor(0.3)), expected)
 
 
-def test_curvature_of_one_row_is_the_hessian_of_the_cross_entropy():
+def test_curvature_of_one_row_is_hessian_of_cross_entropy():
     torch.manual_seed(0)
     x, y = torch.randn(1, 2, dtype=torch.float64), torch.tensor([2])
     head = torch.nn.Linear(2, 3, bias=False, dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_bridge_by_hand():
     )
 
 
-def test_bridge_inverts_the_softmax_basis_moments_of_a_dirichlet():
+def test_bridge_inverts_dirichlet_moments_in_softmax_basis():
     """The bridge is defined by mean and variance of the Gaussian that matches a Dirichlet in the softmax basis."""
     alpha = tensor([[0.7, 2.0, 5.0, 1.3]])
     mean = alpha.log() - alpha.log().mean(1, keepdim=True)
@@ -119,7 +119,7 @@ def test_bridge_inverts_the_softmax_basis_moments_of_a_dirichlet():
 
 
 @pytest.mark.parametrize("normalise", [False, True])
-def test_bridge_stays_finite_and_keeps_the_order(normalise):
+def test_bridge_is_finite_and_preserves_order(normalise):
     mean = torch.tensor([[300.0, 0.0, -300.0], [1e-3, 0.0, 0.0], [90.0, 89.0, -50.0]])
     for scale in (1e-6, 1.0, 1e6):
         alpha = laplace_bridge(mean, scale * torch.eye(3).expand(3, 3, 3), normalise)
@@ -145,7 +145,7 @@ def slow_bridge(mean, covariance, normalise):
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("classes", [3, 10])
-def test_bridge_matches_the_slow_one(classes, normalise):
+def test_bridge_matches_slow_implementation(classes, normalise):
     generator = torch.Generator().manual_seed(classes)
     for _ in range(100):
         root = torch.randn(classes, classes, generator=generator, dtype=torch.float64)
@@ -159,7 +159,7 @@ def test_bridge_matches_the_slow_one(classes, normalise):
 
 @pytest.mark.parametrize("normalise", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_bridge_of_logits_that_do_not_vary_is_the_limit(dtype, normalise):
+def test_bridge_of_constant_logits(dtype, normalise):
     mean = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
     found = laplace_bridge(mean, torch.zeros(50, 4, 4, dtype=dtype), normalise)
     limit = laplace_bridge(
@@ -190,7 +190,7 @@ def test_dead_features_give_finite_predictions():
     assert bool(prediction.epistemic.isfinite().all())
 
 
-def test_dirichlet_closed_forms_agree_with_sampling():
+def test_dirichlet_closed_forms_match_sampling():
     torch.manual_seed(0)
     alpha = tensor([[0.3, 1.0, 2.0], [10.0, 10.0, 30.0], [1e-3, 1e-3, 5.0]])
     exact, sampled = DirichletPredictive(alpha), Predictive(Dirichlet(alpha).sample((40000,)))
@@ -199,7 +199,7 @@ def test_dirichlet_closed_forms_agree_with_sampling():
     assert exact.samples.shape == (10, 3, 3)
 
 
-def test_dirichlet_predictions_are_indexed_cast_and_joined():
+def test_index_cast_and_concatenate_dirichlet_predictions():
     torch.manual_seed(0)
     p = DirichletPredictive(torch.rand(6, 3) + 0.5, samples=4)
     joined = DirichletPredictive.concatenate([p[:2], p[2:].to(torch.float32)])
@@ -221,7 +221,7 @@ def body() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
 
 
-def test_prediction_is_ordinary_until_fitted():
+def test_prediction_before_fit_is_ordinary():
     x, y = problem()
     model = LaplaceBNN(body()).eval()
     torch.testing.assert_close(model.predict(x).probabilities, model.network(x).softmax(1).detach())
@@ -239,7 +239,7 @@ def test_prior_precision_maximises_the_marginal_likelihood():
     assert PRIOR_PRECISIONS[0] < model.precision < PRIOR_PRECISIONS[-1]
 
 
-def test_far_from_the_data_the_uncertainty_grows():
+def test_uncertainty_grows_away_from_data():
     x, y = problem()
     model = LaplaceBNN(torch.nn.Linear(4, 3), normalise=False)
     model.after_training([(x, y)])
@@ -249,7 +249,7 @@ def test_far_from_the_data_the_uncertainty_grows():
     assert (far.diagonal(dim1=1, dim2=2) > near.diagonal(dim1=1, dim2=2)).all()
 
 
-def test_batch_norm_is_not_touched_by_the_fit():
+def test_fit_does_not_change_batch_norm():
     x, y = problem()
     network = torch.nn.Sequential(
         torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
@@ -290,7 +290,7 @@ def without_norm(model: LaplaceBNN) -> LaplaceBNN:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_normed_model_is_the_one_with_its_norm_folded_in(bias):
+def test_batch_norm_equals_folded_weights(bias):
     x, y = problem()
     x = x.double()
     model = trained_with_norm(bias)
@@ -322,7 +322,7 @@ def test_normed_marginal_likelihood_by_hand():
     torch.testing.assert_close(model.log_marginal_likelihood(tensor(1.0)), expected)
 
 
-def test_head_and_norm_are_not_touched_by_the_fit():
+def test_fit_does_not_change_head_and_norm():
     x, y = problem()
     model = trained_with_norm().train()
     parts = torch.nn.ModuleList((model.network, model.norm))
@@ -332,7 +332,7 @@ def test_head_and_norm_are_not_touched_by_the_fit():
     assert model.norm.training
 
 
-def test_a_normed_model_predicts_as_an_ordinary_one_until_fitted():
+def test_prediction_with_batch_norm_before_fit_is_ordinary():
     x, _ = problem()
     model = trained_with_norm().eval()
     model.fitted.fill_(False)
@@ -341,7 +341,7 @@ def test_a_normed_model_predicts_as_an_ordinary_one_until_fitted():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_normed_model_is_saved_and_loaded(bias, tmp_path):
+def test_save_and_load_with_batch_norm(bias, tmp_path):
     x, _ = problem()
     model = trained_with_norm(bias=bias)
     save(model, tmp_path)
@@ -352,7 +352,7 @@ def test_a_normed_model_is_saved_and_loaded(bias, tmp_path):
     )
 
 
-def test_refusals():
+def test_invalid_inputs_raise():
     for network in (torch.nn.Linear(3, 1), torch.nn.Linear(3, 2)):
         with pytest.raises(ValueError, match=r"3 logits, got [12]"):
             LaplaceBNN(network)

@@ -58,7 +58,7 @@ def assert_moments(samples: Tensor, mean: Tensor, variance: Tensor) -> None:
 
 
 @torch.no_grad()
-def test_pre_activation_has_the_analytic_mean_and_variance(layer_and_input):
+def test_pre_activation_mean_and_variance(layer_and_input):
     layer, x = layer_and_input
     calls = [layer(x.expand(20, *x.shape[1:])) for _ in range(200)]
     mean, variance = analytic_moments(layer, x)
@@ -70,7 +70,7 @@ def test_pre_activation_has_the_analytic_mean_and_variance(layer_and_input):
 
 
 @torch.no_grad()
-def test_analytic_moments_are_those_of_sampled_weights(layer_and_input):
+def test_analytic_moments_match_sampled_weights(layer_and_input):
     layer, x = layer_and_input
     outputs = []
     for _ in range(4000):
@@ -125,7 +125,7 @@ def test_flipout_decorrelates_the_examples_of_a_batch(kind):
 
 
 @torch.no_grad()
-def test_flipout_draws_one_sign_per_channel_not_per_pixel():
+def test_flipout_draws_one_sign_per_channel():
     """A linear map of the perturbation: two positions with the same patch get the same output in one call."""
     torch.manual_seed(0)
     layer = flipout.Conv2d(3, 4, 1)
@@ -137,7 +137,7 @@ def test_flipout_draws_one_sign_per_channel_not_per_pixel():
 
 
 @torch.no_grad()
-def test_local_reparameterisation_samples_every_row_and_call_afresh():
+def test_local_reparameterisation_samples_each_row_and_call():
     torch.manual_seed(0)
     layer = local_reparameterization.Linear(3, 2)
     layer.weight_rho.fill_(0.0)
@@ -146,7 +146,7 @@ def test_local_reparameterisation_samples_every_row_and_call_afresh():
     assert correlation.abs().max() < 5 / 2000**0.5
 
 
-def test_sampling_goes_on_in_eval_mode_and_follows_the_seed(layer_and_input):
+def test_eval_mode_samples_depend_on_the_seed(layer_and_input):
     layer, x = layer_and_input
     layer.eval()
     torch.manual_seed(3)
@@ -156,7 +156,7 @@ def test_sampling_goes_on_in_eval_mode_and_follows_the_seed(layer_and_input):
     assert not torch.equal(first, second)
 
 
-def test_layers_follow_dtype_and_unbatched_inputs(family):
+def test_dtypes_and_unbatched_inputs(family):
     assert family.Conv2d(2, 3, 3)(torch.randn(2, 5, 5)).shape == (3, 3, 3)
     assert family.Linear(2, 3)(torch.randn(4, 5, 2)).shape == (4, 5, 3)
     assert (
@@ -165,7 +165,7 @@ def test_layers_follow_dtype_and_unbatched_inputs(family):
     )
 
 
-def test_gradients_are_finite_where_the_variance_is_zero():
+def test_gradients_are_finite_at_zero_variance():
     layer = local_reparameterization.Conv2d(2, 3, 3, padding=1, bias=False)
     x = torch.zeros(2, 2, 4, 4, requires_grad=True)
     layer(x).square().sum().backward()
@@ -180,7 +180,7 @@ def test_reparameterised_gradients_reach_means_and_standard_deviations(layer_and
     assert layer.weight_rho.grad.abs().sum() > 0
 
 
-def test_kl_is_the_sum_over_all_weights_of_torch_distributions(layer_and_input):
+def test_kl_matches_torch_distributions(layer_and_input):
     layer, _ = layer_and_input
     prior = Normal(torch.tensor(0.0, dtype=torch.float64), 0.7)
     expected = kl_divergence(Normal(layer.weight, F.softplus(layer.weight_rho)), prior).sum()
@@ -206,14 +206,14 @@ def test_kl_by_hand(family):
     assert layer.kl(2.0).item() == pytest.approx(0.125)  # (1 + 4) / (2 * 4) - 1/2 - log(2 / 2)
 
 
-def test_initial_standard_deviation_goes_with_the_fan_in(family):
+def test_initial_standard_deviation_scales_with_fan_in(family):
     layer = family.Conv2d(4, 8, 5)
     torch.testing.assert_close(layer.weight_std, torch.full_like(layer.weight, INITIAL_STD / 10))
     ordinary = torch.nn.Conv2d(4, 8, 5)
     assert layer.weight.std().item() == pytest.approx(ordinary.weight.std().item(), rel=0.1)
 
 
-def test_family_has_every_other_name_of_torch(family):
+def test_family_falls_back_to_torch_names(family):
     assert family.ReLU is torch.nn.ReLU
     assert family.BatchNorm2d is torch.nn.BatchNorm2d
     assert family.AdaptiveAvgPool2d is torch.nn.AdaptiveAvgPool2d
@@ -222,7 +222,7 @@ def test_family_has_every_other_name_of_torch(family):
         family.NoSuchLayer  # noqa: B018
 
 
-def test_an_ordinary_state_dict_loads_into_the_means(family):
+def test_ordinary_state_dict_loads_into_means(family):
     ordinary, layer = torch.nn.Linear(3, 2), family.Linear(3, 2)
     layer.load_state_dict(ordinary.state_dict(), strict=False)
     assert torch.equal(layer.weight, ordinary.weight)

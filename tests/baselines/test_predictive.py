@@ -32,7 +32,7 @@ def test_uncertainties_by_hand():
     assert p.epistemic.item() == pytest.approx(0.0488, abs=1e-4)
 
 
-def test_an_ordinary_network_has_no_epistemic_uncertainty():
+def test_ordinary_network_has_zero_epistemic_uncertainty():
     torch.manual_seed(0)
     prediction = SNN(torch.nn.Linear(3, 4))(torch.randn(6, 3))
     assert len(prediction) == 6
@@ -53,7 +53,7 @@ def test_rows_devices_and_batches():
     assert torch.equal(pooled.log_samples[2:], p.log_samples)
 
 
-def test_logarithms_are_the_models_own_or_finite():
+def test_log_probabilities_are_finite():
     logits = torch.tensor([[[0.0, 200.0]]])
     assert predict_logits(logits).log_samples[0, 0, 0].item() == pytest.approx(-200.0)
     p = Predictive(torch.tensor([[[0.0, 1.0]]]))
@@ -61,12 +61,12 @@ def test_logarithms_are_the_models_own_or_finite():
     assert p[:1].to(torch.float64).samples.dtype == torch.float64
 
 
-def test_samples_are_refused_without_a_sample():
+def test_empty_samples_raise():
     with pytest.raises(ValueError, match=r"got \(0, 2, 3\)"):
         Predictive(torch.zeros(0, 2, 3))
 
 
-def test_one_logit_makes_a_binary_classifier():
+def test_single_logit_is_binary_classifier():
     network = torch.nn.Linear(2, 1)
     x = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     model = SNN(network)
@@ -74,7 +74,7 @@ def test_one_logit_makes_a_binary_classifier():
     torch.testing.assert_close(model(x).probabilities[:, 1], torch.sigmoid(network(x)[:, 0]))
 
 
-def test_loss_of_an_ordinary_network_is_the_cross_entropy():
+def test_loss_of_ordinary_network_is_cross_entropy():
     torch.manual_seed(0)
     network, x, y = torch.nn.Linear(3, 4), torch.randn(6, 3), torch.tensor([0, 1, 2, 3, 0, 1])
     weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -94,7 +94,7 @@ def test_logit_norm_normalises_the_logits():
 
 
 @pytest.mark.parametrize("method", ["snn", "bnn-r", "bnn-f", "fsvi", "bnn-l"])
-def test_ensembles_of_any_baseline_pool_the_samples(method):
+def test_ensemble_concatenates_samples(method):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     members = [
@@ -116,14 +116,14 @@ def test_ensembles_of_any_baseline_pool_the_samples(method):
     assert ensemble.num_classes == 3
 
 
-def test_ensembles_refuse_members_that_do_not_fit():
+def test_incompatible_ensemble_members_raise():
     with pytest.raises(ValueError, match=r"\[3, 4\]"):
         DeepEnsemble([SNN(torch.nn.Linear(2, 3)), SNN(torch.nn.Linear(2, 4))])
     with pytest.raises(ValueError, match="members"):
         DeepEnsemble([])
 
 
-def test_the_table_builds_each_method_from_one_definition():
+def test_registry_builds_each_method():
     def definition(layers):
         return torch.nn.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3))
 
@@ -137,7 +137,7 @@ def test_the_table_builds_each_method_from_one_definition():
     assert isinstance(build_classifier(METHODS["bnn-l"], definition), LaplaceBNN)
 
 
-def test_training_on_intervals_is_refused():
+def test_training_on_intervals_raises():
     with pytest.raises(TypeError, match="Interval"):
         check_tensor(Interval.point(torch.zeros(2, 2)))
 
@@ -163,14 +163,14 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_options_are_those_given_and_plain(method):
+def test_saved_options(method):
     options = build_classifier(METHODS[method], definition, **GIVEN[method]).options()
     assert json.loads(json.dumps(options)) == options
     assert options.items() >= GIVEN[method].items()
     assert build_classifier(METHODS[method], definition, **options).options() == options
 
 
-def test_context_points_are_no_option_of_a_saved_model():
+def test_context_points_are_not_saved():
     options = build_classifier(METHODS["fsvi"], definition, context=torch.zeros(5, 4)).options()
     assert options["context"] is None
     with pytest.raises(RuntimeError, match="context"):
@@ -179,7 +179,7 @@ def test_context_points_are_no_option_of_a_saved_model():
 
 @pytest.mark.parametrize("logit_norm", [False, True])
 @pytest.mark.parametrize("method", BASELINES)
-def test_half_precision_training_gives_finite_losses_and_gradients(method, logit_norm):
+def test_half_precision_losses_and_gradients_are_finite(method, logit_norm):
     torch.manual_seed(0)
     x, y = torch.randn(20, 4), torch.arange(20) % 3
     model = build_classifier(METHODS[method], definition, logit_norm=logit_norm)
@@ -195,7 +195,7 @@ def test_half_precision_training_gives_finite_losses_and_gradients(method, logit
     ("name", "family"),
     [("local_reparameterization", local_reparameterization), ("flipout", flipout)],
 )
-def test_families_are_known_by_name(name, family):
+def test_families_by_name(name, family):
     assert family_of(family.Conv2d(1, 2, 3)) == name
     assert build_layer(name, "Conv2d", arguments(family.Conv2d(1, 2, 3, bias=False))).bias is None
     network = resnet8(num_classes=3, in_channels=1, width=2, layers=name)

@@ -8,7 +8,7 @@ from benchmarks.contenders import Contenders, fold_batch_norm, new_classifier, t
 
 
 @pytest.mark.parametrize("architecture", ["mlp", "resnet18-cifar"])
-def test_contenders_that_must_agree_do(architecture):
+def test_equivalent_contenders_agree(architecture):
     contenders = Contenders(SMALL[architecture])
     torch.manual_seed(0)
     x = contenders.architecture.inputs(6)
@@ -36,7 +36,7 @@ def test_a_training_step_changes_parameters(name):
     assert sum(changed) > len(changed) / 2
 
 
-def test_a_norm_whose_input_is_used_elsewhere_is_not_folded():
+def test_norm_with_shared_input_is_not_folded():
     class Forked(torch.nn.Module):
         def __init__(self):
             super().__init__()

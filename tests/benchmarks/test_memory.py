@@ -11,7 +11,7 @@ def numbers(**options):
     return torch.ones(250, **options)
 
 
-def test_peak_counts_what_lives_at_once():
+def test_peak_of_live_tensors():
     x = numbers()
 
     def one_after_the_other():
@@ -25,20 +25,20 @@ def test_peak_counts_what_lives_at_once():
     assert peak_bytes(all_at_once) == 5 * KILO
 
 
-def test_views_and_what_existed_before_count_nothing():
+def test_views_and_older_tensors_are_not_counted():
     x = numbers()
     assert peak_bytes(lambda: x.view(10, 25).t()[2:].mul_(2)) == 0
     assert peak_bytes(lambda: (x + 1).view(10, 25).t().add_(1)) == KILO
 
 
-def test_peak_of_a_step_has_activations_and_gradients():
+def test_peak_of_training_step():
     w = numbers(requires_grad=True)
     y = peak_bytes(lambda: (2 * w).exp().sum().backward())
     assert w.grad is not None
     assert 2 * KILO < y < 4 * KILO
 
 
-def test_saved_counts_shared_memory_once_and_no_parameters():
+def test_saved_bytes_count_shared_memory_once():
     w, x = numbers(requires_grad=True), numbers()
     assert saved_bytes(lambda: (w * x).sum(), [w, x]) == 0
     assert saved_bytes(lambda: (w * x).sum(), [w]) == KILO  # x
@@ -50,14 +50,14 @@ def test_saved_counts_shared_memory_once_and_no_parameters():
     assert saved_bytes(twice, [w]) == 2 * KILO
 
 
-def test_saved_bytes_of_a_batch_grow_with_it_alone():
+def test_saved_bytes_scale_with_batch_size():
     network = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
     x = torch.ones(8, 3)
     kept = [saved_bytes(lambda n=n: network(x[:n]), [*network.parameters(), x]) for n in (4, 8)]
     assert kept == [4 * 5 * 4, 8 * 5 * 4]  # the ReLU's result, which the second layer keeps too
 
 
-def test_held_bytes_count_buffers_and_shared_parameters_once():
+def test_held_bytes_count_shared_parameters_once():
     norm = torch.nn.BatchNorm1d(10)
     twice = torch.nn.ModuleList([norm, torch.nn.BatchNorm1d(10)])
     twice[1].weight = norm.weight

@@ -14,7 +14,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_least_and_median_leave_the_warm_up_out(clock):
+def test_warm_up_is_excluded(clock):
     found = interleaved(
         {"a": clock.call("a", 9, 5, 1, 4), "b": clock.call("b", 0.5, 0.75, 2, 3, 7)}, 3
     )
@@ -22,7 +22,7 @@ def test_least_and_median_leave_the_warm_up_out(clock):
     assert found == {"a": Timing(1, 4, 2, 3), "b": Timing(2, 3, 1.5, 3)}
 
 
-def test_calls_take_turns(clock):
+def test_calls_alternate(clock):
     interleaved({name: clock.call(name, 0.1) for name in "abc"}, 5)
     rounds = clock.called[6:]
     assert len(rounds) == 15
@@ -32,11 +32,11 @@ def test_calls_take_turns(clock):
 
 
 @pytest.mark.parametrize(("seconds", "rounds"), [(1, 3), (11, 6), (1000, 20)])
-def test_time_ends_a_cell_but_not_before_three_rounds(clock, seconds, rounds):
+def test_at_least_three_rounds(clock, seconds, rounds):
     assert interleaved({"a": clock.call("a", 2)}, 20, seconds=seconds)["a"].rounds == rounds
 
 
-def test_a_call_that_fails_is_named(clock):
+def test_failing_call_raises(clock):
     def broken():
         raise RuntimeError("no\n memory")
 
@@ -44,6 +44,6 @@ def test_a_call_that_fails_is_named(clock):
         interleaved({"a": clock.call("a", 2), "b": broken}, 3)
 
 
-def test_nothing_to_time():
+def test_no_calls_raise():
     with pytest.raises(ValueError, match="functions"):
         interleaved({}, 3)

@@ -32,7 +32,7 @@ def coverage(model, x, y, **options):
 
 
 @pytest.mark.parametrize("score", list(SCORES))
-def test_the_calibration_rows_are_covered_as_ranked(model, score):
+def test_coverage_of_calibration_rows(model, score):
     x, y = blobs(200, seed=5)
     assert model.calibrate(x, y, coverage=0.9, score=score) is model
     for asked, found in ((0.9, coverage(model, x, y)), (0.6, coverage(model, x, y, coverage=0.6))):
@@ -45,7 +45,7 @@ def test_the_calibration_rows_are_covered_as_ranked(model, score):
 
 
 @pytest.mark.parametrize("form", ["loader", "dataset", "iterator", "arrays"])
-def test_data_of_any_form(model, form):
+def test_data_formats(model, form):
     x, y = blobs(200, seed=5)
     expected = model.calibrate(x, y).calibration.conformal.scores
     data = TensorDataset(x, y)
@@ -60,7 +60,7 @@ def test_data_of_any_form(model, form):
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-def test_new_rows_are_covered_on_average():
+def test_mean_coverage_of_new_rows():
     found = []
     for seed in range(8):
         model = ordinary(seed=seed)
@@ -70,7 +70,7 @@ def test_new_rows_are_covered_on_average():
     assert sum(found) / 8 == pytest.approx(0.9, abs=0.03)
 
 
-def test_each_class_is_covered(model):
+def test_class_conditional_coverage(model):
     x, y = blobs(1800, seed=5)
     y = torch.where(
         (torch.arange(1800) % 18 == 0) & (y == 0), 2, y
@@ -91,7 +91,7 @@ def test_groups(model):
     assert size[groups == 1].mean() > size[groups == 0].mean() + 0.5
 
 
-def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
+def test_too_few_rows(model):
     x, y = blobs(60, seed=5)
     with pytest.raises(ValueError, match="99"):
         model.calibrate(x, y, coverage=0.99)
@@ -121,7 +121,7 @@ def test_few_rows_are_refused_and_few_of_a_group_get_all_classes(model):
         ({"y": torch.full((60,), 7)}, "target 0 is 7"),
     ],
 )
-def test_refusals(model, options, message):
+def test_invalid_arguments_raise(model, options, message):
     x, y = blobs(60, seed=5)
     with pytest.raises(ValueError, match=message):
         model.calibrate(x, **{"y": y, **options})
@@ -142,7 +142,7 @@ def test_distributions_as_labels(model):
 
 
 @pytest.mark.parametrize("by", [None, "class"])
-def test_saved_loaded_cast_and_compiled(model, by, tmp_path):
+def test_save_load_cast_and_compile(model, by, tmp_path):
     x, y = blobs(200, seed=5)
     model.calibrate(x, y, coverage=0.9, by=by, score="lac", random=True)
     model.save(tmp_path / "m")
@@ -172,7 +172,7 @@ def test_ensembles_and_interval_networks():
     assert members[0].predict(x).conformal is None
 
 
-def test_training_and_a_new_distance_forget_it(model):
+def test_training_and_new_distance_remove_calibration(model):
     x, y = blobs(200, seed=5)
     model.calibrate(x, y)
     model.fit_distance(*blobs())
@@ -182,7 +182,7 @@ def test_training_and_a_new_distance_forget_it(model):
     assert model.predict(x).conformal is None
 
 
-def test_the_temperature_is_found_anew_only_if_asked(model):
+def test_temperature_is_refitted_on_request(model):
     x, y = blobs(200, seed=5)
     before = float(model.temperature.value)
     model.calibrate(x, y)
@@ -194,7 +194,7 @@ def test_the_temperature_is_found_anew_only_if_asked(model):
         model.calibrate(DataLoader(TensorDataset(x, y), 50), temperature=True)
 
 
-def test_predictions_are_as_before(model):
+def test_calibration_does_not_change_probabilities(model):
     x, y = blobs(200, seed=5)
     before = model.predict(x)
     with warnings.catch_warnings():
@@ -208,7 +208,7 @@ def test_predictions_are_as_before(model):
     )  # no guarantee there, but they grow
 
 
-def test_equal_rows_have_equal_sets_in_batches_of_any_size():
+def test_sets_do_not_depend_on_batch_size():
     """One-hot rows of four categories: all scores are ties, which batches round differently."""
     found = {}
     for seed in range(20):

@@ -71,7 +71,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sets_are_those_of_the_model_for_points_and_then_intervals(name):
+def test_points_then_intervals(name):
     model = warm(MODELS[name]())
     assert_plain(model)
     assert_plain(model, X[:1])
@@ -89,7 +89,7 @@ def images(x):
     return model.eval()
 
 
-def test_images_after_intervals_and_of_another_size():
+def test_image_sizes():
     torch.manual_seed(0)
     x = torch.randn(4, 3, 16, 16)
     model = images(x).double()
@@ -202,7 +202,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_seen_by_the_next_call(change):
+def test_weight_change_invalidates(change):
     model = trained(distance=0.5) if change is by_fit_distance else trained()
     before = warm(model).predict(X)
     change(model)
@@ -213,7 +213,7 @@ def test_a_change_is_seen_by_the_next_call(change):
     assert form(model) is not None
 
 
-def test_a_known_member_of_an_ensemble_is_seen():
+def test_change_of_ensemble_member_invalidates():
     first, second = trained(), trained(width=8)
     model = warm(Ensemble([first, second]))
     before = model.predict(X)
@@ -222,7 +222,7 @@ def test_a_known_member_of_an_ensemble_is_seen():
     assert (after.lower - before.lower).abs().max() > 1e-3
 
 
-def test_a_class_attribute_is_seen():
+def test_class_attribute_change_invalidates():
     class Shifted(torch.nn.Sequential):
         shift = 0.0
 
@@ -235,7 +235,7 @@ def test_a_class_attribute_is_seen():
     assert (assert_plain(model).lower - before.lower).abs().max() > 1e-3
 
 
-def test_an_entry_of_a_list_is_seen():
+def test_list_entry_change_invalidates():
     class Shifted(torch.nn.Sequential):
         def forward(self, x):
             return super().forward(x + self.shifts[0])
@@ -247,7 +247,7 @@ def test_an_entry_of_a_list_is_seen():
     assert (assert_plain(model).lower - before.lower).abs().max() > 1e-3
 
 
-def test_clear_cache_drops_the_forms_of_models_that_share_modules():
+def test_clear_cache_of_shared_modules():
     member, other = trained(), warm(trained())
     model = warm(Ensemble([member, trained()]))
     warm(member).network[0].weight.data.mul_(0.5)
@@ -257,7 +257,7 @@ def test_clear_cache_drops_the_forms_of_models_that_share_modules():
     assert_plain(model)
 
 
-def test_a_new_model_is_compiled_by_its_first_call_and_gives_the_same_bits_in_the_second(tmp_path):
+def test_first_call_compiles(tmp_path):
     model = trained()
     model.save(tmp_path)
     for new in (model, creinn.load(tmp_path), copy.deepcopy(model)):
@@ -268,7 +268,7 @@ def test_a_new_model_is_compiled_by_its_first_call_and_gives_the_same_bits_in_th
         assert form(new) is compiled
 
 
-def test_a_model_in_training_mode_is_not_compiled():
+def test_training_mode_is_not_compiled():
     model = warm(trained())
     model.train()
     assert form(model) is None
@@ -278,7 +278,7 @@ def test_a_model_in_training_mode_is_not_compiled():
     assert warm(model.eval()).double() not in compile_cache._ENTRIES
 
 
-def test_fit_compiles_nothing(monkeypatch):
+def test_fit_does_not_compile(monkeypatch):
     model, calls = warm(trained()), []
     monkeypatch.setattr(compile_cache, "compiled_form", lambda *_: calls.append(0))
     config = TrainConfig(epochs=2, batch_size=16, progress=False, keep="best", patience=5)
@@ -287,7 +287,7 @@ def test_fit_compiles_nothing(monkeypatch):
     assert model not in compile_cache._ENTRIES
 
 
-def test_a_stream_is_compiled_at_once_and_sees_changes_between_batches():
+def test_stream_compiles_and_detects_changes():
     model, forms = trained(), []
     for prediction in model.predict_batches(X, batch_size=8):
         forms.append(form(model) is not None)
@@ -300,7 +300,7 @@ def test_a_stream_is_compiled_at_once_and_sees_changes_between_batches():
     assert forms == [True] * 5
 
 
-def test_inputs_that_do_not_fit_keep_no_model_from_being_compiled():
+def test_invalid_inputs_do_not_prevent_compilation():
     model = trained()
     by_fit(model)
     with pytest.raises(ValueError, match="expects 5 features"):
@@ -309,7 +309,7 @@ def test_inputs_that_do_not_fit_keep_no_model_from_being_compiled():
     assert form(model) is not None
 
 
-def test_copies_state_and_files_know_nothing_of_it(tmp_path):
+def test_copies_and_files_do_not_contain_cache(tmp_path):
     plain, model = trained(), warm(trained())
     plain.predict(X)
     assert list(model.state_dict()) == list(plain.state_dict())
@@ -324,7 +324,7 @@ def test_copies_state_and_files_know_nothing_of_it(tmp_path):
     assert_plain(warm(creinn.load(tmp_path)))
 
 
-def test_it_goes_with_its_model():
+def test_cache_is_freed_with_model():
     model = warm(trained())
     inside = weakref.ref(form(model))
     del model
@@ -333,7 +333,7 @@ def test_it_goes_with_its_model():
 
 
 @torch.no_grad()
-def test_it_can_be_switched_off():
+def test_disable_cache():
     model = warm(trained())
     model.uses_compile_cache = False
     for _ in range(3):
@@ -355,7 +355,7 @@ def test_hooks_are_called(is_global):
     warm(model)
 
 
-def test_a_forward_set_on_an_object_is_called():
+def test_replaced_forward_is_called():
     model = warm(trained())
     forward = model.network.forward
     model.network.forward = lambda x: forward(2 * x)
@@ -363,7 +363,7 @@ def test_a_forward_set_on_an_object_is_called():
         assert (model.predict(X).lower - trained().predict(X).lower).abs().max() > 1e-3
 
 
-def test_classes_of_a_users_own_are_not_compiled():
+def test_user_subclasses_are_not_compiled():
     class Twice(CreINN):
         def forward(self, x):
             return super().forward(2 * x)
@@ -375,7 +375,7 @@ def test_classes_of_a_users_own_are_not_compiled():
     assert form(model) is None
 
 
-def test_weights_of_inference_mode_are_not_compiled():
+def test_inference_mode_weights_are_not_compiled():
     with torch.inference_mode():
         layer = torch.nn.Linear(5, 3).eval()
         for _ in range(3):
@@ -383,14 +383,14 @@ def test_weights_of_inference_mode_are_not_compiled():
     assert layer not in compile_cache._ENTRIES
 
 
-def test_inference_mode_may_come_and_go():
+def test_predict_inside_and_outside_inference_mode():
     model = trained()
     with torch.inference_mode():
         warm(model)
     assert_plain(model)
 
 
-def test_what_cannot_be_compiled_is_tried_once_until_weights_change():
+def test_failed_compilation_is_not_repeated():
     tried, layer = [], torch.nn.Linear(5, 3).eval()
     for count in (1, 2):
         for _ in range(3):
@@ -399,7 +399,7 @@ def test_what_cannot_be_compiled_is_tried_once_until_weights_change():
         layer.bias = torch.nn.Parameter(torch.zeros(3))
 
 
-def test_errors_other_than_of_graphs_are_raised(monkeypatch):
+def test_other_compilation_errors_propagate(monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError("a defect")
 
@@ -408,14 +408,14 @@ def test_errors_other_than_of_graphs_are_raised(monkeypatch):
         trained().predict(X)
 
 
-def test_an_error_of_the_compiled_form_is_raised():
+def test_compiled_forward_errors_propagate():
     model = warm(trained())
     form(model).forward = lambda x: 1 / 0
     with pytest.raises(ZeroDivisionError):
         model.predict(X)
 
 
-def test_threads_compile_a_model_once():
+def test_threads_compile_once():
     model, built, barrier = trained().network, [], threading.Barrier(8)
 
     def build(module, x):
@@ -431,7 +431,7 @@ def test_threads_compile_a_model_once():
     assert (len(found), len(built)) == (1, 1)
 
 
-def test_a_first_prediction_runs_the_network_for_its_check_alone():
+def test_first_prediction_runs_network_once():
     calls = []
 
     class Counted(torch.nn.Sequential):
@@ -445,7 +445,7 @@ def test_a_first_prediction_runs_the_network_for_its_check_alone():
     assert sum(calls) == 1  # other calls trace
 
 
-def test_networks_of_unknown_parts_predict_as_before():
+def test_unknown_modules_are_not_compiled():
     class Own(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -469,7 +469,7 @@ def test_networks_of_unknown_parts_predict_as_before():
         assert form(model) is None
 
 
-def test_errors_and_vacuous_rows_are_as_before():
+def test_errors_and_vacuous_rows():
     model, plain = warm(trained()), trained()
     plain.uses_compile_cache = False
     plain.predict(X)

@@ -52,9 +52,7 @@ def sound_pair(radius: float) -> tuple[CreINN, torch.nn.Module]:
 
 @pytest.mark.parametrize("radius", [1e-3, 0.1, 1.0])
 @pytest.mark.parametrize("width", [0.0, 0.1, 1.0])
-def test_a_sound_network_contains_the_probabilities_of_every_member(
-    radius: float, width: float
-) -> None:
+def test_sound_mode_contains_all_members(radius: float, width: float) -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     for _ in range(3):
@@ -75,7 +73,7 @@ def set_weights(layer: inn.Linear, center: list[list[float]], radius: list[list[
     layer.weight_radius.data.copy_(torch.tensor(radius))
 
 
-def test_the_papers_softmax_does_not_contain_every_member() -> None:
+def test_paper_softmax_does_not_contain_all_members() -> None:
     # erratum 4 through a whole network: logits [0, 0], [0, 2]
     layer = inn.Linear(1, 2)
     set_weights(layer, [[0.0], [1.0]], [[0.0], [1.0]])
@@ -84,7 +82,7 @@ def test_the_papers_softmax_does_not_contain_every_member() -> None:
     assert CreINN(layer, mode="sound", logit_norm=False)(torch.ones(1, 1)).contains(member)
 
 
-def test_one_logit_makes_a_binary_classifier() -> None:
+def test_single_logit_is_binary_classifier() -> None:
     layer = inn.Linear(1, 1)
     set_weights(layer, [[0.0]], [[1.0]])
     model = CreINN(layer, logit_norm=False)
@@ -98,7 +96,7 @@ def test_one_logit_makes_a_binary_classifier() -> None:
     )
 
 
-def test_radius_zero_is_the_ordinary_network() -> None:
+def test_zero_radius_equals_ordinary_network() -> None:
     torch.manual_seed(0)
     model, ordinary = sound_pair(1e-300)
     for mode in ("sound", "paper"):
@@ -107,7 +105,7 @@ def test_radius_zero_is_the_ordinary_network() -> None:
         torch.testing.assert_close(twin(x).intersection, ordinary[0](x).softmax(1))
 
 
-def test_the_logits_pass_batch_norm_of_the_mode() -> None:
+def test_logits_norm_has_the_mode_of_the_model() -> None:
     model = CreINN(models.mlp(4, 3, batch_norm=True))
     assert (model.norm.num_features, model.norm.mode) == (3, "paper")
     sound = CreINN(models.mlp(4, 3, batch_norm=True), mode="sound")
@@ -116,7 +114,7 @@ def test_the_logits_pass_batch_norm_of_the_mode() -> None:
 
 
 @pytest.mark.parametrize("mode", ["paper", "sound"])
-def test_training_lowers_the_loss_and_keeps_intervals(mode: str) -> None:
+def test_training_reduces_loss_and_preserves_intervals(mode: str) -> None:
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3, hidden=(16,)), mode=mode)
     inn.scale_radii_(model, 0.1)
@@ -138,7 +136,7 @@ def test_training_lowers_the_loss_and_keeps_intervals(mode: str) -> None:
     assert prediction.width.max() > 0
 
 
-def test_an_ensemble_averages_reachable_bounds() -> None:
+def test_ensemble_averages_reachable_bounds() -> None:
     torch.manual_seed(0)
     members = [CreINN(models.mlp(4, 3)).eval() for _ in range(3)]
     ensemble = Ensemble(members).eval()
@@ -148,7 +146,7 @@ def test_an_ensemble_averages_reachable_bounds() -> None:
     assert ensemble.num_classes == 3
 
 
-def test_an_envelope_contains_every_member() -> None:
+def test_envelope_contains_all_members() -> None:
     torch.manual_seed(0)
     members = [CreINN(models.mlp(4, 3)).eval() for _ in range(3)]
     x = torch.randn(6, 4)
@@ -158,7 +156,7 @@ def test_an_envelope_contains_every_member() -> None:
     assert all(bool(whole.contains(s.intersection).all()) for s in sets)
 
 
-def test_the_scaled_mode_is_that_of_the_norms_with_the_papers_softmax() -> None:
+def test_scaled_mode_uses_paper_softmax() -> None:
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3), mode="scaled").eval()
     assert {m.mode for m in model.modules() if isinstance(m, inn.BatchNorm1d)} == {"scaled"}
@@ -168,7 +166,7 @@ def test_the_scaled_mode_is_that_of_the_norms_with_the_papers_softmax() -> None:
     torch.testing.assert_close(model(x).lower, CredalSet(*expected).lower)
 
 
-def test_the_loss_is_the_one_asked_for() -> None:
+def test_loss_by_name() -> None:
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3), loss="bounds")
     x, y = torch.randn(8, 4), torch.arange(8) % 3
@@ -181,7 +179,7 @@ def test_the_loss_is_the_one_asked_for() -> None:
     assert model.options()["loss"] == "bounds"
 
 
-def test_prediction_in_batches_is_the_prediction_at_once() -> None:
+def test_prediction_does_not_depend_on_batch_size() -> None:
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3, dropout=0.5))
     model(torch.randn(32, 4))
@@ -199,7 +197,7 @@ def test_prediction_in_batches_is_the_prediction_at_once() -> None:
     assert not model.network.training
 
 
-def test_a_model_saves_itself(tmp_path: object) -> None:
+def test_save_and_load(tmp_path: object) -> None:
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3)).eval()
     model.save(tmp_path, classes=["a", "b", "c"])
@@ -207,7 +205,7 @@ def test_a_model_saves_itself(tmp_path: object) -> None:
     torch.testing.assert_close(load(tmp_path)(x).lower, model(x).lower)
 
 
-def test_widths_grow_with_the_input_in_sound_mode() -> None:
+def test_sound_width_grows_with_input() -> None:
     torch.manual_seed(0)
     model, _ = sound_pair(0.01)
     x = torch.randn(4, 2, 6, 6).double()
@@ -216,7 +214,7 @@ def test_widths_grow_with_the_input_in_sound_mode() -> None:
     assert bool((wide.upper >= narrow.upper - 1e-12).all())
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(ValueError, match="Unknown mode 'best'"):
         CreINN(models.mlp(4, 3), mode="best")
     with pytest.raises(ValueError, match=r"no interval layer.*creinn\.convert"):

@@ -27,7 +27,7 @@ from distance_cases import blobs, ordinary
 @pytest.mark.parametrize(
     ("dtype", "size"), [(torch.float32, 1e20), (torch.float32, 1e35), (torch.float64, 1e160)]
 )
-def test_features_that_overflow_give_vacuous_sets(
+def test_overflowing_features_give_vacuous_sets(
     network: str, mode: str, dtype: torch.dtype, size: float
 ) -> None:
     torch.manual_seed(0)
@@ -95,9 +95,7 @@ def test_sets_grow_with_the_distance(network: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("classes", [1, 2, 3, 10, 100])
-def test_the_label_is_that_without_a_distance_and_is_never_ruled_out(
-    classes: int, mode: str, dtype: torch.dtype
-) -> None:
+def test_label_is_unchanged_and_always_in_set(classes: int, mode: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(classes)
     scores = torch.randn(2000, classes, generator=generator) * 10 ** (
         4 * torch.rand(2000, 1, generator=generator) - 2
@@ -119,7 +117,7 @@ def test_the_label_is_that_without_a_distance_and_is_never_ruled_out(
     assert torch.equal(credal_set(Interval.point(scores), mode, radius).label, both.argmax(1))
 
 
-def test_predictions_in_batches_have_the_labels_of_the_network() -> None:
+def test_labels_do_not_depend_on_batch_size() -> None:
     x, y = blobs()
     model = ordinary(distance=1.0).eval().fit_distance(x, y)
     far = torch.cat([x, 10 * x, 1000 * x])
@@ -134,7 +132,7 @@ def test_predictions_in_batches_have_the_labels_of_the_network() -> None:
     )
 
 
-def test_the_radius_enters_after_the_norm_by_hand() -> None:
+def test_radius_after_norm_by_hand() -> None:
     x, y = blobs()
     model = ordinary(distance=0.01, logit_norm=True).eval()
     torch.nn.init.constant_(model.norm.weight, 3.0)
@@ -151,7 +149,7 @@ def test_the_radius_enters_after_the_norm_by_hand() -> None:
 
 
 @pytest.mark.parametrize("width", [0.0, 0.2])
-def test_a_sound_set_contains_the_set_of_every_member(width: float) -> None:
+def test_sound_set_contains_sets_of_all_members(width: float) -> None:
     torch.manual_seed(0)
     x, y = blobs()
     network = models.mlp(4, 3, hidden=(8,), layers=inn)
@@ -193,7 +191,7 @@ class _Features(torch.nn.Module):
         return self.network.features(x)
 
 
-def test_training_is_that_of_the_ordinary_network() -> None:
+def test_training_matches_ordinary_network() -> None:
     x, y = blobs()
     model = ordinary(loss="intersection")
     model.fit_distance(x, y)  # not used in training mode
@@ -215,7 +213,7 @@ def test_training_is_that_of_the_ordinary_network() -> None:
         )
 
 
-def test_one_logit() -> None:
+def test_single_logit() -> None:
     torch.manual_seed(0)
     x, y = blobs(classes=2)
     x = x + 3 * y.unsqueeze(1)
@@ -242,7 +240,7 @@ def test_one_logit() -> None:
 
 
 @pytest.mark.parametrize("val", [False, True])
-def test_fit_ends_with_the_distance(val: bool) -> None:
+def test_fit_computes_distance(val: bool) -> None:
     x, y = blobs()
     model = ordinary()
     held_out = blobs(seed=1) if val else None
@@ -259,7 +257,7 @@ def test_fit_ends_with_the_distance(val: bool) -> None:
     )
 
 
-def test_data_that_are_read_when_needed(tmp_path: object) -> None:
+def test_lazy_datasets(tmp_path: object) -> None:
     x, y = blobs()
 
     class Rows(torch.utils.data.Dataset):
@@ -321,7 +319,7 @@ def forms(x: torch.Tensor, y: torch.Tensor, path: Path) -> dict[str, Any]:
         ("memory map", "perceptron"),
     ],
 )
-def test_streams_give_the_distance_of_tensors(
+def test_streams_and_tensors_give_equal_distances(
     held: bool, form: str, network: str, tmp_path: Path
 ) -> None:
     x, y = blobs(400)
@@ -351,7 +349,7 @@ def test_streams_give_the_distance_of_tensors(
     torch.testing.assert_close(found.lower, expected.lower, rtol=1e-6, atol=1e-6)
 
 
-def test_many_rows_are_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_data_are_subsampled(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs(3000)
     whole, sampled = ordinary().double().fit_distance(x, y), ordinary().double()
     monkeypatch.setattr("creinn.distance.fitting.Sample", partial(Sample, 1000))
@@ -365,7 +363,7 @@ def test_many_rows_are_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0.5 < other.scale / one.scale < 2
 
 
-def test_a_stream_that_ends_for_good_is_refused() -> None:
+def test_exhausted_stream_raises() -> None:
     x, y = blobs()
 
     class Once(torch.utils.data.IterableDataset):
@@ -378,7 +376,7 @@ def test_a_stream_that_ends_for_good_is_refused() -> None:
         ordinary().fit_distance(Once())
 
 
-def test_any_trained_model_gets_a_distance(tmp_path: object) -> None:
+def test_fit_distance_of_trained_model(tmp_path: object) -> None:
     x, y = blobs()
     model = CreINN(models.mlp(4, 3, hidden=(8,))).eval()
     before = model.predict(x)
@@ -411,7 +409,7 @@ def test_ensembles(combine: str, tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "hooked", "places", "double", "sound"])
-def test_saved_and_exported(kind: str, tmp_path: object) -> None:
+def test_save_and_export(kind: str, tmp_path: object) -> None:
     torch.manual_seed(0)
     x, y = blobs()
     if kind == "hooked":
@@ -448,7 +446,7 @@ def test_saved_and_exported(kind: str, tmp_path: object) -> None:
     torch.testing.assert_close(exported.upper, model(3 * x[:9]).upper)
 
 
-def test_gradients_of_far_inputs_are_finite() -> None:
+def test_gradients_of_distant_inputs_are_finite() -> None:
     x, y = blobs()
     model = ordinary(distance=1.0)
     model.eval().fit_distance(x, y)
@@ -459,7 +457,7 @@ def test_gradients_of_far_inputs_are_finite() -> None:
     assert bool(torch.isfinite(inputs.grad).all())
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     x, y = blobs()
     with pytest.raises(ValueError, match="distance=True"):
         CreINN(models.mlp(4, 3, layers=torch.nn), distance=False)

@@ -28,7 +28,7 @@ def network(layers=inn):
     return models.mlp(2, 3, hidden=(4,), layers=layers)
 
 
-def test_every_form_of_inputs_gives_the_same_prediction():
+def test_input_formats_give_equal_predictions():
     model = CreINN(network()).eval()
     expected = model.predict(X).lower
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, X[:, 0]), 5)
@@ -75,7 +75,7 @@ class Named(torch.nn.Module):
         return self.layer(x["a"] - 2 * x["b"])
 
 
-def test_datasets_are_predicted_row_by_row(tmp_path):
+def test_predict_dataset(tmp_path):
     model = CreINN(network()).eval()
     expected, intervals = model.predict(X).lower, model.predict(Interval(X, X + 1)).lower
     np.save(tmp_path / "x.npy", X.numpy())
@@ -90,7 +90,7 @@ def test_datasets_are_predicted_row_by_row(tmp_path):
         torch.testing.assert_close(model.predict(form, batch_size=5).lower, intervals)
 
 
-def test_labelled_data_of_every_form_give_predictions_and_their_classes(tmp_path):
+def test_labelled_data_formats(tmp_path):
     model, y = CreINN(network()), torch.arange(12) % 3
     expected = model.predict(X)
     np.savez(tmp_path / "a.npz", x=X.numpy(), y=y.numpy().astype(np.int32))
@@ -124,7 +124,7 @@ def test_labelled_data_of_every_form_give_predictions_and_their_classes(tmp_path
     )
 
 
-def test_what_is_not_labelled_is_refused():
+def test_unlabelled_data_raise():
     model = SNN(network(torch.nn))
     with pytest.raises(TypeError, match="The data must be a pair"):
         model.predict_labelled(X)
@@ -138,7 +138,7 @@ def test_what_is_not_labelled_is_refused():
         model.predict_labelled(torch.utils.data.DataLoader(Stream([]), 4))
 
 
-def test_a_stream_reads_and_keeps_one_batch_and_leaves_modes_alone():
+def test_stream_holds_one_batch():
     model, read = CreINN(network()).train(), []
     stream = model.predict_batches(read.append(at) or X[at : at + 4] for at in range(0, 12, 4))
     assert read == []
@@ -157,7 +157,7 @@ def test_a_stream_reads_and_keeps_one_batch_and_leaves_modes_alone():
         list(model.predict_batches([X[:8], X[8:].masked_fill(X[8:] == 18, torch.nan)]))
 
 
-def test_a_stream_refuses_before_it_is_asked_for_the_first_batch():
+def test_invalid_stream_raises_before_iteration():
     model = CreINN(network(torch.nn), distance=True)
     with pytest.raises(RuntimeError, match="fit_distance"):
         model.predict_batches(X)
@@ -186,12 +186,12 @@ def test_a_stream_refuses_before_it_is_asked_for_the_first_batch():
         ),
     ],
 )
-def test_what_are_no_inputs_is_refused(x, error, message):
+def test_invalid_inputs_raise(x, error, message):
     with pytest.raises(error, match=message):
         SNN(network(torch.nn)).predict(x)
 
 
-def test_batches_keep_the_form_and_integers():
+def test_batches_preserve_structure_and_dtype():
     parts = {"ids": torch.arange(5), "numbers": np.ones((5, 2)), "name": "kept"}
     (batch,) = batches([(parts, torch.zeros(5))], 2)
     assert batch["name"] == "kept"
@@ -210,7 +210,7 @@ def test_batches_keep_the_form_and_integers():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
+def test_missing_values_raise_or_give_vacuous_sets(value):
     x, y = X.clone(), torch.arange(12) % 3
     x[7, 1] = value
     ordinary = CreINN(network(torch.nn), distance=True).fit_distance(X, y)
@@ -236,7 +236,7 @@ def test_rows_that_are_missing_values_are_refused_or_vacuous(value):
         ordinary.fit_distance(x, y, batch_size=5)
 
 
-def test_baselines_refuse_rows_that_are_missing_values():
+def test_missing_values_of_baselines_raise():
     x = X.clone()
     x[7, 1] = float("nan")
     baseline = SNN(network(torch.nn))

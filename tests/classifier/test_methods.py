@@ -14,7 +14,7 @@ from creinn.training.loop import fit_members
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_makes_classifiers_and_ensembles(name):
+def test_methods_build_classifiers_and_ensembles(name):
     method = METHODS[name]
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
@@ -39,7 +39,7 @@ def test_every_method_makes_classifiers_and_ensembles(name):
 
 
 @pytest.mark.parametrize("name", ["creinn", "snn", "bnn-l"])
-def test_every_prediction_keeps_to_the_protocol(name):
+def test_predictions_follow_protocol(name):
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(4,))
     x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
     model = build_classifier(METHODS[name], architecture)

@@ -21,9 +21,7 @@ from distance_cases import blobs
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.floats(0, 3), positions=st.integers(1, 5))
-def test_pooled_features_of_a_box_contain_those_of_every_member(
-    seed: int, width: float, positions: int
-) -> None:
+def test_pooled_features_contain_all_members(seed: int, width: float, positions: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     lower = torch.randn(3, 2, positions, generator=generator).double()
     box = Interval(lower, lower + width * torch.rand(3, 2, positions, generator=generator).double())
@@ -37,7 +35,7 @@ def test_pooled_features_of_a_box_contain_those_of_every_member(
 
 
 @pytest.mark.parametrize("layers", [torch.nn, inn])
-def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
+def test_stages_of_resnet(layers: object, tmp_path: object) -> None:
     """The distance is measured at the stages, by channel means and deviations, and at the head."""
     torch.manual_seed(0)
     x, y = torch.randn(90, 1, 8, 8), torch.arange(90) % 3
@@ -86,7 +84,7 @@ def test_stages_of_a_residual_network(layers: object, tmp_path: object) -> None:
     torch.testing.assert_close(program.module()(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
 
 
-def test_a_place_that_a_graph_does_not_keep_needs_the_network(tmp_path: object) -> None:
+def test_load_unnamed_feature_layer_requires_network(tmp_path: object) -> None:
     """A network of one's own is saved as a graph of its layers; a distance between them needs the network itself."""
     torch.manual_seed(0)
 
@@ -144,7 +142,7 @@ class Sequence(torch.nn.Module):
         return self.head(x.unsqueeze(1).expand(-1, 5, -1)).mean(1)
 
 
-def test_features_are_what_enters_the_head() -> None:
+def test_features_are_inputs_of_the_head() -> None:
     torch.manual_seed(0)
     x = torch.randn(5, 4)
     mlp = models.mlp(4, 3, hidden=(8,), layers=torch.nn).eval()
@@ -157,7 +155,7 @@ def test_features_are_what_enters_the_head() -> None:
     assert not has_hooks(hooked[-1])
 
 
-def test_networks_whose_features_cannot_be_found_are_refused() -> None:
+def test_unknown_features_raise() -> None:
     x, y = blobs()
     with pytest.raises(ValueError, match="Conv2d"):
         CreINN(torch.nn.Conv2d(1, 3, 3), distance=True)

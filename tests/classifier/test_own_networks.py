@@ -140,7 +140,7 @@ WORKING = {
 
 @pytest.mark.filterwarnings("ignore:The architecture of the model is not saved")
 @pytest.mark.parametrize("name", WORKING)
-def test_networks_of_ones_own_work_from_construction_to_the_compiled_form(name, tmp_path):
+def test_custom_networks_end_to_end(name, tmp_path):
     network, x, options = WORKING[name]
     y = Y % 2 if name == "one logit per row" else Y
     torch.manual_seed(0)
@@ -204,7 +204,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_work_is_refused_before_training(name):
+def test_invalid_networks_raise_before_training(name):
     network, x, message = REFUSED[name]
     options = (
         {"logits_layer": "3"}
@@ -222,7 +222,7 @@ def test_what_cannot_work_is_refused_before_training(name):
         fit(model, (x, Y), config=ONCE)
 
 
-def test_a_head_must_be_there_run_and_say_how_many_logits_it_gives():
+def test_invalid_logits_layers_raise():
     with pytest.raises(ValueError, match=r"'last'"):
         CreINN(Normed(), distance=True, logits_layer="last")
     with pytest.raises(ValueError, match=r"num_logits="):
@@ -232,7 +232,7 @@ def test_a_head_must_be_there_run_and_say_how_many_logits_it_gives():
     assert CreINN(Normed(), distance=True, logits_layer="fc").options()["logits_layer"] == "fc"
 
 
-def test_features_are_looked_at_when_a_distance_comes_later():
+def test_feature_layers_are_checked_by_fit_distance():
     class Backwards(nn.Sequential):
         def forward(self, x):
             return self[0](self[1](x))
@@ -243,7 +243,7 @@ def test_features_are_looked_at_when_a_distance_comes_later():
         model.fit_distance(X, Y)
 
 
-def test_a_saved_head_is_found_again(tmp_path):
+def test_logits_layer_is_restored(tmp_path):
     torch.manual_seed(0)
     model = CreINN(HeadFirst(), distance=True, logits_layer="fc").fit_distance(X, Y)
     model.save(tmp_path)
@@ -252,7 +252,7 @@ def test_a_saved_head_is_found_again(tmp_path):
     torch.testing.assert_close(again.predict(X).lower, model.predict(X).lower)
 
 
-def test_an_interval_network_takes_its_logits_from_the_head_too():
+def test_logits_layer_of_interval_network():
     torch.manual_seed(0)
     layers = (inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))
     model = CreINN(nn.Sequential(*layers, inn.Sigmoid()), logits_layer="2").eval()
@@ -270,7 +270,7 @@ ENDS = {
 
 @pytest.mark.parametrize("kind", [lambda network: CreINN(network, distance=True), SNN])
 @pytest.mark.parametrize("name", ENDS)
-def test_probabilities_are_not_taken_for_logits(name, kind):
+def test_probabilities_as_logits_raise(name, kind):
     end, logits = ENDS[name]
     model, message = (
         kind(Ending(end, logits)),
@@ -287,13 +287,13 @@ def test_probabilities_are_not_taken_for_logits(name, kind):
                 classifier.predict(X)
 
 
-def test_interval_networks_that_end_in_a_sigmoid_are_refused():
+def test_interval_network_with_sigmoid_raises():
     with pytest.raises(ValueError, match="Sequential ends in a sigmoid"):
         Ensemble([CreINN(nn.Sequential(inn.Linear(4, 1), inn.Sigmoid()))]).predict(X)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_that_sum_to_one_are_probabilities_and_real_logits_are_not(dtype):
+def test_detect_probabilities(dtype):
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(32, 10, generator=generator).to(dtype)
     for values, end in ((logits.softmax(1), "softmax"), (logits.log_softmax(1), "log-softmax")):
@@ -312,7 +312,7 @@ def test_rows_that_sum_to_one_are_probabilities_and_real_logits_are_not(dtype):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_logits_with_a_reference_class_are_not_taken_for_a_log_softmax(frozen):
+def test_reference_class_logits_are_accepted(frozen):
     class Reference(nn.Module):
         def __init__(self):
             super().__init__()
@@ -354,7 +354,7 @@ class WithReference(Certain):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_the_operations_decide_whether_a_network_ends_in_a_log_softmax(frozen):
+def test_detect_log_softmax(frozen):
     torch.manual_seed(0)
     model = CreINN(Certain().requires_grad_(not frozen), distance=True)
     with pytest.raises(ValueError, match="log-softmax"):
@@ -364,7 +364,7 @@ def test_the_operations_decide_whether_a_network_ends_in_a_log_softmax(frozen):
     CreINN(reference, distance=True).check_network(X)
 
 
-def test_a_softmax_that_is_written_out_is_refused():
+def test_handwritten_softmax_raises():
     def softmax(y):
         return y.exp() / y.exp().sum(1, keepdim=True)
 
@@ -383,14 +383,14 @@ AFTER_SOFTMAX = {
 
 
 @pytest.mark.parametrize("name", AFTER_SOFTMAX)
-def test_probabilities_are_found_behind_other_operations(name):
+def test_detect_probabilities_after_other_operations(name):
     torch.manual_seed(0)
     network = Ending(lambda y: AFTER_SOFTMAX[name](y.softmax(1)))
     with pytest.raises(ValueError, match="softmax"):
         SNN(network).predict(X)
 
 
-def test_looking_at_a_network_changes_nothing():
+def test_inspection_does_not_change_network():
     torch.manual_seed(0)
     model = SNN(
         nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 3))
@@ -406,7 +406,7 @@ def test_looking_at_a_network_changes_nothing():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_datasets_of_dicts_train_and_loaders_of_them_predict():
+def test_dict_datasets():
     rows = [({"ids": ids, "numbers": x}, int(y)) for ids, x, y in zip(IDS, X, Y, strict=True)]
 
     class Rows(torch.utils.data.Dataset):
@@ -428,7 +428,7 @@ def test_datasets_of_dicts_train_and_loaders_of_them_predict():
         fit(creinn.baselines.FSVI(network), ({"ids": IDS, "numbers": X}, Y), config=ONCE)
 
 
-def test_a_distance_counts_right_after_it_is_fitted():
+def test_prediction_after_fit_distance_uses_distance():
     torch.manual_seed(0)
     model = CreINN(models.mlp(4, 3, layers=nn), distance=True).train().fit_distance(X, Y)
     noise = 50 * torch.randn(20, 4)

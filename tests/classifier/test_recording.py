@@ -32,7 +32,7 @@ def run_in_threads(work, count=8):
     assert errors == []
 
 
-def test_each_thread_observes_its_own_features():
+def test_features_are_recorded_per_thread():
     module, barrier = network(), threading.Barrier(8)
 
     def work(number):
@@ -49,7 +49,7 @@ def test_each_thread_observes_its_own_features():
         run_in_threads(torch.no_grad()(work))
 
 
-def test_each_thread_records_its_own_calls():
+def test_calls_are_recorded_per_thread():
     module, barrier = network(), threading.Barrier(8)
 
     def work(number):
@@ -65,14 +65,14 @@ def test_each_thread_records_its_own_calls():
     assert not module[0]._forward_hooks
 
 
-def test_recordings_can_be_nested():
+def test_nested_recordings():
     module = network()
     with recording([module[0]]) as outer, recording([module[0], module[1]]) as inner:
         module(torch.zeros(1, 2))
     assert [len(outer), len(inner)] == [1, 2]
 
 
-def test_last_calls_adds_one_hook_and_keeps_nothing():
+def test_last_calls_removes_hook():
     module, x = network(), torch.zeros(1, 2)
     for _ in range(3):
         with last_calls([module[0]]) as calls:
@@ -89,7 +89,7 @@ def test_last_calls_adds_one_hook_and_keeps_nothing():
         assert len(twin[0]._forward_hooks) == 1
 
 
-def test_hooks_of_a_user_are_found():
+def test_user_hooks_are_called():
     module = network()
     handle = module[0].register_forward_pre_hook(lambda *_: None)
     assert has_hooks(module[0])

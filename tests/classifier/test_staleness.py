@@ -72,7 +72,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", ["ordinary", "interval"])
-def test_a_change_makes_the_calibration_stale(kind, change):
+def test_change_makes_calibration_stale(kind, change):
     if (kind, change) == ("ordinary", "batch statistics"):
         pytest.skip("has no batch norm")
     model = fitted(kind)
@@ -84,7 +84,7 @@ def test_a_change_makes_the_calibration_stale(kind, change):
         model.predict(x).classes("conformal")
 
 
-def test_radii_that_are_scaled_make_the_calibration_stale():
+def test_scaled_radii_make_calibration_stale():
     model = interval_model().calibrate(*blobs(200, seed=5))
     inn.scale_radii_(model, 0.5)
     with pytest.raises(RuntimeError, match=r"weights.*calibrate"):
@@ -94,7 +94,7 @@ def test_radii_that_are_scaled_make_the_calibration_stale():
     assert model.predict(blobs()[0]).classes("conformal").shape == (300, 3)
 
 
-def test_other_widened_sets_are_refused():
+def test_change_of_widened_sets_raises():
     x, y = blobs(200, seed=5)
     model = interval_model()
     model.calibrate(x, torch.nn.functional.one_hot(y).double())
@@ -120,7 +120,7 @@ SAME = {
 
 @pytest.mark.parametrize("change", SAME)
 @pytest.mark.parametrize("kind", ["ordinary", "interval"])
-def test_what_keeps_the_values_keeps_the_guarantees(kind, change):
+def test_equal_values_preserve_guarantees(kind, change):
     model = fitted(kind)
     x = blobs(10, seed=6)[0]
     expected = model.predict(x).classes("conformal")
@@ -149,7 +149,7 @@ def own_model():
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "interval", "own", "ensemble"])
-def test_a_saved_model_keeps_its_guarantees(kind, tmp_path):
+def test_saved_model_preserves_guarantees(kind, tmp_path):
     x = blobs(10, seed=6)[0]
     if kind == "ensemble":
         members = [ordinary(seed).fit_distance(*blobs()) for seed in range(2)]
@@ -164,7 +164,7 @@ def test_a_saved_model_keeps_its_guarantees(kind, tmp_path):
     assert torch.equal(again.predict(x).classes("conformal"), expected)
 
 
-def test_a_stale_model_stays_stale_when_saved_and_loaded(tmp_path):
+def test_stale_model_is_stale_after_loading(tmp_path):
     for change in (replace_activation, set_temperature):
         model = own_model()
         change(model)
@@ -172,7 +172,7 @@ def test_a_stale_model_stays_stale_when_saved_and_loaded(tmp_path):
         assert not load(tmp_path).calibration_is_current
 
 
-def test_the_state_of_a_calibrated_model_makes_another_one_calibrated():
+def test_load_state_dict_of_calibrated_model():
     model, other = fitted("ordinary"), ordinary(seed=3)
     other.fit_distance(*blobs())
     other.load_state_dict(model.state_dict())
@@ -188,7 +188,7 @@ def test_the_state_of_a_calibrated_model_makes_another_one_calibrated():
     [(train_by_hand, "weights"), (load_others, "weights"), (replace_activation, "structure")],
 )
 @pytest.mark.parametrize("kind", ["ordinary", "interval"])
-def test_a_stale_distance_is_refused(kind, change, part):
+def test_stale_distance_raises(kind, change, part):
     model = fitted(kind)
     x, y = blobs()
     assert model.distance_is_current
@@ -203,7 +203,7 @@ def test_a_stale_distance_is_refused(kind, change, part):
     assert len(model.predict(x)) == 300
 
 
-def test_the_mode_of_an_interval_network_is_part_of_its_distance():
+def test_mode_change_makes_distance_stale():
     model = fitted("interval")
     model.mode = "sound"
     with pytest.raises(RuntimeError, match="mode"):
@@ -216,7 +216,7 @@ def test_the_mode_of_an_interval_network_is_part_of_its_distance():
     assert model.distance_is_current
 
 
-def test_a_changed_member_makes_an_ensemble_stale():
+def test_changed_member_makes_ensemble_stale():
     x, y = blobs(200, seed=5)
     members = [interval_model(), interval_model()]
     ensemble = Ensemble(members).calibrate(x, y)
@@ -231,7 +231,7 @@ def test_a_changed_member_makes_an_ensemble_stale():
         ensemble.predict(x).classes("conformal")
 
 
-def test_fit_forgets_both_and_fits_the_distance_again():
+def test_fit_replaces_distance_and_removes_calibration():
     model = fitted("ordinary")
     fit(model, blobs(), None, TrainConfig(epochs=1, progress=False))
     assert not model.calibration_is_current
@@ -239,14 +239,14 @@ def test_fit_forgets_both_and_fits_the_distance_again():
     assert model.predict(blobs()[0]).conformal is None
 
 
-def test_models_without_either_have_nothing_current():
+def test_uncalibrated_models_are_not_current():
     model = interval_model()
     assert not model.calibration_is_current
     assert not model.distance_is_current
     assert not Ensemble([model]).distance_is_current
 
 
-def test_contents_are_hashed_only_where_counters_changed(monkeypatch):
+def test_contents_are_hashed_after_version_changes(monkeypatch):
     model = fitted("ordinary")
     x = blobs(10)[0]
     model.predict(x)
@@ -264,7 +264,7 @@ def test_contents_are_hashed_only_where_counters_changed(monkeypatch):
 
 
 @pytest.mark.parametrize("is_ensemble", [False, True])
-def test_a_calibration_that_fails_changes_nothing(is_ensemble):
+def test_failed_calibration_does_not_change_model(is_ensemble):
     x, y = blobs(200, seed=5)
     members = [fitted("ordinary"), fitted("ordinary")]
     model = Ensemble(members).calibrate(x, y) if is_ensemble else members[0]
@@ -289,7 +289,7 @@ def test_a_calibration_that_fails_changes_nothing(is_ensemble):
     assert torch.equal(model.predict(x).classes("conformal"), expected)
 
 
-def test_a_new_model_takes_the_state_of_a_fitted_one():
+def test_load_state_dict_of_fitted_model():
     model, x = fitted("ordinary"), blobs(20, seed=3)[0]
     other = ordinary()  # the feature layers of the model are not known
     other.load_state_dict(model.state_dict())
@@ -303,7 +303,7 @@ def scale_through_data(model):
         parameter.data.mul_(3)
 
 
-def test_clear_cache_compares_weights_written_through_data():
+def test_clear_cache_detects_writes_through_data():
     model = fitted("ordinary")
     scale_through_data(model)
     model.clear_cache()
@@ -311,7 +311,7 @@ def test_clear_cache_compares_weights_written_through_data():
     assert not model.distance_is_current
 
 
-def test_models_fitted_after_a_write_through_data_are_current_when_loaded(tmp_path):
+def test_fit_after_write_through_data_is_current(tmp_path):
     model = fitted("ordinary")
     scale_through_data(model)
     model.fit_distance(*blobs()).calibrate(*blobs(200, seed=5))
@@ -320,7 +320,7 @@ def test_models_fitted_after_a_write_through_data_are_current_when_loaded(tmp_pa
     assert load(tmp_path).distance_is_current
 
 
-def test_an_ensemble_is_current_while_feature_layers_of_some_members_are_unknown():
+def test_ensemble_with_unknown_feature_layers_is_current():
     members = [ordinary(seed).fit_distance(*blobs()) for seed in (0, 1)]
     fitted_ensemble = Ensemble(members).calibrate(*blobs(200, seed=5))
     ensemble = Ensemble([ordinary(seed) for seed in (2, 3)])

@@ -38,7 +38,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_of_weights_gives_other_versions(change):
+def test_weight_change_changes_versions(change):
     module = network()
     before = versions(module)
     assert versions(module) == before
@@ -46,7 +46,7 @@ def test_a_change_of_weights_gives_other_versions(change):
     assert versions(module) != before
 
 
-def test_a_known_layer_appended_gives_another_structure():
+def test_appended_layer_changes_structure():
     module = network()
     before = structure(module)
     assert structure(module) == before
@@ -54,21 +54,21 @@ def test_a_known_layer_appended_gives_another_structure():
     assert structure(module) != before
 
 
-def test_another_type_of_layer_gives_another_structure():
+def test_layer_type_changes_structure():
     module = network()
     before = structure(module)
     module[2] = torch.nn.Tanh()
     assert structure(module) != before
 
 
-def test_a_prediction_in_eval_mode_changes_nothing():
+def test_eval_prediction_does_not_change_state():
     module = network().eval()
     before = structure(module), versions(module)
     module(torch.randn(4, 2))
     assert (structure(module), versions(module)) == before
 
 
-def test_tensors_of_inference_mode_have_no_versions():
+def test_inference_mode_tensors_have_no_versions():
     with torch.inference_mode():
         module = network()
     assert not has_versions(module)

@@ -35,7 +35,7 @@ def slow_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 10]), st.integers(1, 60), st.floats(-3, 3))
-def test_it_is_the_best_of_a_fine_grid(seed, classes, rows, size):
+def test_temperature_matches_grid_search(seed, classes, rows, size):
     rng = np.random.default_rng(seed)
     logits = 10**size * rng.normal(size=(rows, classes))
     labels = rng.integers(0, max(classes, 2), rows)
@@ -50,18 +50,18 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("rows", [1, 10, 1000])
-def test_rows_that_are_all_right_leave_it_bounded(rows):
+def test_temperature_is_bounded_without_errors(rows):
     logits = torch.tensor([[3.0, 0.0, 0.0]]).repeat(rows, 1)
     found = fit_temperature(logits, torch.zeros(rows, dtype=torch.long))
     assert math.exp(-2.5) < found < 1  # one row moves it little, a thousand not to zero
 
 
-def test_rows_that_are_all_wrong_leave_it_bounded():
+def test_temperature_is_bounded_without_correct_rows():
     found = fit_temperature(torch.tensor([[1e6, 0.0]] * 9), torch.ones(9, dtype=torch.long))
     assert found == pytest.approx(MAX_TEMPERATURE, rel=1e-3)
 
 
-def test_rows_that_are_not_finite_are_left_out():
+def test_non_finite_rows_are_ignored():
     x, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
     bad = torch.tensor([[math.nan, 0.0, 0.0], [math.inf, 0.0, 0.0]])
     assert fit_temperature(torch.cat([x, bad]), torch.cat([y, y[:2]])) == fit_temperature(x, y)
@@ -85,7 +85,7 @@ def log_loss(model, x, y):
 
 
 @pytest.mark.parametrize("form", ["tensors", "loader", "iterator"])
-def test_held_out_data_of_any_form_cool_a_model_that_is_too_certain(form):
+def test_overconfident_model_has_temperature_above_one(form):
     model, x, y = too_certain(distance=0.0)
     before = log_loss(model, x, y)
     loader = DataLoader(TensorDataset(x[1::2], y[1::2]), 32)
@@ -102,7 +102,7 @@ def test_held_out_data_of_any_form_cool_a_model_that_is_too_certain(form):
     )
 
 
-def test_the_scale_is_chosen_on_scaled_logits(monkeypatch):
+def test_scale_is_chosen_on_scaled_logits(monkeypatch):
     model, x, y = too_certain()
     seen = []
     monkeypatch.setattr(
@@ -115,7 +115,7 @@ def test_the_scale_is_chosen_on_scaled_logits(monkeypatch):
     )
 
 
-def test_without_held_out_data_it_stays_and_training_forgets_it():
+def test_training_resets_temperature():
     model, x, y = too_certain()
     assert float(model.fit_distance(x, y).temperature.value) == 1
     model.fit_distance(x, y, held_out=(x, y))
@@ -131,7 +131,7 @@ def test_without_held_out_data_it_stays_and_training_forgets_it():
 
 
 @pytest.mark.parametrize("asked", [None, True])
-def test_the_paper_s_form_has_one_only_if_asked(asked):
+def test_paper_mode_has_temperature_on_request(asked):
     torch.manual_seed(0)
     x, y = blobs()
     model = CreINN.from_options(models.mlp(4, 3, hidden=(8,)), temperature=asked)
@@ -153,7 +153,7 @@ def test_the_paper_s_form_has_one_only_if_asked(asked):
         assert losses[1.0] < min(losses[0.9], losses[1.1])
 
 
-def test_scaled_sets_contain_every_member_in_sound_mode():
+def test_sound_scaled_sets_contain_all_members():
     torch.manual_seed(0)
     network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3))
     inn.scale_radii_(network, 0.2)
@@ -166,7 +166,7 @@ def test_scaled_sets_contain_every_member_in_sound_mode():
         assert prediction.contains((member / 0.3).softmax(1)).all()
 
 
-def test_saved_loaded_compiled_and_seen_by_predict(tmp_path):
+def test_save_load_and_compile(tmp_path):
     model, x, y = too_certain()
     model.fit_distance(x, y, held_out=(x, y))
     expected = model(x)
@@ -180,7 +180,7 @@ def test_saved_loaded_compiled_and_seen_by_predict(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["snn", "bnn"])
-def test_baselines_have_one_if_asked(method):
+def test_baselines_have_temperature_on_request(method):
     torch.manual_seed(0)
     x, y = blobs()
     y = torch.where(torch.arange(len(y)) % 9 < 3, (y + 1) % 3, y)

@@ -117,7 +117,7 @@ def assert_equal(found, expected):
     assert torch.allclose(found.upper, expected.upper, rtol=1e-5, atol=1e-6)
 
 
-def test_threads_predict_as_one_does():
+def test_threads_give_equal_predictions():
     torch.manual_seed(0)
     models = {name: build() for name, (build, _) in MODELS.items()}
     inputs = {name: torch.randn(3, *shape) for name, (_, shape) in MODELS.items()}
@@ -162,7 +162,7 @@ DROPOUT = {
 
 @pytest.mark.parametrize("name", DROPOUT)
 @pytest.mark.parametrize("part", ["all", "dropout"])
-def test_a_model_in_training_mode_predicts_in_eval_mode(name, part):
+def test_predict_uses_eval_mode(name, part):
     torch.manual_seed(0)
     model, x = DROPOUT[name]().eval(), torch.randn(6, 5)
     expected = model.predict(x)
@@ -184,7 +184,7 @@ def test_a_model_in_training_mode_predicts_in_eval_mode(name, part):
         assert model.network[0].weight.grad is not None  # the copies did not take its place
 
 
-def test_a_prediction_in_training_mode_sees_new_weights():
+def test_training_mode_prediction_uses_new_weights():
     torch.manual_seed(0)
     model, x = SNN(mlp(torch.nn)).train(), torch.randn(4, 5)
     before = model.predict(x).probabilities
@@ -209,7 +209,7 @@ def test_hooks_are_called_in_training_mode():
     assert recorder.calls == 1
 
 
-def test_what_cannot_be_copied_predicts_in_eval_mode_alone():
+def test_uncopyable_model_requires_eval_mode():
     model = SNN(mlp(torch.nn))
     model.network.lock = threading.Lock()
     with pytest.raises(RuntimeError, match=r"model\.eval\(\)"):
@@ -240,7 +240,7 @@ def new(name):
     return build(), torch.randn(3, *shape)
 
 
-def test_processes_and_threads_give_the_same_bits():
+def test_processes_and_threads_give_equal_results():
     command = [sys.executable, "-c", SAME_BITS, str(Path(__file__).parent)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [json.loads(process.communicate(timeout=200)[0]) for process in processes]
@@ -264,7 +264,7 @@ ROWS = {
 
 @pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("name", ROWS)
-def test_a_single_row_needs_a_batch_dimension(name, is_first):
+def test_missing_batch_dimension_raises(name, is_first):
     model = ROWS[name]().eval()
     is_image = "CNN" in name or "images" in name or name == "flattened"
     x = torch.randn(4, 2, 6, 6) if is_image else torch.randn(4, 5)
@@ -279,7 +279,7 @@ def test_a_single_row_needs_a_batch_dimension(name, is_first):
 
 
 @pytest.mark.parametrize("is_first", [False, True])
-def test_a_single_row_of_a_dict_needs_a_batch_dimension(is_first):
+def test_missing_batch_dimension_of_dict_raises(is_first):
     class Tokens(torch.nn.Module):
         def __init__(self):
             super().__init__()

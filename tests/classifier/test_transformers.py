@@ -80,7 +80,7 @@ def test_training_and_a_loader_of_pairs():
     torch.testing.assert_close(other.predict(x).lower, model.predict(x).lower, atol=1e-5, rtol=1e-4)
 
 
-def test_labels_among_the_inputs_are_ignored_with_one_warning():
+def test_labels_in_inputs_warn():
     x = tokens()
     model = CreINN(bert(), distance=True)
     with pytest.warns(UserWarning, match="'labels'"):
@@ -89,12 +89,12 @@ def test_labels_among_the_inputs_are_ignored_with_one_warning():
     torch.testing.assert_close(with_labels.lower, model.predict(x).lower)
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_raise():
     with pytest.raises(ValueError, match="tokens"):
         CreINN(bert(), distance=True).fit_distance({"tokens": tokens()["input_ids"]}, Y)
 
 
-def test_export_has_one_input_for_each_name(tmp_path):
+def test_export_has_one_input_per_name(tmp_path):
     """As a program of torch; the names in ONNX are tested with a smaller network."""
     x = tokens()
     x["attention_mask"][:, 4:] = 0

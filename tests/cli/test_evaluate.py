@@ -34,7 +34,7 @@ def predictions(run, model, wine, foreign, tmp_path):
     return pd.read_csv(tmp_path / "id.csv"), pd.read_csv(tmp_path / "ood.csv")
 
 
-def test_numbers_are_those_of_the_predictions(run, model, labelled, foreign, tmp_path, predictions):
+def test_metrics_match_predictions(run, model, labelled, foreign, tmp_path, predictions):
     inside, outside = predictions
     out = tmp_path / "e.json"
     done = run("evaluate", model, labelled, "--ood", foreign, "--out", out)
@@ -65,7 +65,7 @@ def test_numbers_are_those_of_the_predictions(run, model, labelled, foreign, tmp
     assert yaml.safe_load((tmp_path / "e.yaml").read_text())["ood"] == str(foreign)
 
 
-def test_classes_and_probabilities_are_measured(run, model, labelled, tmp_path, predictions):
+def test_metrics_of_classes_and_probabilities(run, model, labelled, tmp_path, predictions):
     inside, _ = predictions
     out = tmp_path / "e.json"
     done = run("evaluate", model, labelled, "--out", out)
@@ -96,7 +96,7 @@ def test_classes_and_probabilities_are_measured(run, model, labelled, tmp_path, 
     assert "most often taken for" in done.out
 
 
-def test_provenance_is_in_the_file_and_on_the_page(run, model, wine, tmp_path):
+def test_provenance(run, model, wine, tmp_path):
     out, page = tmp_path / "e.json", tmp_path / "a page.html"
     assert (
         run("evaluate", model, wine[1], "--out", out, "--report", page, "--batch-size", "7").code
@@ -125,7 +125,7 @@ def test_provenance_is_in_the_file_and_on_the_page(run, model, wine, tmp_path):
         assert fact in text
 
 
-def test_one_row_is_a_row(run, model, wine, tmp_path):
+def test_single_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "one.csv", index=False)
     done = run(
         "evaluate",
@@ -142,7 +142,7 @@ def test_one_row_is_a_row(run, model, wine, tmp_path):
     assert json.loads((tmp_path / "e.json").read_text())["recall"]["class_2"] is None
 
 
-def test_of_many_classes_the_worst_are_printed():
+def test_worst_classes_are_printed():
     names = [f"c{k}" for k in range(12)]
     counts = np.diag(np.full(12, 4))
     counts[7] = [0, 0, 0, 0, 0, 0, 0, 1, 2, 1, 0, 0]
@@ -202,7 +202,7 @@ def test_report(run, model, wine, foreign, tmp_path):
     assert 'src="http' not in text
 
 
-def test_report_without_plotly_is_refused_before_any_work(run, tmp_path, monkeypatch):
+def test_report_without_plotly_raises_early(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     done = run(
         "evaluate",
@@ -218,7 +218,7 @@ def test_report_without_plotly_is_refused_before_any_work(run, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_labels_that_the_model_does_not_have(run, model, wine, tmp_path):
+def test_unknown_labels(run, model, wine, tmp_path):
     frame = pd.read_csv(wine[1])
     frame.loc[3, "kind"] = "riesling"
     frame.to_csv(tmp_path / "t.csv", index=False)

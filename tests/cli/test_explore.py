@@ -38,7 +38,7 @@ def assert_step(step, prediction, tolerance=2e-5):
     np.testing.assert_allclose(step["EU"], prediction.epistemic, atol=1e-4)
 
 
-def test_rows_are_those_of_the_files(run, explored, model, wine, foreign, tmp_path, monkeypatch):
+def test_rows_match_files(run, explored, model, wine, foreign, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_ROWS", 8)  # many parts
     inside, outside = explored(model, wine[1], "--ood", foreign, "--batch-size", 4)
     assert (inside["outside"], outside["outside"]) == (False, True)
@@ -63,7 +63,7 @@ def test_rows_are_those_of_the_files(run, explored, model, wine, foreign, tmp_pa
     assert outside["truth"] is None
 
 
-def test_of_many_rows_some_are_chosen(explored, model, wine, foreign, tmp_path, monkeypatch):
+def test_many_rows_are_subsampled(explored, model, wine, foreign, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MOST_ROWS", 8)
     (whole,) = explored(model, wine[1], "--batch-size", 4)
     monkeypatch.setattr(explorer, "MOST", 12)
@@ -82,7 +82,7 @@ def test_of_many_rows_some_are_chosen(explored, model, wine, foreign, tmp_path, 
     assert [len(group["names"]) for group in explored(model, wine[1], "--ood", foreign)] == [6, 6]
 
 
-def test_points_are_widened_by_deviations(explored, interval_model, wine, tmp_path):
+def test_points_are_widened_by_standard_deviations(explored, interval_model, wine, tmp_path):
     frame = pd.read_csv(wine[1])
     frame.loc[3, "alcohol"] = np.nan
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -140,7 +140,7 @@ def test_measured_intervals_are_scaled(explored, interval_model, wine, tmp_path)
         assert_step(step, model.predict(Interval(center - radius, center + radius)), 2e-4)
 
 
-def test_images_are_shown_and_widened_within_black_and_white(run, explored, tmp_path, monkeypatch):
+def test_images_are_widened_within_unit_interval(run, explored, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     for name, level in (("bright", 220), ("dark", 20)):
         (tmp_path / "photos" / name).mkdir(parents=True)

@@ -12,7 +12,7 @@ from creinn import Interval, load
 from creinn.cli.export import _example
 
 
-def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
+def test_default_format_is_onnx(run, model, tmp_path):
     done = run("export", model, "--out", tmp_path / "wine.onnx")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"wrote {tmp_path / 'wine.onnx'}: ")
@@ -28,7 +28,7 @@ def test_onnx_is_what_is_written_by_default(run, model, tmp_path):
     torch.testing.assert_close(torch.from_numpy(upper), again.predict(x).upper, atol=1e-5, rtol=0)
 
 
-def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model, tmp_path):
+def test_torch_program_in_model_directory(run, interval_model, tmp_path):
     interval_model = shutil.copytree(interval_model, tmp_path / "model")
     done = run("export", interval_model, "--format", "pt2", "--intervals")
     assert (done.code, done.err) == (0, "")
@@ -63,7 +63,7 @@ def test_a_program_of_torch_stands_in_the_model_directory(run, interval_model, t
         ),
     ],
 )
-def test_refusals(run, model, tmp_path, monkeypatch, arguments, message):
+def test_invalid_arguments_raise(run, model, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     done = run("export", model, *arguments)
     assert done.code == 1
@@ -71,12 +71,12 @@ def test_refusals(run, model, tmp_path, monkeypatch, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_baselines_have_no_sets(run, ordinary, tmp_path):
+def test_baselines_export_no_sets(run, ordinary, tmp_path):
     done = run("export", ordinary, "--out", tmp_path / "model.onnx")
     assert done.code == 1
     assert "SNN" in done.err
 
 
-def test_images_have_the_size_of_training():
+def test_images_have_training_size():
     model = SimpleNamespace(preprocessing={"kind": "images", "channels": 3, "size": [8, 6]})
     assert _example(model).shape == (1, 3, 8, 6)

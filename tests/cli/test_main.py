@@ -34,7 +34,7 @@ def command(monkeypatch):
     return install
 
 
-def test_options_reach_the_command_and_its_code_comes_back(command):
+def test_options_and_exit_code(command):
     def run(options: Options) -> int:
         return options.times
 
@@ -67,7 +67,7 @@ def test_errors_are_one_line_without_traceback(command, capsys, error, code, mes
     assert capsys.readouterr().err == message
 
 
-def test_debug_shows_where(command, capsys):
+def test_debug_prints_traceback(command, capsys):
     def run(options: Options) -> int:
         raise ValueError("bad")
 
@@ -76,7 +76,7 @@ def test_debug_shows_where(command, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_our_own_mistakes_are_not_hidden(command):
+def test_internal_errors_propagate(command):
     def run(options: Options) -> int:
         raise KeyError("oops")
 
@@ -85,7 +85,7 @@ def test_our_own_mistakes_are_not_hidden(command):
         cli.main(["thing"])
 
 
-def test_usage_errors_have_code_two(command, capsys):
+def test_usage_errors_exit_with_code_two(command, capsys):
     def run(options: Options) -> int:
         return 0
 
@@ -100,7 +100,7 @@ def test_usage_errors_have_code_two(command, capsys):
     assert cli.main([]) == 2
 
 
-def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
+def test_unknown_names_raise(capsys):
     assert cli.main(["train", "x.csv", "--out", "m", "--method", "magic"]) == 2
     assert "'creinn-d', 'creinn', 'snn'" in capsys.readouterr().err
     assert cli.main(["train", "--out", "m", "--network", "vgg"]) == 2
@@ -111,7 +111,7 @@ def test_names_that_are_unknown_are_refused_with_those_that_are_known(capsys):
     assert {*get_args(options.MethodName)} == {"creinn-d", "creinn", "deep-ensemble", *BASELINES}
 
 
-def test_help_lists_the_commands_that_are_there(capsys):
+def test_help_lists_commands(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert re.findall(r"^  (\w+) ", text, re.MULTILINE) == [
@@ -124,7 +124,7 @@ def test_help_lists_the_commands_that_are_there(capsys):
 
 
 @pytest.mark.filterwarnings("default")
-def test_warnings_are_notes(command, capsys):
+def test_warnings_are_printed_as_notes(command, capsys):
     def run(options: Options) -> int:
         warnings.warn("the gap is not 0", stacklevel=2)
         warnings.warn("old", DeprecationWarning, stacklevel=2)
@@ -144,7 +144,7 @@ def test_every_command_has_help(name, capsys):
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_commands_take_their_options_and_at_most_25_have_help(name):
+def test_commands_have_at_most_25_options(name):
     kind, run = cli.COMMANDS[name]
     assert get_type_hints(run) == {"found": kind, "return": int}
     assert all(entry.metadata["help"] for entry in fields(kind))
@@ -153,7 +153,7 @@ def test_commands_take_their_options_and_at_most_25_have_help(name):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
-def test_help_and_lists_do_not_load_torch(arguments):
+def test_help_does_not_import_torch(arguments):
     code = f"import sys; from creinn.cli.main import main; main({arguments}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 

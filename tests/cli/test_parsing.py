@@ -76,7 +76,7 @@ def test_defaults_and_all_types():
 @pytest.mark.parametrize(
     "text", ["1", "1.50", "true", "null", "yes", "a: b", "[x", "2020-01-01", "#1", "a=b"]
 )
-def test_texts_are_not_parsed(text):
+def test_strings_are_not_parsed(text):
     assert parse("--out", "m", "--target", text).target == text
     assert parse("--out", "m", f"--drop={text}").drop == (text,)
     assert parse("--out", "m", "--set", f"comment={text}").comment == text
@@ -90,7 +90,7 @@ def test_brackets_quote_commas():
     ("arguments", "scale"),
     [([], True), (["0.5"], 0.5), (["2"], 2.0), (["true"], True), (["false"], False)],
 )
-def test_numbers_or_truth_values(arguments, scale):
+def test_numbers_or_booleans(arguments, scale):
     for found in (
         parse("--scale", *arguments, "--out", "m"),
         parse("--out", "m", "--scale", *arguments),
@@ -111,7 +111,7 @@ def test_command_line_overrides_file_in_either_order(tmp_path):
         assert parse(*order) == Options(data=Path("other.csv"), batch_size=8, rate=0.2, **expected)
 
 
-def test_written_options_can_be_read_again(tmp_path):
+def test_options_round_trip(tmp_path):
     options = Options(
         data=Path("d.csv"),
         out=Path("m"),
@@ -176,7 +176,7 @@ def test_errors_in_files(tmp_path, text, token):
         parse("--config", str(path))
 
 
-def test_null_in_a_file_means_the_default(tmp_path):
+def test_null_in_file_is_default(tmp_path):
     path = tmp_path / "o.yaml"
     path.write_text("out: m\nbatch_size: null\n")
     assert parse("--config", str(path)).batch_size == 32

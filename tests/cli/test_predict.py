@@ -44,7 +44,7 @@ def test_columns_by_hand():
     np.testing.assert_allclose(table.TU - table.AU, table.EU, atol=1e-6)
 
 
-def test_sampled_predictions_have_no_bounds_and_no_set():
+def test_sampled_predictions_have_no_bounds():
     table = prediction_table(Predictive(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]])), ["a", "b"], {})
     assert list(table.columns) == ["label", "probability_a", "probability_b", "AU", "EU", "TU"]
     np.testing.assert_allclose(table.probability_a, [0.7], atol=1e-6)
@@ -97,7 +97,7 @@ def test_rule_and_batch_size(run, model, wine, tmp_path):
     )
 
 
-def test_new_tables_with_gaps_and_strange_columns(run, model, wine, tmp_path):
+def test_new_tables_with_missing_values_and_unknown_columns(run, model, wine, tmp_path):
     frame = pd.read_csv(wine[1]).drop(columns="kind").astype(object)
     frame.loc[2, "alcohol"] = "~"
     frame["extra"] = 1
@@ -118,7 +118,7 @@ def test_new_tables_with_gaps_and_strange_columns(run, model, wine, tmp_path):
     assert "less.csv has no column 'alcohol', which the model was trained with" in done.err
 
 
-def test_numbers_far_from_the_training_rows_are_clipped(run, model, wine, tmp_path):
+def test_distant_values_are_clipped(run, model, wine, tmp_path):
     frame = pd.read_csv(wine[1])
     frame.loc[1, "alcohol"] = 1e300
     frame.to_csv(tmp_path / "new.csv", index=False)
@@ -129,7 +129,7 @@ def test_numbers_far_from_the_training_rows_are_clipped(run, model, wine, tmp_pa
 
 
 @pytest.mark.parametrize("place", ["absent", "empty", "foreign", "truncated"])
-def test_directories_that_are_no_models(run, model, wine, tmp_path, place):
+def test_invalid_model_directories(run, model, wine, tmp_path, place):
     folder = tmp_path / place
     if place != "absent":
         folder.mkdir()
@@ -150,7 +150,7 @@ def test_directories_that_are_no_models(run, model, wine, tmp_path, place):
     assert expected[place] in done.err
 
 
-def test_output_that_cannot_be_written(run, model, wine, tmp_path):
+def test_unwritable_output(run, model, wine, tmp_path):
     (tmp_path / "p.csv").mkdir()
     done = run("predict", model, wine[1], "--out", tmp_path / "p.csv")
     assert done.code == 1
@@ -166,7 +166,7 @@ def contents(*folders):
     }
 
 
-def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
+def test_inputs_and_model_are_never_overwritten(run, model, wine, tmp_path):
     data, kept = tmp_path / "data.csv", tmp_path / "model"
     data.write_bytes(wine[1].read_bytes())
     shutil.copytree(model, kept)
@@ -190,7 +190,7 @@ def test_inputs_and_the_model_are_never_replaced(run, model, wine, tmp_path):
     assert "p.yaml" in done.err
 
 
-def test_files_of_others_are_replaced_by_force_alone(run, model, wine, tmp_path):
+def test_force_overwrites_other_files(run, model, wine, tmp_path):
     out, options = tmp_path / "p.csv", tmp_path / "p.yaml"
     for mine in (out, options):
         mine.write_text("mine")
@@ -249,7 +249,7 @@ def test_columns_are_kept(run, model, interval_model, wine, tmp_path):
     )
 
 
-def test_one_row_is_one_row(run, model, wine, tmp_path):
+def test_single_row(run, model, wine, tmp_path):
     pd.read_csv(wine[1])[:1].to_csv(tmp_path / "new.csv", index=False)
     done = run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert done.out.endswith("p.csv: 1 row\n")

@@ -37,9 +37,7 @@ def check_same(one, other):
         )
 
 
-def test_parts_are_the_whole_and_notes_are_said_once(
-    run, model, wine, tmp_path, in_parts, monkeypatch
-):
+def test_chunks_equal_whole_table(run, model, wine, tmp_path, in_parts, monkeypatch):
     frame = pd.read_csv(wine[1])
     frame.loc[[3, 25, 26], "hue"] = None
     frame.drop(columns="kind").assign(extra=1).to_csv(tmp_path / "t.csv", index=False, sep=";")
@@ -55,7 +53,7 @@ def test_parts_are_the_whole_and_notes_are_said_once(
     check_same(tmp_path / "parts.csv", tmp_path / "whole.csv")
 
 
-def test_unknown_categories_are_counted_over_all_parts(run, tmp_path, in_parts):
+def test_unknown_categories_are_counted_over_chunks(run, tmp_path, in_parts):
     rows = [f"{i % 7},{'uv'[i % 2]},{i % 2}\n" for i in range(60)]
     (tmp_path / "t.csv").write_text("x,k,y\n" + "".join(rows))
     quick = ("--hidden", "8", "--epochs", "1", "--validation-fraction", "0")
@@ -117,7 +115,7 @@ def test_parquet_in_and_out(run, model, wine, tmp_path, in_parts):
     )
 
 
-def test_pairs_stream_in_step(run, interval_model, wine, tmp_path, in_parts):
+def test_interval_pairs(run, interval_model, wine, tmp_path, in_parts):
     frame = pd.read_csv(wine[1]).drop(columns="kind")
     frame.to_csv(tmp_path / "lower.csv", index=False)
     (frame + 0.1).to_parquet(tmp_path / "upper.parquet")
@@ -131,7 +129,7 @@ def test_pairs_stream_in_step(run, interval_model, wine, tmp_path, in_parts):
     assert "has 54. Each row must have both bounds." in done.err
 
 
-def test_folders_are_read_a_part_at_a_time(run, tmp_path):
+def test_image_folders_are_read_in_chunks(run, tmp_path):
     rng = np.random.default_rng(0)
     for name in "ab":
         (tmp_path / "train" / name).mkdir(parents=True)
@@ -175,7 +173,7 @@ def test_folders_are_read_a_part_at_a_time(run, tmp_path):
     assert "no image can be read, 12 files in all" in done.err
 
 
-def test_a_kill_leaves_no_half_file_under_the_final_name(model, wine, tmp_path):
+def test_killed_process_leaves_no_partial_output(model, wine, tmp_path):
     header, *rows = wine[1].read_text().splitlines(keepends=True)
     (tmp_path / "t.csv").write_text(header + "".join(rows) * 2000)  # several seconds' work
     out, unfinished = tmp_path / "p.csv", tmp_path / "p.csv.tmp"
@@ -201,7 +199,7 @@ def test_a_kill_leaves_no_half_file_under_the_final_name(model, wine, tmp_path):
     assert not out.with_suffix(".yaml").exists()
 
 
-def test_tables_are_evaluated_in_parts_too(run, model, wine, tmp_path, in_parts, monkeypatch):
+def test_evaluate_in_chunks(run, model, wine, tmp_path, in_parts, monkeypatch):
     frame = pd.read_csv(wine[1])
     frame.loc[[3, 25], "hue"] = None
     frame.to_csv(tmp_path / "t.csv", index=False)

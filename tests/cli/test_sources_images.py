@@ -80,7 +80,7 @@ def model(run, photos, tmp_path):
     return tmp_path / "m"
 
 
-def test_the_size_is_part_of_the_model(run, model, tmp_path):
+def test_image_size_is_saved(run, model, tmp_path):
     write_images(tmp_path / "large", np.random.default_rng(1), 5, size=36)
     Image.new("RGB", (36, 48)).save(tmp_path / "large" / "dark" / "0.png")
     for file in (tmp_path / "large").rglob("*.png"):
@@ -114,7 +114,7 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch, packed):
+def test_at_most_one_batch_in_memory(run, tmp_path, monkeypatch, packed):
     rng = np.random.default_rng(0)
     write_images(tmp_path / "train", rng, 40)
     photos = tmp_path / "train"
@@ -158,7 +158,7 @@ def test_no_more_than_a_batch_of_images_is_in_memory(run, tmp_path, monkeypatch,
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 80
 
 
-def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch):
+def test_lazy_training_equals_in_memory_training(run, photos, tmp_path, monkeypatch):
     write_images(tmp_path / "test", np.random.default_rng(1), 8)
     arguments = ("train", photos, *QUICK, "--set", "augment=true", "--validation-fraction", "0.25")
     done = run(*arguments, "--out", tmp_path / "lazy")
@@ -185,7 +185,7 @@ def test_training_is_that_on_images_in_memory(run, photos, tmp_path, monkeypatch
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_sixteen_bit_images_and_an_empty_class_folder_give_notes(run, photos, tmp_path):
+def test_sixteen_bit_images_and_empty_folder_give_notes(run, photos, tmp_path):
     for name, level in (("bright", 50_000), ("dark", 9000)):
         Image.fromarray(np.full((12, 12), level, np.uint16)).save(photos / name / "deep.png")
     (photos / "grey").mkdir()
@@ -197,7 +197,7 @@ def test_sixteen_bit_images_and_an_empty_class_folder_give_notes(run, photos, tm
     assert "2 classes" in done.out
 
 
-def test_unreadable_and_other_files_are_named(run, model, photos, tmp_path):
+def test_unreadable_files_are_reported(run, model, photos, tmp_path):
     (photos / "dark" / "3.png").write_bytes(b"x")
     (photos / "dark" / "4.png").write_bytes((photos / "dark" / "4.png").read_bytes()[:100])
     (photos / "notes.txt").write_text("x")
@@ -310,7 +310,7 @@ def test_train_predict_and_evaluate(folders, capsys):
     assert "12 rows" in capsys.readouterr().out
 
 
-def test_pairs_of_different_kinds_are_refused(folders, capsys):
+def test_mixed_pairs_raise(folders, capsys):
     table = folders / "upper.csv"
     table.write_text("a,y\n1,x\n")
     arguments = [
@@ -325,7 +325,7 @@ def test_pairs_of_different_kinds_are_refused(folders, capsys):
     assert "must both be tables or both be folders of images" in capsys.readouterr().err
 
 
-def test_a_class_that_the_model_does_not_know_is_refused(folders, capsys):
+def test_unknown_class_raises(folders, capsys):
     model = str(folders / "model")
     assert main(["train", *pair(folders), "--method", "creinn", "--set", "channels=1", "--set", "width=2",
                  "--epochs", "1", "--out", model]) == 0  # fmt: skip

@@ -15,7 +15,7 @@ FEW = ("--hidden", "8", "--epochs", "2", "--validation-fraction", "0")
 
 
 @pytest.mark.parametrize("kind", ["model", "interval_model"])
-def test_missing_cells_make_predictions_less_sure(run, request, wine, tmp_path, kind):
+def test_missing_cells_increase_uncertainty(run, request, wine, tmp_path, kind):
     truth = pd.read_csv(wine[1])
     found = []
     for name, blank in (
@@ -71,7 +71,7 @@ def test_missing_cells_of_intervals(run, wine, tmp_path):
     assert run("predict", tmp_path / "m", *pair, "--out", tmp_path / "p.csv").code == 0
 
 
-def test_every_line_gives_a_line(run, tmp_path):
+def test_one_output_row_per_input_row(run, tmp_path):
     rows = "".join(f"{i / 10},{int(i > 0)}\n" for i in range(-30, 30))
     (tmp_path / "t.csv").write_text("x,y\n" + rows)
     assert (
@@ -89,7 +89,7 @@ def same(first, second) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_other_ways_of_writing_the_same_table(run, wine, tmp_path):
+def test_equivalent_table_formats(run, wine, tmp_path):
     frame = pd.read_csv(wine[0])
     frame.to_csv(tmp_path / "plain.csv", index=False)
     frame.to_csv(tmp_path / "index.csv")
@@ -135,7 +135,7 @@ def train(run, tmp_path):
     return train
 
 
-def test_marks_of_missing_values(run, train, tmp_path):
+def test_missing_value_markers(run, train, tmp_path):
     path = write(tmp_path / "t.csv", "size", ["?", "NA", "-", "?", *map(str, range(36))])
     done = train(path)
     assert done.code == 0, done.err
@@ -152,7 +152,7 @@ def test_marks_of_missing_values(run, train, tmp_path):
     assert "?" in read_config(tmp_path / "n")["preprocessing"]["marks"]
 
 
-def test_a_frequent_mark_asks_for_an_option(train, tmp_path):
+def test_frequent_marker_requires_option(train, tmp_path):
     path = write(tmp_path / "t.csv", "garage", ["None", "built in"] * 20)
     done = train(path)
     assert done.code == 1
@@ -173,7 +173,7 @@ def test_a_frequent_mark_asks_for_an_option(train, tmp_path):
         (["1,5", "2.5", "3.5", "4.5"] * 10, ("--categorical", "x"), "--decimal ','"),
     ],
 )
-def test_ambiguous_columns_are_errors_that_name_an_option(train, tmp_path, cells, option, token):
+def test_ambiguous_columns_raise(train, tmp_path, cells, option, token):
     path = write(tmp_path / "t.csv", "x", cells)
     done = train(path)
     assert done.code == 1
@@ -191,13 +191,13 @@ def test_ambiguous_columns_are_errors_that_name_an_option(train, tmp_path, cells
         (["JA", "ja"] * 20, "'JA', 'ja'"),
     ],
 )
-def test_decisions_are_notes(train, tmp_path, cells, token):
+def test_decisions_are_printed(train, tmp_path, cells, token):
     done = train(write(tmp_path / "t.csv", "x", cells))
     assert done.code == 0, done.err
     assert token in done.out
 
 
-def test_one_huge_cell_does_not_ruin_a_column(run, tmp_path):
+def test_outlier_does_not_change_scaling(run, tmp_path):
     """A class that follows from the sign is learnt although one cell is 1e30."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)
@@ -229,7 +229,7 @@ def test_rows_without_a_class(run, train, tmp_path):
     assert json.loads((tmp_path / "e.json").read_text())["rows"] == 36
 
 
-def test_suspicious_classes_and_data_are_notes(run, train, tmp_path):
+def test_suspicious_data_print_notes(run, train, tmp_path):
     classes = ["ja", "nein"] * 18 + ["JA", "JA", "ja", "vielleicht"]
     path = write(tmp_path / "t.csv", "x", list(map(str, range(40))), y=classes)
     done = train(path)
@@ -250,7 +250,7 @@ def test_suspicious_classes_and_data_are_notes(run, train, tmp_path):
         ('[{"x": 1, "y": "a"}]', "JSON"),
     ],
 )
-def test_invalid_files_name_the_line_or_the_option(train, tmp_path, text, token):
+def test_invalid_files_raise(train, tmp_path, text, token):
     (tmp_path / "t.csv").write_text(text)
     done = train(tmp_path / "t.csv")
     assert done.code == 1

@@ -48,7 +48,7 @@ def table(tmp_path):
     return path
 
 
-def test_what_was_done_is_said_and_kept(run, table, tmp_path):
+def test_output_and_files(run, table, tmp_path):
     out = tmp_path / "model"
     done = run(
         "train",
@@ -85,7 +85,7 @@ def test_what_was_done_is_said_and_kept(run, table, tmp_path):
     assert options["drop"] == ["key"]
 
 
-def test_without_a_terminal_lines_show_the_progress(run, table, tmp_path, monkeypatch):
+def test_progress_without_terminal(run, table, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
     options = ("train", table, "--target", "y", "--out", tmp_path / "model", *FEW)
     done = run(*options)
@@ -93,7 +93,7 @@ def test_without_a_terminal_lines_show_the_progress(run, table, tmp_path, monkey
     assert run(*options, "--set", "progress=false").err == ""
 
 
-def test_texts_for_missing_values_are_remembered(run, table, tmp_path):
+def test_missing_value_markers_are_saved(run, table, tmp_path):
     table.write_text(table.read_text().replace("k7,", "k7,?").replace("k8,", "k8,?"))
     lines = [line.split(",") for line in table.read_text().splitlines()]
     for line in lines:
@@ -107,7 +107,7 @@ def test_texts_for_missing_values_are_remembered(run, table, tmp_path):
     assert "column 'size': 4 missing values" in done.out
 
 
-def test_resolved_options_train_the_same_model_again(run, table, tmp_path):
+def test_saved_options_reproduce_model(run, table, tmp_path):
     first, again = tmp_path / "first", tmp_path / "again"
     assert run("train", table, "--target", "y", "--out", first, *FEW, "--seed", "3").code == 0
     assert run("train", "--config", first / "train.yaml", "--out", again).code == 0
@@ -187,7 +187,7 @@ def test_options_of_credal_methods(run, wine, tmp_path):
 
 
 @pytest.mark.parametrize("start", [False, True])
-def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monkeypatch, start):
+def test_scale_is_chosen_on_held_out_rows(run, wine, ordinary, tmp_path, monkeypatch, start):
     seen = []
     fit_distance = CreINN._fit_distance
 
@@ -212,7 +212,7 @@ def test_scale_is_chosen_on_rows_kept_apart(run, wine, ordinary, tmp_path, monke
 @pytest.mark.parametrize(
     "method", sorted(set(METHODS) - {"creinn-d", "creinn", "snn", "deep-ensemble"})
 )
-def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
+def test_output_is_deterministic(run, table, tmp_path, method):
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW, "--method", method)
     assert done.code == 0, done.err
     for name in ("a.csv", "b.csv"):
@@ -220,14 +220,14 @@ def test_further_methods_say_the_same_every_time(run, table, tmp_path, method):
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
 
 
-def test_two_classes_have_one_logit(run, breast_cancer, tmp_path):
+def test_two_classes_use_single_logit(run, breast_cancer, tmp_path):
     assert (
         run("train", breast_cancer[0], "--target", "kind", "--out", tmp_path / "m", *FEW).code == 0
     )
     assert load(tmp_path / "m").num_logits == 1
 
 
-def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypatch):
+def test_zero_width_intervals_are_reported(run, wine, tmp_path, monkeypatch):
     arguments = ("train", wine[0], "--target", "kind", *FEW, "--method", "creinn")
     done = run(*arguments, "--out", tmp_path / "m")
     assert "mean width of the probability intervals in training: 0." in done.out
@@ -240,7 +240,7 @@ def test_intervals_that_shrank_to_points_are_said(run, wine, tmp_path, monkeypat
     assert "width" not in run(*arguments[:-1], "snn", "--out", tmp_path / "n").out
 
 
-def test_early_stopping_keeps_the_best(run, wine, tmp_path):
+def test_early_stopping_restores_best_weights(run, wine, tmp_path):
     options = ("--set", "patience=2", "--validation-fraction", "0.3", "--class-weight", "balanced")
     done = run(
         *(
@@ -262,7 +262,7 @@ def test_early_stopping_keeps_the_best(run, wine, tmp_path):
     assert 3 <= epochs < 300
 
 
-def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
+def test_default_validation_split(run, wine, tmp_path):
     arguments = (
         "train",
         wine[0],
@@ -316,7 +316,7 @@ def test_a_sixth_is_held_out_and_stops_the_training(run, wine, tmp_path):
     assert "validation" not in done.out
 
 
-def test_few_rows_are_not_held_out(run, table, tmp_path):
+def test_few_rows_are_not_split(run, table, tmp_path):
     lines = table.read_text().splitlines()
     table.write_text("\n".join([*lines[:58], "k,0.5,red,1,,rare"]))  # 58 rows
     done = run("train", table, "--target", "y", "--out", tmp_path / "m", *FEW)
@@ -327,7 +327,7 @@ def test_few_rows_are_not_held_out(run, table, tmp_path):
     assert (kept["validation_fraction"], kept["patience"]) == (0, 0)
 
 
-def test_classes_keep_a_row_to_train_on(capsys):
+def test_each_class_has_a_training_row(capsys):
     labels = torch.cat([torch.arange(6), torch.full((114,), 6)])
     data = PreparedData(torch.arange(120.0)[:, None], labels, list("abcdefg"))
     kept, apart = train_val_split(data, None, seed=0, is_new=True)
@@ -340,7 +340,7 @@ def test_classes_keep_a_row_to_train_on(capsys):
     assert "17 names (" in capsys.readouterr().out
 
 
-def test_checkpoints_let_a_training_go_on(run, table, tmp_path):
+def test_resume_from_checkpoint(run, table, tmp_path):
     arguments = ("train", table, "--target", "y", "--hidden", "8", "--members", "2")
     checkpoints = ("--set", f"checkpoints={tmp_path / 'c'}")
     assert run(*arguments, "--epochs", "4", "--out", tmp_path / "whole").code == 0
@@ -350,7 +350,7 @@ def test_checkpoints_let_a_training_go_on(run, table, tmp_path):
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-def test_interruption_writes_no_model(run, table, tmp_path, monkeypatch):
+def test_interrupt_writes_no_model(run, table, tmp_path, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
@@ -361,7 +361,7 @@ def test_interruption_writes_no_model(run, table, tmp_path, monkeypatch):
     assert not (tmp_path / "m").exists()
 
 
-def test_failure_leaves_the_old_model(run, table, tmp_path):
+def test_failed_training_preserves_previous_model(run, table, tmp_path):
     out = tmp_path / "m"
     assert run("train", table, "--target", "y", "--out", out, *FEW).code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -430,7 +430,7 @@ def test_failure_leaves_the_old_model(run, table, tmp_path):
         (["{table}", "--from", "absent", "--hidden", "4"], "--hidden"),
     ],
 )
-def test_user_errors_are_one_line_and_leave_nothing(run, table, tmp_path, arguments, message):
+def test_user_errors_write_nothing(run, table, tmp_path, arguments, message):
     filled = [argument.replace("{table}", str(table)) for argument in arguments]
     few = [] if "--epochs" in filled else FEW[2:]
     done = run(
@@ -443,7 +443,7 @@ def test_user_errors_are_one_line_and_leave_nothing(run, table, tmp_path, argume
     assert not (tmp_path / "m").exists()
 
 
-def test_places_where_no_model_can_be(run, table, tmp_path):
+def test_invalid_output_directories(run, table, tmp_path):
     (tmp_path / "file").write_text("x")
     done = run("train", table, "--target", "y", "--out", tmp_path / "file", *FEW)
     assert done.code == 1
@@ -513,7 +513,7 @@ def test_pair_round_trip(run, bounds, tmp_path):
     assert not (tmp_path / "q.csv").exists()
 
 
-def test_models_and_data_of_different_kinds(run, model, wine, tmp_path):
+def test_mismatched_model_and_data(run, model, wine, tmp_path):
     (tmp_path / "folder").mkdir()
     done = run("predict", model, tmp_path / "folder", "--out", tmp_path / "p.csv")
     assert done.code == 1
@@ -559,7 +559,7 @@ def test_torchrun_trains_on_two_processes(run, wine, tmp_path):
     }  # values differ: batch norm has the statistics of each process
 
 
-def test_sets_with_a_guarantee(run, tmp_path):
+def test_coverage_guarantee(run, tmp_path):
     rng = np.random.default_rng(0)
     codes = np.arange(900) % 3
     columns = rng.normal(size=(900, 3)) + 1.2 * np.eye(3)[codes]
@@ -599,7 +599,7 @@ def test_sets_with_a_guarantee(run, tmp_path):
     assert "nominal coverage" in page
 
 
-def test_too_few_rows_for_a_coverage_are_refused_before_training(run, wine, tmp_path):
+def test_too_few_rows_for_coverage_raise_before_training(run, wine, tmp_path):
     done = run("train", wine[0], "--target", "kind", "--out", tmp_path / "m", "--coverage", "0.99")
     assert done.code != 0
     assert (

@@ -26,7 +26,7 @@ def rows(model, path):
     return next(stream_data(options, saved.preprocessing, saved.class_names, whole=True))
 
 
-def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreign, tmp_path):
+def test_convert_ordinary_network(run, ordinary, wine, foreign, tmp_path):
     out = tmp_path / "m"
     done = run("train", wine[0], "--from", ordinary, "--out", out)
     assert done.code == 0, done.err
@@ -54,7 +54,7 @@ def test_ordinary_network_becomes_credal_in_one_pass(run, ordinary, wine, foreig
     assert pd.read_csv(tmp_path / "p.csv").EU.mean() > 1
 
 
-def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path):
+def test_saved_options_reproduce_model(run, ordinary, wine, tmp_path):
     arguments = (
         "train",
         wine[0],
@@ -85,7 +85,7 @@ def test_options_that_were_used_do_the_same_again(run, ordinary, wine, tmp_path)
 
 
 @pytest.mark.parametrize("method", ["creinn", "creinn-d"])
-def test_radii_alone_are_trained(run, ordinary, wine, tmp_path, method):
+def test_only_radii_are_trained(run, ordinary, wine, tmp_path, method):
     done = run(
         "train",
         wine[0],
@@ -119,7 +119,7 @@ def test_radii_alone_are_trained(run, ordinary, wine, tmp_path, method):
 FEW = ("--epochs", "3")
 
 
-def test_radii_are_the_default_of_creinn(run, ordinary, wine, bounds_of, tmp_path):
+def test_creinn_trains_radii_by_default(run, ordinary, wine, bounds_of, tmp_path):
     assert (
         run(
             "train",
@@ -161,7 +161,7 @@ def bounds_of(tmp_path):
     return write
 
 
-def test_training_goes_on(run, model, wine, tmp_path):
+def test_continue_training(run, model, wine, tmp_path):
     done = run(
         "train", wine[0], "--from", model, "--set", "train=all", "--epochs", "2", "--out", tmp_path
     )
@@ -174,7 +174,7 @@ def test_training_goes_on(run, model, wine, tmp_path):
     assert bool(after.distance_radius.fitted)
 
 
-def test_interval_network_gets_a_distance(run, interval_model, wine, tmp_path):
+def test_add_distance_to_interval_network(run, interval_model, wine, tmp_path):
     assert run("train", wine[0], "--from", interval_model, "--out", tmp_path / "m").code == 0
     before, after = load(interval_model), load(tmp_path / "m")
     assert after.is_interval
@@ -189,7 +189,7 @@ def test_interval_network_gets_a_distance(run, interval_model, wine, tmp_path):
     assert "mode='paper'" in done.err
 
 
-def test_ensembles_keep_their_members(run, wine, train_wine, tmp_path):
+def test_ensemble_members_are_preserved(run, wine, train_wine, tmp_path):
     start = train_wine("deep", "--method", "deep-ensemble", "--members", "2", "--epochs", "2")
     done = run(
         "train", wine[0], "--from", start, "--set", "combine=envelope", "--out", tmp_path / "m"
@@ -206,7 +206,7 @@ def test_ensembles_keep_their_members(run, wine, train_wine, tmp_path):
     assert "--members" in done.err
 
 
-def test_other_targets_and_other_kinds_are_refused(run, ordinary, wine, train_wine, tmp_path):
+def test_incompatible_models_raise(run, ordinary, wine, train_wine, tmp_path):
     done = run("train", wine[0], "--from", ordinary, "--target", "alcohol", "--out", tmp_path / "m")
     assert done.code == 1
     assert "'kind'" in done.err
@@ -218,7 +218,7 @@ def test_other_targets_and_other_kinds_are_refused(run, ordinary, wine, train_wi
 
 
 @pytest.mark.parametrize("logit_norm", [False, True])
-def test_the_centres_of_a_converted_model_predict_as_before(logit_norm, tmp_path):
+def test_converted_centres_predict_as_before(logit_norm, tmp_path):
     torch.manual_seed(0)
     x = torch.randn(40, 3)
     architecture = partial(models.mlp, in_features=3, num_classes=3, hidden=(8,))

@@ -54,7 +54,7 @@ def slow_score(name: str, lower, upper, p, y: int, usual: float = 0.0) -> float:
     st.sampled_from(list(SCORES)),
     st.sampled_from([0.0, 0.3, 1.0]),
 )
-def test_scores_are_those_of_the_definition(seed, classes, name, usual):
+def test_scores_match_definition(seed, classes, name, usual):
     s = random_sets(4, classes, seed)
     found = SCORES[name](s.lower, s.upper, s.intersection, usual=usual)
     for row in range(4):
@@ -63,7 +63,7 @@ def test_scores_are_those_of_the_definition(seed, classes, name, usual):
         np.testing.assert_allclose(found[row], expected, atol=1e-9)
 
 
-def test_points_have_the_score_of_lac_and_vacuous_sets_all_classes():
+def test_points_and_vacuous_sets():
     p = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0]])
     torch.testing.assert_close(lower_score(p, p, p, usual=0.9), lac_score(p, p, p))
     for usual in (0.0, 0.5):
@@ -72,14 +72,14 @@ def test_points_have_the_score_of_lac_and_vacuous_sets_all_classes():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1, 5, 99, 100, 199, 200, 1000]))
-def test_usual_masses_lie_on_either_side_of_that_with_the_new_row(seed, rows):
+def test_quantile_masses_with_new_row(seed, rows):
     lower = random_sets(rows + 1, 3, seed).lower
     in_calibration, in_new = usual_mass(lower[:-1])
     together = float(lower.sum(-1).sort().values[max(1, int(GROWTH * (rows + 1) / 2)) - 1])
     assert in_calibration <= together <= in_new
 
 
-def test_dominance_at_zero_is_interval_dominance():
+def test_dominance_at_zero_equals_interval_dominance():
     s = random_sets(500, 4)
     at_zero = Conformal(
         torch.zeros(99, dtype=torch.float64), torch.zeros(99, dtype=torch.long), "dominance"
@@ -89,7 +89,7 @@ def test_dominance_at_zero_is_interval_dominance():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.975, 0.99, 0.999]))
-def test_rank_is_the_least_that_guarantees(rows, coverage):
+def test_rank_is_minimal(rows, coverage):
     parts = round(coverage * 1000)
     rank = conformal_rank(rows, coverage)
     assert rank * 1000 >= (rows + 1) * parts > (rank - 1) * 1000
@@ -110,7 +110,7 @@ def test_quantile_by_hand():
     assert s.classes("conformal", coverage=0.95).all()
 
 
-def test_groups_have_quantiles_of_their_own():
+def test_group_quantiles():
     scores = tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.float64)
     groups = tensor([0, 0, 0, 1, 1, 1])
     p = tensor([[0.65, 0.35], [0.65, 0.35]], dtype=torch.float64)
@@ -145,7 +145,7 @@ def exchangeable(rows: int, classes: int, rng: np.random.Generator, votes: int |
 @pytest.mark.parametrize("coverage", [0.7, 0.9, 0.95])
 @pytest.mark.parametrize("score", list(SCORES))
 @pytest.mark.parametrize("random", [False, True])
-def test_exchangeable_data_are_covered_as_asked(score, coverage, random):
+def test_coverage_of_exchangeable_data(score, coverage, random):
     rng, found = np.random.default_rng(1), []
     torch.manual_seed(0)
     n, m, trials = 60, 60, 60
@@ -168,7 +168,7 @@ def test_exchangeable_data_are_covered_as_asked(score, coverage, random):
     assert abs(np.mean(found) - mean) < 4 * spread
 
 
-def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
+def test_randomized_ties_avoid_overcoverage():
     # the scores of a model with an accuracy of 95 % are 0 or 1
     p = tensor([[1.0, 0.0]]).double().repeat(4000, 1)
     rng = np.random.default_rng(0)
@@ -197,7 +197,7 @@ def test_ties_are_kept_at_random_so_that_coverage_is_not_too_much():
     ids=["no ties", "ties", "all equal"],
 )
 @pytest.mark.parametrize("coverage", [0.5, 0.6, 0.7, 0.8])
-def test_random_sets_have_exactly_the_coverage(scores, coverage, by):
+def test_randomized_sets_have_exact_coverage(scores, coverage, by):
     """Each of n + 1 exchangeable rows is used as the new row. (n + 1) * coverage is no integer."""
     torch.manual_seed(0)
     every, draws, kept = tensor(scores, dtype=torch.float64), 20_000, []
@@ -215,7 +215,7 @@ def test_random_sets_have_exactly_the_coverage(scores, coverage, by):
     ("dtype", "rounding", "expected"),
     [(torch.float32, 0.0, True), (torch.float64, 1e-7, True), (torch.float64, 0.0, False)],
 )
-def test_scores_that_differ_by_rounding_are_ties(dtype, rounding, expected):
+def test_scores_equal_up_to_rounding_are_ties(dtype, rounding, expected):
     p = tensor([[0.75, 0.25]], dtype=dtype)
     scores = torch.full((9,), 0.25 - 1e-6).double()
     conformal = Conformal(scores, torch.zeros(9).long(), "lac", None, 0.9, rounding=rounding)
@@ -259,7 +259,7 @@ def test_widened_by_hand():
     )  # never less than predicted
 
 
-def test_sets_carry_the_calibration_where_it_still_means_something():
+def test_operations_that_preserve_calibration():
     conformal = Conformal(torch.zeros(99).double(), torch.zeros(99, dtype=torch.long))
     s = random_sets(6, 3).with_conformal(conformal)
     for same in (
@@ -295,7 +295,7 @@ def test_sets_carry_the_calibration_where_it_still_means_something():
         by_votes.classes("conformal")
 
 
-def test_sets_are_those_of_mapie():
+def test_sets_match_mapie():
     pytest.importorskip("mapie")
     from mapie.classification import SplitConformalClassifier
     from sklearn.base import BaseEstimator, ClassifierMixin

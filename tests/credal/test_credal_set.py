@@ -23,7 +23,7 @@ def by_hand():
     return CredalSet(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4]))
 
 
-def test_one_set_by_hand():
+def test_set_by_hand():
     s = by_hand()
     assert s.intersection.tolist() == pytest.approx([2 / 15, 8 / 15, 1 / 3])  # alpha = .4 / .6
     assert torch.equal(s.probabilities, s.intersection)
@@ -113,7 +113,7 @@ def test_bounds_are_read_only(name):
         (torch.full((3,), 0.1), torch.full((3,), 0.2), ValueError, r"0\.6"),
     ],
 )  # fmt: skip
-def test_invalid_bounds_are_refused_with_the_first_offender(lower, upper, error, message):
+def test_invalid_bounds_raise(lower, upper, error, message):
     with pytest.raises(error, match=message):
         CredalSet(lower, upper)
 
@@ -133,12 +133,12 @@ def test_rounding_noise_is_repaired(dtype):
     assert s.upper.max() <= 1
 
 
-def test_arrays_and_lists_are_taken():
+def test_arrays_and_lists():
     assert CredalSet(np.array([0.2, 0.3]), np.array([0.7, 0.8])).lower.dtype == torch.float64
     assert CredalSet([0.2, 0.3], [0.7, 0.8]).shape == (2,)
 
 
-def test_trusted_construction_never_looks_at_the_data():
+def test_trusted_construction_does_not_read_data():
     lower, upper = torch.rand(2, 4, 3, device="meta")
     s = CredalSet._trusted(lower, upper)
     assert s.intersection.shape == (4, 3)
@@ -147,7 +147,7 @@ def test_trusted_construction_never_looks_at_the_data():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("classes", [3, 10, 1000])
-def test_half_precision_is_held_in_single(dtype, classes):
+def test_half_precision_is_stored_in_float32(dtype, classes):
     """Test that sets of points in half precision contain the points and are not empty."""
     q = (
         torch.randn(200, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -168,7 +168,7 @@ def test_half_precision_is_held_in_single(dtype, classes):
 
 @pytest.mark.parametrize("mode", ["paper", "sound", "scaled"])
 @pytest.mark.parametrize("classes", [1, 4])
-def test_models_in_half_precision_give_single_precision_sets(mode, classes):
+def test_half_precision_models_give_float32_sets(mode, classes):
     torch.manual_seed(0)
     model = CreINN(models.mlp(8, hidden=(16,), num_classes=classes, layers=inn), mode=mode).eval()
     x = torch.randn(50, 8)
@@ -213,7 +213,7 @@ def test_envelope_by_hand():
 
 @credal_cases.seeded(60)
 @given(st.data())
-def test_envelope_is_the_least_reachable_set_that_holds_the_members(data):
+def test_envelope_is_smallest_reachable_set(data):
     first = data.draw(credal_cases.credal_bounds(5))
     classes = len(first[0])
     others = data.draw(
@@ -251,7 +251,7 @@ def test_envelope_of_softmax_outputs_is_reachable_in_float32():
         assert -reference_credal.minimum(-unit, low, high) == pytest.approx(high[k], abs=1e-6)
 
 
-def test_envelope_never_looks_at_the_data_and_passes_gradients():
+def test_envelope_without_check_has_gradients():
     on_meta = CredalSet._trusted(*torch.rand(2, 4, 3, device="meta"))
     assert CredalSet.envelope([on_meta, on_meta]).shape == (4, 3)
     lower = random_sets().lower.clone().requires_grad_()
@@ -261,14 +261,14 @@ def test_envelope_never_looks_at_the_data_and_passes_gradients():
     assert 0 < lower.grad.sum() < lower.numel()
 
 
-def test_envelope_refuses_what_does_not_fit():
+def test_invalid_envelope_raises():
     with pytest.raises(ValueError, match="envelop"):
         CredalSet.envelope([])
     with pytest.raises(ValueError, match=r"\(20, 4\)"):
         CredalSet.envelope([random_sets(), random_sets(classes=4)])
 
 
-def test_wrapper_is_the_envelope_of_its_samples():
+def test_wrapper_is_envelope_of_samples():
     samples = torch.randn(
         7, 20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     ).softmax(-1)
@@ -287,7 +287,7 @@ def test_wrapper_is_the_envelope_of_its_samples():
         torch.testing.assert_close(got, expected)
 
 
-def test_wrapper_refuses_what_are_no_samples():
+def test_invalid_wrapper_samples_raise():
     with pytest.raises(ValueError, match=r"\(3,\)"):
         CredalSet.from_samples(torch.full((3,), 1 / 3))
     with pytest.raises(ValueError, match=r"\(0, 2, 3\)"):
@@ -296,7 +296,7 @@ def test_wrapper_refuses_what_are_no_samples():
         CredalSet.from_samples(torch.tensor([[[0.5, 0.5]], [[0.75, 0.75]]]))
 
 
-def test_average_and_concatenate_refuse_what_does_not_fit():
+def test_invalid_average_and_concatenate_raise():
     with pytest.raises(ValueError, match="average"):
         CredalSet.average([])
     with pytest.raises(
@@ -310,14 +310,14 @@ def test_average_and_concatenate_refuse_what_does_not_fit():
         CredalSet.concatenate([by_hand(), by_hand()])
 
 
-def test_concatenate_undoes_slicing():
+def test_concatenate_inverts_slicing():
     s = random_sets()
     again = CredalSet.concatenate([s[:7], s[7:8], s[8:]])
     assert torch.equal(again.lower, s.lower)
     assert torch.equal(again.upper, s.upper)
 
 
-def test_indexing_is_over_the_batch():
+def test_indexing_selects_rows():
     s = random_sets(6)
     grid = CredalSet._wrap(s.lower.view(2, 3, 5), s.upper.view(2, 3, 5))
     assert s[2].shape == (5,)
@@ -333,7 +333,7 @@ def test_indexing_is_over_the_batch():
         len(s[0])
 
 
-def test_moves_and_detaching():
+def test_to_and_detach():
     s = random_sets()
     assert s.to(torch.float32).lower.dtype == torch.float32
     assert s.to("meta").upper.device.type == "meta"
@@ -389,7 +389,7 @@ def test_vertices_of_many_fixed_classes():
     assert CredalSet(q - width, q + width).vertices().shape == (2, 100)
 
 
-def test_vertices_refuses_batches_and_too_many_classes():
+def test_vertices_of_batches_and_many_classes_raise():
     with pytest.raises(ValueError, match=r"\(20,\)"):
         random_sets().vertices()
     with pytest.raises(ValueError, match="17"):
@@ -427,13 +427,13 @@ def test_credal_sets_are_pytrees():
     torch.testing.assert_close(mapped.lower, s.lower)
 
 
-def test_entropies_are_those_of_the_functions():
+def test_entropies_match_functions():
     s = random_sets()
     assert torch.equal(s.upper_entropy(), upper_entropy(s.lower, s.upper))
     assert torch.equal(s.lower_entropy(), lower_entropy(s.lower, s.upper))
 
 
-def test_the_label_of_an_almost_vacuous_set_is_not_decided_by_rounding():
+def test_label_of_almost_vacuous_set():
     """Bounds of logits (0, 0, 9, 0) ± 40: the intersection probabilities agree in float32, the lower ones do not."""
     center = torch.tensor([[0.0, 0.0, 9.0, 0.0]])
     lower, upper = interval_softmax(center - 40, center + 40)
@@ -442,7 +442,7 @@ def test_the_label_of_an_almost_vacuous_set_is_not_decided_by_rounding():
     assert found.label.tolist() == [2]
 
 
-def test_a_label_that_a_model_gave_stays_with_its_set():
+def test_given_label_is_preserved():
     bounds = random_sets(6)
     given = (bounds.label + 1) % 5
     s = CredalSet._wrap(bounds.lower, bounds.upper, given)

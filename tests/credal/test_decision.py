@@ -75,7 +75,7 @@ def test_rules_by_hand():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("family", credal_cases.FAMILIES)
-def test_rules_are_nested_and_keep_the_predicted_class(family, dtype):
+def test_rules_are_nested_and_contain_label(family, dtype):
     for classes in (2, 3, 10, 100):
         lower, upper = reachable(
             *(x.to(dtype) for x in credal_cases.FAMILIES[family](200, classes, seed=1))
@@ -93,13 +93,13 @@ def test_e_admissibility_is_stronger_than_maximality():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("classes", [2, 3, 7, 10, 1000])
-def test_the_uniform_point_keeps_every_class(dtype, classes):
+def test_uniform_point_contains_all_classes(dtype, classes):
     q = torch.zeros(classes, dtype=dtype).softmax(-1)
     assert all(rule(q, q).all() for rule in RULES.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_point_keeps_its_largest_class_only(dtype):
+def test_point_contains_largest_class_only(dtype):
     q = (
         torch.randn(300, 40, generator=torch.Generator().manual_seed(3), dtype=dtype)
         .mul(3)
@@ -109,13 +109,13 @@ def test_a_point_keeps_its_largest_class_only(dtype):
     assert all(torch.equal(rule(*reachable(q, q)), expected) for rule in RULES.values())
 
 
-def test_ties_of_two_classes_keep_both():
+def test_ties_contain_both_classes():
     q = tensor([[0.4, 0.4, 0.2], [0.1, 0.45, 0.45]])
     for rule in RULES.values():
         assert rule(q, q).tolist() == [[True, True, False], [False, True, True]]
 
 
-def test_vacuous_sets_keep_every_class():
+def test_vacuous_sets_contain_all_classes():
     assert all(rule(torch.zeros(4, 9), torch.ones(4, 9)).all() for rule in RULES.values())
 
 

@@ -88,7 +88,7 @@ def test_adversarial_sets_match_enumeration(bounds):
 
 @pytest.mark.parametrize("family", [f for f in credal_cases.FAMILIES if f != "concentric"])
 @pytest.mark.parametrize(("classes", "count"), [(10, 500), (100, 50), (1000, 4)])
-def test_random_sets_are_proven_and_attained(family, classes, count):
+def test_bounds_of_random_sets_are_attained(family, classes, count):
     lower, upper = credal_cases.FAMILIES[family](count, classes, seed=classes)
     value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
     assert gap.eq(0).all()
@@ -115,7 +115,7 @@ def assert_gap_is_honest(lower, upper, slack=1e-11):
 
 @pytest.mark.parametrize("budget", [1, 2**14])
 @pytest.mark.parametrize("family", credal_cases.FAMILIES | credal_cases.HARD)
-def test_gap_is_honest_when_the_search_stops_early(family, budget, monkeypatch):
+def test_gap_after_early_stop_is_valid(family, budget, monkeypatch):
     stop_early(monkeypatch, budget)
     gap = assert_gap_is_honest(*(credal_cases.FAMILIES | credal_cases.HARD)[family](50, 9, 3))
     if budget == 1 and family in ("equal slopes", "concentric", "independent"):
@@ -124,7 +124,7 @@ def test_gap_is_honest_when_the_search_stops_early(family, budget, monkeypatch):
 
 @credal_cases.seeded(100)
 @given(credal_cases.credal_bounds())
-def test_gap_of_adversarial_sets_is_honest(bounds):
+def test_gap_of_adversarial_sets_is_valid(bounds):
     with pytest.MonkeyPatch.context() as monkeypatch:
         stop_early(monkeypatch, 1)
         assert_gap_is_honest(*(x[None] for x in bounds), slack=1e-10)
@@ -141,7 +141,7 @@ def test_gap_of_adversarial_sets_is_honest(bounds):
         ("lattice", 24),
     ],
 )
-def test_lower_entropy_matches_plain_search(family, classes):
+def test_lower_entropy_matches_exhaustive_search(family, classes):
     lower, upper = reachable(*credal_cases.FAMILIES[family](6, classes, seed=1))
     expected = [
         reference_credal.lower_entropy_by_search(*row)
@@ -156,7 +156,7 @@ def test_many_concentric_intervals_are_solved():
 
 @pytest.mark.parametrize("kind", credal_cases.HARD)
 @pytest.mark.parametrize("classes", [20, 30, 200, 1000])
-def test_hard_sets_end_with_a_small_gap(kind, classes):
+def test_hard_sets_have_small_gap(kind, classes):
     lower, upper = credal_cases.HARD[kind](2, classes, 0)
     value, q, gap = lower_entropy(lower, upper, return_distribution=True, return_gap=True)
     assert (gap < 3e-3).all()
@@ -167,7 +167,7 @@ def test_hard_sets_end_with_a_small_gap(kind, classes):
         assert inside.min() >= value[row] - gap[row] - 1e-12
 
 
-def test_unproven_values_are_said_and_can_be_read():
+def test_unproven_values_warn():
     lower, upper = credal_cases.HARD["equal slopes"](2, 30, 0)
     with pytest.warns(EntropyGapWarning, match="return_gap"):
         value = lower_entropy(lower, upper)
@@ -225,7 +225,7 @@ def test_equal_intervals_are_interchangeable():
 
 
 @pytest.mark.parametrize("classes", [3, 50, 1000])
-def test_no_member_has_less_or_more_entropy(classes):
+def test_entropy_of_members_is_between_bounds(classes):
     for seed in range(3):
         lower, upper = (x[0] for x in credal_cases.boxes(1, classes, seed, share=1.0))
         inside = entropy(reference_credal.members(lower, upper, 200, seed))
@@ -233,7 +233,7 @@ def test_no_member_has_less_or_more_entropy(classes):
         assert inside.max() <= upper_entropy(lower, upper) + 1e-12
 
 
-def test_bounds_ordered_alike_need_no_branching(monkeypatch):
+def test_equally_ordered_bounds_do_not_branch(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     lower, upper = (
         torch.rand(2, 50, 200, generator=generator, dtype=torch.float64).sort(-1).values / 200
@@ -253,7 +253,7 @@ def test_bounds_ordered_alike_need_no_branching(monkeypatch):
 
 
 @pytest.mark.parametrize("function", ENTROPIES)
-def test_entropies_do_not_depend_on_the_order_of_classes(function):
+def test_entropies_are_permutation_invariant(function):
     lower, upper = credal_cases.boxes(100, 9, seed=2, share=1.0)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
     value, q = function(lower, upper, return_distribution=True)
@@ -284,7 +284,7 @@ def test_batch_shapes(function):
     assert function(lower[:0], upper[:0]).shape == (0,)
 
 
-def test_rows_do_not_depend_on_their_chunk(monkeypatch):
+def test_rows_do_not_depend_on_chunks(monkeypatch):
     lower, upper = credal_cases.independent(300, 6, seed=6)
     expected = lower_entropy(lower, upper), upper_entropy(lower, upper)
     monkeypatch.setattr(entropy_search, "CHUNK", 40)
@@ -294,7 +294,7 @@ def test_rows_do_not_depend_on_their_chunk(monkeypatch):
 
 
 @pytest.mark.parametrize("function", ENTROPIES)
-def test_float32_in_float32_out(function):
+def test_float32_output(function):
     lower, upper = (x.float() for x in credal_cases.softmax_sets(200, 20, seed=7, width=1.0))
     value, q = function(lower, upper, return_distribution=True)
     assert value.dtype == q.dtype == torch.float32
@@ -304,7 +304,7 @@ def test_float32_in_float32_out(function):
 
 
 @pytest.mark.parametrize("function", ENTROPIES)
-def test_single_precision_search_where_the_device_has_no_double(function, monkeypatch):
+def test_float32_search_without_float64_device(function, monkeypatch):
     monkeypatch.setattr(creinn.credal.entropy, "widen", lambda x: x)
     lower, upper = (x.float() for x in credal_cases.boxes(300, 8, seed=8, share=1.0))
     expected = function(lower.double(), upper.double())
@@ -343,7 +343,7 @@ def test_gradients_are_finite(function, case):
     assert torch.isfinite(upper.grad).all()
 
 
-def test_greedy_in_index_order_is_not_the_minimum():
+def test_greedy_order_is_not_optimal():
     # filling class 0 first gives (.2, .6, .2): 1.371 bits; the minimum is .971
     greedy = entropy(tensor([0.2, 0.6, 0.2]))
     assert lower_entropy(tensor([0.0, 0.4, 0.2]), tensor([0.2, 0.6, 0.4])) < greedy - 0.39
@@ -369,7 +369,7 @@ def test_interval_uncertainty_by_hand():
     assert [x.item() for x in found] == pytest.approx([0.6, 0.1, 0.5])
 
 
-def test_interval_uncertainty_is_the_papers_formula_and_symmetric():
+def test_interval_uncertainty_matches_paper_and_is_symmetric():
     low, high = (
         torch.rand(2, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         .sort(0)
@@ -386,7 +386,7 @@ def test_interval_uncertainty_is_the_papers_formula_and_symmetric():
     torch.testing.assert_close(found.total, found.aleatoric + found.epistemic)
 
 
-def test_interval_uncertainty_refuses_three_classes():
+def test_interval_uncertainty_of_three_classes_raises():
     with pytest.raises(ValueError, match=r"\(4, 3\)"):
         interval_uncertainty(torch.zeros(4, 3), torch.ones(4, 3))
 
@@ -399,14 +399,14 @@ def test_samples_uncertainty_by_hand():
     assert epistemic.item() == pytest.approx(0.18872, abs=1e-5)
 
 
-def test_one_sample_has_no_epistemic_uncertainty():
+def test_single_sample_has_zero_epistemic_uncertainty():
     q = torch.rand(1, 30, 6, generator=torch.Generator().manual_seed(1)).softmax(-1)
     found = samples_uncertainty(q)
     assert found.epistemic.eq(0).all()
     torch.testing.assert_close(found.total, entropy(q[0]))
 
 
-def test_samples_uncertainty_refuses_what_has_no_sample():
+def test_samples_uncertainty_without_samples_raises():
     with pytest.raises(ValueError, match=r"\(0, 5, 3\)"):
         samples_uncertainty(torch.zeros(0, 5, 3))
     with pytest.raises(ValueError, match=r"\(3,\)"):
@@ -454,7 +454,7 @@ KINDS = {
 
 @pytest.mark.parametrize("classes", [3, 5, 10])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_the_difference_quotients(kind, classes):
+def test_gradients_match_difference_quotients(kind, classes):
     """Return the sets for which the difference quotients of both sides are equal."""
     make, bounds = KINDS[kind]
     at = torch.stack(make(500, classes, classes))
@@ -483,6 +483,6 @@ def test_gradients_are_the_difference_quotients(kind, classes):
         )
 
 
-def test_points_have_no_epistemic_uncertainty():
+def test_points_have_zero_epistemic_uncertainty():
     q = torch.randn(200, 12, generator=torch.Generator().manual_seed(3)).mul(5).softmax(-1)
     assert entropy_uncertainty(q, q).epistemic.eq(0).all()

@@ -24,7 +24,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("family", credal_cases.FAMILIES)
 @pytest.mark.parametrize("classes", [2, 3, 6, MOST_CLASSES])
-def test_it_is_the_least_entropy(family, classes):
+def test_minimum_over_vertices(family, classes):
     lower, upper = credal_cases.FAMILIES[family](5, classes, 0)
     expected = [
         reference_credal.lower_entropy(*row)
@@ -42,7 +42,7 @@ def test_extreme_sets(bounds):
     torch.testing.assert_close(lower_entropy_by_vertices(*bounds), expected, rtol=0, atol=1e-10)
 
 
-def test_bounds_that_rounding_leaves_without_a_distribution():
+def test_bounds_empty_by_rounding():
     torch.manual_seed(0)
     points = (
         torch.randn(200, 7).mul(5).softmax(1)

@@ -26,7 +26,7 @@ def test_cross_entropy_by_hand():
     assert weighted.item() == pytest.approx((0.776529 + 3 * 1.514128) / 4, abs=1e-5)
 
 
-def test_cross_entropy_is_torchs_on_the_intersection():
+def test_cross_entropy_matches_torch():
     s, weight = (
         random_sets(),
         torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
@@ -57,7 +57,7 @@ def test_cross_entropy_gradients(loss, mode):
 @pytest.mark.parametrize(("loss", "terms"), [(cross_entropy, 1), (bounds_cross_entropy, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("gap", [50.0, 90.0, 110.0, 1e4])
-def test_cross_entropy_is_finite_where_the_true_class_underflows(loss, terms, dtype, gap):
+def test_cross_entropy_is_finite_after_underflow(loss, terms, dtype, gap):
     logits = tensor([[0.0, gap, -gap]], dtype=dtype, requires_grad=True)
     value = loss(CredalSet._trusted(*interval_softmax(logits - 0.5, logits + 0.5)), tensor([2]))
     value.backward()
@@ -67,7 +67,7 @@ def test_cross_entropy_is_finite_where_the_true_class_underflows(loss, terms, dt
     assert logits.grad.abs().max() <= 2 * terms
 
 
-def test_cross_entropy_refuses_bad_targets():
+def test_cross_entropy_with_invalid_targets_raises():
     s = random_sets(4, 3)
     with pytest.raises(TypeError, match="float32"):
         cross_entropy(s, torch.zeros(4))
@@ -121,7 +121,7 @@ def slow_bounds_cross_entropy(s, target, weight, hardest):
     st.sampled_from([0.01, 0.3, 0.5, 0.8, 1.0]),
     st.booleans(),
 )
-def test_bounds_cross_entropy_matches_the_slow_one(seed, count, hardest, weighted):
+def test_bounds_cross_entropy_matches_slow_implementation(seed, count, hardest, weighted):
     generator = torch.Generator().manual_seed(seed)
     s = random_sets(count, 4, seed)
     target = torch.randint(4, (count,), generator=generator)
@@ -151,20 +151,20 @@ def test_bounds_cross_entropy_of_points_and_of_any_batch_shape():
     torch.testing.assert_close(bounds_cross_entropy(grid, target.view(4, 5), weight), expected)
 
 
-def test_samples_of_weight_zero_are_never_the_hard_ones():
+def test_zero_weight_samples_are_not_selected():
     s = CredalSet([[0.01, 0.5], [0.25, 0.5]], [[0.5, 0.99], [0.5, 0.75]])
     got = bounds_cross_entropy(s, tensor([0, 1]), tensor([0.0, 1.0]))
     assert got.item() == pytest.approx(-math.log(0.75) - math.log(0.5))
 
 
-def test_bounds_cross_entropy_without_check_never_looks_at_the_data():
+def test_bounds_cross_entropy_without_check_does_not_read_data():
     s = CredalSet._trusted(*torch.rand(2, 6, 3, device="meta"))
     target, weight = torch.zeros(6, dtype=torch.long, device="meta"), torch.ones(3, device="meta")
     assert bounds_cross_entropy(s, target, check=False).shape == ()
     assert bounds_cross_entropy(s, target, weight, check=False).shape == ()
 
 
-def test_bounds_cross_entropy_refuses_bad_arguments():
+def test_bounds_cross_entropy_with_invalid_arguments_raises():
     s = random_sets(4, 3)
     for hardest in (0.0, -0.5, 1.5, float("nan")):
         with pytest.raises(ValueError, match="hardest"):

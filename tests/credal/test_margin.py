@@ -45,7 +45,7 @@ def test_score_by_hand():
 
 
 @pytest.mark.parametrize("margin", UNITS)
-def test_widened_bounds_contain_exactly_the_rows_with_a_smaller_score(margin):
+def test_widened_bounds_contain_rows_with_smaller_scores(margin):
     generator = torch.Generator().manual_seed(0)
     lower, upper = random_intervals(400, 4, generator)
     q = torch.rand(400, 4, generator=generator, dtype=torch.float64).pow(4)

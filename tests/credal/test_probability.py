@@ -50,7 +50,7 @@ def test_appendix_example():
     assert upper.tolist() == pytest.approx([0.25372, 0.09963, 0.89905], abs=1e-5)
 
 
-def test_erratum_the_papers_intervals_miss_a_member_of_the_box():
+def test_erratum_paper_intervals_exclude_a_member():
     low, high = tensor([0.0, 0.0]), tensor([0.0, 2.0])
     member = tensor([0.0, 2.0]).softmax(-1)[0]
     paper, sound = interval_softmax(low, high), interval_softmax(low, high, mode="sound")
@@ -93,7 +93,7 @@ def test_huge_float32_logits_give_valid_and_accurate_intervals(mode, box):
         )
 
 
-def test_sound_softmax_keeps_digits_of_close_huge_logits():
+def test_sound_softmax_of_close_huge_logits_is_accurate():
     # the resolution of float32 is 2**-10 at 1e4, so a rounded log-sum-exp would be wrong
     low = tensor([1e4, 1e4 + 2**-10, -1e4])
     lower, _ = interval_softmax(low, low, mode="sound")
@@ -101,13 +101,13 @@ def test_sound_softmax_keeps_digits_of_close_huge_logits():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_zero_width_is_softmax(mode):
+def test_zero_width_equals_softmax(mode):
     point, _ = random_box(50, 7, seed=0)
     for bound in interval_softmax(point, point, mode):
         torch.testing.assert_close(bound, point.softmax(-1))
 
 
-def test_sound_is_the_exact_range_of_softmax():
+def test_sound_mode_is_exact_range_of_softmax():
     low, high = random_box(200, 4, seed=1)
     lower, upper = interval_softmax(low, high, mode="sound")
     share = torch.rand(500, 200, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -139,7 +139,7 @@ def test_softmax_gradients(mode):
     assert torch.autograd.gradcheck(lambda a, b: interval_softmax(a, b, mode), (low, high))
 
 
-def test_softmax_refuses_one_class_and_unknown_modes():
+def test_softmax_of_one_class_or_unknown_mode_raises():
     with pytest.raises(ValueError, match="interval_sigmoid"):
         interval_softmax(torch.zeros(5, 1), torch.zeros(5, 1))
     with pytest.raises(ValueError, match="tight"):
@@ -152,7 +152,7 @@ def test_sigmoid_by_hand_has_the_corrected_sign():
     assert upper.tolist() == pytest.approx([0.73106, 0.88080], abs=1e-5)
 
 
-def test_one_logit_is_two_class_softmax_with_a_zero_logit():
+def test_single_logit_equals_softmax_with_zero_logit():
     low, high = (x[:, 0] for x in random_box(30, 1, seed=6))
     pairs = [torch.stack([torch.zeros_like(x), x], -1) for x in (low, high)]
     for got, expected in zip(
@@ -161,7 +161,7 @@ def test_one_logit_is_two_class_softmax_with_a_zero_logit():
         torch.testing.assert_close(got, expected)
 
 
-def test_one_logit_keeps_the_gradient_of_the_improbable_class():
+def test_single_logit_gradient_of_improbable_class():
     logit = tensor(30.0, requires_grad=True)
     lower, upper = reachable(*one_logit_softmax(logit - 1, logit + 1), check=False)
     intersection_probability(lower, upper)[0].log().backward()
@@ -181,7 +181,7 @@ def test_reachable_matches_linear_programs(bounds):
 
 
 @pytest.mark.parametrize("case", credal_cases.CASES, ids=lambda c: c.name)
-def test_reachable_is_inside_ordered_and_stable(case):
+def test_reachable_is_subset_and_idempotent(case):
     low, high = case.bounds()
     lower, upper = reachable(low, high)
     assert ((low <= lower) & (lower <= upper) & (upper <= high)).all()
@@ -195,7 +195,7 @@ def test_reachable_by_hand():
     assert upper.tolist() == pytest.approx([0.2, 0.3, 0.9])
 
 
-def test_empty_sets_are_named():
+def test_empty_sets_raise():
     with pytest.raises(ValueError, match=r"1\.2"):
         reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]))
     with pytest.raises(ValueError, match=r"\(1, 0\)"):
@@ -203,7 +203,7 @@ def test_empty_sets_are_named():
     reachable(tensor([0.4, 0.4, 0.4]), tensor([0.5, 0.5, 0.5]), check=False)
 
 
-def test_tolerance_is_finer_in_double_precision():
+def test_tolerance_is_smaller_in_float64():
     assert tolerance(torch.float64) < tolerance(torch.float32)
 
 
@@ -215,7 +215,7 @@ def test_intersection_by_hand():
 
 @credal_cases.seeded()
 @given(credal_cases.credal_bounds())
-def test_intersection_is_a_member_at_one_fraction_of_every_interval(bounds):
+def test_intersection_is_member_with_common_fraction(bounds):
     lower, upper = reachable(*bounds)
     q = intersection_probability(lower, upper)
     assert q.sum().item() == pytest.approx(1, abs=1e-14)
@@ -247,7 +247,7 @@ def test_intersection_gradients():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("radius", [0.0, 1e-12, 1e-7, 1e-3, 1.0])
 @pytest.mark.parametrize("scale", [0.1, 10.0, 20.0, 1e4])
-def test_float32_gradients_of_the_whole_head_are_bounded(mode, radius, scale):
+def test_float32_gradients_of_head_are_bounded(mode, radius, scale):
     generator = torch.Generator().manual_seed(8)
     center = (scale * torch.randn(500, 10, generator=generator)).requires_grad_()
     lower, upper = reachable(*interval_softmax(center - radius, center + radius, mode), check=False)

@@ -29,7 +29,7 @@ def learn(cells: list[str | None], name: str = "x", **options):
 # Missing values.
 
 
-def test_each_mark_of_missing_values_is_counted():
+def test_missing_value_markers_are_counted():
     column, note = learn(["NA", "?", None, "?"] + [str(i % 5) for i in range(36)])
     assert isinstance(column, Number)
     assert "4 missing values ('?' 2, " in note
@@ -39,7 +39,7 @@ def test_each_mark_of_missing_values_is_counted():
 
 
 @pytest.mark.parametrize("mark", ["None", "-", "?", "N/A"])
-def test_a_frequent_mark_in_a_column_of_categories_is_ambiguous(mark):
+def test_frequent_marker_in_categories_is_ambiguous(mark):
     cells = [mark] * 9 + ["u", "v"] * 15 + ["w"]
     with pytest.raises(ValueError, match="missing="):
         learn(cells)
@@ -49,7 +49,7 @@ def test_a_frequent_mark_in_a_column_of_categories_is_ambiguous(mark):
     assert isinstance(numbers, Number)
 
 
-def test_other_texts_that_may_mark_missing_values_are_noted():
+def test_possible_missing_value_markers_are_noted():
     column, note = learn(["unknown"] * 4 + ["u", "v"] * 18)
     assert "unknown" in column.categories
     assert "'unknown' (4)" in note
@@ -74,14 +74,14 @@ def test_decimal_commas_are_detected_and_noted():
     np.testing.assert_allclose(copy.encode([point])[0][0][0, 0], expected, rtol=1e-6)
 
 
-def test_leading_zeros_make_categories():
+def test_leading_zeros_are_categories():
     column, note = learn(["01067", "10115", "80331", "01067"] * 10)
     assert column == Category("x", ("01067", "10115", "80331"))
     assert "'01067'" in note
     assert isinstance(learn(["0", "10", "0.5", "7"] * 10)[0], Number)
 
 
-def test_outliers_are_noted_and_do_not_change_other_rows():
+def test_outliers_do_not_change_other_rows():
     cells = [str(i % 7) for i in range(39)]
     column, note = learn([*cells, "1e30"])
     assert "1 outlier" in note
@@ -93,7 +93,7 @@ def test_outliers_are_noted_and_do_not_change_other_rows():
 
 
 @pytest.mark.parametrize("texts", [["12.30 €", "9.99 €"], ["4.1%", "3%"], ["$5", "$7.50"]])
-def test_numbers_with_units_ask_for_a_conversion(texts):
+def test_numbers_with_units_raise(texts):
     with pytest.raises(ValueError, match="Convert"):
         learn(texts * 20)
     encoder, _ = TableEncoder.fit([table(x=texts * 20, y=Y40)], "y", categorical=["x"])
@@ -119,7 +119,7 @@ def test_keys_are_noted(kind):
 # Dates.
 
 
-def test_dates_become_numbers():
+def test_dates_are_converted_to_numbers():
     days = [f"{day:02}.{month:02}.2021" for month in (3, 4) for day in range(1, 21)]
     column, note = learn([*days[:-1], None])
     assert "1 March 2021" in note
@@ -147,13 +147,13 @@ def test_dates_become_numbers():
         ("192.168.0.{}", None),
     ],
 )
-def test_formats_of_dates(text, form):
+def test_date_formats(text, form):
     column, _ = learn([text.format(i + 1) for i in range(20)] * 2)
     assert getattr(column, "form", None) == form
 
 
 @pytest.mark.parametrize("sign", ["/", "-"])
-def test_an_undecidable_order_of_day_and_month_is_ambiguous(sign):
+def test_ambiguous_order_of_day_and_month(sign):
     cells = [f"{i % 12 + 1:02}{sign}03{sign}2021" for i in range(40)]
     with pytest.raises(ValueError, match="dayfirst=True"):
         learn(cells)
@@ -165,13 +165,13 @@ def test_an_undecidable_order_of_day_and_month_is_ambiguous(sign):
 
 
 @pytest.mark.parametrize("cells", [["03/25/2021", "25/03/2021"], ["25/3/21", "26/3/21"]])
-def test_texts_like_dates_of_no_supported_format_are_noted(cells):
+def test_unsupported_date_formats_are_noted(cells):
     column, note = learn(cells * 20)
     assert isinstance(column, Category)
     assert f"{cells[0]!r}, because not all are dates" in note
 
 
-def test_time_of_day_is_a_feature_and_time_zones_are_noted():
+def test_time_of_day_and_time_zones():
     cells = [f"2021-03-{i % 9 + 1:02} {i % 24:02}:00" for i in range(40)]
     column, note = learn(cells)
     assert isinstance(column, Date)
@@ -203,12 +203,12 @@ def test_rare_categories_are_merged():
         TableEncoder.fit([table(x=words, y=Y40)], "y", max_categories=1)
 
 
-def test_names_that_differ_in_case_only():
+def test_column_names_that_differ_in_case():
     assert "'JA', 'ja'" in learn(["JA", "ja", "nein", "nein"] * 10)[1]
     assert case_remarks(["a", "B"]) == []
 
 
-def test_many_categories_take_little_memory():
+def test_memory_of_many_categories():
     rows = 20_000
     many = table(x=[f"c{i % 3000}" for i in range(rows)], y=["a", "b"] * (rows // 2))
     encoder, _ = TableEncoder.fit([many], "y")

@@ -34,7 +34,7 @@ some_counts = st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(
 )
 
 
-def test_a_dataset_feeds_a_data_loader():
+def test_dataset_in_data_loader():
     data = toy([3, 2])
     images, labels = next(iter(DataLoader(data, batch_size=5)))
     assert torch.equal(images, data.inputs)
@@ -56,7 +56,7 @@ def test_scaled_by_hand():
     assert data.scaled().dtype == torch.float32
 
 
-def test_intervals_are_inputs_too():
+def test_interval_inputs():
     box = Interval(torch.zeros(3, 2), torch.ones(3, 2))
     data = Dataset("boxes", box, torch.tensor([0, 1, 1]), ("a", "b"))
     part = data.take(torch.tensor([2, 0]))
@@ -72,7 +72,7 @@ def test_intervals_are_inputs_too():
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(some_counts, st.data())
-def test_subset_is_stratified_seeded_and_in_order(counts, draw):
+def test_subset_is_stratified_and_ordered(counts, draw):
     data = toy(counts)
     n = draw.draw(st.integers(1, len(data)))
     part = subset(data, n, seed=7)
@@ -90,7 +90,7 @@ def test_subset_by_hand():
     assert subset(toy([60, 25, 15]), 10, seed=0).counts == (6, 3, 1)
 
 
-def test_other_seeds_draw_other_samples_and_all_are_drawn_at_times():
+def test_seeds_draw_different_samples():
     data = toy([20, 20])
     draws = [tuple(numbers(subset(data, 10, seed))) for seed in range(30)]
     assert len(set(draws)) > 25
@@ -99,7 +99,7 @@ def test_other_seeds_draw_other_samples_and_all_are_drawn_at_times():
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(some_counts, st.sampled_from([(0.5, 0.5), (5 / 6, 1 / 6), (0.4, 0.3, 0.3)]))
-def test_split_shares_nothing_and_leaves_nothing_out(counts, fractions):
+def test_split_is_a_partition(counts, fractions):
     data = toy(counts)
     if len(data) < 6:
         return
@@ -115,13 +115,13 @@ def test_split_shares_nothing_and_leaves_nothing_out(counts, fractions):
     assert all(part.split == "train" for part in parts)
 
 
-def test_one_fraction_stands_for_two_parts():
+def test_single_fraction_gives_two_parts():
     train, val = split(toy([60, 60]), 5 / 6, seed=0)
     assert (train.counts, val.counts) == ((50, 50), (10, 10))
     assert numbers(split(toy([60, 60]), 5 / 6, seed=1)[1]) != numbers(val)
 
 
-def test_draws_that_cannot_be_made_are_named():
+def test_invalid_sample_sizes_raise():
     data = toy([3, 2])
     with pytest.raises(ValueError, match=r"Cannot draw 6 samples from the 5 of toy \(train\)"):
         subset(data, 6, seed=0)
@@ -145,7 +145,7 @@ def photos():
     return Dataset("photos", pixels, torch.tensor([0, 1, 0]), ("a", "b"))
 
 
-def test_grey_is_that_of_pillow_bit_for_bit(photos):
+def test_grey_matches_pillow(photos):
     grey = to_grey(photos)
     assert grey.inputs.shape == (3, 1, 32, 32)
     for image, colour in zip(grey.inputs, photos.inputs, strict=True):
@@ -155,7 +155,7 @@ def test_grey_is_that_of_pillow_bit_for_bit(photos):
     assert torch.equal(to_grey(grey).inputs, grey.inputs)
 
 
-def test_grey_in_the_shape_of_mnist_is_near_pillows_resizing(photos):
+def test_grey_resize_matches_pillow(photos):
     small = to_grey(photos, size=28)
     assert small.inputs.shape == (3, 1, 28, 28)
     for image, grey in zip(small.inputs, to_grey(photos).inputs, strict=True):
@@ -165,7 +165,7 @@ def test_grey_in_the_shape_of_mnist_is_near_pillows_resizing(photos):
         assert np.abs(image[0].numpy().astype(int) - expected).max() <= 1
 
 
-def test_rgb_repeats_grey_and_resize_keeps_constants(photos):
+def test_rgb_repeats_grey_and_resize_preserves_constants(photos):
     grey = to_grey(photos)
     assert torch.equal(to_rgb(grey).inputs, grey.inputs.repeat(1, 3, 1, 1))
     assert torch.equal(to_rgb(photos).inputs, photos.inputs)
@@ -175,7 +175,7 @@ def test_rgb_repeats_grey_and_resize_keeps_constants(photos):
     assert resize(photos, 32) is photos
 
 
-def test_bad_images_are_named(photos):
+def test_invalid_images_raise(photos):
     two = Dataset("two", torch.zeros(1, 2, 4, 4, dtype=torch.uint8), torch.tensor([0]), ("a",))
     with pytest.raises(
         ValueError, match="Only images of 1 or 3 channels can be converted to grey; two has 2"
@@ -215,6 +215,6 @@ def test_bad_images_are_named(photos):
         (torch.zeros(2, 3), [-1, 0], ValueError, "label 0 is -1"),
     ],
 )
-def test_inconsistent_data_are_refused(inputs, labels, error, message):
+def test_inconsistent_data_raise(inputs, labels, error, message):
     with pytest.raises(error, match=message):
         Dataset("bad", inputs, torch.tensor(labels), ("a", "b"))

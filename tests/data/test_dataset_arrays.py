@@ -22,7 +22,7 @@ ARRAYS = KINDS.flatmap(
 @given(
     st.dictionaries(st.sampled_from(["x", "y", "a name", "é"]), ARRAYS, max_size=3), st.booleans()
 )
-def test_maps_are_what_numpy_reads(tmp_path_factory, written, in_columns):
+def test_memory_map_equals_numpy(tmp_path_factory, written, in_columns):
     written = {
         name: np.asfortranarray(array) if in_columns else array for name, array in written.items()
     }
@@ -39,12 +39,12 @@ def test_maps_are_what_numpy_reads(tmp_path_factory, written, in_columns):
             assert not array.flags.writeable
 
 
-def test_a_file_of_one_array(tmp_path):
+def test_single_array_file(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(3))
     assert np.array_equal(open_arrays(tmp_path / "x.npy")["x"], np.eye(3))
 
 
-def test_a_model_is_trained_and_predicts_from_a_file(tmp_path):
+def test_train_and_predict_from_file(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
     np.savez(tmp_path / "a.npz", x=np.asfortranarray(x), y=y)
@@ -65,7 +65,7 @@ def test_a_model_is_trained_and_predicts_from_a_file(tmp_path):
     assert found[0].width.mean() > 1e-6
 
 
-def test_refusals(tmp_path):
+def test_invalid_files_raise(tmp_path):
     path = tmp_path / "a.npz"
     with pytest.raises(FileNotFoundError, match=r"There is no file .*a\.npz"):
         open_arrays(path)

@@ -49,7 +49,7 @@ def test_columns_by_hand():
     assert encoder.widths == [1, 2]
 
 
-def test_json_round_trip_encodes_alike():
+def test_json_round_trip():
     encoder, _ = TableEncoder.fit([TRAINING], "y")
     copy = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json(), allow_nan=False)))
     assert copy == encoder
@@ -82,7 +82,7 @@ def test_chunks_are_counted_together():
         {"target": "y", "columns": 3, "ignored": []},
     ],
 )
-def test_foreign_json_is_refused(record):
+def test_foreign_json_raises(record):
     with pytest.raises(ValueError, match="saved model"):
         TableEncoder.from_json(record)
 
@@ -117,7 +117,7 @@ def test_invalid_training_tables(columns, options, token):
         TableEncoder.fit([table(**columns)], "y", **options)
 
 
-def test_tables_that_do_not_fit_the_model():
+def test_incompatible_tables():
     encoder, _ = TableEncoder.fit([TRAINING], "y")
     with pytest.raises(ValueError, match="'sex'"):
         encoder.encode([table("new.csv", age=["1"])])
@@ -125,7 +125,7 @@ def test_tables_that_do_not_fit_the_model():
         encoder.encode([table("new.csv", age=["1", "old"], sex=["f", "f"])])
 
 
-def test_rows_without_a_class_are_counted_and_may_be_dropped():
+def test_rows_without_class_are_counted_and_dropped():
     tables, labels, notes = labelled_rows([TRAINING], "y", drop_unlabelled=False)
     assert labels.tolist() == ["a", "b", "a", "b"]
     assert notes == []
@@ -143,7 +143,7 @@ def test_rows_without_a_class_are_counted_and_may_be_dropped():
         labelled_rows([table("lo.csv", y=["a"]), table("hi.csv", y=["b"])], "y", False)
 
 
-def test_classes_are_sorted_by_value_if_numbers():
+def test_numeric_classes_are_sorted_by_value():
     for labels, classes in (
         (["10", "9", "9", "10"], ["9", "10"]),
         (["10", "9", "b"], ["10", "9", "b"]),
@@ -152,13 +152,13 @@ def test_classes_are_sorted_by_value_if_numbers():
         assert find_classes(np.array(labels, object)) == (classes, [])
 
 
-def test_classes_that_look_wrong_are_noted():
+def test_suspicious_classes_are_noted():
     _, notes = find_classes(np.array(["JA", "ja", "ja", "JA", "nein"], object), "y")
     assert "'JA', 'ja'" in notes[0]
     assert "one row only: 1 name (nein)" in notes[1]
 
 
-def test_targets_that_look_wrong():
+def test_suspicious_targets():
     prices = np.array([str(i / 7) for i in range(100)], object)
     with pytest.raises(ValueError, match="max_classes=100"):
         find_classes(prices, "price")
@@ -177,7 +177,7 @@ numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(numbers, st.floats(0, 1e3)), min_size=2, max_size=20), st.data())
-def test_pairs_are_scaled_by_one_map_that_keeps_order(rows, data):
+def test_pairs_share_one_monotone_scaling(rows, data):
     low = [a for a, _ in rows]
     high = [a + w for a, w in rows]
     both = np.concatenate([low, high])[:, None]
@@ -244,7 +244,7 @@ def test_missing_values_of_pairs():
         ),
     ],
 )
-def test_pairs_that_are_refused(lower, upper, message):
+def test_invalid_pairs_raise(lower, upper, message):
     classes = ["a", "b"]
     tables = [
         table("lo.csv", **lower, y=classes[: len(lower["x"])]),

@@ -22,7 +22,7 @@ from creinn.training import TrainConfig
 X = torch.tensor([[3.0, 1.0, 0.0], [nan, 0.0, 1.0], [1.0, nan, nan], [5.0, 1.0, 0.0]])
 
 
-def test_learnt_by_hand():
+def test_fit_by_hand():
     missing = Missing.fit(X, (1, 2))
     assert missing.low.tolist() == [1, 0, 0]
     assert missing.high.tolist() == [5, 1, 1]
@@ -36,7 +36,7 @@ def test_learnt_by_hand():
     torch.testing.assert_close(copy.fills(X), missing.fills(X))
 
 
-def test_rows_by_hand():
+def test_transform_by_hand():
     missing = Missing.fit(X, (1, 2))
     box = missing.intervals(X)
     assert box.lower.tolist()[:3] == [[3, 1, 0, 0, 0], [1, 0, 1, 1, 0], [1, 0, 0, 0, 1]]
@@ -54,13 +54,13 @@ def test_rows_by_hand():
     torch.testing.assert_close(missing.fill(X, 3), missing.fill(X, 3), rtol=0, atol=0)
 
 
-def test_a_column_without_any_value_is_zero():
+def test_empty_column_is_zero():
     missing = Missing.fit(torch.full((2, 1), nan))
     assert missing.intervals(torch.tensor([[nan]])).upper.tolist() == [[0, 1]]
     assert (missing.donors == 0).all()
 
 
-def test_foreign_json_is_refused():
+def test_foreign_json_raises():
     for record in ({}, {"low": "a", "high": [], "donors": [], "marked": []}):
         with pytest.raises(ValueError, match="saved model"):
             Missing.from_json(record)
@@ -89,7 +89,7 @@ def model(form: str):
 @pytest.mark.parametrize(
     "form", ["creinn-d", "paper", "scaled", "sound", "ensemble", "snn", "deep-ensemble"]
 )
-def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
+def test_complete_rows_are_unchanged(form):
     missing, classifier = Missing.fit(X, (1, 2)), model(form)
     x = X[[1, 0, 2, 3, 1]]
     got = missing.predict(classifier, x, batch_size=2)
@@ -113,7 +113,7 @@ def test_rows_keep_their_places_and_complete_ones_their_prediction(form):
     torch.testing.assert_close(complete.probabilities, plain.probabilities)
 
 
-def test_fillings_unlike_the_training_data_do_not_count():
+def test_implausible_fillings_are_ignored():
     """Far from the training data the sets of a CreINN-D are all of the simplex, and would say nothing."""
     missing, classifier = Missing.fit(X, (1, 2)), model("creinn-d")
     missing.donors[:, 0] = torch.linspace(-1, 1, FILLS)
@@ -123,7 +123,7 @@ def test_fillings_unlike_the_training_data_do_not_count():
     assert missing.predict(classifier, X[1:2]).width.max() > 0.99
 
 
-def test_sound_sets_hold_every_value_of_the_training_range():
+def test_sound_sets_contain_training_range():
     missing, classifier = Missing.fit(X, (1, 2)), model("sound")
     whole = missing.predict(classifier, X[1:2])
     values = torch.linspace(1, 5, 201)
@@ -137,7 +137,7 @@ def test_sound_sets_hold_every_value_of_the_training_range():
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer])
 @pytest.mark.parametrize("form", ["creinn-d", "creinn"])
 @pytest.mark.parametrize("share", [0.0, 0.1])
-def test_sets_grow_with_what_is_missing(load, form, share):
+def test_sets_grow_with_missing_values(load, form, share):
     """Real data, with a share of the training cells missing: blank more cells, and EU and sets grow; coverage holds."""
     x, y = (torch.from_numpy(part) for part in load(return_X_y=True))
     x = ((x - x.mean(0)) / x.std(0)).float()

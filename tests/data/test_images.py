@@ -55,7 +55,7 @@ def test_classes_are_sorted_folders_and_pixels_are_exact(folder):
     np.testing.assert_array_equal(data.inputs[4].permute(1, 2, 0), np.asarray(picture(11)))
 
 
-def test_zip_gives_the_same_as_the_folder(folder, tmp_path):
+def test_zip_equals_folder(folder, tmp_path):
     data, same = image_folder(folder), image_folder(zipped(folder, tmp_path / "pets.zip"))
     assert torch.equal(data.inputs, same.inputs)
     assert torch.equal(data.labels, same.labels)
@@ -68,7 +68,7 @@ def test_zip_gives_the_same_as_the_folder(folder, tmp_path):
     assert image_folder(tmp_path / "dotted.zip").classes == ("cat",)
 
 
-def test_stray_files_are_skipped_and_deeper_folders_belong_to_their_class(folder):
+def test_stray_files_and_nested_folders(folder):
     for stray in [
         ".DS_Store",
         "cat/.DS_Store",
@@ -84,7 +84,7 @@ def test_stray_files_are_skipped_and_deeper_folders_belong_to_their_class(folder
     assert image_folder(folder).counts == (3, 3)
 
 
-def test_grey_and_rgb_files_mix(folder):
+def test_grey_and_rgb_files(folder):
     picture(3, "L").save(folder / "cat" / "grey.png")
     colour, grey = image_folder(folder), image_folder(folder, channels=1)
     assert torch.equal(colour.inputs[3, 0], colour.inputs[3, 2])
@@ -93,7 +93,7 @@ def test_grey_and_rgb_files_mix(folder):
     np.testing.assert_array_equal(grey.inputs[0, 0], np.asarray(picture(0).convert("L")))
 
 
-def test_palette_and_transparency_are_read(tmp_path):
+def test_palette_and_transparency(tmp_path):
     (tmp_path / "a").mkdir()
     image = picture(0).convert("P")
     image.save(tmp_path / "a" / "0.png", transparency=bytes(range(256)))
@@ -111,7 +111,7 @@ def test_palette_and_transparency_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0)), ("RGB", (0, 0, 0)), ("L", 0)]
 )
-def test_what_is_transparent_lies_on_white(tmp_path, mode, colour):
+def test_transparent_pixels_are_white(tmp_path, mode, colour):
     image = Image.new(mode, (2, 1), colour)
     image.putpixel(
         (1, 0),
@@ -123,7 +123,7 @@ def test_what_is_transparent_lies_on_white(tmp_path, mode, colour):
     assert found.notes == ["here: 1 image with transparency laid on white"]
 
 
-def test_images_are_turned_as_their_exif_data_say(folder):
+def test_exif_orientation(folder):
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was held upright
     picture(7).transpose(Image.Transpose.ROTATE_90).save(folder / "dog" / "z.png", exif=exif)
@@ -132,7 +132,7 @@ def test_images_are_turned_as_their_exif_data_say(folder):
     )
 
 
-def test_unreadable_files_are_left_out_on_request(folder):
+def test_skip_unreadable_files(folder):
     (folder / "cat" / "1.png").write_bytes(b"no image at all")
     picture(8, size=(9, 17)).save(folder / "cat" / "2.png")
     files = ["cat/0.png", "cat/1.png", "cat/2.png", "cat/3.png"]
@@ -163,7 +163,7 @@ def test_unreadable_files_are_left_out_on_request(folder):
         decode_all(files[1:2], read, "here", (4, 6), 3, strict=False)
 
 
-def test_size_stretches_all_images(folder):
+def test_size_resizes_images(folder):
     picture(7, size=(9, 17)).save(folder / "dog" / "large.png")
     data = image_folder(folder, size=5)
     assert data.inputs.shape == (6, 3, 5, 5)
@@ -171,7 +171,7 @@ def test_size_stretches_all_images(folder):
     np.testing.assert_array_equal(data.inputs[5].permute(1, 2, 0), expected)
 
 
-def test_classes_may_be_given(folder):
+def test_given_classes(folder):
     data = image_folder(folder, classes=["dog", "horse", "cat"])
     assert data.counts == (2, 0, 3)
     assert data.labels.tolist() == [0, 0, 2, 2, 2]
@@ -181,7 +181,7 @@ def test_classes_may_be_given(folder):
         image_folder(folder, classes=["cat", "horse"])
 
 
-def test_images_of_other_sizes_are_named(folder):
+def test_mixed_sizes_raise(folder):
     picture(7, size=(9, 17)).save(folder / "dog" / "large.png")
     with pytest.raises(
         ValueError,
@@ -191,7 +191,7 @@ def test_images_of_other_sizes_are_named(folder):
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpeg", "webp"])
-def test_truncated_images_are_named(folder, suffix, tmp_path):
+def test_truncated_images_raise(folder, suffix, tmp_path):
     path = folder / "dog" / f"broken.{suffix}"
     picture(0, size=(60, 60)).save(path)
     path.write_bytes(path.read_bytes()[:-200])
@@ -204,7 +204,7 @@ def test_truncated_images_are_named(folder, suffix, tmp_path):
         image_folder(zipped(folder, tmp_path / "pets.zip"), size=4)
 
 
-def test_truncated_and_damaged_archives_are_named(folder, tmp_path):
+def test_damaged_archives_raise(folder, tmp_path):
     path = zipped(folder, tmp_path / "pets.zip")
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
@@ -218,7 +218,7 @@ def test_truncated_and_damaged_archives_are_named(folder, tmp_path):
         image_folder(path)
 
 
-def test_sixteen_bit_grey_is_scaled_by_65535_with_a_note(folder):
+def test_sixteen_bit_grey_is_scaled_by_65535(folder):
     values = np.array([[0, 257, 40_000, 65_535, 128, 129]] * 4, np.uint16)
     Image.fromarray(values).save(folder / "cat" / "deep.png")
     with pytest.warns(UserWarning, match="65535"):
@@ -230,7 +230,7 @@ def test_sixteen_bit_grey_is_scaled_by_65535_with_a_note(folder):
     ("values", "expected", "note"),
     [([0, 0.25, 1, 1], [0, 64, 255, 255], r"\[0, 1\]"), ([-3, -3, 0, 9], [0, 0, 64, 255], "own")],
 )
-def test_float_tiff_is_scaled_by_its_range_with_a_note(tmp_path, values, expected, note):
+def test_float_tiff_is_scaled_by_its_range(tmp_path, values, expected, note):
     (tmp_path / "only").mkdir()
     Image.fromarray(np.array([values], np.float32)).save(tmp_path / "only" / "a.tif")
     with pytest.warns(UserWarning, match=note):
@@ -238,14 +238,14 @@ def test_float_tiff_is_scaled_by_its_range_with_a_note(tmp_path, values, expecte
     assert data.inputs.flatten().tolist() == expected
 
 
-def test_constant_float_image_outside_the_unit_interval_is_black(tmp_path):
+def test_constant_float_image_is_black(tmp_path):
     (tmp_path / "only").mkdir()
     Image.fromarray(np.full((1, 2), 7, np.float32)).save(tmp_path / "only" / "a.tif")
     with pytest.warns(UserWarning, match="own"):
         assert image_folder(tmp_path, channels=1).inputs.flatten().tolist() == [0, 0]
 
 
-def test_float_image_with_nan_is_named(tmp_path):
+def test_float_image_with_nan_raises(tmp_path):
     (tmp_path / "only").mkdir()
     Image.fromarray(np.array([[0, np.nan]], np.float32)).save(tmp_path / "only" / "a.tif")
     with pytest.raises(ValueError, match="finite"):
@@ -263,7 +263,7 @@ def test_empty_class_folder_gives_a_note(folder, tmp_path):
         assert data.counts == (3, 0, 2)
 
 
-def test_mistaken_folders_are_named(folder, tmp_path):
+def test_invalid_folders_raise(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is neither a folder nor a zip archive"):
         image_folder(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
@@ -279,7 +279,7 @@ def test_mistaken_folders_are_named(folder, tmp_path):
         image_folder(tmp_path / "empty" / "train")
 
 
-def test_bad_arguments_are_named(folder):
+def test_invalid_arguments_raise(folder):
     with pytest.raises(ValueError, match=r"1 \(grey\) or 3 \(RGB\) channels, not 2"):
         image_folder(folder, channels=2)
     with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):
@@ -288,13 +288,13 @@ def test_bad_arguments_are_named(folder):
         decode_all([], bytes, "somewhere", None, 3)
 
 
-def test_missing_pillow_says_what_to_install(folder, monkeypatch):
+def test_missing_pillow_raises(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r'pip install "creinn\[images\]"'):
         image_folder(folder)
 
 
-def test_bomb_in_a_folder_is_named(folder, monkeypatch):
+def test_decompression_bomb_raises(folder, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)
     with pytest.raises(
         ValueError, match=r"cat/0\.png cannot be read as an image: .*decompression bomb"
@@ -302,7 +302,7 @@ def test_bomb_in_a_folder_is_named(folder, monkeypatch):
         image_folder(folder)
 
 
-def test_real_chest_samples_of_original_size(real_data):
+def test_real_chest_samples(real_data):
     data = image_folder(
         real_data / "samples" / "chest_xray_original" / "chest_xray" / "train", size=32, channels=1
     )
@@ -322,7 +322,7 @@ def folders(tmp_path):
     return tmp_path / "low", tmp_path / "high"
 
 
-def test_files_of_one_name_are_the_bounds_of_one_image(folders):
+def test_bounds_are_matched_by_file_name(folders):
     x, lower, upper = read_pair(*folders)
     assert isinstance(x, Interval)
     assert x.shape == (3, 3, 8, 6)
@@ -333,13 +333,13 @@ def test_files_of_one_name_are_the_bounds_of_one_image(folders):
     torch.testing.assert_close(x.lower[2], torch.from_numpy(stored).permute(2, 0, 1) / 255)
 
 
-def test_stretching_and_grey_keep_order(folders):
+def test_resize_and_grey_preserve_order(folders):
     x, _, _ = read_pair(*folders, size=5, channels=1)
     assert x.shape == (3, 1, 5, 5)
     assert bool((x.lower <= x.upper).all())
 
 
-def test_first_mismatch_is_named(folders):
+def test_unmatched_file_raises(folders):
     low, high = folders
     (high / "a" / "1.png").rename(high / "a" / "2.png")
     with pytest.raises(
@@ -352,12 +352,12 @@ def test_first_mismatch_is_named(folders):
         read_pair(low, high)
 
 
-def test_swapped_folders_are_named(folders):
+def test_swapped_folders_raise(folders):
     with pytest.raises(ValueError, match=r"a/1\.png"):
         read_pair(*reversed(folders))
 
 
-def test_bounds_scaled_by_the_range_of_each_file_are_refused(folders):
+def test_bounds_scaled_per_file_raise(folders):
     for path, values in zip(folders, ([0, 1, 2], [1, 7, 9]), strict=True):
         Image.fromarray(np.array([values], np.float32)).save(path / "a" / "float.tif")
     with pytest.raises(ValueError, match=r"float\.tif .* own"):
@@ -367,7 +367,7 @@ def test_bounds_scaled_by_the_range_of_each_file_are_refused(folders):
         lazy[0]
 
 
-def test_other_sizes_are_named(folders):
+def test_unequal_sizes_of_bounds_raise(folders):
     for file in folders[1].rglob("*.png"):
         Image.new("RGB", (3, 2)).save(file)
     with pytest.raises(
@@ -376,7 +376,7 @@ def test_other_sizes_are_named(folders):
         read_pair(*folders)
 
 
-def test_a_bound_that_cannot_be_read_takes_the_other_with_it(folders):
+def test_unreadable_bound_skips_the_pair(folders):
     low, high = folders
     (low / "a" / "0.png").write_bytes(b"x")
     (high / "b" / "0.png").write_bytes(b"x")

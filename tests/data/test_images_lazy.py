@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_items_are_the_rows_of_the_whole_folder(folder, channels):
+def test_items_equal_eager_reading(folder, channels):
     whole, images = (
         image_folder(folder, size=8, channels=channels),
         LazyImages(folder, size=8, channels=channels),
@@ -47,7 +47,7 @@ def test_items_are_the_rows_of_the_whole_folder(folder, channels):
     torch.testing.assert_close(some[1][0], x[1])
 
 
-def test_an_archive_is_the_folder_in_this_process_and_in_workers(folder):
+def test_archive_equals_folder_in_workers(folder):
     archive = shutil.make_archive(str(folder), "zip", folder)
     expected = LazyImages(folder, size=8)
     images = LazyImages(archive, size=8)
@@ -59,7 +59,7 @@ def test_an_archive_is_the_folder_in_this_process_and_in_workers(folder):
             assert torch.equal(found, torch.stack([x for x, _ in expected]))
 
 
-def test_two_folders_are_intervals(folder, tmp_path):
+def test_two_folders_give_intervals(folder, tmp_path):
     for file in folder.rglob("*.png"):
         above = tmp_path / "above" / file.relative_to(folder)
         above.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def test_two_folders_are_intervals(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("room", "decoded"), [(0, 36), (5, 5 + 3 * 7), (12, 12)])
-def test_as_many_images_stay_in_memory_as_there_is_room_for(folder, monkeypatch, room, decoded):
+def test_cache_size(folder, monkeypatch, room, decoded):
     counts, decode_all = [], readers.decode_all
     monkeypatch.setattr(
         readers,
@@ -96,7 +96,7 @@ def test_as_many_images_stay_in_memory_as_there_is_room_for(folder, monkeypatch,
     assert sum(pixels.nbytes for pixels in images._kept.values()) == room * 3 * 8 * 8
 
 
-def test_checkpoints_know_images_by_names_labels_and_colours(folder):
+def test_digest_depends_on_names_labels_and_mode(folder):
     like = torch.zeros(1)
     images = LazyImages(folder, size=8).normalized(0.5, 0.25)
     others = [
@@ -116,7 +116,7 @@ def test_checkpoints_know_images_by_names_labels_and_colours(folder):
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=3), st.integers(0, 2**32 - 1), st.booleans()
 )
-def test_colours_are_those_of_all_images(parts, seed, is_interval):
+def test_color_mode_of_all_images(parts, seed, is_interval):
     rng = np.random.default_rng(seed)
     low = rng.integers(0, 256, (sum(parts) + 1, 3, 4, 5), dtype=np.uint8)
     low[:, 1] = low[0, 1, 0, 0]  # of one colour
@@ -134,7 +134,7 @@ def test_colours_are_those_of_all_images(parts, seed, is_interval):
     np.testing.assert_allclose(std, np.where(expected > 1e-12, expected, 1), rtol=1e-9)
 
 
-def test_a_model_is_trained_and_predicts_from_the_folder(folder):
+def test_train_and_predict_from_folder(folder):
     images = LazyImages(folder, size=8)
     model = CreINN(models.resnet8(2, width=4, layers=torch.nn), distance=True)
     fit(
@@ -146,7 +146,7 @@ def test_a_model_is_trained_and_predicts_from_the_folder(folder):
     assert len(model.predict(images)) == len(model.predict(DataLoader(images, batch_size=5))) == 12
 
 
-def test_refusals(folder):
+def test_invalid_arguments_raise(folder):
     (folder / "dog" / "0.png").write_bytes(b"no image")
     images = LazyImages(folder, size=8)
     with pytest.raises(ValueError, match=r"dog/0\.png cannot be read as an image"):

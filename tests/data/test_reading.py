@@ -18,7 +18,7 @@ def write(folder: Path, text: str, name: str = "t.csv") -> Path:
     return path
 
 
-def test_cells_stay_texts_and_missing_ones_are_none(tmp_path):
+def test_cells_are_strings_or_none(tmp_path):
     text = "a, b ,c\n1, x y ,NA\n2.0,,007\n\n-3,?,1e3\n"
     table = read_table(write(tmp_path, text), Reading(("NA", "?")))
     assert table.columns == ["a", "b", "c"]
@@ -28,7 +28,7 @@ def test_cells_stay_texts_and_missing_ones_are_none(tmp_path):
     np.testing.assert_array_equal(table.numbers("c"), [np.nan, 7.0, 1000.0])
 
 
-def test_separator_byte_order_mark_and_quotes(tmp_path):
+def test_separators_byte_order_mark_and_quotes(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes('\ufeffname;value\n"a;b";1\nc;\n'.encode())
     table = read_table(path)
@@ -61,12 +61,12 @@ def test_column_named_like_a_missing_value(tmp_path):
         ('{"a": 1}\n{"a": 2}\n', "lines=True"),
     ],
 )
-def test_files_that_are_not_tables(tmp_path, text, token):
+def test_invalid_tables(tmp_path, text, token):
     with pytest.raises(ValueError, match=token):
         read_table(write(tmp_path, text))
 
 
-def test_files_of_other_formats_by_their_suffix(tmp_path):
+def test_other_file_formats(tmp_path):
     for name, token in (("t.json", "read_json"), ("t.xlsx", "read_excel")):
         with pytest.raises(ValueError, match=token):
             read_table(write(tmp_path, "1", name))
@@ -91,7 +91,7 @@ def test_other_encodings_are_detected_and_noted(tmp_path, encoding):
     assert read_table(path, Reading(encoding=encoding)).notes == ()
 
 
-def test_encodings_that_do_not_fit(tmp_path):
+def test_wrong_encodings(tmp_path):
     path = tmp_path / "latin.csv"
     path.write_bytes("größe\n1\n".encode("latin1"))
     with pytest.raises(ValueError, match="encoding="):
@@ -103,7 +103,7 @@ def test_encodings_that_do_not_fit(tmp_path):
         read_table(path)
 
 
-def test_absent_files(tmp_path):
+def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         read_table(tmp_path / "absent.csv")
 
@@ -122,19 +122,19 @@ def test_separators_are_detected(tmp_path, text, separator):
     assert read_table(write(tmp_path, text)).reading.separator == separator
 
 
-def test_a_separator_is_one_character(tmp_path):
+def test_separator_has_one_character(tmp_path):
     for separator in ("::", ""):
         with pytest.raises(ValueError, match="separator="):
             read_table(write(tmp_path, "a::b\n1::2\n"), Reading(separator=separator))
 
 
-def test_every_line_of_one_column_is_a_row(tmp_path):
+def test_single_column(tmp_path):
     table = read_table(write(tmp_path, "a\n1\n\n3\n\n\n"))
     np.testing.assert_array_equal(table.numbers("a"), [1, np.nan, 3, np.nan, np.nan])
     assert len(read_table(write(tmp_path, "a,b\n1,2\n\n3,4\n\n\n"))) == 2
 
 
-def test_a_column_that_numbers_the_rows_is_left_out(tmp_path):
+def test_index_column_is_dropped(tmp_path):
     table = read_table(write(tmp_path, ",a\n0,5\n1,6\n7,6\n"))
     assert table.columns == ["a"]
     assert len(table.notes) == 1
@@ -163,7 +163,7 @@ def test_compressed_tables(tmp_path):
     assert not is_zipped_table(tmp_path / "broken.zip")
 
 
-def test_a_truncated_compressed_file(tmp_path):
+def test_truncated_compressed_file(tmp_path):
     text = "a,b\n" + "".join(f"{i},{i**3 % 977}\n" for i in range(9000))
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-900])
     with pytest.raises(ValueError, match="truncated"):
@@ -190,7 +190,7 @@ def test_chunks_equal_the_whole(tmp_path, text, rows):
     assert {chunk.reading for chunk in chunks} == {whole.reading}
 
 
-def test_rows_of_chunks_have_the_numbers_of_the_file(tmp_path):
+def test_row_numbers_of_chunks(tmp_path):
     path = write(tmp_path, "a,b\n" + "1,x\n" * 6 + "one,x\n")
     with pytest.raises(ValueError, match="row 7, column 'a': 'one'"):
         [table.numbers("a") for table in read_chunks(path, AUTO, 3, ["a"])]
@@ -200,7 +200,7 @@ def test_rows_of_chunks_have_the_numbers_of_the_file(tmp_path):
         next(stream)
 
 
-def test_numbers_parsed_by_pandas_equal_those_of_texts(tmp_path):
+def test_numbers_parsed_by_pandas(tmp_path):
     cells = ["1", " 2.5 ", "", "NA", "-3e5", "+.5", "7.", "0.1"]
     path = write(tmp_path, "a,b\n" + "".join(f"{cell},{cell}\n" for cell in cells))
     (table,) = read_chunks(path, rows=10, numbers=["a"])
@@ -217,7 +217,7 @@ def test_numbers_parsed_by_pandas_equal_those_of_texts(tmp_path):
             table.numbers("a")
 
 
-def test_the_encoding_is_that_of_the_whole_file(tmp_path):
+def test_encoding_of_whole_file(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n" + b"1,x\n" * 300_000 + "1,größe\n".encode("cp1252"))
     chunks = list(read_chunks(path, rows=200_000))
@@ -225,13 +225,13 @@ def test_the_encoding_is_that_of_the_whole_file(tmp_path):
     assert "cp1252" in chunks[0].notes[0]
 
 
-def test_an_index_must_be_one_in_all_chunks(tmp_path):
+def test_index_column_in_all_chunks(tmp_path):
     with pytest.raises(ValueError, match="no name"):
         list(read_chunks(write(tmp_path, ",a\n0,5\n1,6\nx,6\n"), rows=2))
 
 
 @pytest.mark.parametrize("rows", [(4, 2), (4, 3), (6, 4), (4, 9)])
-def test_tables_of_a_pair_have_equal_numbers_of_rows(tmp_path, rows):
+def test_unequal_numbers_of_rows_raise(tmp_path, rows):
     paths = [write(tmp_path, "a\n" + "1\n" * n, f"{n}.csv") for n in rows]
     with pytest.raises(ValueError, match=f"{rows[0]} rows.* {rows[1]}"):
         list(read_pairs_of_chunks(*(read_chunks(path, rows=2) for path in paths)))

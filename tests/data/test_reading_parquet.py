@@ -29,7 +29,7 @@ def path(tmp_path):
     return tmp_path / "t.parquet"
 
 
-def test_columns_keep_their_types(path):
+def test_column_types(path):
     table = read_table(path)
     assert table.texts("whole").tolist() == ["1", "2", None, str(2**53 + 1)]
     np.testing.assert_array_equal(
@@ -44,7 +44,7 @@ def test_columns_keep_their_types(path):
     assert np.isnan(marked.numbers("number")[3])
 
 
-def test_chunks_are_the_whole_however_rows_lie_in_the_file(path):
+def test_chunks_do_not_depend_on_row_groups(path):
     whole = read_table(path).frame
     for rows in (1, 2, 3, 100):
         chunks = list(read_chunks(path, rows=rows))
@@ -52,7 +52,7 @@ def test_chunks_are_the_whole_however_rows_lie_in_the_file(path):
         pd.testing.assert_frame_equal(pd.concat([chunk.frame for chunk in chunks]), whole)
 
 
-def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
+def test_csv_and_parquet_give_equal_encoders(tmp_path):
     rng = np.random.default_rng(0)
     eighths = rng.integers(-20, 20, 40) / 8  # the same numbers in each format of the decimals
     frame = pd.DataFrame({"x": eighths, "n": rng.integers(0, 9, 40), "y": rng.integers(0, 2, 40)})
@@ -73,7 +73,7 @@ def test_what_is_learnt_from_csv_and_parquet_is_the_same(tmp_path):
     assert tables[0].texts("y").tolist() == tables[1].texts("y").tolist()
 
 
-def test_what_cannot_be_read_is_refused(tmp_path, path):
+def test_unreadable_files_raise(tmp_path, path):
     whole = path.read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"cut\.parquet"):
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, path):
     assert "index" in table.notes[0]
 
 
-def test_the_first_chunk_says_what_columns_hold(tmp_path):
+def test_column_types_of_first_chunk(tmp_path):
     with open(tmp_path / "t.parquet", "wb") as file, ParquetWriter(file) as writer:
         writer.write(pd.DataFrame({"name": [None, None], "n": pd.array([1, None], "Int64")}))
         writer.write(pd.DataFrame({"name": ["a"], "n": pd.array([3], "Int64")}))

@@ -22,7 +22,7 @@ def table(*cells: str | None, **options) -> Table:
     return Table("t.csv", frame, Reading(**{"separator": ",", **options}))
 
 
-def test_default_marks_are_missing_and_counted():
+def test_default_missing_value_markers():
     cells = table(*MARKS, None, "1", "NA")
     np.testing.assert_array_equal(cells.numbers("x"), [np.nan] * 11 + [1, np.nan])
     counts = cells.count_missing("x")
@@ -31,7 +31,7 @@ def test_default_marks_are_missing_and_counted():
     assert counts.sum() == 12
 
 
-def test_auto_can_be_extended():
+def test_extend_auto_markers():
     assert Reading(("auto", "-9")).marks == (*MARKS, "-9")
     assert Reading(()).marks == ()
     np.testing.assert_array_equal(
@@ -39,7 +39,7 @@ def test_auto_can_be_extended():
     )
 
 
-def test_all_texts_that_are_not_numbers_are_listed_with_their_counts():
+def test_non_numeric_values_are_listed():
     cells = ["1", "k.A.", "2", "k.A.", "defekt", "inf"]
     with pytest.raises(ValueError, match=r"row 2.*'k\.A\.' \(2\), 'defekt' \(1\), 'inf' \(1\)"):
         table(*cells).numbers("x")
@@ -57,7 +57,7 @@ def test_all_texts_that_are_not_numbers_are_listed_with_their_counts():
         (("1.5", "x"), NumberFormat(), "missing="),
     ],
 )
-def test_messages_name_the_likely_cause(cells, style, token):
+def test_error_messages(cells, style, token):
     with pytest.raises(ValueError, match=token):
         table(*cells).numbers("x", style)
 
@@ -69,12 +69,12 @@ def test_units():
         assert not have_units(pd.Series(texts, dtype=object))
 
 
-def test_absent_columns():
+def test_missing_columns():
     with pytest.raises(ValueError, match="'weight'"):
         table("1").numbers("weight")
 
 
-def test_a_comment_in_place_of_the_header_is_found():
+def test_comment_before_header():
     frame = pd.DataFrame({"# by hand": ["1"], "2021": ["2"]})
     with pytest.raises(ValueError, match="comment='#'"):
         Table("t.csv", frame, Reading()).check_column("y")
@@ -101,7 +101,7 @@ def test_a_comment_in_place_of_the_header_is_found():
         (NumberFormat(",", " "), "1\u202f234,5", 1234.5),
     ],
 )
-def test_numbers_are_parsed_by_format(form, text, value):
+def test_number_formats(form, text, value):
     expected = [np.nan if value is None else value, np.nan]
     np.testing.assert_array_equal(parse_numbers([text, None], form), expected)
 
@@ -129,7 +129,7 @@ def candidates(decimal, thousands):
     return Reading(separator=",", decimal=decimal, thousands=thousands).candidates()
 
 
-def test_formats_with_given_marks():
+def test_formats_with_given_markers():
     assert candidates(".", "none") == (PLAIN,)
     assert candidates(",", ".") == (NumberFormat(",", "."),)
     assert {form.decimal for form in candidates(",", "auto")} == {","}
@@ -143,7 +143,7 @@ def test_formats_with_given_marks():
             candidates(decimal, thousands)
 
 
-def test_formats_are_described_with_an_example():
+def test_describe_formats():
     cells = pd.Series(["1", None, "1.234"], dtype=object)
     assert "'1.234' is 1234" in describe_format(cells, NumberFormat(",", "."))
     assert describe_format(cells, PLAIN) == ""

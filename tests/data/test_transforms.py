@@ -38,7 +38,7 @@ def brightened_by_colorsys(pixel, beta):
 
 
 @pytest.mark.parametrize("beta", [*BRIGHTNESS_STRENGTHS, -0.1, 1.0])
-def test_brightness_matches_a_second_implementation(beta):
+def test_brightness_matches_second_implementation(beta):
     x = colours(torch.float64)
     expected = torch.tensor(
         [brightened_by_colorsys(p, beta) for p in x.flatten(1).tolist()], dtype=torch.float64
@@ -69,7 +69,7 @@ def test_noise_by_hand():
 
 @pytest.mark.parametrize("shift", [noise, brightness])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_bounds_are_monotone_in_the_strength_without_any_tolerance(shift, dtype):
+def test_bounds_are_monotone_in_strength(shift, dtype):
     x = colours(torch.float64).to(dtype)
     ends = [-1, -0.2, 0, 1e-7, 0.05, 0.05 + 1e-6, 0.08, 0.1, 0.3, 0.9, 1]
     bounds = [shift(x, end, end).lower for end in ends]
@@ -87,7 +87,7 @@ def test_bounds_are_monotone_in_the_strength_without_any_tolerance(shift, dtype)
     strengths,
     st.sampled_from([torch.float32, torch.float64]),
 )
-def test_any_colour_and_any_strength_give_a_valid_interval(channels, one, other, dtype):
+def test_brightness_gives_valid_intervals(channels, one, other, dtype):
     low, high = sorted((one, other))
     x = colour(*channels, dtype=dtype)
     for shift in (noise, brightness):
@@ -97,7 +97,7 @@ def test_any_colour_and_any_strength_give_a_valid_interval(channels, one, other,
             assert bool(got.contains(shift(x, strength, strength).lower).all())
 
 
-def test_grey_images_of_one_channel_are_brightened_like_three_equal_ones():
+def test_brightness_of_single_channel():
     grey = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     grey[0, 0, 0, 0], grey[0, 0, 0, 1] = 0, 1
     one, three = brightness(grey, 0.05, 0.3), brightness(grey.expand(-1, 3, -1, -1), 0.05, 0.3)
@@ -107,7 +107,7 @@ def test_grey_images_of_one_channel_are_brightened_like_three_equal_ones():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_normalising_keeps_order_and_acts_alike_on_both_bounds(dtype):
+def test_normalize_preserves_order(dtype):
     x = colours(torch.float64).to(dtype)
     box = noise(x, 0, 1e-7)
     got = normalize(box, **CIFAR)
@@ -120,7 +120,7 @@ def test_normalising_keeps_order_and_acts_alike_on_both_bounds(dtype):
     torch.testing.assert_close(got.lower, (x - mean) / std)
 
 
-def test_normalising_by_hand_and_for_tables():
+def test_normalize_by_hand():
     torch.testing.assert_close(
         normalize(torch.tensor([[1.0, 4.0]]), (0, 1), (2, 3)), torch.tensor([[0.5, 1.0]])
     )
@@ -130,7 +130,7 @@ def test_normalising_by_hand_and_for_tables():
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_errors_name_the_cause():
+def test_invalid_arguments_raise():
     x = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(
         TypeError, match=r"Images must be floating, in \[0, 1\], but are torch\.uint8"
@@ -182,7 +182,7 @@ def all_outcomes(image, padding, flip):
 
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
-def test_each_image_is_one_of_all_outcomes_and_all_occur(flip, dtype):
+def test_all_crops_occur(flip, dtype):
     image = torch.arange(1, 25).reshape(2, 3, 4).to(dtype)
     outcomes = list(all_outcomes(image, 1, flip))
     got = RandomCropFlip(padding=1, flip=flip)(image.expand(1000, -1, -1, -1), seeded())
@@ -194,12 +194,12 @@ def test_each_image_is_one_of_all_outcomes_and_all_occur(flip, dtype):
     assert bool(((hits.sum(1) > expected / 3) & (hits.sum(1) < expected * 3)).all())
 
 
-def test_padding_zero_without_flip_changes_nothing():
+def test_zero_padding_without_flip_is_identity():
     x = torch.rand(3, 1, 5, 4, generator=seeded())
     assert torch.equal(RandomCropFlip(padding=0, flip=False)(x, seeded()), x)
 
 
-def test_both_bounds_are_cut_alike():
+def test_bounds_have_the_same_crop():
     lower = torch.rand(50, 3, 8, 8, generator=seeded())
     x = Interval(lower, lower + 0.25)
     augment = RandomCropFlip()
@@ -212,7 +212,7 @@ def test_both_bounds_are_cut_alike():
     assert augment(Interval.point(lower), seeded(1)).is_point
 
 
-def test_samples_differ_and_seeds_decide():
+def test_crops_depend_on_the_seed():
     x = torch.rand(1, 1, 8, 8, generator=seeded()).expand(20, -1, -1, -1)
     augment = RandomCropFlip()
     got = augment(x, seeded(1))
@@ -221,7 +221,7 @@ def test_samples_differ_and_seeds_decide():
     assert len({tuple(image.flatten().tolist()) for image in got}) > 10
 
 
-def test_crops_that_cannot_be_made_are_named():
+def test_invalid_crops_raise():
     with pytest.raises(ValueError, match="padding must be at least 0, but is -1"):
         RandomCropFlip(padding=-1)
     with pytest.raises(ValueError, match=r"Images must have shape .* but have \(3, 4, 4\)"):

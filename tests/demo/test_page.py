@@ -26,7 +26,7 @@ HEADINGS = (
 )
 
 
-def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, demo_result):
+def test_command_writes_report_and_numbers(tmp_path, monkeypatch, capsys, demo_result):
     given = []
     monkeypatch.setattr(page, "run_demo", lambda config: given.append(config) or demo_result)
     out = tmp_path / "demo"
@@ -68,14 +68,14 @@ def test_command_writes_a_report_and_the_numbers(tmp_path, monkeypatch, capsys, 
         assert len(group["images"]) == len(group["steps"][0]["EU"]) <= len(found)
 
 
-def test_no_image_is_both_most_and_least_certain():
+def test_most_and_least_certain_images_are_disjoint():
     most, least = page.extremes(torch.full((9,), 3.0), 4)  # all alike
     assert (most.tolist(), least.tolist()) == ([0, 1, 2, 3], [8, 7, 6, 5])
     most, least = page.extremes(torch.tensor([3.0, 1.0, 2.0]), 4)  # too few
     assert (most.tolist(), least.tolist()) == ([1], [0])
 
 
-def test_invalid_directory_is_an_error_before_the_training(tmp_path, monkeypatch, capsys):
+def test_invalid_directory_raises_before_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(page, "run_demo", lambda _: pytest.fail("trained"))
     (tmp_path / "file").write_text("")
     assert main(["demo", "--out", str(tmp_path / "file" / "demo")]) == 1
@@ -83,7 +83,7 @@ def test_invalid_directory_is_an_error_before_the_training(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["plotly", "PIL"])
-def test_missing_package_is_an_error_before_the_training(tmp_path, monkeypatch, capsys, name):
+def test_missing_package_raises_before_training(tmp_path, monkeypatch, capsys, name):
     monkeypatch.setitem(sys.modules, name, None)
     assert main(["demo", "--out", str(tmp_path)]) == 1
     assert name in capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_data_are_disjoint_and_complete():
     assert {data.inputs.shape[1:] for data in (train, test, near, far)} == {(1, 8, 8)}
 
 
-def test_patches_are_parts_of_the_photographs():
+def test_patches_are_from_photographs():
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
@@ -42,7 +42,7 @@ def test_patches_are_parts_of_the_photographs():
 
 
 @pytest.mark.parametrize("name", ["members", "epochs", "jobs"])
-def test_settings_out_of_range_are_refused(name):
+def test_invalid_settings_raise(name):
     with pytest.raises(ValueError, match=name):
         DemoConfig(**{name: 0})
 
@@ -70,7 +70,7 @@ def test_table_shows_mean_and_spread_of_single_networks(demo_result):
     assert table["coverage of the set"]["Deep Ensemble"] is None
 
 
-def test_numbers_follow_from_the_predictions(demo_result):
+def test_metrics_match_predictions(demo_result):
     labels = demo_result.data[TEST].labels
     for model in ("CreINN", "CreINN ensemble", "CreINN-D", "CreINN-D ensemble"):
         found, numbers = demo_result.predictions[model], demo_result.runs[model][0]
@@ -93,7 +93,7 @@ def test_set_size_and_coverage_by_hand():
     assert numbers["AUROC photographs, EU"] == pytest.approx(0.5)
 
 
-def test_ensembles_average_their_members(demo_result):
+def test_ensembles_average_members(demo_result):
     samples = demo_result.predictions["Deep Ensemble"][TEST].samples
     assert len(samples) == 2
     single = demo_result.predictions["SNN"][TEST].probabilities
@@ -106,7 +106,7 @@ def test_one_network_has_no_epistemic_curve(demo_result):
     assert set(map(len, curves.values())) == {3}
 
 
-def test_threads_and_generator_are_left_as_they_were(monkeypatch):
+def test_threads_and_generator_are_restored(monkeypatch):
     def stop(*_):
         raise FloatingPointError("the loss is NaN")
 

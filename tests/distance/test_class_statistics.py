@@ -23,7 +23,7 @@ def both_passes(x, y, sizes, out=0):
 @pytest.mark.parametrize("far", [0.0, 1e6])
 @pytest.mark.parametrize("out", [0, 50])
 @pytest.mark.parametrize("sizes", [300, [1, 99, 200]])
-def test_sums_over_batches_are_those_of_all_rows(sizes, out, far):
+def test_sums_over_batches_equal_sums_over_rows(sizes, out, far):
     x, y = blobs()
     x = x.double() + far
     sums, products = both_passes(x, y, sizes, out)
@@ -40,13 +40,13 @@ def test_sums_over_batches_are_those_of_all_rows(sizes, out, far):
     )
 
 
-def test_a_class_without_rows_has_the_mean_of_the_largest():
+def test_empty_class_has_mean_of_largest():
     x = torch.tensor([[1.0], [3.0], [7.0]])
     sums, _ = both_passes(x, torch.tensor([0, 0, 2]), 3)
     assert (sums.origin + sums.means()).flatten().tolist() == pytest.approx([2, 2, 7, 2])
 
 
-def test_rows_that_are_the_means_of_their_classes():
+def test_rows_equal_to_class_means():
     y = torch.arange(30) % 3
     x = torch.tensor([[0.0, 1.0], [5.0, -1.0], [2.0, 2.0]]).double()[y]
     sums, products = both_passes(x, y, 7)

@@ -118,7 +118,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_places_of_several_networks(name: str) -> None:
+def test_feature_layers_of_several_networks(name: str) -> None:
     build, x, expected = FOUND[name]
     network = build().eval()
     assert find_feature_layers(network, x) == (*expected, HEAD)

@@ -24,7 +24,7 @@ def evaluate(batch: FeatureBatch, radius: torch.Tensor) -> Quality:
     return prediction_quality(batch, radius, "paper")
 
 
-def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_is_largest_with_small_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = blobs(200)
     noise = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     logits = Interval.point(2 * torch.nn.functional.one_hot(y, 3) + noise)
@@ -61,7 +61,7 @@ def test_the_scale_is_the_largest_that_costs_little(monkeypatch: pytest.MonkeyPa
     )  # even the smallest costs too much
 
 
-def test_without_errors_sets_and_log_loss_limit_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_is_limited_by_sets_and_log_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row is right by 4 in its logit, and half of them look far away."""
     y = torch.arange(60) % 3
     logits = Interval.point(4.0 * torch.nn.functional.one_hot(y, 3))
@@ -105,7 +105,7 @@ def test_errors_allow_larger_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(torch.where(excess < 10, y, (y + 1) % 3)) > 1.2 * chosen(y)
 
 
-def test_a_sixth_of_each_class() -> None:
+def test_held_out_fraction_per_class() -> None:
     y = torch.tensor([0] * 60 + [1] * 30 + [2] * 6)
     mask = stratified_mask(y, 6)
     assert torch.equal(mask, stratified_mask(y, 6))
@@ -113,7 +113,7 @@ def test_a_sixth_of_each_class() -> None:
     assert not mask[:10].all()  # drawn, not the first ones
 
 
-def test_the_scale_is_chosen_in_units_of_other_rows() -> None:
+def test_scale_units_are_from_other_rows() -> None:
     x, y = blobs()
     model = ordinary().fit_distance(x, y)
     observed = next(iter(model._feature_batches(blobs(20, seed=1), 256, "the rows")))
@@ -130,7 +130,7 @@ def test_the_scale_is_chosen_in_units_of_other_rows() -> None:
     assert cross_fitted_excess(radius, single).shape == (1,)
 
 
-def test_the_scale_is_chosen_on_held_out_data() -> None:
+def test_scale_is_chosen_on_held_out_data() -> None:
     x, y = blobs()
     model = ordinary()
     model.fit_distance(x, y)

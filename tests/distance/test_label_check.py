@@ -32,7 +32,7 @@ def warned(model, x, y):
     return [str(entry.message) for entry in found if entry.category is LabelWarning]
 
 
-def test_labels_that_contradict_the_network_are_reported():
+def test_contradicting_labels_warn():
     model, x, y = trained()
     assert not warned(model, x, y)
     for wrong in ((y + 1) % 3, y.flip(0), torch.randint(3, (300,))):
@@ -40,14 +40,14 @@ def test_labels_that_contradict_the_network_are_reported():
         assert CHANCE in message
 
 
-def test_a_class_without_rows_is_reported():
+def test_class_without_rows_warns():
     model, x, y = trained()
     (message,) = warned(model, x[y != 1], y[y != 1])
     assert "no row of class 1" in message
 
 
 @pytest.mark.parametrize("accuracy", [0.4, 0.5, 0.9])
-def test_a_weak_network_is_not_at_chance(accuracy):
+def test_weak_network_does_not_warn(accuracy):
     labels = torch.arange(1000) % 3
     right = torch.arange(1000) < 1000 * accuracy
     agreement = Agreement(3)
@@ -55,7 +55,7 @@ def test_a_weak_network_is_not_at_chance(accuracy):
     assert not agreement.is_chance()
 
 
-def test_the_most_frequent_of_unequal_classes_is_not_at_chance_and_another_one_is():
+def test_unequal_class_frequencies():
     labels = torch.tensor([0] * 95 + [1] * 5)
     for constant in (0, 1):
         agreement = Agreement(2)
@@ -63,14 +63,14 @@ def test_the_most_frequent_of_unequal_classes_is_not_at_chance_and_another_one_i
         assert agreement.is_chance() == bool(constant)
 
 
-def test_few_rows_that_are_all_right_are_not_at_chance():
+def test_few_correct_rows_do_not_warn():
     for labels in (torch.tensor([0]), torch.tensor([0, 1])):
         agreement = Agreement(2)
         agreement.add(labels, labels)
         assert not agreement.is_chance()
 
 
-def test_labels_of_independent_rows_are_found_in_five_of_six_cases():
+def test_power_for_independent_labels():
     generator = torch.Generator().manual_seed(0)
     found = 0
     for _ in range(300):

@@ -31,9 +31,7 @@ def measured(
     blocks=st.integers(1, 4),
     seed=st.integers(0, 10**6),
 )
-def test_shrinkage_is_that_of_scikit_learn(
-    rows: int, features: int, blocks: int, seed: int
-) -> None:
+def test_shrinkage_matches_scikit_learn(rows: int, features: int, blocks: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, features)) @ rng.normal(size=(features, features))
     products = Products(torch.zeros(features).double(), torch.zeros(1, features).double())
@@ -50,7 +48,7 @@ def test_shrinkage_is_that_of_scikit_learn(
 
 
 @pytest.mark.parametrize("rows", [20, 10_000])  # the second takes several blocks
-def test_distances_are_those_to_class_means_under_the_shared_covariance(rows: int) -> None:
+def test_distances_to_class_means(rows: int) -> None:
     x, y = blobs(rows)
     distance = measured(x.double(), y, 3)
     means = torch.stack([x[y == k].double().mean(0) for k in range(3)])
@@ -64,7 +62,7 @@ def test_distances_are_those_to_class_means_under_the_shared_covariance(rows: in
     torch.testing.assert_close(distance(new)[0], expected)
 
 
-def test_a_class_without_samples_is_not_a_place_to_be_near_to() -> None:
+def test_empty_class_is_ignored() -> None:
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     y = 2 * (torch.arange(40) % 2)
     x[:, 0] += 10 * (y - 1)  # two clusters, at -10 and 10; class 1 would lie between them
@@ -93,9 +91,7 @@ def test_distance_by_hand() -> None:
     rank=st.integers(1, 6),
     seed=st.integers(0, 10**6),
 )
-def test_relative_distances_are_less_that_under_one_gaussian(
-    classes: int, features: int, rank: int, seed: int
-) -> None:
+def test_relative_distances(classes: int, features: int, rank: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     y = np.arange(40) % classes
     x = (
@@ -119,7 +115,7 @@ def test_relative_distances_are_less_that_under_one_gaussian(
     )
 
 
-def test_distances_are_not_lost_far_from_the_origin() -> None:
+def test_distances_are_accurate_far_from_origin() -> None:
     x, y = blobs()
     far = measured(x + 3000, y, 3)(x + 3000)
     torch.testing.assert_close(far, measured(x, y, 3)(x), rtol=0.01, atol=0.01)
@@ -128,9 +124,7 @@ def test_distances_are_not_lost_far_from_the_origin() -> None:
 @pytest.mark.parametrize("rank", [2, MAX_RANK])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("far", [1e2, 1e4, 1e5, 1e6])
-def test_classes_far_apart_are_not_mistaken_for_each_other(
-    far: float, dtype: torch.dtype, rank: int
-) -> None:
+def test_distances_of_separated_classes(far: float, dtype: torch.dtype, rank: int) -> None:
     """Several classes lie close to each other, ``far`` deviations from the mean of all; against long doubles."""
     generator = torch.Generator().manual_seed(0)
     classes = (
@@ -156,7 +150,7 @@ def test_classes_far_apart_are_not_mistaken_for_each_other(
 
 
 @pytest.mark.parametrize("rank", [1, 3, 5])
-def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) -> None:
+def test_variance_outside_of_rank(rank: int) -> None:
     generator = torch.Generator().manual_seed(0)
     x = (
         torch.randn(400, 5, generator=generator).double()
@@ -174,7 +168,7 @@ def test_directions_beyond_the_rank_have_the_mean_of_their_variances(rank: int) 
     torch.testing.assert_close(distance(3 * x[:50])[0], expected)
 
 
-def test_many_features_take_memory_in_proportion() -> None:
+def test_memory_is_linear_in_features() -> None:
     x = torch.randn(50, 600, generator=torch.Generator().manual_seed(0))
     distance = measured(x, torch.arange(50) % 3, 3)
     assert distance.directions.shape == (600, MAX_RANK)
@@ -183,9 +177,7 @@ def test_many_features_take_memory_in_proportion() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.floats(0, 3), rank=st.integers(1, 4))
-def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(
-    seed: int, width: float, rank: int
-) -> None:
+def test_box_bound_is_at_least_distance_of_members(seed: int, width: float, rank: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, y = torch.randn(60, 4, generator=generator).double(), torch.arange(60) % 3
     distance = measured(x * torch.tensor([1.0, 2.0, 5.0, 9.0]) + y[:, None], y, 3, rank)
@@ -201,7 +193,7 @@ def test_the_bound_of_a_box_is_at_least_the_distance_of_every_member(
         torch.testing.assert_close(bounds, distance(lower))
 
 
-def test_features_that_are_not_finite_are_refused() -> None:
+def test_non_finite_features_raise() -> None:
     with pytest.raises(ValueError, match="features of the training data are not finite"):
         measured(torch.tensor([[1.0], [torch.inf]]), torch.tensor([0, 1]), 2)
     with pytest.raises(ValueError, match="overflow"):

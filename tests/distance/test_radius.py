@@ -40,7 +40,7 @@ def counted(values: np.ndarray, held_out: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("places", [1, 2, 3])
-def test_radii_are_the_power_of_near_and_far_terms(places: int) -> None:
+def test_radius_formula(places: int) -> None:
     (x, y), (new, labels) = blobs(200), blobs(90, seed=1)
     x, new, foreign = x.double(), new.double(), 3 * blobs(40, seed=2)[0].double()
     maps = [lambda x: x, lambda x: x**3, lambda x: torch.cat((x, x.cos()), 1)][:places]
@@ -84,7 +84,7 @@ def test_radii_are_the_power_of_near_and_far_terms(places: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.floats(0, 3))
-def test_directions_of_a_box_contain_those_of_every_member(seed: int, width: float) -> None:
+def test_directions_contain_all_members(seed: int, width: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     lower = torch.randn(5, 4, generator=generator).double()
     box = Interval(lower, lower + width * torch.rand(5, 4, generator=generator).double())
@@ -99,7 +99,7 @@ def test_directions_of_a_box_contain_those_of_every_member(seed: int, width: flo
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), width=st.floats(0, 2))
-def test_the_radius_of_a_box_is_at_least_that_of_every_member(seed: int, width: float) -> None:
+def test_box_radius_is_at_least_radius_of_members(seed: int, width: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, y = blobs(seed=seed)
     radius = fitted_to(x.double(), y, 3)
@@ -110,7 +110,7 @@ def test_the_radius_of_a_box_is_at_least_that_of_every_member(seed: int, width: 
         assert bool((radius((member,)) <= bound * (1 + 1e-9) + 1e-9).all())
 
 
-def test_a_state_makes_room_for_what_was_fitted() -> None:
+def test_load_state_dict_resizes_buffers() -> None:
     x, y = blobs()
     radius, empty = fitted_to(x, y, 3), DistanceRadius(3)
     assert not empty.has_data
@@ -121,7 +121,7 @@ def test_a_state_makes_room_for_what_was_fitted() -> None:
         DistanceRadius(4).load_state_dict(radius.state_dict())
 
 
-def test_held_out_data_that_overflow_are_refused() -> None:
+def test_overflowing_held_out_data_raise() -> None:
     x, y = blobs()
     radius = fitted_to(x, y, 3)
     with pytest.raises(ValueError, match="Half of the held-out data lie infinitely far away"):
@@ -166,7 +166,7 @@ def test_poor_data_give_finite_distances(name: str, dtype: torch.dtype) -> None:
     assert near.median() <= 1
 
 
-def test_radii_are_added_until_nothing_is_known() -> None:
+def test_radii_widen_to_vacuous_sets() -> None:
     logits = Interval(
         torch.tensor([[0.0, 3.0], [0.0, 3.0]]), torch.tensor([[1.0, 3.0], [1.0, 3.0]])
     )
@@ -182,7 +182,7 @@ def test_radii_are_added_until_nothing_is_known() -> None:
         assert vacuous.upper.min() > 1 - 1e-6
 
 
-def test_the_largest_radius_makes_any_logits_vacuous() -> None:
+def test_largest_radius_gives_vacuous_sets() -> None:
     generator = torch.Generator().manual_seed(0)
     for dtype, classes, mode in itertools.product(
         (torch.float32, torch.float64), (1, 2, 5), ("paper", "sound")

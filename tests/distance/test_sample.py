@@ -16,14 +16,14 @@ def sampled(rows, largest, size):
 
 
 @pytest.mark.parametrize("size", [1, 7, 40, 100])
-def test_few_rows_are_kept_in_their_order(size):
+def test_few_rows_preserve_order(size):
     numbers, box = sampled(40, 40, size)
     assert numbers.tolist() == list(range(40))
     assert torch.equal(box.upper, numbers + 1.0)
     assert Sample().rows() is None
 
 
-def test_which_rows_are_kept_does_not_depend_on_the_batches():
+def test_sample_does_not_depend_on_batches():
     numbers, box = sampled(1000, 60, 1000)
     assert len(set(numbers.tolist())) == 60
     assert numbers.tolist() == sorted(numbers.tolist())
@@ -32,7 +32,7 @@ def test_which_rows_are_kept_does_not_depend_on_the_batches():
         assert torch.equal(sampled(1000, 60, size)[0], numbers)
 
 
-def test_any_row_is_as_likely_as_another():
+def test_rows_are_equally_likely():
     """Of 20,000 rows 4,000: each of ten parts has 400, give or take 4 deviations of 17."""
     numbers, _ = sampled(20_000, 4_000, 256)
     counts = torch.bincount(numbers // 2000, minlength=10)

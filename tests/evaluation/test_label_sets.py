@@ -37,7 +37,7 @@ def test_coverage_by_hand():
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 200), st.data())
-def test_interval_is_that_of_clopper_and_pearson(rows, data):
+def test_clopper_pearson_interval(rows, data):
     count = data.draw(st.integers(0, rows))
     share = binomial_share(np.arange(rows) < count)
     assert share.coverage == count / rows
@@ -68,7 +68,7 @@ def slow_threshold_set(row, threshold):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(distributions(most=5), st.data())
-def test_decisions_are_those_of_the_definition(p, data):
+def test_decisions_match_definition(p, data):
     n, k = p.shape
     sets = [slow_threshold_set(row, data.draw(st.sampled_from([0, 0.25, 0.5, 2]))) for row in p]
     labels = data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))
@@ -96,21 +96,21 @@ def test_decisions_by_hand():
     assert found == pytest.approx((2 / 3, 5 / 3, 1 / 3, 1.0, 0.5))
 
 
-def test_decisions_take_tensors_and_lists():
+def test_decisions_of_tensors_and_lists():
     credal = CredalSet([[0.5, 0.1, 0.0], [0.2, 0.2, 0.2]], [[0.9, 0.4, 0.1], [0.6, 0.6, 0.6]])
     found = set_decisions(credal.classes(), torch.tensor([0, 2]))
     assert found == pytest.approx((1.0, 2.0, 0.5, 1.0, 2 / 3))
     assert found == set_decisions(credal.classes().tolist(), [0, 2])
 
 
-def test_no_single_class_has_no_accuracy():
+def test_accuracy_without_singletons_is_nan():
     found = set_decisions([[True, True]], [1])
     assert found == SetDecisions(
         coverage=1.0, size=2.0, single=0.0, single_accuracy=None, discounted=0.5
     )
 
 
-def test_sets_and_labels_that_do_not_fit_are_refused():
+def test_mismatched_sets_and_labels_raise():
     sets = np.array([[True, False], [True, True]])
     with pytest.raises(ValueError, match=r"\(0, 3\)"):
         set_decisions(np.zeros((0, 3), bool), np.zeros(0, int))

@@ -43,7 +43,7 @@ def slow_calibration_error(p, labels, bins):
 
 @settings(deadline=None)
 @given(predictions(), st.sampled_from([1, 2, 4, 8, 16]))
-def test_scores_are_those_of_the_definitions(given_, bins):
+def test_scores_match_definitions(given_, bins):
     p, labels = given_
     rows = range(len(p))
     slow_log = [-math.log(max(p[i][labels[i]], np.finfo(float).eps)) for i in rows]
@@ -83,7 +83,7 @@ def test_reliability_by_hand():
     np.testing.assert_allclose(found.accuracy[2:4], [1 / 3, 1.0])
 
 
-def test_the_predicted_class_decides_where_others_are_as_probable():
+def test_given_label_breaks_ties():
     p = [[0.5, 0.5], [0.5, 0.5]]  # the probabilities are equal, but there is a label
     assert expected_calibration_error(p, [1, 1], predicted=[1, 1]) == 0.5
     assert reliability(p, [1, 1], 2, predicted=[1, 0]).accuracy[0] == 0.5
@@ -99,7 +99,7 @@ def test_single_precision_and_credal_sets():
 
 
 @pytest.mark.parametrize("score", [log_loss, brier, expected_calibration_error, reliability])
-def test_bad_input_is_named(score):
+def test_invalid_inputs_raise(score):
     with pytest.raises(ValueError, match=r"\(0,\)"):
         score([[1.0, 2.0]], [0])
     with pytest.raises(ValueError, match="row 0"):
@@ -112,7 +112,7 @@ def test_bad_input_is_named(score):
         score([[0.5, 0.5]], [[0]])
 
 
-def test_bad_counts_are_named():
+def test_invalid_counts_raise():
     with pytest.raises(ValueError, match="bin"):
         reliability(P, Y, bins=0)
     with pytest.raises(ValueError, match=r"\(1,\)"):
@@ -124,7 +124,7 @@ def test_bad_counts_are_named():
 
 
 @pytest.mark.parametrize("score", [log_loss, brier, reliability])
-def test_what_are_no_distributions_is_refused(score):
+def test_invalid_distributions_raise(score):
     with pytest.raises(ValueError, match=r"\(0, 1\)"):
         score([[0.5, float("nan")]], [0])
     with pytest.raises(ValueError, match="empty"):

@@ -36,7 +36,7 @@ def kind(request):
     return request.param
 
 
-def test_quality_by_its_definitions(kind):
+def test_quality_matches_definitions(kind):
     found, labels = drawn(kind, 50, 0), torch.arange(50) % 4
     p, truth = found.probabilities.tolist(), labels.tolist()
     hits = [row == y for row, y in zip(found.label.tolist(), truth, strict=True)]
@@ -58,7 +58,7 @@ def test_quality_by_its_definitions(kind):
     )
 
 
-def test_each_uncertainty_orders_rejects_and_detects(kind):
+def test_metrics_of_each_uncertainty(kind):
     inside, outside, labels = drawn(kind, 50, 0), drawn(kind, 30, 1), torch.arange(50) % 4
     curves, found, means = (
         summary.rejection(inside, labels),
@@ -76,7 +76,7 @@ def test_each_uncertainty_orders_rejects_and_detects(kind):
     assert ("width" in means) == (kind == "credal")
 
 
-def test_the_uncertain_error_is_rejected_first():
+def test_uncertain_error_is_rejected_first():
     # the second of two is wrong and more uncertain by every measure: accuracies 1/2 (both kept) and 1 (one kept)
     curves = summary.rejection(
         prediction([0.1, 0.2], [0.3, 0.5], label=(0, 1)), torch.tensor([0, 0])
@@ -86,7 +86,7 @@ def test_the_uncertain_error_is_rejected_first():
     )
 
 
-def test_increase_leaves_out_rounding_errors():
+def test_increase_ignores_rounding_errors():
     base = prediction([0.0, 0.0], [1e-8, 0.5])
     found = summary.increase(prediction([0.1, 0.1], [0.4, 1.0]), base)
     assert found["epistemic"] == (2.0, 1)

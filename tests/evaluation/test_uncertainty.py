@@ -38,7 +38,7 @@ def curve_over_all_orders(score, correct):
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(samples)
-def test_curve_is_the_mean_over_all_orders_of_the_ties(pairs):
+def test_curve_is_mean_over_orders_of_ties(pairs):
     score, correct = map(list, zip(*pairs, strict=True))
     curve = accuracy_rejection(score, correct)
     expected = curve_over_all_orders(score, correct)
@@ -48,7 +48,7 @@ def test_curve_is_the_mean_over_all_orders_of_the_ties(pairs):
     assert auarc(score, correct) == pytest.approx(np.mean(expected))
 
 
-def test_rejection_by_hand_with_a_tie():
+def test_rejection_with_tie_by_hand():
     # Kept 3: 1/3 correct. Kept 2: the sure one and one of the tied pair (half a hit): 1/4. Kept 1: the sure one: 0.
     curve = accuracy_rejection([0.5, 0.1, 0.5], [True, False, False])
     np.testing.assert_allclose(curve.accuracy, [1 / 3, 1 / 4, 0])
@@ -56,7 +56,7 @@ def test_rejection_by_hand_with_a_tie():
     assert auarc([0.5, 0.1, 0.5], [True, False, False]) == pytest.approx((1 / 3 + 1 / 4) / 3)
 
 
-def test_accuracy_at_no_rejection_is_the_accuracy():
+def test_accuracy_without_rejection():
     rng = np.random.default_rng(0)
     correct = rng.random(1000) < 0.7
     assert accuracy_rejection(rng.random(1000), correct).accuracy[0] == pytest.approx(
@@ -64,19 +64,19 @@ def test_accuracy_at_no_rejection_is_the_accuracy():
     )
 
 
-def test_constant_score_gives_exactly_the_accuracy_everywhere():
+def test_constant_score_gives_constant_curve():
     correct = np.array([True] * 3 + [False])
     np.testing.assert_allclose(accuracy_rejection(np.zeros(4), correct).accuracy, 0.75)
 
 
-def test_random_scores_give_a_flat_curve():
+def test_random_scores_give_flat_curve():
     rng = np.random.default_rng(1)
     curve = accuracy_rejection(rng.random(100_000), rng.random(100_000) < 0.8)
     np.testing.assert_allclose(curve.accuracy[:90_000], 0.8, atol=0.02)  # at least 10,000 kept
     assert curve.accuracy.mean() == pytest.approx(0.8, abs=0.01)
 
 
-def test_perfect_scores_give_the_ideal_curve_and_reversed_scores_the_worst():
+def test_perfect_and_reversed_scores():
     n, hits = 50, 30
     correct = np.arange(n) < hits
     kept = np.arange(n, 0, -1)
@@ -89,7 +89,7 @@ def test_perfect_scores_give_the_ideal_curve_and_reversed_scores_the_worst():
     assert worst.mean() < auarc(rng.random(n), correct) < ideal.mean()
 
 
-def test_rejection_input_order_and_monotone_maps_of_the_score_do_not_matter():
+def test_rejection_is_invariant_to_order_and_monotone_maps():
     rng = np.random.default_rng(3)
     score, correct = rng.integers(0, 5, 200) / 4, rng.random(200) < 0.5
     order = rng.permutation(200)
@@ -97,7 +97,7 @@ def test_rejection_input_order_and_monotone_maps_of_the_score_do_not_matter():
     assert auarc(np.exp(3 * score), correct) == pytest.approx(auarc(score, correct), rel=1e-12)
 
 
-def test_rejection_lists_numpy_and_torch_agree():
+def test_rejection_input_types():
     score, correct = [0.5, 0.25, 0.75, 0.25], [True, False, True, True]
     expected = auarc(score, correct)
     assert type(expected) is float
@@ -111,12 +111,12 @@ def test_rejection_lists_numpy_and_torch_agree():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_rejection_scores_must_be_finite(bad):
+def test_non_finite_scores_raise(bad):
     with pytest.raises(ValueError, match=r"\(1,\)"):
         auarc([0.1, bad], [True, False])
 
 
-def test_rejection_errors_name_the_cause():
+def test_rejection_invalid_inputs_raise():
     with pytest.raises(ValueError, match="score"):
         auarc([], [])
     with pytest.raises(ValueError, match=r"\(3,\)"):
@@ -155,7 +155,7 @@ def average_precision_by_thresholds(inside, outside):
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(some_scores, some_scores)
-def test_detection_slow_definitions(inside, outside):
+def test_detection_matches_slow_definitions(inside, outside):
     got = ood_detection(inside, outside)
     assert got.auroc == pytest.approx(auroc_over_all_orders(inside, outside))
     assert got.auprc == pytest.approx(average_precision_by_thresholds(inside, outside))
@@ -178,7 +178,7 @@ def test_detection_matches_scikit_learn_with_ties():
     )
 
 
-def test_detection_known_answers():
+def test_detection_known_values():
     assert ood_detection([0, 1, 2], [3, 4]) == (1.0, 1.0, 0.4, 0.0)
     assert ood_detection([3, 4], [0, 1, 2]).auroc == 0
     rng = np.random.default_rng(1)
@@ -189,7 +189,7 @@ def test_detection_known_answers():
     assert ood_detection(np.zeros(3), np.zeros(5)) == (0.5, 5 / 8, 5 / 8, 5 / 6)
 
 
-def test_detection_input_order_does_not_matter():
+def test_detection_is_invariant_to_order():
     rng = np.random.default_rng(2)
     inside, outside = rng.integers(0, 3, 40), rng.integers(0, 3, 60)
     assert ood_detection(inside, outside) == pytest.approx(
@@ -197,14 +197,14 @@ def test_detection_input_order_does_not_matter():
     )
 
 
-def test_detection_lists_numpy_and_torch_agree():
+def test_detection_input_types():
     inside, outside = [0.5, 0.25], [0.5, 0.75, 0.25]
     expected = ood_detection(inside, outside)
     assert all(type(value) is float for value in expected)
     assert ood_detection(np.array(inside), torch.tensor(outside, requires_grad=True)) == expected
 
 
-def test_detection_errors_name_the_cause():
+def test_detection_invalid_inputs_raise():
     with pytest.raises(ValueError, match="ood_score"):
         ood_detection([0.1], [])
     with pytest.raises(ValueError, match="id_score"):
@@ -223,7 +223,7 @@ def test_detection_errors_name_the_cause():
         lambda p: any(b > 0 for _, b in p)
     )
 )
-def test_increase_slow_definition(pairs):
+def test_increase_matches_slow_definition(pairs):
     ratios = [t / b for t, b in pairs if b > 0]
     got = relative_increase([t for t, _ in pairs], [b for _, b in pairs])
     assert got == pytest.approx((sum(ratios) / len(ratios), len(pairs) - len(ratios)))
@@ -233,14 +233,14 @@ def test_increase_by_hand():
     assert relative_increase([0.2, 0.6, 0.5], [0.1, 0.2, 0.0]) == pytest.approx((2.5, 1))
 
 
-def test_increase_no_shift_gives_one_and_runs_count_like_samples():
+def test_increase_without_shift_is_one():
     base = np.random.default_rng(0).random((3, 50)) + 0.1
     assert relative_increase(base, base) == (1.0, 0)
     test = base * np.array([[1.0], [2.0], [6.0]])
     assert relative_increase(test, base) == pytest.approx((3.0, 0))
 
 
-def test_increase_lists_numpy_and_torch_agree():
+def test_increase_input_types():
     test, base = [1.0, 3.0], [0.5, 0.5]
     expected = relative_increase(test, base)
     assert expected == (4.0, 0)
@@ -249,7 +249,7 @@ def test_increase_lists_numpy_and_torch_agree():
     assert relative_increase(torch.tensor(test, requires_grad=True), np.array(base)) == expected
 
 
-def test_increase_errors_name_the_cause():
+def test_increase_invalid_inputs_raise():
     with pytest.raises(ValueError, match="base"):
         relative_increase([1.0, 2.0], [0.0, 0.0])
     with pytest.raises(ValueError, match=r"\(1,\)"):
@@ -297,7 +297,7 @@ def test_false_positive_rate_with_ties(seed):
     assert ood_detection(inside, outside).fpr95 == pytest.approx(np.mean(rates))
 
 
-def test_false_positive_rate_without_ties_is_that_of_the_roc_curve():
+def test_false_positive_rate_matches_roc_curve():
     rng = np.random.default_rng(0)
     inside, outside = rng.normal(size=50), rng.normal(1, size=60)
     rates, hits, _ = roc_curve(np.repeat([0, 1], [50, 60]), np.r_[inside, outside])

@@ -36,7 +36,7 @@ def test_run_and_report(tiny_data, tmp_path, capsys):
     assert files[1].stat().st_size > 1e6  # it contains the script, so it opens offline
 
 
-def test_missing_data_are_named(tmp_path, capsys):
+def test_missing_data_raise(tmp_path, capsys):
     arguments = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
     assert main(["run", "fashion-mnist-small", *arguments]) == 1
     assert "fashion-mnist (train)" in capsys.readouterr().err
@@ -54,7 +54,7 @@ def test_invalid_command_lines(tmp_path, capsys):
     assert "epoch" in capsys.readouterr().err
 
 
-def test_failed_tasks_are_named_and_give_exit_code_one(tiny_data, tmp_path, capsys, monkeypatch):
+def test_failed_tasks_give_exit_code_one(tiny_data, tmp_path, capsys, monkeypatch):
     def fail(*_):
         raise FloatingPointError("the loss is NaN")
 
@@ -66,7 +66,7 @@ def test_failed_tasks_are_named_and_give_exit_code_one(tiny_data, tmp_path, caps
     assert "NaN" in err
 
 
-def test_options_of_a_method_come_from_the_command_line():
+def test_method_options():
     chosen = resolve(parse("cifar10-svhn", "--options", "{bnn-r: {kl_weight: 0.5}}")).options
     assert (chosen["bnn-r"], chosen["bnn-f"]) == ({"kl_weight": 0.5}, {"kl_weight": 0.1})
 

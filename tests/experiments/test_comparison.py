@@ -18,7 +18,7 @@ def study_of(methods):
     return Study(settings["name"], list(methods), ["points"], settings, {}, entries)
 
 
-def test_published_values_are_beside_ours():
+def test_published_values():
     rows = {
         row["model"]: row
         for row in comparison_table(

@@ -30,7 +30,7 @@ OTHERS = [
 ]
 
 
-def test_every_experiment_of_the_paper_has_a_small_twin():
+def test_experiments_of_the_paper_have_small_versions():
     assert set(EXPERIMENTS) == {*PAPER, *(f"{name}-small" for name in PAPER), *STUDIES, *OTHERS}
     for name in PAPER:
         full, small = EXPERIMENTS[name], EXPERIMENTS[f"{name}-small"]
@@ -85,7 +85,7 @@ def test_shifts_of_the_paper():
     assert [s.high for s in points.tests if s.kind == "brightness"] == [0.05, 0.1, 0.15, 0.2, 0.3]
 
 
-def test_small_test_subsets_keep_the_base_rate():
+def test_small_test_subsets_preserve_base_rate():
     small = EXPERIMENTS["cifar10-svhn-small"]
     rate = small.ood[0].count / (small.ood[0].count + small.test.count)
     assert rate == pytest.approx(26032 / 36032, abs=1e-4)
@@ -134,7 +134,7 @@ def test_methods_by_name():
             base_method(unknown)
 
 
-def test_methods_that_do_not_fit_are_refused():
+def test_incompatible_methods_raise():
     with pytest.raises(
         ValueError, match="interval-cifar10 has interval inputs, which SNN cannot take"
     ):
@@ -150,7 +150,7 @@ def test_methods_that_do_not_fit_are_refused():
         replace(EXPERIMENTS["chest-xray"], seeds=0)
 
 
-def test_ensembles_never_have_more_members_than_there_are_runs():
+def test_ensemble_size_is_limited_by_runs():
     five = replace(EXPERIMENTS["cifar10-svhn"], seeds=5)
     assert (five.ensemble_size("deep-ensemble"), five.ensemble_size("creinn-ensemble")) == (5, 5)
     ten = replace(five, snn_seeds=10)
@@ -164,26 +164,26 @@ def test_ensembles_never_have_more_members_than_there_are_runs():
     assert [few.runs(method) for method in ("snn-norm", "creinn-d", "creinn-radii")] == [10, 4, 5]
 
 
-def test_unknown_experiment_is_named():
+def test_unknown_experiment_raises():
     with pytest.raises(
         ValueError, match=r"There is no experiment 'cifar'\. Known are cifar10-svhn, chest-xray"
     ):
         experiment("cifar")
 
 
-def test_definitions_and_options_load_without_torch():
+def test_definitions_do_not_import_torch():
     code = "import experiments.command, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_the_options_of_an_experiment_go_over_those_of_a_variant():
+def test_experiment_options_override_variant_options():
     norm = replace(EXPERIMENTS["fashion-mnist-small"], options={"bnn-r-norm": {"samples": 3}})
     assert norm.options_of("bnn-r-norm") == {"logit_norm": True, "samples": 3}
     assert norm.options_of("bnn-r") == {}
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_shares_the_trainings_of_the_small_experiment(name):
+def test_study_shares_small_trainings(name):
     study = EXPERIMENTS[name]
     small = EXPERIMENTS[f"{name.removeprefix('study-')}-small"]
     assert {*small.methods} < {*study.methods}
@@ -203,7 +203,7 @@ def test_a_study_shares_the_trainings_of_the_small_experiment(name):
 CIFAR = EXPERIMENTS["cifar10-svhn-small"]
 
 
-def test_only_what_is_given_changes():
+def test_partial_overrides():
     assert with_overrides(CIFAR) == CIFAR
     changed = with_overrides(
         CIFAR, methods=["snn"], seeds=3, epochs=6, batch_size=32, width=4, train_images=60
@@ -217,7 +217,7 @@ def test_only_what_is_given_changes():
     assert (changed.network.width, changed.images.count, changed.test) == (4, 60, CIFAR.test)
 
 
-def test_options_of_one_method_replace_its_own():
+def test_override_method_options():
     before = with_overrides(
         CIFAR, options={"snn": {"logit_norm": True}, "creinn": {"mode": "sound"}}
     )
@@ -228,17 +228,17 @@ def test_options_of_one_method_replace_its_own():
     }
 
 
-def test_milestones_stay_apart_from_zero_and_from_each_other():
+def test_milestones_are_positive_and_distinct():
     assert with_overrides(CIFAR, epochs=1).training.milestones == (1,)
 
 
-def test_test_sets_shrink_in_proportion():
+def test_test_set_sizes_are_proportional():
     changed = with_overrides(CIFAR, test_images=1000)
     assert (changed.test.count, changed.ood[0].count) == (1000, 2603)
     assert with_overrides(EXPERIMENTS["cifar10-svhn"], test_images=50).ood[0].count == 50
 
 
-def test_other_ood_sets_get_the_shape_of_the_test_images():
+def test_ood_images_have_test_shape():
     changed = with_overrides(EXPERIMENTS["fashion-mnist-small"], ood=["mnist", "cifar10"])
     assert [(i.name, i.size, i.channels, i.count) for i in changed.ood] == [
         ("mnist", 28, 1, 2000),
@@ -246,7 +246,7 @@ def test_other_ood_sets_get_the_shape_of_the_test_images():
     ]
 
 
-def test_few_steps_keep_network_batch_and_methods():
+def test_smoke_test_preserves_network_and_methods():
     full = EXPERIMENTS["cifar10-svhn"]
     cut = smoke_test(full, 2)
     assert (cut.network, cut.training.batch_size, cut.methods) == (full.network, 128, full.methods)
@@ -254,7 +254,7 @@ def test_few_steps_keep_network_batch_and_methods():
     assert (cut.test.count, cut.ood[0].count) == (64, 64)
 
 
-def test_numbers_out_of_range_are_named():
+def test_invalid_numbers_raise():
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         with_overrides(CIFAR, epochs=0)
     with pytest.raises(

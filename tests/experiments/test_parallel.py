@@ -55,9 +55,7 @@ def kill_trainer(out, cluster):
 @pytest.mark.skipif(
     not Path("/proc/locks").exists(), reason="looks for the process that trains in /proc"
 )
-def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(
-    tiny_data, tmp_path, monkeypatch, capsys
-):
+def test_killed_worker(tiny_data, tmp_path, monkeypatch, capsys):
     """One of two workers is killed, and the other resumes from its checkpoint."""
     how = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": ":0"}
     with (
@@ -82,7 +80,7 @@ def test_nothing_is_lost_or_done_twice_when_a_worker_is_killed(
 
 @pytest.mark.skipif(os.name != "posix", reason="sends Ctrl-C to a group of processes")
 @pytest.mark.parametrize("backend", ["loky", "dask", "ray"])
-def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
+def test_interrupt_ends_run_and_workers(backend, tiny_data, tmp_path):
     if backend == "ray" and find_spec("ray") is None:
         pytest.skip("ray is not installed; pip install creinn[ray]")
     long = ["--epochs", "400"]  # after the first of many epochs
@@ -109,7 +107,7 @@ def test_ctrl_c_ends_the_run_and_its_workers(backend, tiny_data, tmp_path):
         FileLock(lock).acquire(timeout=0)
 
 
-def test_what_does_not_go_together_is_refused(tiny, tiny_data, tmp_path):
+def test_incompatible_options_raise(tiny, tiny_data, tmp_path):
     with pytest.raises(ValueError, match="slurm"):
         workers("slurm")
     with pytest.raises(ValueError, match="tcp://a:1"):
@@ -122,14 +120,14 @@ def test_what_does_not_go_together_is_refused(tiny, tiny_data, tmp_path):
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="ray is installed")
-def test_a_missing_package_is_named(tiny_data, tmp_path, capsys):
+def test_missing_package_raises(tiny_data, tmp_path, capsys):
     where = ["--data", str(tiny_data), "--out", str(tmp_path)]
     assert main(["run", *SETTINGS, *where, "--backend", "ray"]) == 1
     expected = "The backend ray needs ray, which is not installed. Install it with: pip install creinn[ray]"
     assert expected in capsys.readouterr().err
 
 
-def test_workers_of_several_threads_are_refused():
+def test_multithreaded_workers_raise():
     how = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
     with (
         LocalCluster(**how) as cluster,
@@ -139,13 +137,13 @@ def test_workers_of_several_threads_are_refused():
         pass
 
 
-def test_a_cluster_of_one_worker_is_used():
+def test_single_worker_cluster():
     with workers("dask") as parallel_config:
         (process,) = joblib.Parallel(parallel_config.n_jobs)([joblib.delayed(os.getpid)()])
     assert process != os.getpid()
 
 
-def test_tasks_that_were_recorded_elsewhere_are_missed(tiny, tiny_data, tmp_path, monkeypatch):
+def test_unshared_directory_raises(tiny, tiny_data, tmp_path, monkeypatch):
     """The workers write to a directory of the same name on their own disks."""
     monkeypatch.setattr(running, "_do", lambda context, task: ((task.name,), None))
     outcome = run_experiment(tiny, tiny_data, tmp_path, RunConfig(complete=False, progress=False))
@@ -153,7 +151,7 @@ def test_tasks_that_were_recorded_elsewhere_are_missed(tiny, tiny_data, tmp_path
     assert "Do all workers see" in next(iter(outcome.failed.values()))
 
 
-def test_each_worker_has_the_threads_that_were_asked_for(tiny, tiny_data, tmp_path, monkeypatch):
+def test_threads_per_worker(tiny, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setattr(
         running, "_do", lambda context, task: ((f"{torch.get_num_threads()}",), None)
     )

@@ -43,7 +43,7 @@ def test_runs_of_the_paper_and_its_ensembles():
     )
 
 
-def test_the_plan_is_the_same_each_time():
+def test_plan_is_deterministic():
     assert make_plan(CIFAR, DATA) == make_plan(CIFAR, DATA)
 
 
@@ -57,13 +57,13 @@ def test_the_plan_is_the_same_each_time():
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_changed_training_setting_changes_every_key(change):
+def test_training_setting_changes_all_keys(change):
     before, after = make_plan(CIFAR, DATA), make_plan(replace(CIFAR, **change), DATA)
     for kind in ("train", "evaluate", "ensemble"):
         assert not keys(before, kind) & keys(after, kind)
 
 
-def test_a_changed_option_of_one_method_leaves_the_others_alone():
+def test_method_option_changes_keys_of_method():
     before, after = (
         make_plan(CIFAR, DATA),
         make_plan(replace(CIFAR, options={"creinn": {"mode": "sound"}}), DATA),
@@ -74,7 +74,7 @@ def test_a_changed_option_of_one_method_leaves_the_others_alone():
     assert changed == {"creinn", "creinn-ensemble"}
 
 
-def test_changed_test_data_leave_trainings_alone():
+def test_test_data_do_not_change_training_keys():
     before = make_plan(CIFAR, DATA)
     for other in ([DATA[0], ("cifar10", "x"), DATA[2]], DATA[:2]):
         after = make_plan(CIFAR, other)
@@ -83,18 +83,18 @@ def test_changed_test_data_leave_trainings_alone():
         assert not keys(before, "ensemble") & keys(after, "ensemble")
 
 
-def test_other_training_data_change_every_key():
+def test_training_data_change_all_keys():
     assert not keys(make_plan(CIFAR, DATA), "train") & keys(
         make_plan(CIFAR, [("c", "x"), *DATA[1:]]), "train"
     )
 
 
-def test_more_runs_keep_those_that_are_there():
+def test_more_runs_preserve_existing_keys():
     more = make_plan(replace(CIFAR, seeds=7), DATA)
     assert keys(make_plan(CIFAR, DATA), "evaluate") < keys(more, "evaluate")
 
 
-def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
+def test_points_to_intervals_shares_trainings():
     points = make_plan(CIFAR, DATA)
     shifted = make_plan(EXPERIMENTS["points-to-intervals-cifar10-small"], DATA[:2])
     assert keys(shifted, "train") == {
@@ -107,20 +107,20 @@ def test_points_to_intervals_shares_the_trainings_of_the_point_experiment():
     assert {task.condition.name for task in intervals} == {"noise", "brightness"}
 
 
-def test_members_of_an_ensemble_that_is_not_asked_for_singly_are_run():
+def test_ensemble_members_are_planned():
     plan = make_plan(replace(CIFAR, methods=("bnn-r-ensemble",)), DATA)
     assert {p.method for p in of_kind(plan, "evaluate")} == {"bnn-r"}
     assert [len(p.needs) for p in of_kind(plan, "ensemble")] == [5]
 
 
-def test_versions_are_part_of_the_key(monkeypatch):
+def test_versions_change_keys(monkeypatch):
     before = [Task(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
     monkeypatch.setitem(VERSIONS, "train", VERSIONS["train"] + 1)
     after = [Task(kind, "snn", 0, {}).key for kind in ("train", "evaluate")]
     assert [a == b for a, b in zip(before, after, strict=True)] == [False, True]
 
 
-def test_draws_are_different_and_sorted():
+def test_draws_are_distinct_and_sorted():
     drawn = draw_members(15, 10, 15)
     assert len(set(drawn)) == 15
     assert all(list(d) == sorted(set(d)) and len(d) == 10 and max(d) < 15 for d in drawn)
@@ -128,7 +128,7 @@ def test_draws_are_different_and_sorted():
     assert sorted(draw_members(3, 2, 99)) == [(0, 1), (0, 2), (1, 2)]
 
 
-def test_a_timing_is_one_piece():
+def test_timing_is_one_task():
     plan = make_plan(EXPERIMENTS["inference-time"], DATA)
     assert [p.kind for p in plan] == ["time"]
     other = replace(EXPERIMENTS["inference-time"], test=Images(name="cifar10", size=16))
@@ -138,7 +138,7 @@ def test_a_timing_is_one_piece():
 @pytest.mark.parametrize(
     "name", ["chest-xray-small", "interval-cifar10-small", "points-to-intervals-cifar10-small"]
 )
-def test_recorded_experiments_are_found_by_their_keys(name):
+def test_recorded_experiments_have_current_keys(name):
     """The keys of records under version control must not change."""
     path = Path(__file__).parents[2] / "results" / "experiments" / f"{name}.jsonl.gz"
     found = read_packed(path)[1]

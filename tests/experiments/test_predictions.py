@@ -32,7 +32,7 @@ def x():
 
 
 @pytest.mark.parametrize("mode", ["paper", "scaled", "sound"])
-def test_interval_norms_use_the_batch_and_keep_their_state(mode, x):
+def test_batch_statistics_preserve_state(mode, x):
     norm = inn.BatchNorm1d(3, mode=mode).eval()
     interval = Interval(x, x + 0.5)
     reference = copy.deepcopy(norm).train()(interval)
@@ -49,7 +49,7 @@ def test_interval_norms_use_the_batch_and_keep_their_state(mode, x):
     ).abs().max() > 0.1  # running statistics give something else
 
 
-def test_state_comes_back_after_an_error():
+def test_state_is_restored_after_error():
     norm = torch.nn.BatchNorm1d(2)
     with pytest.raises(RuntimeError), batch_statistics(norm):
         raise RuntimeError
@@ -65,7 +65,7 @@ def test_other_parts_stay_in_eval_mode(x):
     torch.testing.assert_close(first.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
 
 
-def test_batches_are_predicted_in_order_and_a_single_last_row_joins(x):
+def test_single_last_row_is_merged(x):
     model = SNN(torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)))
     found = predict_by_batch(model, x, 3)
     with evaluating(model), batch_statistics(model), torch.no_grad():
@@ -77,13 +77,13 @@ def test_batches_are_predicted_in_order_and_a_single_last_row_joins(x):
     assert model.training  # as it was before
 
 
-def test_one_row_is_refused(x):
+def test_single_row_raises(x):
     model = SNN(torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)))
     with pytest.raises(ValueError, match="Batch statistics need at least two rows, got 1"):
         predict_by_batch(model, x[:1], 32)
 
 
-def test_which_models_have_batch_norm():
+def test_has_batch_norm():
     assert batch_norms(torch.nn.Sequential(inn.BatchNorm2d(2)))
     assert batch_norms(torch.nn.BatchNorm2d(2))
     assert not batch_norms(torch.nn.Linear(2, 2))
@@ -101,7 +101,7 @@ def binary(*bounds):
     return CredalSet.binary(*torch.tensor(bounds, dtype=torch.float64).T)
 
 
-def test_wrapper_of_all_members_samples():
+def test_wrapper_of_members():
     members = [
         {"running/test/points/samples": sure(*p).samples.numpy()} for p in ((0.1, 0.5), (0.3, 0.4))
     ]
@@ -137,7 +137,7 @@ def test_by_hand():
     assert (found["curves"]["total"][0], found["curves"]["total"][-1]) == (0.5, 1.0)
 
 
-def test_curves_are_those_of_the_evaluation_at_the_recorded_rates():
+def test_curves_at_recorded_rates():
     made = sure(*torch.rand(1000, generator=torch.Generator().manual_seed(0)).tolist())
     labels = (torch.arange(1000) % 10 < 7).long()
     found, correct = measure_test(made, labels), made.label == labels
@@ -148,7 +148,7 @@ def test_curves_are_those_of_the_evaluation_at_the_recorded_rates():
     assert found["auarc"]["aleatoric"] == pytest.approx(auarc(made.aleatoric, correct), abs=1e-6)
 
 
-def test_ood_is_told_from_the_test_images():
+def test_ood_detection():
     inside, outside = binary((0.0, 0.1), (0.0, 0.3)), binary((0.0, 0.2), (0.0, 0.4), (0.0, 0.5))
     found = measure_all({"points": inside}, torch.tensor([0, 0]), {"other": outside}, (None,))[
         "ood"
@@ -161,7 +161,7 @@ def test_ood_is_told_from_the_test_images():
     )
 
 
-def test_increase_is_against_the_first_shift_of_the_kind():
+def test_increase_relative_to_first_shift():
     shifts = (Shift("noise", 0, 0.1), Shift("noise", 0.1, 0.2), Shift("brightness", 0, 0.1))
     tests = {
         str(shift): binary((0.1, 0.1 + width), (0.2, 0.2 + 2 * width))
@@ -172,7 +172,7 @@ def test_increase_is_against_the_first_shift_of_the_kind():
     assert sets[str(shifts[1])]["increase"]["epistemic"]["excluded"] == 0
 
 
-def test_increase_over_nothing_is_none():
+def test_increase_over_zero_is_none():
     shift = Shift("noise", 0, 0.1)
     found = measure_all({str(shift): sure(0.1, 0.2)}, torch.tensor([0, 0]), {}, (shift,))["sets"][
         str(shift)
@@ -180,7 +180,7 @@ def test_increase_over_nothing_is_none():
     assert found["increase"]["epistemic"] == {"mean": None, "excluded": 2}
 
 
-def test_examples_are_different_images_where_all_are_equally_certain():
+def test_examples_are_distinct_for_equal_scores():
     images = Dataset(
         "x", torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0, 1]), ("a", "b")
     )

@@ -21,7 +21,7 @@ from experiments.preparation import (
 FASHION = Images(name="fashion-mnist", split="train")
 
 
-def test_prepared_images_are_those_of_the_files(tiny_data, tmp_path):
+def test_prepared_images_match_files(tiny_data, tmp_path):
     prepared = prepare(FASHION, tiny_data, tmp_path, complete=False)
     data = prepared.read()
     assert prepared.shape == (60, 1, 28, 28)
@@ -30,7 +30,7 @@ def test_prepared_images_are_those_of_the_files(tiny_data, tmp_path):
     assert data.inputs.dtype == torch.uint8
 
 
-def test_identity_stands_for_the_content(tiny_data, tmp_path):
+def test_identity_depends_on_content(tiny_data, tmp_path):
     first = prepare(FASHION, tiny_data, tmp_path, complete=False)
     assert prepare(FASHION, tiny_data, tmp_path / "b", complete=False).digest == first.digest
     drawn = prepare(replace(FASHION, count=30), tiny_data, tmp_path, complete=False)
@@ -42,7 +42,7 @@ def test_identity_stands_for_the_content(tiny_data, tmp_path):
     )
 
 
-def test_shuffled_images_keep_their_labels(tiny_data, tmp_path):
+def test_shuffle_preserves_labels(tiny_data, tmp_path):
     plain = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
     mixed = prepare(replace(FASHION, shuffled=True), tiny_data, tmp_path, complete=False).read()
     assert not torch.equal(plain.labels, mixed.labels)
@@ -55,7 +55,7 @@ def test_shuffled_images_keep_their_labels(tiny_data, tmp_path):
     assert pairs(plain) == pairs(mixed)
 
 
-def test_some_classes_are_numbered_anew(tiny_data, tmp_path):
+def test_subset_of_classes_is_renumbered(tiny_data, tmp_path):
     everything = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
     some = prepare(replace(FASHION, classes=(7, 2)), tiny_data, tmp_path, complete=False).read()
     assert some.classes == (everything.classes[2], everything.classes[7])
@@ -65,12 +65,12 @@ def test_some_classes_are_numbered_anew(tiny_data, tmp_path):
         )
 
 
-def test_an_incomplete_copy_is_refused_unless_allowed(tiny_data, tmp_path):
+def test_incomplete_copy_raises(tiny_data, tmp_path):
     with pytest.raises(ValueError, match="not a whole copy of fashion-mnist"):
         prepare(FASHION, tiny_data, tmp_path)
 
 
-def test_images_of_another_shape_are_refused(tiny_data, tmp_path, tiny):
+def test_other_image_shape_raises(tiny_data, tmp_path, tiny):
     other = replace(tiny, ood=(replace(tiny.ood[0], size=14),))
     with pytest.raises(
         ValueError, match=r"Images of mnist have shape \(1, 14, 14\), but those of fashion-mnist"
@@ -78,7 +78,7 @@ def test_images_of_another_shape_are_refused(tiny_data, tmp_path, tiny):
         prepare_all(other, tiny_data, tmp_path, complete=False)
 
 
-def test_division_is_five_to_one_and_disjoint(tiny_data, tmp_path):
+def test_train_val_split(tiny_data, tmp_path):
     data = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
     train, validation = divide(data, Training())
     assert (train.counts, validation.counts) == ((5,) * 10, (1,) * 10)
@@ -87,7 +87,7 @@ def test_division_is_five_to_one_and_disjoint(tiny_data, tmp_path):
     }
 
 
-def test_normalisation_of_the_training_images(tiny, tiny_data, tmp_path):
+def test_normalization_of_training_images(tiny, tiny_data, tmp_path):
     data = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
     found = normalisation(tiny, data)
     pixels = data.inputs.double().numpy() / 255
@@ -101,7 +101,7 @@ def test_normalisation_of_the_training_images(tiny, tiny_data, tmp_path):
 
 
 @pytest.mark.parametrize("shift", [Shift("noise", 0, 0.08), Shift("brightness", 0.1, 0.3)], ids=str)
-def test_shifted_images_are_intervals_around_what_the_ends_give(tiny_data, tmp_path, shift):
+def test_shifted_images_are_intervals(tiny_data, tmp_path, shift):
     data = prepare(FASHION, tiny_data, tmp_path, complete=False).read()
     normalise = Normalisation((0.5,), (0.25,))
     found = network_inputs(data, shift, normalise)
@@ -112,7 +112,7 @@ def test_shifted_images_are_intervals_around_what_the_ends_give(tiny_data, tmp_p
         np.testing.assert_allclose(bound.numpy(), expected, atol=1e-5)
 
 
-def test_augmentation_pads_with_black_and_treats_bounds_alike():
+def test_augmentation_of_intervals():
     normalise = Normalisation((0.25, 0.5, 0.5), (0.5, 0.5, 0.25))
     white = normalise(torch.ones(64, 3, 8, 8))
     augment = CropFlip(normalise, flip=True)

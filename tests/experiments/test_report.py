@@ -87,7 +87,7 @@ def test_report_holds_tables_and_figures(studied):
     assert "10 of 10 tasks are recorded" in text
 
 
-def test_numbers_in_the_table_are_those_of_the_records(studied):
+def test_table_matches_records(studied):
     study = next(s for s in read_studies(studied) if s.name == "fashion-mnist-small")
     row = next(r for r in quality_table(study, "mnist") if r["model"] == "CreINN")
     found = [
@@ -115,7 +115,7 @@ def test_numbers_in_the_table_are_those_of_the_records(studied):
     assert (snn["AUARC EU"], snn["AUROC EU"]) == (None, None)
 
 
-def test_records_without_scores_get_no_columns_of_them(finished):
+def test_records_without_scores(finished):
     (study,) = read_studies(finished[0])
     for entry in study.entries:
         if entry.kind in ("evaluate", "ensemble"):
@@ -124,7 +124,7 @@ def test_records_without_scores_get_no_columns_of_them(finished):
     assert not {name for row in quality_table(study, "mnist") for name in row} & set(SCORES)
 
 
-def test_published_numbers_stand_beside_ours(finished):
+def test_published_numbers(finished):
     (study,) = read_studies(finished[0])
     settings = {**study.settings, "paper": "cifar10-svhn"}
     row = quality_table(replace(study, settings=settings), "mnist")[-1]
@@ -132,7 +132,7 @@ def test_published_numbers_stand_beside_ours(finished):
     assert list(row).index("AUROC TU (paper)") == list(row).index("AUROC TU") + 1
 
 
-def test_published_numbers_are_those_of_the_specification():
+def test_published_numbers_match_specification():
     means = {
         name: [c and c.mean for c in row.values()]
         for name, row in PUBLISHED["cifar10-svhn"].items()
@@ -163,7 +163,7 @@ def test_time_relative_to_the_snn_by_hand():
     assert row["\u00d7 SNN (paper)"] == 4.56
 
 
-def test_an_unfinished_experiment_is_reported_as_far_as_it_is(finished, tmp_path):
+def test_unfinished_experiment(finished, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out", ignore=shutil.ignore_patterns("work"))
     (path,) = packed_files(out)
     about, records = read_packed(path)
@@ -180,7 +180,7 @@ def test_an_unfinished_experiment_is_reported_as_far_as_it_is(finished, tmp_path
     assert "CreINN |" not in text
 
 
-def test_a_folder_without_results_is_named(tmp_path):
+def test_empty_folder_raises(tmp_path):
     with pytest.raises(ValueError, match="--out"):
         write_report(tmp_path)
 

@@ -56,7 +56,7 @@ SINGLES = ["creinn-0", "creinn-1", "snn-0", "snn-1"]
 ENSEMBLES = ["ensemble-creinn-ensemble-0", "ensemble-deep-ensemble-0"]
 
 
-def test_every_task_is_recorded_with_what_it_rests_on(finished):
+def test_tasks_are_recorded(finished):
     out, outcome = finished
     assert (outcome.total, outcome.failed) == (10, {})
     expected = sorted(
@@ -99,7 +99,7 @@ def test_metrics_are_recorded_with_running_and_batch_statistics(finished):
         assert record["metrics"]["running"] != record["metrics"]["batch"]
 
 
-def test_nothing_is_done_twice(finished, tiny, tiny_data):
+def test_completed_tasks_are_skipped(finished, tiny, tiny_data):
     out, _ = finished
     (path,) = packed_files(out)
     before = path.read_bytes()
@@ -108,7 +108,7 @@ def test_nothing_is_done_twice(finished, tiny, tiny_data):
     assert path.read_bytes() == before
 
 
-def test_a_changed_setting_runs_what_depends_on_it(finished, tiny, tiny_data, tmp_path):
+def test_changed_setting_reruns_dependent_tasks(finished, tiny, tiny_data, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out")
     without_ood = run(replace(tiny, ood=()), tiny_data, out)
     assert kinds(without_ood.done) == sorted(
@@ -121,7 +121,7 @@ def test_a_changed_setting_runs_what_depends_on_it(finished, tiny, tiny_data, tm
     assert run(tiny, tiny_data, out).done == ()  # earlier files are kept
 
 
-def test_records_from_elsewhere_count_as_done(finished, tiny, tiny_data, tmp_path):
+def test_existing_records_are_reused(finished, tiny, tiny_data, tmp_path):
     (path,) = packed_files(finished[0])
     shutil.copy(path, tmp_path)
     assert run(tiny, tiny_data, tmp_path).done == ()
@@ -142,7 +142,7 @@ def test_records_from_elsewhere_count_as_done(finished, tiny, tiny_data, tmp_pat
     assert records(tmp_path)[name]["metrics"] == found[name]["metrics"]
 
 
-def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path):
+def test_ensemble_matches_networks(finished, tiny, tiny_data, tmp_path):
     out, _ = finished
     sources = prepare_all(tiny, tiny_data, tmp_path, complete=False)
     plan = make_plan(tiny, sources.identities)
@@ -166,7 +166,7 @@ def test_an_ensemble_is_that_of_its_networks(finished, tiny, tiny_data, tmp_path
         )
 
 
-def test_a_task_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, monkeypatch):
+def test_failed_task_does_not_stop_others(tiny, tiny_data, tmp_path, monkeypatch):
     train = tasks.train
 
     def failing(context, task):
@@ -191,7 +191,7 @@ def test_a_task_that_fails_does_not_stop_the_others(tiny, tiny_data, tmp_path, m
     ]
 
 
-def test_interval_conditions_and_points_to_intervals(tiny, tiny_data, tmp_path):
+def test_interval_conditions(tiny, tiny_data, tmp_path):
     quick = replace(
         tiny, seeds=1, ood=(), methods=("creinn",), training=replace(tiny.training, epochs=1)
     )
@@ -270,7 +270,7 @@ def test_inference_times(tiny, tiny_data, tmp_path):
     assert run(timed, tiny_data, tmp_path).done == ()
 
 
-def test_an_interruption_ends_the_run(tiny, tiny_data, tmp_path, monkeypatch):
+def test_interrupt_ends_run(tiny, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "fit", lambda *arguments: History((), interrupted=True))
     with pytest.raises(KeyboardInterrupt):
         run(tiny, tiny_data, tmp_path)
@@ -280,9 +280,7 @@ def test_an_interruption_ends_the_run(tiny, tiny_data, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("augment", "flip"), [("none", None), ("crop", False), ("crop-flip", True)]
 )
-def test_training_images_are_augmented_as_defined(
-    augment, flip, tiny, tiny_data, tmp_path, monkeypatch
-):
+def test_training_images_are_augmented(augment, flip, tiny, tiny_data, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
         tasks, "fit", lambda *given: asked.append(given[-1]) or History((), interrupted=True)
@@ -312,7 +310,7 @@ KILLED += ["--test-images", "40", "--no-complete", "--no-progress"]
 @pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc"
 )
-def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
+def test_killed_run_resumes(tiny_data, tmp_path, capsys):
     """A process with two workers is killed, and another run finishes its work."""
     arguments = [*KILLED, "--data", str(tiny_data), "--out", str(tmp_path)]
     process = subprocess.Popen([sys.executable, "-m", "experiments", *arguments, "--jobs", "2"])
@@ -345,7 +343,7 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, capsys):
         assert len(record["history"]) == 8
 
 
-def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_data, tmp_path):
+def test_train_radii_of_trained_network(tiny, tiny_data, tmp_path):
     """The weights of the trained network are the centres."""
     experiment = replace(tiny, methods=("creinn-radii",), seeds=1)
     outcome = run(experiment, tiny_data, tmp_path)
@@ -371,7 +369,7 @@ def test_radii_are_learnt_for_a_trained_network_whose_weights_stay(tiny, tiny_da
     assert len(record["history"]) == RADII_EPOCHS
 
 
-def test_a_distance_comes_on_top_of_a_trained_network(tiny, tiny_data, tmp_path):
+def test_add_distance_to_trained_network(tiny, tiny_data, tmp_path):
     """The model has the weights and the classes of the network, and wider sets."""
     experiment = replace(tiny, methods=("snn-norm", "creinn-d"), seeds=1)
     outcome = run(experiment, tiny_data, tmp_path)

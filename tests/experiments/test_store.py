@@ -21,7 +21,7 @@ from experiments.store import (
 PIECE = Task("train", "snn", 0, {"a": 1})
 
 
-def test_records_come_back(tmp_path):
+def test_records_round_trip(tmp_path):
     store = Store(tmp_path)
     assert not store.has("records", PIECE)
     assert store.read_record(PIECE) is None
@@ -39,7 +39,7 @@ def test_records_come_back(tmp_path):
     )  # numbers stand on one line
 
 
-def test_damaged_records_are_named(tmp_path):
+def test_damaged_records_raise(tmp_path):
     store = Store(tmp_path)
     write_json(store.path("records", PIECE), {"a": 1})
     path = store.path("records", PIECE)
@@ -51,7 +51,7 @@ def test_damaged_records_are_named(tmp_path):
         read_json(path)
 
 
-def test_records_are_packed_in_one_file(tmp_path):
+def test_pack_records(tmp_path):
     store, about = Store(tmp_path), {"experiment": {"name": "tiny"}, "pieces": []}
     other = Task("train", "snn", 1, {"a": 1})
     write_json(store.path("records", PIECE), {"a": 1})
@@ -69,13 +69,13 @@ def test_records_are_packed_in_one_file(tmp_path):
         store.has("records", PIECE)
 
 
-def test_numbers_that_are_not_finite_are_never_written(tmp_path):
+def test_non_finite_numbers_raise(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"a": float("nan")})
     assert not (tmp_path / "a.json").exists()
 
 
-def test_predictions_come_back(tmp_path):
+def test_predictions_round_trip(tmp_path):
     path = Store(tmp_path).path("predictions", PIECE)
     arrays = {
         "labels": np.arange(3),
@@ -94,7 +94,7 @@ def hold(out, seconds):
         time.sleep(seconds)
 
 
-def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path):
+def test_lock_is_exclusive_and_released_on_exit(tmp_path):
     holder = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, 60))
     holder.start()
     while not (tmp_path / "held").exists():
@@ -107,6 +107,6 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path):
         pass
 
 
-def test_settings_survive_json():
+def test_settings_round_trip():
     again = Task("train", "snn", 0, json.loads(json.dumps(dict(PIECE.settings))))
     assert again.key == PIECE.key

@@ -169,7 +169,7 @@ def test_metadata(files):
     )
 
 
-def test_the_example_runs_without_torch(example):
+def test_example_runs_without_torch(example):
     """The second part of the example is a process without torch."""
     *rows, last = example["done"].stdout.splitlines()
     assert len(rows) == 3

@@ -108,7 +108,7 @@ def test_every_step_between_a_relu_and_a_layer(kind):
     check(Network(parts), "sound", "interval" if kind % 4 else "relative", kind)
 
 
-def test_all_that_tracing_accepts_is_drawn():
+def test_all_traced_operations_are_drawn():
     network = Network(
         [Step(kind, 0, 0, constant) for kind in range(COUNT) for constant in (0.5, 1)]
     )

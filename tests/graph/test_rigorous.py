@@ -26,7 +26,7 @@ EXPONENTS = (-149, -130, -60, -3, 0, 3, 40)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_members_are_in_the_bounds(name):
+def test_bounds_contain_members(name):
     widths = []
     for case, seed, model, x in every_kind(name, model_of, rows=2, wide=3):
         found = count_misses(model, x, seed, [rigorous(model)])

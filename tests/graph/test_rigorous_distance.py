@@ -200,7 +200,7 @@ def test_tokens():
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_members_are_in_the_bounds(name):
+def test_bounds_contain_members(name):
     widths = []
     for case, seed, model, x in every_kind(name, with_distance, rows=3, wide=2):
         count, missed, found = count_misses(model, x, [rigorous(model)], seed)
@@ -344,7 +344,7 @@ def test_distance_without_data_raises():
         rigorous(model)
 
 
-def test_a_named_head():
+def test_named_logits_layer():
     torch.manual_seed(0)
     network = torch.nn.Sequential(inn.Linear(4, 8), inn.ReLU(), inn.Linear(8, 3), inn.Sigmoid())
     options = {"logits_layer": "2", "logit_norm": False, "distance": 0.01}

@@ -35,7 +35,7 @@ FORMS = {"paper": (inn, {}), "scaled": (inn, {"mode": "scaled"}), "relative": (r
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_activations_kept_are_twice_the_ordinary_networks(name, form):
+def test_activation_memory_is_twice_ordinary_network(name, form):
     network, shape = NETWORKS[name]
     layers, options = FORMS[form]
     ordinary, _ = kept_per_row(SNN(network(torch.nn)), shape)

@@ -26,13 +26,13 @@ def test_parameter_count_by_hand() -> None:
     assert sum(p.numel() for p in models.mlp(5, 3, hidden=(7,), layers=inn).parameters()) == 146
 
 
-def test_without_batch_norm_the_layers_have_a_bias() -> None:
+def test_layers_without_batch_norm_have_bias() -> None:
     network = models.mlp(5, 3, hidden=(7,), batch_norm=False)
     assert [type(part) for part in network.body] == [inn.Linear, inn.ReLU]
     assert network.body[0].bias is not None
 
 
-def test_no_hidden_layer_is_a_linear_model() -> None:
+def test_no_hidden_layers() -> None:
     network = models.mlp(5, 3, hidden=(), layers=torch.nn)
     x = torch.randn(2, 5)
     torch.testing.assert_close(
@@ -40,7 +40,7 @@ def test_no_hidden_layer_is_a_linear_model() -> None:
     )
 
 
-def test_config_names_the_family() -> None:
+def test_config_contains_family() -> None:
     network = models.mlp(5, 1, hidden=(7,), layers="ordinary")
     assert network.config == {
         "builder": "mlp",
@@ -68,6 +68,8 @@ def test_config_names_the_family() -> None:
         ({"layers": "quantum"}, ValueError, "'quantum'"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_raise(
+    arguments: dict[str, object], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         models.mlp(**{"in_features": 3, "num_classes": 2, **arguments})

@@ -25,13 +25,13 @@ def example(name: str) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
-def test_every_builder_has_a_case() -> None:
+def test_all_builders_have_cases() -> None:
     assert set(SMALL) == set(models.BUILDERS)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_radius_zero_is_the_ordinary_network(name: str, training: bool) -> None:
+def test_zero_radius_equals_ordinary_network(name: str, training: bool) -> None:
     torch.manual_seed(0)
     ordinary = models.BUILDERS[name](**SMALL[name], layers=torch.nn).double()
     interval = models.BUILDERS[name](**SMALL[name], layers=inn).double()
@@ -53,7 +53,7 @@ def test_radius_zero_is_the_ordinary_network(name: str, training: bool) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_forward_is_head_of_features(name: str) -> None:
+def test_forward_equals_head_of_features(name: str) -> None:
     torch.manual_seed(0)
     network = models.BUILDERS[name](**SMALL[name], layers=torch.nn).double().eval()
     x = example(name)
@@ -88,7 +88,7 @@ def test_parameter_count_of_resnet20() -> None:
     assert sum(parameter.numel() for parameter in network.parameters()) == 272_474
 
 
-def test_state_keys_are_the_usual_ones() -> None:
+def test_state_dict_keys() -> None:
     with torch.device("meta"):
         keys = models.resnet18(10, layers=torch.nn).state_dict().keys()
     for key in (
@@ -116,7 +116,7 @@ def test_stems_and_strides() -> None:
     assert (block.conv1.stride, block.conv2.stride) == ((2, 2), (1, 1))
 
 
-def test_an_unregistered_family_builds_but_leaves_no_record() -> None:
+def test_unregistered_family_has_no_config() -> None:
     namespace = SimpleNamespace(**{name: getattr(torch.nn, name) for name in layers.LAYERS})
     assert models.resnet8(2, width=2, layers=namespace).config is None
 
@@ -132,7 +132,7 @@ def test_an_unregistered_family_builds_but_leaves_no_record() -> None:
         ("resnet14", {"layers": "quantum"}, ValueError, "'quantum'"),
     ],
 )
-def test_bad_arguments(
+def test_invalid_arguments_raise(
     builder: str, arguments: dict[str, object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -154,7 +154,7 @@ def test_threads(level):
 
 
 @every_level
-def test_points_have_no_width(level):
+def test_points_have_zero_width(level):
     torch.manual_seed(0)
     window = native.Window((3, 3), padding=(1, 1))
     x, weight = torch.rand(2, 1, 40, 5, 5).expand(2, 2, 40, 5, 5), torch.randn(6, 40, 3, 3)
@@ -200,7 +200,7 @@ def test_float64_weights_raise():
         native.pack(torch.ones(2, 3).double(), torch.ones(2, 3))
 
 
-def test_the_level_is_the_highest_of_the_processor():
+def test_default_level_is_highest_available():
     torch.manual_seed(0)
     x, weight = torch.rand(2, 2, 8, 5, 5), torch.randn(6, 8, 3, 3)
     given = x, native.pack(weight - 0.1, weight + 0.1), torch.ones(6, 4), native.Window((3, 3))
@@ -247,7 +247,7 @@ print("nothing else was read")
 @every_level
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")
 @pytest.mark.parametrize("edge", ["start", "end"])
-def test_memory_outside_of_the_inputs_is_not_read(level, edge):
+def test_no_out_of_bounds_reads(level, edge):
     run = [sys.executable, "-c", AT_THE_EDGE, str(level), edge]
     found = subprocess.run(run, capture_output=True, text=True, check=False)
     assert found.stdout == "nothing else was read\n", found.stderr

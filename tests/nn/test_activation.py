@@ -63,9 +63,7 @@ def ball(function, low: float, high: float) -> arb:
 @pytest.mark.parametrize("name", [*VALLEYS, *MONOTONE])
 @given(ends=ends)
 @settings(max_examples=60)
-def test_the_range_contains_rigorous_values_and_is_attained(
-    name: str, ends: tuple[float, float]
-) -> None:
+def test_range_is_exact(name: str, ends: tuple[float, float]) -> None:
     layer, function = {**VALLEYS, **MONOTONE}[name]
     low, high = ends
     result = layer(
@@ -94,7 +92,7 @@ def test_the_range_contains_rigorous_values_and_is_attained(
     *(st.floats(0.1, 5), st.floats(-3, 4)),
     *(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1e-3, 0.05, 2.0])),
 )
-def test_softplus_has_its_jump_in_its_range(beta, threshold, offset, width):
+def test_softplus_range_contains_jump(beta, threshold, offset, width):
     low = threshold / beta + offset * width
     x = Interval(*(torch.tensor([t], dtype=torch.float64) for t in (low, low + width)))
     result = inn.Softplus(beta, threshold)(x)
@@ -107,7 +105,7 @@ def test_softplus_has_its_jump_in_its_range(beta, threshold, offset, width):
 
 
 @pytest.mark.parametrize("name", VALLEYS)
-def test_the_bottom_of_the_valley_is_where_the_derivative_changes_sign(name: str) -> None:
+def test_minimum_is_zero_of_derivative(name: str) -> None:
     layer, function = VALLEYS[name]
     with flint.ctx.workprec(200):
         bottom = layer._bottom
@@ -116,7 +114,7 @@ def test_the_bottom_of_the_valley_is_where_the_derivative_changes_sign(name: str
         assert function(arb(bottom) + 2 * step) > function(arb(bottom))
 
 
-def test_one_number_by_hand() -> None:
+def test_activations_by_hand() -> None:
     x = Interval([-2.0], [1.0])
     assert (inn.ReLU()(x).lower.item(), inn.ReLU()(x).upper.item()) == (0.0, 1.0)
     assert inn.LeakyReLU(0.5)(x).lower.item() == -1.0
@@ -128,7 +126,7 @@ def test_one_number_by_hand() -> None:
     )  # falls there
 
 
-def test_the_nonnegative_fact_is_only_set_where_it_holds() -> None:
+def test_nonnegative_flag() -> None:
     x, positive = Interval(-torch.ones(3), torch.ones(3)), Interval(torch.zeros(3), torch.ones(3))
     for layer in (inn.ReLU(), inn.ReLU6(), inn.Sigmoid(), inn.Softplus(), inn.Hardtanh(0.0, 1.0)):
         assert layer(x).nonnegative
@@ -150,7 +148,7 @@ def test_the_nonnegative_fact_is_only_set_where_it_holds() -> None:
 
 
 @pytest.mark.parametrize("name", MONOTONE)
-def test_bounds_of_one_number_are_in_order_wherever_it_stands(name: str) -> None:
+def test_point_bounds_do_not_depend_on_position(name: str) -> None:
     # of an odd number of columns the two bounds of a number fall on other lanes of a processor, and on its last loop
     torch.manual_seed(0)
     for columns in range(1, 80):
@@ -159,7 +157,7 @@ def test_bounds_of_one_number_are_in_order_wherever_it_stands(name: str) -> None
         assert bool((y.lower <= y.upper).all()), columns
 
 
-def test_functions_that_are_not_monotone_are_refused() -> None:
+def test_non_monotone_functions_raise() -> None:
     with pytest.raises(ValueError, match="negative_slope"):
         inn.LeakyReLU(-0.1)
     with pytest.raises(ValueError, match="alpha"):
@@ -182,7 +180,7 @@ def test_functions_that_are_not_monotone_are_refused() -> None:
         inn.Hardswish,
     ],
 )
-def test_nothing_is_done_in_place(layer: type[torch.nn.Module]) -> None:
+def test_inputs_are_not_changed(layer: type[torch.nn.Module]) -> None:
     value = torch.tensor([[-1.0, 2.0]])
     x = Interval(value, value + 1)
     layer(inplace=True)(x)
@@ -205,7 +203,7 @@ def random_pairs(seed, dtype=torch.float64):
 
 
 @given(st.integers(0, 10_000), st.sampled_from([torch.float32, torch.float64]))
-def test_relu_is_that_of_both_bounds(seed, dtype):
+def test_relu_of_bounds(seed, dtype):
     pairs = random_pairs(seed, dtype)
     center, radius = pairs.unbind(1)
     found = inn.ReLU()(Interval._of_center_radius(pairs))
@@ -214,7 +212,7 @@ def test_relu_is_that_of_both_bounds(seed, dtype):
     assert (found.lower >= 0).all()
 
 
-def test_a_radius_below_zero_by_rounding_counts_as_zero():
+def test_negative_radius_by_rounding_is_zero():
     found = inn.ReLU()(
         Interval._of_center_radius(torch.tensor([[[2.0, -1.0], [-1e-9, -1e-9]]]))
     ).center_radius
@@ -222,7 +220,7 @@ def test_a_radius_below_zero_by_rounding_counts_as_zero():
 
 
 @given(st.integers(0, 10_000))
-def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
+def test_relu_gradient_matches_autograd(seed):
     pairs = random_pairs(seed).requires_grad_()
     weights = torch.randn(
         2, 4, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1)
@@ -241,7 +239,7 @@ def test_gradient_of_relu_is_that_of_autograd_on_bounds(seed):
     torch.testing.assert_close(found, expected)
 
 
-def test_relu_derivative_by_differences():
+def test_relu_gradient_matches_differences():
     pairs = random_pairs(5)[3:].clone().requires_grad_()
     assert torch.autograd.gradcheck(
         lambda t: inn.ReLU()(Interval._of_center_radius(t)).center_radius, (pairs,)

@@ -42,7 +42,7 @@ def algorithm(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_training_output_is_the_papers_algorithm(shape: tuple[int, ...]) -> None:
+def test_training_output_matches_paper(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     norm, x = norm_for(shape, eps=1e-3), random_interval(shape)
     torch.nn.init.normal_(norm.weight)
@@ -54,7 +54,7 @@ def test_training_output_is_the_papers_algorithm(shape: tuple[int, ...]) -> None
     torch.testing.assert_close(result.upper, upper)
 
 
-def test_it_starts_with_scale_one_and_shift_zero() -> None:
+def test_initial_scale_and_shift() -> None:
     norm = inn.BatchNorm1d(3)
     assert norm.weight.tolist() == [1.0] * 6
     assert norm.bias.tolist() == [0.0] * 6
@@ -62,9 +62,7 @@ def test_it_starts_with_scale_one_and_shift_zero() -> None:
 
 @pytest.mark.parametrize("mode", ["paper", "sound"])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_running_statistics_are_those_of_ordinary_norms_of_centre_and_radius(
-    mode: str, momentum: float | None
-) -> None:
+def test_running_statistics_match_torch(mode: str, momentum: float | None) -> None:
     torch.manual_seed(1)
     norm = inn.BatchNorm2d(4, momentum=momentum, mode=mode).double()
     center, radius = (torch.nn.BatchNorm2d(4, momentum=momentum).double() for _ in range(2))
@@ -91,7 +89,7 @@ def test_running_statistics_are_those_of_ordinary_norms_of_centre_and_radius(
         torch.testing.assert_close(result.radius, radius(x.radius).abs())
 
 
-def test_eval_mode_does_not_depend_on_the_batch_and_leaves_the_statistics() -> None:
+def test_eval_mode_does_not_depend_on_batch() -> None:
     torch.manual_seed(2)
     norm = inn.BatchNorm1d(4).double()
     norm(random_interval((8, 4)))
@@ -102,7 +100,7 @@ def test_eval_mode_does_not_depend_on_the_batch_and_leaves_the_statistics() -> N
     assert torch.equal(norm.running_mean, before)
 
 
-def test_without_running_statistics_the_batch_normalises_itself_in_eval_too() -> None:
+def test_eval_mode_without_running_statistics() -> None:
     torch.manual_seed(3)
     for mode in ("paper", "scaled"):
         norm = (
@@ -114,7 +112,7 @@ def test_without_running_statistics_the_batch_normalises_itself_in_eval_too() ->
         )
 
 
-def test_paper_mode_does_not_preserve_containment_and_sound_mode_does() -> None:
+def test_containment_in_paper_and_sound_mode() -> None:
     # radii 0 and 2 have mean 1: both become 1, so the wide interval [-2, 2] shrinks while the point grows
     x = Interval([[0.0], [-2.0]], [[0.0], [2.0]])
     paper = inn.BatchNorm1d(1, eps=0.0, affine=False)
@@ -136,7 +134,7 @@ def test_sound_mode_by_hand() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"affine": False}])
-def test_switching_to_paper_keeps_the_sound_output_in_eval_mode(options: dict[str, bool]) -> None:
+def test_switch_from_sound_to_paper_preserves_eval_output(options: dict[str, bool]) -> None:
     torch.manual_seed(4)
     norm = inn.BatchNorm1d(3, mode="sound", **options).double()
     for tensor in norm.state_dict().values():
@@ -158,14 +156,14 @@ def test_switching_to_paper_keeps_the_sound_output_in_eval_mode(options: dict[st
     )
 
 
-def test_a_constant_radius_is_not_dead() -> None:
+def test_gradient_of_constant_radius_is_not_zero() -> None:
     norm = inn.BatchNorm1d(2)
     center, radius = torch.randn(5, 2), torch.full((5, 2), 0.3, requires_grad=True)
     norm(Interval(center - radius, center + radius)).width.sum().backward()
     assert norm.bias.grad[2:].abs().min() > 0
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(ValueError, match="'best'"):
         inn.BatchNorm1d(2, mode="best")
     with pytest.raises(ValueError, match="'x'"):
@@ -176,7 +174,7 @@ def test_refusals() -> None:
         inn.BatchNorm1d(3)(torch.zeros(2, 4))
 
 
-def test_sound_mode_without_running_statistics_is_refused() -> None:
+def test_sound_mode_without_running_statistics_raises() -> None:
     # Centres 0 and 1 have variance 1/4; the members 0 and 2 of [0, 0] and [0, 2] have variance 1.
     message = "track_running_stats"
     with pytest.raises(ValueError, match=message):
@@ -191,7 +189,7 @@ def test_sound_mode_without_running_statistics_is_refused() -> None:
     CreINN(network, mode="scaled")
 
 
-def test_one_value_per_channel_cannot_be_normalised_in_training():
+def test_single_value_per_channel_raises_in_training():
     norm = inn.BatchNorm2d(3)
     x = Interval(torch.zeros(1, 3, 1, 1), torch.ones(1, 3, 1, 1))
     with pytest.raises(ValueError, match=r"\(1, 3, 1, 1\)"):
@@ -207,14 +205,14 @@ def normed(pairs, scale, shift):
     return _PositiveRadius.apply(after, pairs.detach(), scale, shift)
 
 
-def test_a_radius_of_zero_gets_a_gradient_through_its_magnitude():
+def test_zero_radius_has_gradient():
     pairs = torch.tensor([[[1.0, 1.0, 1.0], [-2.0, 0.0, 3.0]]], requires_grad=True)
     (found,) = torch.autograd.grad(normed(pairs, torch.ones(3), torch.zeros(3)).sum(), pairs)
     assert found.tolist() == [[[1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]]
 
 
 @given(st.integers(0, 10_000))
-def test_magnitude_behind_a_norm_is_that_of_autograd(seed):
+def test_magnitude_after_norm_matches_autograd(seed):
     generator = torch.Generator().manual_seed(seed)
     pairs = torch.randn(4, 2, 7, dtype=torch.float64, generator=generator).requires_grad_()
     scale, shift = torch.randn(2, 7, dtype=torch.float64, generator=generator)

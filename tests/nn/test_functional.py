@@ -67,7 +67,7 @@ def call(name: str, x: object, arguments: tuple[object, ...]) -> object:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_torch_on_tensors_and_enclosure_on_intervals(name: str) -> None:
+def test_tensors_and_intervals(name: str) -> None:
     torch.manual_seed(0)
     reference, arguments = CASES[name]
     lower = 2 * torch.randn(2, 3, 5, 5, dtype=torch.float64)
@@ -88,7 +88,7 @@ def test_torch_on_tensors_and_enclosure_on_intervals(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_by_the_name_that_torch_has_for_it(name: str) -> None:
+def test_lookup_by_torch_name(name: str) -> None:
     torch.manual_seed(0)
     reference, arguments = CASES[name]
     lower = 2 * torch.randn(2, 3, 5, 5, dtype=torch.float64)
@@ -107,7 +107,7 @@ def test_by_the_name_that_torch_has_for_it(name: str) -> None:
         torch.testing.assert_close(result.lower, torch.minimum(*at_bounds))
 
 
-def test_functions_that_are_not_known_are_refused_by_name() -> None:
+def test_unknown_functions_raise() -> None:
     x = Interval([[-1.0]], [[2.0]])
     with pytest.raises(TypeError, match="'softmax'"):
         F.softmax(x, 1)
@@ -117,7 +117,7 @@ def test_functions_that_are_not_known_are_refused_by_name() -> None:
         torch.add(x, x, alpha=2)
 
 
-def test_operators_with_a_tensor_on_the_left() -> None:
+def test_reflected_operators() -> None:
     t, x = torch.tensor([1.0, -2.0]), Interval([0.0, 1.0], [2.0, 3.0])
     for result, lower, upper in (
         (t + x, [1.0, -1.0], [3.0, 1.0]),
@@ -137,7 +137,7 @@ def test_operators_with_a_tensor_on_the_left() -> None:
 @pytest.mark.parametrize(
     "change", [torch.relu_, lambda x: F.relu(x, inplace=True), lambda x: x.relu_()]
 )
-def test_functions_in_place_change_the_interval_and_no_tensor(
+def test_in_place_functions(
     change: Callable[[Interval], Interval],
 ) -> None:
     x = Interval([-1.0], [2.0])
@@ -161,7 +161,7 @@ class Own(torch.nn.Module):
         return torch.ones(4) + torch.flatten(x, 1)
 
 
-def test_a_forward_for_tensors_under_vmap_export_and_compile() -> None:
+def test_forward_under_vmap_export_and_compile() -> None:
     torch.manual_seed(0)
     network, x = Own(), Interval(-torch.rand(3, 2, 4, 4), torch.rand(3, 2, 4, 4))
     with torch.no_grad():
@@ -182,7 +182,7 @@ def test_a_forward_for_tensors_under_vmap_export_and_compile() -> None:
         torch.testing.assert_close(compiled.upper, expected.upper)
 
 
-def test_every_function_has_a_case_and_every_target_a_function() -> None:
+def test_all_functions_have_cases() -> None:
     assert set(CASES) == set(FUNCTIONS) - {"floordiv"}
     assert set(TARGETS.values()) | set(METHODS.values()) <= set(FUNCTIONS)
 
@@ -191,7 +191,7 @@ def test_floordiv_by_hand() -> None:
     assert FUNCTIONS["floordiv"](7, 2) == 3
 
 
-def test_padding_with_a_negative_number_is_not_nonnegative() -> None:
+def test_negative_padding_is_not_nonnegative() -> None:
     x = F.relu(torch.tensor([[1.0, 2.0]]))
     interval = FUNCTIONS["relu"](Interval(x, x + 1))
     assert interval.nonnegative
@@ -206,7 +206,7 @@ def test_tensors_among_intervals_are_points() -> None:
     assert FUNCTIONS["cat"]([x, y], 1).lower.tolist() == [[1.0, 0.0]]
 
 
-def test_functional_dropout_drops_the_same_units_of_both_bounds() -> None:
+def test_functional_dropout_uses_one_mask() -> None:
     torch.manual_seed(0)
     y = FUNCTIONS["dropout"](Interval(torch.ones(1, 1000), 2 * torch.ones(1, 1000)), 0.5)
     assert set(y.lower.unique().tolist()) == {0.0, 2.0}

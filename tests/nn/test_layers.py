@@ -19,9 +19,7 @@ from creinn.nn.registry import LAYERS
         (inn.Dropout2d(0.4), (20, 50, 2, 3)),
     ],
 )
-def test_dropout_uses_one_mask_for_both_bounds(
-    layer: torch.nn.Module, shape: tuple[int, ...]
-) -> None:
+def test_dropout_uses_one_mask(layer: torch.nn.Module, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     x = Interval(torch.full(shape, 1.0), torch.full(shape, 3.0))
     y = layer(x)
@@ -36,19 +34,19 @@ def test_dropout_uses_one_mask_for_both_bounds(
     assert inn.Dropout(0.0)(x) is x
 
 
-def test_channel_dropout_refuses_wrong_dimensions() -> None:
+def test_channel_dropout_with_wrong_dimensions_raises() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3\)"):
         inn.Dropout2d(0.5)(torch.zeros(2, 3))
 
 
-def test_pooling_refusals() -> None:
+def test_invalid_pooling_raises() -> None:
     with pytest.raises(ValueError, match="indices"):
         inn.MaxPool2d(2, return_indices=True)
     with pytest.raises(ValueError, match="divisor_override"):
         inn.AvgPool2d(2, divisor_override=-1)
 
 
-def test_initialisation_is_the_papers() -> None:
+def test_initialization_matches_paper() -> None:
     torch.manual_seed(0)
     layer = inn.Linear(300, 200)
     limit = (6 / 500) ** 0.5
@@ -64,7 +62,7 @@ def test_initialisation_is_the_papers() -> None:
     assert (conv.weight_radius > 0).float().mean() > 0.99
 
 
-def test_weights_are_shown_as_intervals() -> None:
+def test_interval_weights() -> None:
     layer = inn.Linear(2, 1)
     layer.weight_radius.data.fill_(-1.0)
     assert torch.equal(layer.weight_interval.width, torch.zeros(1, 2))
@@ -94,7 +92,7 @@ class Unflatten(torch.nn.Module):
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["point", "signed", "nonnegative"])
 @pytest.mark.parametrize("start", ["fresh", "zero", "negative"])
-def test_no_radius_starts_dead_and_adam_moves_every_one(name: str, kind: str, start: str) -> None:
+def test_adam_changes_every_radius(name: str, kind: str, start: str) -> None:
     torch.manual_seed(0)
     net = NETWORKS[name]()
     radii = {
@@ -128,7 +126,7 @@ def test_no_radius_starts_dead_and_adam_moves_every_one(name: str, kind: str, st
     assert {key for key, radius in radii.items() if torch.equal(radius, before[key])} == set()
 
 
-def test_bounds_stay_valid_whatever_the_optimiser_did() -> None:
+def test_bounds_are_valid_for_negative_radii() -> None:
     torch.manual_seed(0)
     net = NETWORKS["mlp-norm"]()
     with torch.no_grad():
@@ -140,7 +138,7 @@ def test_bounds_stay_valid_whatever_the_optimiser_did() -> None:
     assert bool((y.lower <= y.upper).all())
 
 
-def test_projection_and_scaling_act_on_radii_alone() -> None:
+def test_project_and_scale_radii() -> None:
     torch.manual_seed(0)
     net = NETWORKS["mlp"]()
     net[0].weight_radius.data[0] = -1.0
@@ -155,7 +153,7 @@ def test_projection_and_scaling_act_on_radii_alone() -> None:
         inn.scale_radii_(net, 0)
 
 
-def test_a_valid_radius_passes_its_gradient_everywhere() -> None:
+def test_radius_gradient() -> None:
     radius = torch.tensor([-2.0, 0.0, 3.0], requires_grad=True)
     valid = valid_radius(radius)
     assert valid.tolist() == [0.0, 0.0, 3.0]
@@ -163,14 +161,14 @@ def test_a_valid_radius_passes_its_gradient_everywhere() -> None:
     assert radius.grad.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_an_ordinary_state_loads_into_the_centres() -> None:
+def test_ordinary_state_dict_loads_into_centres() -> None:
     ordinary, interval = torch.nn.Conv2d(2, 3, 3), inn.Conv2d(2, 3, 3)
     missing = interval.load_state_dict(ordinary.state_dict(), strict=False)
     assert sorted(missing.missing_keys) == ["bias_radius", "weight_radius"]
     assert torch.equal(interval.weight, ordinary.weight)
 
 
-def test_layers_print_their_arguments() -> None:
+def test_repr() -> None:
     assert (
         repr(inn.Conv2d(2, 4, 3, groups=2))
         == "Conv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), groups=2)"
@@ -179,7 +177,7 @@ def test_layers_print_their_arguments() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_arguments_are_shown_as_torch_shows_them(name):
+def test_repr_matches_torch(name):
     ours, theirs = (
         list(inspect.signature(getattr(home, name)).parameters) for home in (inn, torch.nn)
     )

@@ -26,7 +26,7 @@ def problem(name):
 
 
 @pytest.mark.parametrize("name", FEW_PIXELS)
-def test_gradients_equal_those_of_torch(name):
+def test_gradients_match_torch(name):
     operation, x, weight, gradient = problem(name)
     assert operation._has_few_pixels(gradient, weight)
     x.requires_grad_(), weight.requires_grad_()

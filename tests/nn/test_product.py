@@ -37,7 +37,7 @@ def as_tensor(rows: list[list[float]]) -> Interval:
 
 @given(boxes)
 @settings(max_examples=400)
-def test_encloses_the_exact_product_for_any_sign(
+def test_contains_exact_product(
     box: tuple[list[list[float]], list[list[float]]],
 ) -> None:
     x, w = (as_tensor(rows) for rows in box)
@@ -52,7 +52,7 @@ def test_encloses_the_exact_product_for_any_sign(
         torch.testing.assert_close(result.upper, upper, atol=1e-9, rtol=1e-9)
 
 
-def test_both_enclosures_of_signed_intervals_are_needed() -> None:
+def test_signed_intervals_need_both_enclosures() -> None:
     # [-1, 1] * [-1, 1] = [-1, 1]: the sign split adds both extremes.
     # [1, 2] * [1, 2] = [1, 4]: midpoint-radius reaches down to 0.5.
     both = Interval([[-1.0]], [[1.0]])
@@ -68,7 +68,7 @@ def test_both_enclosures_of_signed_intervals_are_needed() -> None:
     assert interval_affine(Matrix(), positive, c, r).lower.item() == pytest.approx(1.0)
 
 
-def test_the_papers_errata_by_hand() -> None:
+def test_errata_of_paper_by_hand() -> None:
     # Errata 2 and 3: x = (1, -1), W = (-1, 1): the value is -2. x = -1, W = [1, 2]: the range is [-2, -1].
     point = interval_affine(
         Matrix(), Interval.point([[1.0, -1.0]]), torch.tensor([[-1.0, 1.0]]), torch.zeros(1, 2)
@@ -84,7 +84,7 @@ def test_the_papers_errata_by_hand() -> None:
     assert (result.lower.item(), result.upper.item()) == (-4, -1)
 
 
-def test_the_nonnegative_fact_changes_no_bound() -> None:
+def test_nonnegative_flag_does_not_change_bounds() -> None:
     torch.manual_seed(0)
     x = Interval(torch.rand(5, 6).double(), 1 + torch.rand(5, 6).double())
     assert x.nonnegative
@@ -108,7 +108,7 @@ def test_one_block_product_per_layer() -> None:
     assert calls == [(8, 6)]
 
 
-def test_rounding_never_turns_into_width() -> None:
+def test_rounding_does_not_increase_width() -> None:
     torch.manual_seed(0)
     x = torch.rand(8, 50) * 1e4
     w = torch.randn(20, 50)
@@ -194,7 +194,7 @@ def problem(kind, name, seed=0, dtype=torch.float64):
 @cases
 @products
 @given(st.integers(0, 10_000))
-def test_values_and_gradients_are_those_of_the_formula(kind, name, seed):
+def test_values_and_gradients_match_formula(kind, name, seed):
     product, formula = PRODUCTS[kind]
     operation, tensors = problem(kind, name, seed)
     found, expected = product(operation, *tensors), formula(operation, *tensors)
@@ -210,7 +210,7 @@ def test_values_and_gradients_are_those_of_the_formula(kind, name, seed):
 
 @products
 @pytest.mark.parametrize("name", ["matrix", "conv2d in groups"])
-def test_derivatives_by_differences(kind, name):
+def test_gradients_match_differences(kind, name):
     operation, (x, center, radius, biases) = problem(kind, name)
     tensors = (x, center, radius.detach().abs().requires_grad_(), biases)
     product = PRODUCTS[kind][0]
@@ -241,7 +241,7 @@ def test_points_and_relative_radii_by_hand():
     assert found.flatten().tolist() == [5.0, 4.0]
 
 
-def test_a_radius_below_zero_is_zero_and_not_dead():
+def test_negative_radius_is_zero_with_gradient():
     radius = torch.tensor([[-1.0]], requires_grad=True)
     pairs = torch.tensor([[[2.0], [1.0]]])
     found = nonnegative_product(Matrix(), pairs, torch.tensor([[1.0]]), radius)
@@ -252,13 +252,13 @@ def test_a_radius_below_zero_is_zero_and_not_dead():
 
 @cases
 @products
-def test_nothing_is_kept_but_the_input_and_the_parameters(kind, name):
+def test_saved_tensors(kind, name):
     operation, tensors = problem(kind, name)
     assert saved_bytes(lambda: PRODUCTS[kind][0](operation, *tensors), tensors) == 0
 
 
 @products
-def test_only_wanted_gradients_are_computed(kind, monkeypatch):
+def test_only_required_gradients_are_computed(kind, monkeypatch):
     operation, (x, center, radius, _) = problem(kind, "conv2d")
     wanted, gradients = [], Convolution.gradients
 
@@ -278,7 +278,7 @@ def test_only_wanted_gradients_are_computed(kind, monkeypatch):
 
 
 @products
-def test_under_vmap_and_jacobians(kind):
+def test_vmap_and_jacobians(kind):
     operation, (x, center, radius, biases) = problem(kind, "matrix")
     product = PRODUCTS[kind][0]
 
@@ -293,7 +293,7 @@ def test_under_vmap_and_jacobians(kind):
 
 
 @products
-def test_mixed_precision_computes_in_the_narrow_dtype(kind):
+def test_mixed_precision_uses_low_precision_dtype(kind):
     operation, tensors = problem(kind, "matrix", dtype=torch.float32)
     product = PRODUCTS[kind][0]
     exact = product(operation, *tensors)
@@ -308,7 +308,7 @@ def test_mixed_precision_computes_in_the_narrow_dtype(kind):
 
 
 @given(st.integers(0, 10_000))
-def test_block_weight_is_that_of_the_bounds(seed):
+def test_block_weight_matches_bounds(seed):
     generator = torch.Generator().manual_seed(seed)
     center = torch.randn(3, 5, dtype=torch.float64, generator=generator)
     radius = torch.rand(3, 5, dtype=torch.float64, generator=generator) * 2
@@ -324,7 +324,7 @@ SIDES = [(low, high) for low in (-1.0, 0.0, 1.0) for high in (-1.0, 0.0, 1.0) if
 
 @pytest.mark.parametrize("weight", SIDES)
 @pytest.mark.parametrize("side", SIDES)
-def test_an_interval_that_grows_from_zero_has_its_derivative(side, weight):
+def test_gradient_at_zero_width(side, weight):
     """Neither 1 nor 0, which are the derivatives of ``clamp`` at a bound up to 2.13 and since, is right there."""
 
     def bounds(of_input, of_weight):  # by which each grows

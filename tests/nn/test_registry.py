@@ -51,13 +51,13 @@ MADE = {
 }
 
 
-def test_every_known_layer_has_a_case() -> None:
+def test_all_layers_have_cases() -> None:
     assert set(MADE) == layers.LAYERS
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
 @pytest.mark.parametrize("family", ["ordinary", "interval"])
-def test_arguments_build_the_same_layer_again(name: str, family: str) -> None:
+def test_arguments_rebuild_layer(name: str, family: str) -> None:
     layer = getattr(layers.family(family), name)(*MADE[name])
     assert layers.family_of(layer) == family
     arguments = json.loads(json.dumps(layers.arguments(layer), allow_nan=False))
@@ -83,14 +83,14 @@ def test_arguments_by_hand() -> None:
     }
 
 
-def test_batch_norm_keeps_its_mode() -> None:
+def test_batch_norm_mode_is_preserved() -> None:
     arguments = layers.arguments(inn.BatchNorm2d(3, mode="sound"))
     assert arguments["mode"] == "sound"
     assert layers.build_layer("interval", "BatchNorm2d", arguments).weight.shape == (3,)
 
 
 @pytest.mark.parametrize("name", sorted(MADE))
-def test_twin_at_radius_zero_is_the_ordinary_layer(name: str) -> None:
+def test_twin_with_zero_radius_equals_ordinary_layer(name: str) -> None:
     torch.manual_seed(0)
     source = getattr(torch.nn, name)(*MADE[name]).double()
     if isinstance(source, torch.nn.modules.batchnorm._BatchNorm):
@@ -114,7 +114,7 @@ def test_twin_at_radius_zero_is_the_ordinary_layer(name: str) -> None:
     torch.testing.assert_close(y.upper, source(x))
 
 
-def test_twin_carries_dtype_flags_and_gradients() -> None:
+def test_twin_preserves_dtype_and_requires_grad() -> None:
     source = torch.nn.BatchNorm1d(2, affine=False).double().eval()
     assert layers.twin(source).running_mean.dtype == torch.float64
     frozen = torch.nn.Linear(2, 3).double().requires_grad_(False)
@@ -124,7 +124,7 @@ def test_twin_carries_dtype_flags_and_gradients() -> None:
     assert layers.twin(torch.nn.ReLU(inplace=True)).inplace is False
 
 
-def test_what_is_not_a_known_layer_is_refused() -> None:
+def test_unknown_layer_raises() -> None:
     class Mine(torch.nn.Linear):
         pass
 
@@ -146,7 +146,7 @@ def test_what_is_not_a_known_layer_is_refused() -> None:
         layers.build_layer("ordinary", "Linear", {"in_features": 2})
 
 
-def test_a_family_can_join(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "_FAMILIES", dict(layers._FAMILIES))
 
     class Linear(torch.nn.Linear):

@@ -18,7 +18,7 @@ from creinn.report.explorer import SCALE, Samples, choose_samples, explore
 from explorer_cases import CELLS, CLASSES, image_samples, record_of, table_samples
 
 
-def test_the_page_carries_the_predictions():
+def test_page_contains_predictions():
     samples = table_samples()
     record = record_of(explore([samples, image_samples()], CLASSES))
     group = record["groups"][0]
@@ -68,7 +68,7 @@ def test_set_by_hand():
     assert (step["label"], step["kept"]) == ([0], [[0, 1]])
 
 
-def test_the_rule_decides_which_classes_are_left():
+def test_classes_by_rule():
     lower, upper = torch.tensor([[0.2, 0.2, 0.2]]), torch.tensor([[0.6, 0.6, 0.31]])
     samples = [Samples("x", CredalSet(lower, upper), ["1"], 1)]
     for rule, kept in (("maximality", [[0, 1, 2]]), ("e-admissibility", [[0, 1]])):
@@ -77,7 +77,7 @@ def test_the_rule_decides_which_classes_are_left():
         assert f"not ruled out ({rule})" in text
 
 
-def test_distributions_are_shown_as_such():
+def test_distributions():
     p = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
     text = explore([Samples("x", Predictive(p[None]), ["1", "2"], 2)], ["a", "b", "c"])
     (step,) = record_of(text)["groups"][0]["steps"]
@@ -102,7 +102,7 @@ class Tags(HTMLParser):
         self.text += data if self.names[-1] != "script" else ""
 
 
-def test_names_cannot_break_out():
+def test_names_are_escaped():
     bad = "</script><b>\"'&<!--"
     samples = table_samples()
     plain = replace(samples, data="test", names=["x"] * 30, cells=[["x", "x"]] * 30)
@@ -124,7 +124,7 @@ def test_names_cannot_break_out():
     st.integers(1, 70),
     st.integers(0, 3),
 )
-def test_half_of_the_chosen_have_the_greatest_scores(scores, most, seed):
+def test_half_of_the_rows_have_largest_scores(scores, most, seed):
     chosen = choose_samples(scores, most, seed)
     assert len(chosen) == min(most, len(scores))
     assert (np.diff(chosen) > 0).all()
@@ -135,12 +135,12 @@ def test_half_of_the_chosen_have_the_greatest_scores(scores, most, seed):
     np.testing.assert_array_equal(chosen, choose_samples(scores, most, seed))
 
 
-def test_the_others_are_drawn_from_all():
+def test_other_rows_are_random():
     drawn = {i for seed in range(40) for i in choose_samples(range(20), 4, seed)}
     assert drawn == set(range(20))
 
 
-def test_the_page_says_what_is_shown():
+def test_page_describes_selection():
     half = replace(table_samples(), data="a.csv", rows=95)
     said = " ".join(explore([half, half, image_samples()], CLASSES).split())
     assert "60 of 95 rows of a.csv." in said
@@ -149,7 +149,7 @@ def test_the_page_says_what_is_shown():
     assert "30 of 95 rows of a.csv, 30 of 95 rows of b." in both
 
 
-def test_small_images_are_as_they_were_and_large_ones_are_shrunk():
+def test_large_images_are_downscaled():
     small, large = (
         np.arange(192, dtype=np.uint8).reshape(3, 8, 8),
         np.full((3, 200, 100), 7, np.uint8),
@@ -179,12 +179,12 @@ def test_small_images_are_as_they_were_and_large_ones_are_shrunk():
         ({"widths": {"1": table_samples().prediction}}, "widths"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, message):
+def test_inconsistent_arguments_raise(change, message):
     with pytest.raises(ValueError, match=message):
         explore([replace(table_samples(), **change)], CLASSES)
 
 
-def test_too_few_names_of_classes_and_no_samples_are_refused():
+def test_too_few_class_names_or_no_samples_raise():
     with pytest.raises(ValueError, match="5 classes"):
         explore([table_samples()], ["a", "b"])
     with pytest.raises(ValueError, match="samples"):

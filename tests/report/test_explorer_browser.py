@@ -163,7 +163,7 @@ def test_columns_sort(page, column, name):
     assert page.names == sorted(values, key=values.get)
 
 
-def test_filters_leave_what_they_say(page):
+def test_filters(page):
     page.sort("name")
     right = (TABLE.prediction.label == TABLE.labels).tolist()
     sizes = [
@@ -190,7 +190,7 @@ def test_filters_leave_what_they_say(page):
     assert page.names == [name for name, label in predicted if label == 3]
 
 
-def test_a_click_shows_the_sample(page):
+def test_click_shows_sample(page):
     page.show("row 5")
     assert page.part("title").text == "row 5"
     assert page.part("facts").text.startswith(
@@ -209,7 +209,7 @@ def test_a_click_shows_the_sample(page):
     assert not page.part("width").is_displayed()
 
 
-def test_intervals_and_what_is_lacking(page):
+def test_intervals_and_missing_values(page):
     sizes = TABLE.prediction.classes("maximality").sum(1).tolist()
     for number in (sizes.index(1), sizes.index(3)):
         page.show(TABLE.names[number])
@@ -251,7 +251,7 @@ def test_intervals_and_what_is_lacking(page):
         page.part("close").click()
 
 
-def test_the_slider_steps_through_the_widths(page):
+def test_width_slider(page):
     page.show("row 7")
     slider = page.driver.find_element(By.CSS_SELECTOR, "input[type=range]")
     slider.click()
@@ -267,7 +267,7 @@ def test_the_slider_steps_through_the_widths(page):
     assert page.part("title").text == "row 7"  # the arrow moved the slider alone
 
 
-def test_the_keyboard_is_enough(page):
+def test_keyboard_navigation(page):
     values = {key: round(value, 6) for key, value in numbers("total").items()}
     order = sorted(values, key=values.get, reverse=True)
     page.run("document.querySelector('th.column-TU button').focus()")
@@ -303,7 +303,7 @@ def test_the_keyboard_is_enough(page):
     assert page.names == sorted(values, key=values.get)
 
 
-def test_everything_has_a_name(page):
+def test_controls_have_accessible_names(page):
     def nameless(selector):
         controls = page.driver.find_elements(By.CSS_SELECTOR, selector)
         assert len(controls) > 5
@@ -327,7 +327,7 @@ def assert_same_polygon(drawn, points):
     assert ConvexHull(drawn[:, :2]).volume == pytest.approx(expected.volume, abs=2e-4)
 
 
-def test_triangles_are_exact(page):
+def test_triangle_coordinates(page):
     for number in (0, 6, 11):
         page.show(IMAGES.names[number])
         found = IMAGES.prediction[number]
@@ -356,14 +356,14 @@ def test_triangles_are_exact(page):
         page.part("close").click()
 
 
-def test_corners_must_differ(page):
+def test_corners_are_distinct(page):
     page.show("row 2")
     assert page.corners(1, 1, "#") == "Choose three different corners."
     assert page.texts("svg *") == []
     assert page.corners(1, "#", "#").startswith("The probabilities are conditional")
 
 
-def test_extreme_sets_in_the_triangle(browser, tmp_path):
+def test_extreme_sets_in_triangle(browser, tmp_path):
     lower, upper = (
         torch.tensor([[0.0] * 4, [1.0, 0.0, 0.0, 0.0]]),
         torch.tensor([[1.0] * 4, [1.0, 0.0, 0.0, 0.0]]),
@@ -399,7 +399,7 @@ def test_three_classes_and_two(browser, tmp_path):
     assert page.errors() == []
 
 
-def test_of_many_classes_the_most_probable_are_shown(browser, tmp_path):
+def test_most_probable_classes_are_shown(browser, tmp_path):
     many = Samples("x", credal_sets(3, 0.05, 5, classes=40), list("123"), 3)
     page = browser.open(
         write_page(
@@ -423,7 +423,7 @@ def test_of_many_classes_the_most_probable_are_shown(browser, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_all_without_scrolling_sideways(browser, path, scheme):
+def test_narrow_window_does_not_scroll_horizontally(browser, path, scheme):
     page = browser.open(path, width=390, scheme=scheme)
     wider = (
         "[...document.querySelectorAll(arguments[0])].filter((e) => e.scrollWidth > e.clientWidth)"
@@ -436,7 +436,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser, path, scheme):
     assert browser.errors() == []
 
 
-def test_colours_follow_the_scheme(browser, path):
+def test_color_scheme(browser, path):
     def brightness(element, attribute):
         color = browser.run(f"getComputedStyle(document.querySelector('{element}')).{attribute}")
         return np.mean([int(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]])
@@ -448,14 +448,14 @@ def test_colours_follow_the_scheme(browser, path):
             assert (brightness(element, "color") > 128) == is_dark
 
 
-def test_names_are_text(page):
+def test_names_are_escaped(page):
     page.show("row 6")
     assert page.driver.find_elements(By.CSS_SELECTOR, ".explorer b") == []
     assert page.texts("[data-part=intervals] th") == CLASSES
     assert page.texts("[data-part=cells] td")[1] == "<i>red</i>"
 
 
-def test_rows_are_made_when_they_are_needed(browser, tmp_path):
+def test_rows_are_rendered_lazily(browser, tmp_path):
     names = [f"row {i}" for i in range(250)]
     many = Samples("x", credal_sets(250, 0.3, 7, classes=3), names, 250)
     page = browser.open(

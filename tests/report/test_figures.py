@@ -30,7 +30,7 @@ def titles(side):
     return [part.layout.title.text for part in side.parts]
 
 
-def test_rejection_curves_hold_the_curves_given():
+def test_rejection_curves_contain_data():
     curves = {"A": {"AU": curve(0.5, 1.0), "EU": curve(0.6, 0.8)}, "B": {"EU": curve(0.7, 0.9)}}
     side = rejection_curves(curves)
     assert titles(side) == ["AU", "EU"]
@@ -43,7 +43,7 @@ def test_rejection_curves_hold_the_curves_given():
     assert first.line.color == second.line.color == PALETTE[0] != third.line.color
 
 
-def test_a_model_without_a_measure_moves_no_panel():
+def test_model_without_measure():
     whole = {name: curve(1.0) for name in ("AU", "EU", "TU")}
     side = rejection_curves({"SNN": {"AU": curve(1.0), "TU": curve(1.0)}, "CreINN": whole})
     assert titles(side) == ["AU", "EU", "TU"]
@@ -59,7 +59,7 @@ def test_a_model_without_a_measure_moves_no_panel():
         ((0.9, 0.95), 0.742, 0.958),
     ],
 )
-def test_accuracy_has_an_axis_of_accuracies_even_if_it_is_constant(accuracy, low, high):
+def test_axis_of_constant_accuracy(accuracy, low, high):
     side = rejection_curves({"A": {"AU": curve(*accuracy), "EU": curve(*accuracy)}})
     for part in side.parts:
         assert part.layout.yaxis.range == pytest.approx((low, high))
@@ -69,7 +69,7 @@ def test_accuracy_has_an_axis_of_accuracies_even_if_it_is_constant(accuracy, low
     assert part.layout.yaxis.range == pytest.approx((low, high))
 
 
-def test_long_curves_are_thinned_but_keep_their_ends():
+def test_long_curves_are_subsampled():
     rng = np.random.default_rng(0)
     full = accuracy_rejection(rng.random(5000), rng.random(5000) < 0.8)
     trace = rejection_curves({"A": {"EU": full}}).parts[0].data[0]
@@ -83,7 +83,7 @@ def test_long_curves_are_thinned_but_keep_their_ends():
     assert set(trace.y) <= set(full.accuracy)
 
 
-def test_no_curves_are_refused():
+def test_no_curves_raise():
     with pytest.raises(ValueError, match="curves"):
         rejection_curves({})
     with pytest.raises(ValueError, match="measures"):
@@ -110,12 +110,12 @@ def test_histogram_of_equal_scores():
     np.testing.assert_allclose(trace.y, [0, 1, 0])
 
 
-def test_groups_have_the_same_colour_in_every_panel():
+def test_groups_have_one_color():
     side = score_histograms({"A": {"x": [0.0], "y": [1.0]}, "B": {"y": [1.0]}})
     assert side.parts[1].data[0].marker.color == side.parts[0].data[1].marker.color
 
 
-def test_bad_scores_are_named():
+def test_invalid_scores_raise():
     with pytest.raises(ValueError, match="scores"):
         score_histograms({})
     with pytest.raises(ValueError, match="A"):
@@ -128,7 +128,7 @@ def row(epoch, loss, val_loss=None, width=None):
     return {"epoch": epoch, "loss": loss, "accuracy": None, "width": width, "val_loss": val_loss}
 
 
-def test_training_curves_hold_the_history():
+def test_training_curves_contain_history():
     side = training_curves(
         {"A": [row(1, 0.9, 1.0), row(2, 0.5, 0.7)], "B": [row(1, 0.8, width=0.3)]}
     )
@@ -147,21 +147,21 @@ def test_training_curves_hold_the_history():
     ]
 
 
-def test_training_curves_take_the_colours_of_another_figure():
+def test_training_curves_with_given_colors():
     (figure,) = training_curves(
         {"A": [row(1, 0.9)], "B": [row(1, 0.8)]}, colors={"B": "#123456"}
     ).parts
     assert [t.line.color for t in figure.data] == [PALETTE[0], "#123456"]
 
 
-def test_histories_without_numbers_are_refused():
+def test_empty_histories_raise():
     with pytest.raises(ValueError, match="histories"):
         training_curves({})
     with pytest.raises(ValueError, match="width"):
         training_curves({"A": []})
 
 
-def test_heat_map_holds_the_matrix():
+def test_heat_map_contains_matrix():
     figure = heat_map([[0.0, 0.5, 1.0], [0.25, 0.0, 2.0]])
     np.testing.assert_array_equal(figure.data[0].z, [[0.0, 0.5, 1.0], [0.25, 0.0, 2.0]])
     assert figure.data[0].zmin == 0
@@ -169,12 +169,12 @@ def test_heat_map_holds_the_matrix():
 
 
 @pytest.mark.parametrize("bad", [[1.0, 2.0], np.zeros((0, 3)), np.zeros((2, 2, 2))])
-def test_heat_map_refuses_what_is_no_matrix(bad):
+def test_heat_map_of_invalid_matrix_raises(bad):
     with pytest.raises(ValueError, match="matrix"):
         heat_map(bad)
 
 
-def test_increase_chart_holds_the_values():
+def test_increase_chart_contains_values():
     figure = increase_chart(
         {"EU": {"0": 1.0, ".1": MeanStd(2.0, 0.5)}, "TU": {"0": 1.0, ".1": 1.5}}
     )
@@ -191,14 +191,14 @@ def test_increase_chart_holds_the_values():
     assert figure.layout.annotations[0].text == "no change"
 
 
-def test_increase_chart_refuses_nonsense():
+def test_increase_chart_with_invalid_values_raises():
     with pytest.raises(ValueError, match="values"):
         increase_chart({})
     with pytest.raises(ValueError, match="A"):
         increase_chart({"A": {}})
 
 
-def test_reliability_chart_holds_the_bins_and_explains_the_dashed_line():
+def test_reliability_chart():
     found = reliability([[0.75, 0.25], [0.75, 0.25], [0.0, 1.0]], [0, 1, 1], bins=4)
     first, second = reliability_chart(found).parts
     bars, line = first.data
@@ -224,7 +224,7 @@ def test_confusion_map_shows_shares_and_counts():
     assert figure.layout.yaxis.autorange == "reversed"
 
 
-def test_many_classes_have_no_numbers():
+def test_many_classes_have_no_cell_labels():
     count = MOST_NUMBERS + 1
     assert (
         confusion_map(np.eye(count, dtype=int), [str(k) for k in range(count)]).data[0].texttemplate
@@ -232,7 +232,7 @@ def test_many_classes_have_no_numbers():
     )
 
 
-def test_counts_that_do_not_fit_are_refused():
+def test_invalid_counts_raise():
     with pytest.raises(ValueError, match=r"\(2, 2\)"):
         confusion_map([[1, 0], [0, 1]], ["a", "b", "c"])
 

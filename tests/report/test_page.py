@@ -68,16 +68,16 @@ def sections():
     ]
 
 
-def test_page_names_no_outside_address():
+def test_page_has_no_external_links():
     outline = Outline(page_html("Title", sections()))
     assert outline.addresses == ["#first-part", "#second", "#second-2"]
 
 
-def test_page_forbids_loading_from_elsewhere():
+def test_page_has_content_security_policy():
     assert "default-src 'none'; script-src 'unsafe-inline'" in page_html("Title", sections())
 
 
-def test_every_section_is_there_and_linked():
+def test_sections_are_linked():
     outline = Outline(page_html("Title", sections(), lead="What it is."))
     assert outline.headings == ["First part", "Second", "Second"]
     assert [name for name in outline.ids if not name.startswith("figure")] == [
@@ -88,17 +88,17 @@ def test_every_section_is_there_and_linked():
     assert outline.paragraphs == ["What it is.", "Text with <tags> & more.", "Again."]
 
 
-def test_plotly_is_inlined_once():
+def test_plotly_is_embedded_once():
     scripts = Outline(page_html("Title", sections())).scripts
     assert sum(text == get_plotlyjs() for text in scripts) == 1
     assert sum("Plotly.newPlot" in text and text != get_plotlyjs() for text in scripts) == 2
 
 
-def test_a_page_without_figures_has_no_script():
+def test_page_without_figures_has_no_script():
     assert Outline(page_html("Title", [Section("A", ["b"])])).scripts == []
 
 
-def test_figures_carry_their_data():
+def test_figures_contain_data():
     text = Outline(page_html("Title", [Section("A", [heat_map([[1.5, 2.5]])])])).scripts[-2]
     start = text.index("[", text.index("newPlot"))
     data, _ = json.JSONDecoder().raw_decode(text[start:])
@@ -106,7 +106,7 @@ def test_figures_carry_their_data():
     assert data[0]["z"] == [[1.5, 2.5]] or data[0]["z"]["shape"] == "1, 2"
 
 
-def test_figures_have_one_legend_together_that_wraps():
+def test_figures_share_one_legend():
     rows = [{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "accuracy": 0.9}]
     side = training_curves({"A": rows, "<B>": rows})
     page = page_html("Title", [Section("A", [side])])
@@ -123,7 +123,7 @@ def test_figures_have_one_legend_together_that_wraps():
     )
 
 
-def test_figures_follow_the_window_and_the_mode_bar_covers_nothing():
+def test_figures_are_responsive():
     page = page_html("Title", [Section("A", [heat_map([[1.0]])])])
     assert '"responsive": true' in page
     assert '"displayModeBar": false' in page
@@ -150,7 +150,7 @@ def style():
     ]
 
 
-def test_colours_can_be_read_in_both_schemes():
+def test_color_contrast():
     light, dark = style().split("@media screen and (prefers-color-scheme: dark)")
     for scheme, paper in (
         (light, "#ffffff"),
@@ -163,23 +163,23 @@ def test_colours_can_be_read_in_both_schemes():
     assert "text:not(.hoverlayer *) { fill: var(--ink) !important; }" in style()
 
 
-def test_narrow_windows_have_rules_of_their_own():
+def test_narrow_windows():
     narrow = style().partition("@media (max-width: 40rem)")[2]
     assert ".wide thead { display: none; }" in narrow
     assert "content: attr(data-column)" in narrow
 
 
-def test_labels_cannot_break_out_of_the_script():
+def test_labels_are_escaped():
     page = page_html("Title", [Section("A", [heat_map([[1.0]], label="</script><b>")])])
     assert page.count("</script>") == Outline(page).scripts.__len__()
     assert "</script><b>" not in page
 
 
-def test_the_same_input_gives_the_same_page():
+def test_page_is_deterministic():
     assert page_html("Title", sections()) == page_html("Title", sections())
 
 
-def test_write_page_creates_folders_and_leaves_no_other_file(tmp_path):
+def test_write_page_creates_folders(tmp_path):
     path = write_page(tmp_path / "a" / "report.html", "Tïtle", [Section("A", ["ü"])])
     assert os.listdir(path.parent) == ["report.html"]
     assert "<p>ü</p>" in path.read_text(encoding="utf-8")
@@ -198,7 +198,7 @@ def test_write_page_is_atomic(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["report.html"]
 
 
-def test_a_part_that_cannot_be_shown_writes_nothing(tmp_path):
+def test_invalid_part_writes_nothing(tmp_path):
     with pytest.raises(TypeError, match="int"):
         write_page(tmp_path / "report.html", "Title", [Section("A", [3])])
     assert os.listdir(tmp_path) == []
@@ -214,7 +214,7 @@ def test_a_part_that_cannot_be_shown_writes_nothing(tmp_path):
         ("T", [Section("A", [Side([])])], "row"),
     ],
 )
-def test_empty_pages_are_refused(title, content, message):
+def test_empty_pages_raise(title, content, message):
     with pytest.raises(ValueError, match=message):
         page_html(title, content)
 
@@ -232,24 +232,24 @@ def test_grey_image_by_hand():
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 3, 5), (3, 4, 5)])
-def test_png_is_read_back_by_another_program(shape):
+def test_png_is_readable_by_pillow(shape):
     image = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
     expected = image.transpose(1, 2, 0) if shape == (3, 4, 5) else image.reshape(3, 5)
     np.testing.assert_array_equal(decoded(data_uri(image)), expected)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 3), (0, 3), (1, 1, 3, 3)])
-def test_other_shapes_are_refused(shape):
+def test_invalid_shapes_raise(shape):
     with pytest.raises(ValueError, match="shape"):
         data_uri(np.zeros(shape))
 
 
-def test_normalised_pixels_are_refused():
+def test_normalized_pixels_raise():
     with pytest.raises(ValueError, match="-1"):
         data_uri(np.array([[-1.0, 2.0]]))
 
 
-def test_image_grid_shows_each_image_with_its_caption():
+def test_image_grid_captions():
     images = [np.zeros((2, 2)), np.ones((2, 2))]
     grid = image_grid(
         images, ["a < b", Markup("<b>c</b>")], [Markup("<svg>1</svg>"), Markup("<svg>2</svg>")]
@@ -259,7 +259,7 @@ def test_image_grid_shows_each_image_with_its_caption():
     assert grid.index("<svg>1</svg>") < grid.index("a &lt; b") < grid.index("<svg>2</svg>")
 
 
-def test_image_grid_refuses_nothing_and_wrong_lengths():
+def test_invalid_image_grid_raises():
     with pytest.raises(ValueError, match="images"):
         image_grid([], [])
     with pytest.raises(ValueError, match="2 captions"):
@@ -279,14 +279,14 @@ def test_interval_bars_by_hand():
     assert 'x="74.50"' in bars
 
 
-def test_interval_bars_refuse_wrong_lengths():
+def test_interval_bars_with_wrong_lengths_raise():
     with pytest.raises(ValueError, match=r"\(1,\)"):
         interval_bars([0.1, 0.4], [0.6], [0.35, 0.65], ["a", "b"])
     with pytest.raises(ValueError, match="0 classes"):
         interval_bars([], [], [], [])
 
 
-def test_without_pillow_it_is_said_what_to_install(monkeypatch):
+def test_missing_pillow_raises(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match="Pillow"):
         image_grid([np.zeros((2, 2))], ["a"])

@@ -52,5 +52,5 @@ def test_untracked_folder_of_a_repository_has_no_commit(tmp_path):
     assert commit(tmp_path / "site-packages") is None
 
 
-def test_no_repository_no_commit(tmp_path):
+def test_no_repository_has_no_commit(tmp_path):
     assert commit(tmp_path) is None

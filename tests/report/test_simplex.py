@@ -32,7 +32,7 @@ def test_polygon_by_hand():
     assert len(polygon) == 5
 
 
-def test_polygon_goes_around_its_outline():
+def test_polygon_vertices_are_ordered():
     # the six orders of (.1, .3, .6); neighbouring vertices of a polygon of bounds share a bound, that is one coordinate
     hexagon = CredalSet(torch.full((3,), 0.1), torch.full((3,), 0.6))
     polygon = points(trace(simplex(hexagon, "abc"), "credal set"))
@@ -62,7 +62,7 @@ def test_lines_of_reachable_and_given_bounds():
     assert np.isnan(reachable[2::3]).all()
 
 
-def test_without_given_bounds_none_are_drawn():
+def test_no_lines_without_given_bounds():
     assert [t.name for t in simplex(CredalSet(LOWER, UPPER), "abc").data] == [
         "reachable bounds",
         "credal set",
@@ -70,7 +70,7 @@ def test_without_given_bounds_none_are_drawn():
     ]
 
 
-def test_corners_are_named():
+def test_corner_labels():
     layout = simplex(CredalSet(LOWER, UPPER), ["cat", "dog", "any other"]).layout.ternary
     assert [axis.title.text for axis in (layout.aaxis, layout.baxis, layout.caxis)] == [
         "cat",
@@ -80,32 +80,32 @@ def test_corners_are_named():
     assert layout.sum == 1
 
 
-def test_a_single_distribution_is_a_point():
+def test_single_distribution_is_a_point():
     point = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     polygon = points(trace(simplex(CredalSet(point, point), "abc"), "credal set"))
     np.testing.assert_allclose(polygon, np.tile(point.numpy(), (len(polygon), 1)))
 
 
 @pytest.mark.parametrize(("shape", "names"), [((2, 3), "abc"), ((4,), "abcd"), ((3,), "ab")])
-def test_simplex_refuses_other_sets(shape, names):
+def test_simplex_of_other_sets_raises(shape, names):
     with pytest.raises(ValueError, match="three"):
         simplex(CredalSet(torch.full(shape, 0.1), torch.full(shape, 0.8)), names)
 
 
 @pytest.mark.parametrize("classes", [(0, 0), (0, 4), (-1, 2)])
-def test_coarsen_refuses_other_classes(classes):
+def test_coarsen_with_unknown_classes_raises(classes):
     with pytest.raises(ValueError, match="different"):
         coarsen(CredalSet(torch.full((4,), 0.1), torch.full((4,), 0.8)), *classes)
 
 
-def test_coarsen_refuses_many_sets():
+def test_coarsen_many_sets_raises():
     with pytest.raises(ValueError, match=r"\(2, 4\)"):
         coarsen(CredalSet(torch.full((2, 4), 0.1), torch.full((2, 4), 0.8)), 0, 1)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(3, 5))
-def test_coarsen_is_the_image_of_the_set(seed, classes):
+def test_coarsen_matches_image_of_set(seed, classes):
     # A linear map takes a polytope to the hull of the images of its vertices. So the merged vertices lie in the coarse
     # set, and they attain the extremes of every linear function on it; here of random ones.
     rng = np.random.default_rng(seed)

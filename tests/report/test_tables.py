@@ -28,11 +28,11 @@ def test_spread_by_hand():
     assert spread.std == pytest.approx(7**0.5)
 
 
-def test_one_run_has_no_spread():
+def test_single_run_has_no_standard_deviation():
     assert format_cell(MeanStd.of([0.25])) == "0.250"
 
 
-def test_no_runs_have_no_mean():
+def test_no_runs_raise():
     with pytest.raises(ValueError, match="value"):
         MeanStd.of([])
 
@@ -79,7 +79,7 @@ def test_html_table_escapes_and_marks_columns():
     ]
 
 
-def test_cells_of_a_wide_html_table_know_their_column():
+def test_wide_html_table_labels_cells():
     table = html_table([{"a": 1, "b": 2, "c": MeanStd(0.5, 0.25), 'e "f"': 5}])
     assert "<table class=wide>" in table
     assert '<td class="number" data-column="e &#34;f&#34;">5</td>' in table
@@ -87,32 +87,32 @@ def test_cells_of_a_wide_html_table_know_their_column():
     assert "wide" not in html_table([{"a": 1, "b": 2, "c": 3}])
 
 
-def test_published_columns_stand_beside_ours():
+def test_published_columns():
     ours = [{"model": "A", "acc": 0.8, "ours only": 1}, {"model": "B", "acc": 0.7, "ours only": 2}]
     rows = with_published(ours, {"A": {"acc": 0.84}}, key="model")
     assert [list(row) for row in rows] == [["model", "acc", "acc (paper)", "ours only"]] * 2
     assert [row["acc (paper)"] for row in rows] == [0.84, None]
 
 
-def test_published_column_that_is_not_ours_is_refused():
+def test_unknown_published_column_raises():
     with pytest.raises(ValueError, match="auroc"):
         with_published([{"model": "A", "acc": 0.8}], {"A": {"auroc": 0.9}}, key="model")
 
 
-def test_rows_without_the_key_are_refused():
+def test_rows_without_key_raise():
     with pytest.raises(ValueError, match="model"):
         with_published([{"acc": 0.8}], {}, key="model")
 
 
 @pytest.mark.parametrize("table", [text_table, markdown_table, html_table])
-def test_empty_tables_are_refused(table):
+def test_empty_tables_raise(table):
     with pytest.raises(ValueError, match="row"):
         table([])
     with pytest.raises(ValueError, match="column"):
         table([{}])
 
 
-def test_a_row_may_lack_a_column():
+def test_missing_cells():
     assert markdown_table([{"a": 1}, {"b": 2}]).splitlines()[2:] == [
         f"| 1 | {DASH} |",
         f"| {DASH} | 2 |",

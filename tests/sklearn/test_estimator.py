@@ -48,7 +48,7 @@ def test_accuracy_with_string_labels(fitted, wine):
     assert set(fitted.predict(test)) <= set(y)
 
 
-def test_everything_that_is_predicted_is_of_one_credal_set(fitted, wine):
+def test_predictions_are_consistent(fitted, wine):
     _, test, _, _ = wine
     p, bounds, sets = (
         fitted.predict_proba(test),
@@ -86,7 +86,7 @@ def test_logarithms_of_probabilities(fitted, wine):
 
 
 @pytest.mark.parametrize("options", [{}, {"distance": False}, {"n_estimators": 2}])
-def test_single_precision_is_kept(quick, wine, options):
+def test_float32_is_preserved(quick, wine, options):
     X, test, y, _ = wine
     X, test = X.astype(np.float32), test.astype(np.float32)
     clf = quick(max_iter=2, **options).fit(X, y)
@@ -111,7 +111,7 @@ def test_single_precision_is_kept(quick, wine, options):
     assert quick(max_iter=1).fit(both, y).predict_proba(both).dtype == np.float32
 
 
-def test_sparse_tables_are_refused_with_advice(quick, fitted, wine):
+def test_sparse_tables_raise(quick, fitted, wine):
     X, _, y, _ = wine
     for call in (lambda: quick().fit(csr_array(X), y), lambda: fitted.predict(csr_array(X))):
         with pytest.raises(TypeError, match=r"Sparse data was passed for X.*\.toarray\(\)"):
@@ -132,7 +132,7 @@ def test_two_classes(quick):
     )
 
 
-def test_random_state_decides_everything(quick, wine):
+def test_random_state_is_deterministic(quick, wine):
     X, test, y, _ = wine
 
     def proba(state):
@@ -148,7 +148,7 @@ def test_random_state_decides_everything(quick, wine):
     assert not np.array_equal(first, proba(1))
 
 
-def test_ensemble_averages_its_members(quick, wine):
+def test_ensemble_averages_members(quick, wine):
     X, test, y, _ = wine
     clf = quick(max_iter=3, n_estimators=3).fit(X, y)
     assert len(clf.model_.members) == len(clf.histories_) == 3
@@ -172,7 +172,7 @@ def test_ensemble_averages_its_members(quick, wine):
         {"early_stopping": False},
     ],
 )
-def test_saved_and_loaded(quick, wine, tmp_path, options):
+def test_save_and_load(quick, wine, tmp_path, options):
     X, test, y, _ = wine
     clf = quick(max_iter=2, class_weight={"barolo": 2.0}, **options).fit(X, y)
     clf.save(tmp_path)
@@ -199,7 +199,7 @@ def test_saved_and_loaded(quick, wine, tmp_path, options):
         np.array([True, False]),
     ],
 )
-def test_labels_and_names_are_loaded_with_their_type(quick, tmp_path, labels):
+def test_loaded_labels_have_original_type(quick, tmp_path, labels):
     frame, y = load_iris(return_X_y=True, as_frame=True)
     y = labels[y.to_numpy() % len(labels)]
     weights = {label: 1 + index for index, label in enumerate(labels)}
@@ -217,7 +217,7 @@ def test_labels_and_names_are_loaded_with_their_type(quick, tmp_path, labels):
         again.predict(frame[frame.columns[::-1]])
 
 
-def test_network_alone_says_that_it_wants_scaled_inputs(quick, wine, tmp_path):
+def test_load_of_network_without_scaling_raises(quick, wine, tmp_path):
     X, test, y, _ = wine
     clf = quick(max_iter=2, n_estimators=2).fit(X, y)
     for name, model in (("all", clf.model_), ("one", clf.model_.members[0])):
@@ -237,7 +237,7 @@ def test_network_alone_says_that_it_wants_scaled_inputs(quick, wine, tmp_path):
         load(tmp_path)
 
 
-def test_what_cannot_be_saved_or_loaded(quick, wine, tmp_path):
+def test_invalid_save_and_load(quick, wine, tmp_path):
     X, _, y, _ = wine
     with pytest.raises(NotFittedError):
         quick().save(tmp_path)
@@ -255,7 +255,7 @@ def test_what_cannot_be_saved_or_loaded(quick, wine, tmp_path):
             CreINNClassifier.load(tmp_path)
 
 
-def test_copies_predict_alike(fitted, wine, tmp_path):
+def test_copies_give_equal_predictions(fitted, wine, tmp_path):
     _, test, _, _ = wine
     expected = fitted.predict_proba(test)
     np.testing.assert_allclose(pickle.loads(pickle.dumps(fitted)).predict_proba(test), expected)
@@ -265,7 +265,7 @@ def test_copies_predict_alike(fitted, wine, tmp_path):
         clone(fitted).predict_proba(test)
 
 
-def test_prediction_of_a_row_does_not_depend_on_the_others(fitted, wine):
+def test_prediction_does_not_depend_on_other_rows(fitted, wine):
     _, test, _, _ = wine
     one_by_one = np.concatenate([fitted.predict_interval(test[i : i + 1]) for i in range(10)])
     np.testing.assert_allclose(one_by_one, fitted.predict_interval(test)[:10], atol=1e-12)
@@ -285,7 +285,7 @@ def test_pipeline_grid_search_and_cross_validation(quick, wine):
     assert cross_val_score(quick(max_iter=40), X, y, cv=2).mean() > 0.85
 
 
-def test_names_of_columns_are_kept_and_checked(quick):
+def test_feature_names(quick):
     frame, y = load_iris(return_X_y=True, as_frame=True)
     clf = quick(max_iter=2).fit(frame, y)
     assert clf.feature_names_in_.tolist() == list(frame.columns)
@@ -296,7 +296,7 @@ def test_names_of_columns_are_kept_and_checked(quick):
         clf.predict(frame.to_numpy()[:, :3])
 
 
-def test_class_weights_raise_the_recall_of_a_rare_class(quick):
+def test_class_weights_increase_recall_of_rare_class(quick):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2)) + 1.2 * (np.arange(600) >= 560)[:, None]
     y = np.where(np.arange(600) >= 560, "rare", "usual")
@@ -313,7 +313,7 @@ def test_class_weights_raise_the_recall_of_a_rare_class(quick):
 # Weights of rows.
 
 
-def test_rows_of_weight_zero_are_left_out(quick, wine):
+def test_zero_weight_rows_are_ignored(quick, wine):
     X, test, y, _ = wine
     weights = (np.arange(len(y)) % 3).astype(float)
     for options in ({}, {"early_stopping": True}, {"distance": False}):
@@ -333,7 +333,7 @@ def test_rows_of_weight_zero_are_left_out(quick, wine):
         quick().fit(X, y, sample_weight=y == "barolo")
 
 
-def test_weights_of_rows_do_what_those_of_classes_do(quick, wine, monkeypatch):
+def test_sample_weights_equal_class_weights(quick, wine, monkeypatch):
     fit = preparation.fit_scaling
     monkeypatch.setattr(preparation, "fit_scaling", lambda rows, weights: fit(rows))
     X, test, y, _ = wine
@@ -352,7 +352,7 @@ def test_weights_of_rows_do_what_those_of_classes_do(quick, wine, monkeypatch):
     np.testing.assert_allclose(balanced.fit(X, y, of_rows).predict_proba(test), expected, atol=0.02)
 
 
-def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine):
+def test_sample_weights_in_scaling_and_early_stopping(quick, wine):
     X, _, y, _ = wine
     weights = 1.0 + np.arange(len(y)) % 3
     clf = quick(max_iter=3, early_stopping=True).fit(X, y, weights)
@@ -367,7 +367,7 @@ def test_weights_of_rows_count_in_standardisation_and_early_stopping(quick, wine
         quick().fit(X, y, sample_weight=-weights)
 
 
-def test_first_prediction_is_the_weighted_frequencies(quick, wine):
+def test_initial_prediction_is_class_frequencies(quick, wine):
     X, _, y, _ = wine
     clf = quick(max_iter=1).fit(X, y)
     for masses, kind in product(
@@ -383,7 +383,7 @@ def test_first_prediction_is_the_weighted_frequencies(quick, wine):
         )
 
 
-def test_early_stopping_stops_and_keeps_the_best(quick, wine):
+def test_early_stopping_restores_best_weights(quick, wine):
     X, _, y, _ = wine
     clf = quick(max_iter=200, early_stopping=0.25, n_iter_no_change=3).fit(X, y)
     history = clf.histories_[0]
@@ -395,7 +395,7 @@ def test_early_stopping_stops_and_keeps_the_best(quick, wine):
 
 
 @pytest.mark.filterwarnings("ignore:There is one row of each class")
-def test_small_batches_and_a_last_batch_of_one_row(quick):
+def test_small_batches(quick):
     X, y = load_iris(return_X_y=True)
     for rows, batch_size in (
         (slice(None, None, 6), 2),
@@ -405,14 +405,14 @@ def test_small_batches_and_a_last_batch_of_one_row(quick):
         assert np.isfinite(clf.predict_proba(X)).all()
 
 
-def test_one_row_of_each_class_is_said_to_be_too_little(quick, wine):
+def test_one_row_per_class_raises(quick, wine):
     X, _, y, _ = wine
     rows = [np.flatnonzero(y == label)[0] for label in np.unique(y)]
     with pytest.warns(UserWarning, match="one row of each class"):
         quick(max_iter=1).fit(X[rows], y[rows])
 
 
-def test_a_fit_that_fails_leaves_nothing_half_done(quick, wine):
+def test_failed_fit_does_not_change_estimator(quick, wine):
     X, _, y, _ = wine
     clf = quick(max_iter=1).fit(X, y)
     with pytest.raises(ValueError, match="only one class"):
@@ -467,7 +467,7 @@ def test_few_rows_and_few_columns(quick, columns, classes):
         ({"class_weight": {"barolo": 0.0}}, "'barolo'.*0.0"),
     ],
 )
-def test_settings_are_checked_in_fit(quick, wine, options, token):
+def test_invalid_settings_raise_in_fit(quick, wine, options, token):
     X, _, y, _ = wine
     clf = quick(**{"max_iter": 1, **options})  # does not complain
     with pytest.raises((TypeError, ValueError), match=token):
@@ -475,7 +475,7 @@ def test_settings_are_checked_in_fit(quick, wine, options, token):
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
-def test_missing_labels_are_counted_in_the_error(quick, wine, missing):
+def test_missing_labels_raise(quick, wine, missing):
     X, _, y, _ = wine
     y = y.astype(object)
     y[[3, 5]] = missing
@@ -484,12 +484,12 @@ def test_missing_labels_are_counted_in_the_error(quick, wine, missing):
             quick().fit(X, labels)
 
 
-def test_missing_numeric_labels_are_counted_in_the_error(quick):
+def test_missing_numeric_labels_raise(quick):
     with pytest.raises(ValueError, match="1 of 4 labels"):
         quick().fit(np.zeros((4, 2)), np.array([0.0, 1.0, np.nan, 1.0]))
 
 
-def test_numpy_numbers_are_taken(quick, wine):
+def test_numpy_scalars_as_settings(quick, wine):
     X, _, y, _ = wine
     options = {
         "learning_rate": np.float32(0.01),

@@ -35,7 +35,7 @@ def test_width_follows_the_distance(quick, wine):
     assert widths[2].mean() > widths[1].mean() > 0
 
 
-def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monkeypatch):
+def test_scale_is_chosen_on_validation_rows(quick, wine, monkeypatch):
     X, _, y, _ = wine
     seen = []
 
@@ -58,7 +58,7 @@ def test_scale_is_chosen_on_rows_that_early_stopping_holds_out(quick, wine, monk
     ]  # the first learns from all rows anew
 
 
-def test_few_rows_are_all_learnt_from_with_what_those_held_out_found(quick, wine, monkeypatch):
+def test_refit_on_all_rows(quick, wine, monkeypatch):
     X, _, y, _ = wine
     seen = []
     refit = CreINNClassifier._refit
@@ -87,7 +87,7 @@ def test_few_rows_are_all_learnt_from_with_what_those_held_out_found(quick, wine
     assert len(seen) == 2
 
 
-def test_many_rows_stop_early_and_find_a_temperature(quick):
+def test_early_stopping_and_temperature_for_many_rows(quick):
     rng = np.random.default_rng(0)
     y = np.arange(360) % 3
     X = rng.normal(size=(360, 4)) + 1.5 * np.eye(4)[y]
@@ -115,13 +115,13 @@ def test_interval_networks_without_distance(quick, wine, mode):
     assert np.ptp(clf.predict_interval(Interval(test, test)), axis=-1).mean() > 0
 
 
-def test_intervals_for_an_ordinary_network_are_refused(fitted, wine):
+def test_intervals_for_ordinary_network_raise(fitted, wine):
     _, test, _, _ = wine
     with pytest.raises(ValueError, match="distance=False"):
         fitted.predict(Interval(test, test))
 
 
-def test_envelope_contains_its_members(quick, wine):
+def test_envelope_contains_members(quick, wine):
     X, test, y, _ = wine
     envelope = quick(max_iter=3, n_estimators=2).fit(X, y)
     envelope.model_.combine = "envelope"
@@ -135,7 +135,7 @@ def test_envelope_contains_its_members(quick, wine):
 # Sets with a guarantee.
 
 
-def test_calibrated_sets_hold_the_true_class_as_often_as_asked(quick, tmp_path):
+def test_coverage_of_calibrated_sets(quick, tmp_path):
     rng = np.random.default_rng(0)
     names = np.array(["ham", "eggs", "spam"])
     codes = np.arange(600) % 3

@@ -23,7 +23,7 @@ def test_columns_are_standardized(quick, wine):
 
 
 @pytest.mark.parametrize("factor", [1e300, 1e-300])
-def test_columns_of_any_size_are_scaled(quick, wine, factor):
+def test_scaling_of_large_and_small_columns(quick, wine, factor):
     X, test, y, _ = wine
     expected = quick(max_iter=3).fit(X, y).predict_interval(test)
     np.testing.assert_allclose(
@@ -32,13 +32,13 @@ def test_columns_of_any_size_are_scaled(quick, wine, factor):
 
 
 @pytest.mark.parametrize("value", [0.1, 1e30])
-def test_a_constant_column_is_zero(quick, wine, value):
+def test_constant_column_is_zero(quick, wine, value):
     X, _, y, _ = wine
     clf = quick(max_iter=1).fit(np.c_[X, np.full(len(X), value)], y)
     assert (clf._preparation.apply([np.full((3, 14), value)], torch.float64)[:, 13] == 0).all()
 
 
-def test_moments_are_those_of_the_known_numbers(quick, wine):
+def test_moments_ignore_missing_values(quick, wine):
     X, _, y, _ = wine
     weights = 1.0 + np.arange(len(y)) % 3
     blank = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X)
@@ -49,7 +49,7 @@ def test_moments_are_those_of_the_known_numbers(quick, wine):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_however_far_away_nothing_overflows(quick, wine, dtype):
+def test_distant_values_do_not_overflow(quick, wine, dtype):
     X, _, y, _ = wine
     for options in ({}, {"n_estimators": 2}):
         clf = quick(max_iter=5, **options).fit(X.astype(dtype), y)
@@ -117,7 +117,7 @@ def test_columns_of_numbers_of_other_types(quick):
     assert clf.notes_ == []
 
 
-def test_one_outlier_does_not_ruin_a_column(quick, wine):
+def test_outlier_does_not_change_scaling(quick, wine):
     X, test, y, labels = wine
     X = X.copy()
     X[0, :] = 1e30
@@ -153,7 +153,7 @@ def cancer():
         ("cancer", {}),
     ],
 )
-def test_sets_grow_with_what_is_missing(quick, data, options, request):
+def test_sets_grow_with_missing_values(quick, data, options, request):
     X, test, y, labels = request.getfixturevalue(data)
     clf = quick(**options).fit(X, y)
     order = np.random.default_rng(0).permutation(X.shape[1])
@@ -228,7 +228,7 @@ def test_interval_data(quick, wide):
         clf.predict(Interval(test.lower[:, 1:], test.upper[:, 1:]))
 
 
-def test_one_map_scales_both_bounds_and_keeps_order(quick, wide):
+def test_bounds_share_one_monotone_scaling(quick, wide):
     X, _, y, _ = wide
     clf = quick(max_iter=1).fit(X, y)
     scaled = clf._preparation.apply([X.lower.numpy(), X.upper.numpy()], torch.float64)
@@ -239,7 +239,7 @@ def test_one_map_scales_both_bounds_and_keeps_order(quick, wide):
     assert (scaled.lower <= scaled.upper).all()
 
 
-def test_sound_mode_learns_and_a_wider_interval_gives_a_wider_set(wine):
+def test_wider_intervals_give_wider_sets(wine):
     X, test, y, labels = wine
     options = {"learning_rate": 0.01, "mode": "sound", "distance": False, "random_state": 0}
     clf = CreINNClassifier(max_iter=30, **options).fit(X, y)
@@ -260,7 +260,7 @@ def test_interval_data_in_cross_validation_and_search(quick, wide):
     assert GridSearchCV(quick(), {"max_iter": [5, 6]}, cv=2).fit(X, y).predict(X).shape == y.shape
 
 
-def test_data_that_are_refused(quick, wine):
+def test_invalid_data_raise(quick, wine):
     X, _, y, _ = wine
     with pytest.raises(ValueError, match="barolo"):
         quick().fit(X, np.full(len(X), "barolo"))

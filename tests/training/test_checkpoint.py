@@ -48,7 +48,7 @@ def same(a, b):
     "changes",
     [{}, {"milestones": (2, 4)}, {"keep": "best", "checkpoint_every": 3, "learning_rate": 0.02}],
 )
-def test_runs_in_two_parts_end_as_in_one(tmp_path, changes):
+def test_resumed_run_equals_uninterrupted_run(tmp_path, changes):
     whole, part, rest = creinn(), creinn(), creinn()
     history = fit(whole, (X, Y), (X[:20], Y[:20]), settings(None, epochs=6, **changes), augment)
     fit(part, (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=2, **changes), augment)
@@ -59,7 +59,7 @@ def test_runs_in_two_parts_end_as_in_one(tmp_path, changes):
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 6
 
 
-def test_resumed_run_keeps_the_memory_format_of_the_optimizer(tmp_path):
+def test_resumed_run_preserves_memory_format_of_optimizer(tmp_path):
     images = torch.rand(len(X), 2, 5, 5, generator=torch.Generator().manual_seed(1))
 
     def model():
@@ -75,7 +75,7 @@ def test_resumed_run_keeps_the_memory_format_of_the_optimizer(tmp_path):
     assert same(whole, rest)
 
 
-def test_a_finished_run_is_only_loaded(tmp_path):
+def test_finished_run_is_loaded(tmp_path):
     first, second = creinn(), creinn(mode="paper")
     history = fit(first, (X, Y), None, settings(tmp_path))
     stamp = (tmp_path / "last.safetensors").stat().st_mtime_ns
@@ -85,7 +85,7 @@ def test_a_finished_run_is_only_loaded(tmp_path):
     assert (tmp_path / "last.safetensors").stat().st_mtime_ns == stamp
 
 
-def test_patience_is_remembered(tmp_path):
+def test_resumed_run_continues_patience(tmp_path):
     g = torch.Generator().manual_seed(1)
     val = torch.randn(40, 4, generator=g), torch.randint(3, (40,), generator=g)
     changes = {"patience": 2, "keep": "best", "learning_rate": 0.05}
@@ -96,7 +96,7 @@ def test_patience_is_remembered(tmp_path):
     assert same(first, second)
 
 
-def test_rows_in_the_history_beyond_the_checkpoint_are_dropped(tmp_path):
+def test_resume_truncates_history(tmp_path):
     fit(creinn(), (X, Y), None, settings(tmp_path, epochs=2))
     with open(tmp_path / "history.jsonl", "a") as file:
         file.write('{"epoch": 3, "lo')
@@ -105,7 +105,7 @@ def test_rows_in_the_history_beyond_the_checkpoint_are_dropped(tmp_path):
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]
 
 
-def test_checkpoints_come_every_so_often_and_at_the_end(tmp_path):
+def test_checkpoint_interval(tmp_path):
     seen = []
 
     def watch(x, generator):
@@ -123,7 +123,7 @@ def test_checkpoints_come_every_so_often_and_at_the_end(tmp_path):
     assert len(read_checkpoint(tmp_path / "last.safetensors").rows) == 5
 
 
-def test_checkpoint_of_another_run_is_refused(tmp_path):
+def test_checkpoint_of_another_run_raises(tmp_path):
     fit(creinn(), (X, Y), (X, Y), settings(tmp_path), augment)
     attempts = [
         (
@@ -193,7 +193,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
         fit(creinn(), (X, Y), None, settings(tmp_path), augment)
 
 
-def test_settings_that_do_not_matter_may_change(tmp_path):
+def test_irrelevant_settings_may_change(tmp_path):
     whole, rest = creinn(), creinn()
     fit(whole, (X, Y), (X, Y), settings(None, epochs=4))
     fit(creinn(), (X, Y), (X, Y), settings(tmp_path, epochs=2))
@@ -208,7 +208,7 @@ def test_settings_that_do_not_matter_may_change(tmp_path):
     assert same(whole, rest)
 
 
-def test_best_weights_that_are_gone_are_missed(tmp_path):
+def test_missing_best_weights_raise(tmp_path):
     g = torch.Generator().manual_seed(1)
     val = torch.randn(40, 4, generator=g), torch.randint(3, (40,), generator=g)
     history = fit(creinn(), (X, Y), val, settings(tmp_path, epochs=12, learning_rate=0.05))
@@ -218,7 +218,7 @@ def test_best_weights_that_are_gone_are_missed(tmp_path):
         fit(creinn(), (X, Y), val, settings(tmp_path, epochs=12, learning_rate=0.05, keep="best"))
 
 
-def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
+def test_damaged_checkpoints_raise(tmp_path):
     fit(creinn(), (X, Y), None, settings(tmp_path))
     path = tmp_path / "last.safetensors"
     content = path.read_bytes()
@@ -236,7 +236,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
         fit(creinn(), (X, Y), None, settings(tmp_path))
 
 
-def test_unwritable_directory_is_an_error_before_training(tmp_path):
+def test_unwritable_directory_raises_before_training(tmp_path):
     (tmp_path / "file").write_text("not a directory")
     model = creinn()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -248,7 +248,7 @@ def test_unwritable_directory_is_an_error_before_training(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-def test_full_disk_is_an_error_and_the_checkpoint_before_is_kept(tmp_path):
+def test_full_disk_preserves_previous_checkpoint(tmp_path):
     fit(creinn(), (X, Y), None, settings(tmp_path, epochs=2))
     os.symlink("/dev/full", tmp_path / "last.safetensors.tmp")
     with pytest.raises(OSError, match="space"):

@@ -11,7 +11,7 @@ import creinn.training.config as config_module
 from creinn.training import TrainConfig
 
 
-def test_defaults_are_the_papers():
+def test_defaults_match_paper():
     config = TrainConfig()
     assert (config.batch_size, config.learning_rate, config.gamma, config.keep) == (
         None,
@@ -35,7 +35,7 @@ def test_learning_rate_falls_at_milestones():
     ]
 
 
-def test_lists_become_tuples_and_integers_pass_for_numbers():
+def test_lists_and_integers_are_converted():
     config = TrainConfig(milestones=[2, 5], class_weight=[1, 2], learning_rate=1)
     assert config.milestones == (2, 5)
     assert config.class_weight == (1.0, 2.0)
@@ -61,7 +61,7 @@ def test_lists_become_tuples_and_integers_pass_for_numbers():
         ({"class_weight": (1.0, 0.0)}, "each of class_weight must be a positive number"),
     ],
 )
-def test_values_out_of_range_are_refused(wrong, message):
+def test_values_out_of_range_raise(wrong, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**wrong)
 
@@ -80,12 +80,12 @@ def test_values_out_of_range_are_refused(wrong, message):
         ({"epoch": 3}, "unexpected keyword argument 'epoch'"),
     ],
 )
-def test_values_of_the_wrong_type_and_unknown_names_are_refused(wrong, message):
+def test_wrong_types_and_unknown_names_raise(wrong, message):
     with pytest.raises(TypeError, match=message):
         TrainConfig(**wrong)
 
 
-def test_configuration_needs_no_torch():
+def test_config_does_not_import_torch():
     path = Path(config_module.__file__)
     code = f"import runpy, sys; runpy.run_path({str(path)!r}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

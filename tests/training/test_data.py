@@ -27,20 +27,20 @@ def rows(data, classes=3):
 
 
 @given(st.integers(1, 300), st.integers(1, 40))
-def test_every_row_is_met_once_and_never_alone(n, size):
+def test_epoch_contains_each_row_once(n, size):
     order = shuffled_batches(n, size, 0)
     assert sorted(torch.cat(order).tolist()) == list(range(n))
     assert all(len(batch) in (size, size + 1) for batch in order[:-1])
     assert len(order[-1]) > 1 or size == 1 or n == 1
 
 
-def test_order_is_that_of_the_generator():
+def test_order_depends_on_generator():
     first, again, other = (shuffled_batches(50, 8, seed) for seed in (1, 1, 2))
     assert torch.equal(torch.cat(first), torch.cat(again))
     assert not torch.equal(torch.cat(first), torch.cat(other))
 
 
-def test_all_forms_of_data_give_the_same_batches(tmp_path):
+def test_data_formats_give_equal_batches(tmp_path):
     x = torch.stack([Squares()[i][0] for i in range(7)])
     y = torch.tensor([i % 3 for i in range(7)])
     forms = [
@@ -67,7 +67,7 @@ def test_all_forms_of_data_give_the_same_batches(tmp_path):
     assert rows(Squares()).in_memory is None
 
 
-def test_a_stream_keeps_its_batches_and_its_order():
+def test_stream_preserves_batches_and_order():
     loader = DataLoader(Squares(), batch_size=2)
     for batches in (rows(loader).in_order(5), rows(loader).shuffled(5, seed=0)):
         found = [
@@ -83,14 +83,14 @@ def test_a_stream_keeps_its_batches_and_its_order():
     )
 
 
-def test_intervals_stay_intervals():
+def test_intervals_are_preserved():
     x = Interval(torch.zeros(4, 2), torch.arange(8.0).reshape(4, 2))
     first, second = rows((x, torch.zeros(4, dtype=torch.long))).in_order(3)
     assert isinstance(first.x, Interval)
     assert (first.x.upper[1].tolist(), second.x.upper.tolist()) == ([2, 3], [[6, 7]])
 
 
-def test_digest_tells_data_apart():
+def test_digest_depends_on_data():
     x, y = (
         torch.rand(6, 2, generator=torch.Generator().manual_seed(0)),
         torch.tensor([0, 1, 2, 0, 1, 2]),
@@ -128,7 +128,7 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])
         ),
     ],
 )
-def test_data_that_do_not_fit_are_refused(data, message):
+def test_inconsistent_data_raise(data, message):
     with pytest.raises(ValueError, match=message):
         rows(data)
 
@@ -145,12 +145,12 @@ def test_data_that_do_not_fit_are_refused(data, message):
         (iter([]), "got list_iterator"),
     ],
 )
-def test_data_of_the_wrong_kind_are_refused(data, message):
+def test_wrong_types_raise(data, message):
     with pytest.raises(TypeError, match=message):
         rows(data)
 
 
-def test_inputs_of_a_dataset_are_checked_as_they_come():
+def test_dataset_inputs_are_checked_lazily():
     class Bad(Squares):
         def __getitem__(self, index):
             return torch.tensor([index, torch.nan if index == 5 else 0.0]), 0
@@ -159,7 +159,7 @@ def test_inputs_of_a_dataset_are_checked_as_they_come():
         list(rows(Bad()).in_order(3))
 
 
-def test_targets_of_a_dataset_are_checked_as_they_come():
+def test_dataset_targets_are_checked_lazily():
     with pytest.raises(ValueError, match="but target 2 is 2"):
         list(rows(Squares(), classes=2).in_order(3))
     with pytest.raises(TypeError, match=r"items of train_data must be pairs \(input, target\)"):

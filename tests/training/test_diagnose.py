@@ -32,7 +32,7 @@ def by_path(diagnosis):
     return {layer.path: layer for layer in diagnosis.layers}
 
 
-def test_widths_are_those_of_the_layers():
+def test_widths_match_layers():
     model = creinn().eval()
     found = by_path(diagnose(model, X, Y))
     assert list(found) == [
@@ -64,7 +64,7 @@ def test_width_by_hand():
     assert row.zero_radii == 0.5  # the bias's
 
 
-def test_loss_and_prediction_are_those_of_the_model():
+def test_loss_and_prediction_match_model():
     model = creinn()
     found = diagnose(model, X, Y)
     prediction = model(X)
@@ -74,7 +74,7 @@ def test_loss_and_prediction_are_those_of_the_model():
     )
 
 
-def test_zero_radii_and_dead_ones_are_counted():
+def test_zero_and_dead_radii_are_counted():
     model = creinn()
     with torch.no_grad():
         model.network[0].weight_radius[:4] = 0  # 16 of 32, and 8 of 8 of the bias
@@ -91,7 +91,7 @@ def test_zero_radii_and_dead_ones_are_counted():
     assert found.verdict == "Dead radii: no radius gets a gradient in network.3."
 
 
-def test_gradients_are_those_of_the_loss():
+def test_gradients_match_loss():
     model = creinn()
     share = by_path(diagnose(model, X, Y))["network.0"].no_gradient
     model.loss(model(X), Y).backward()
@@ -99,7 +99,7 @@ def test_gradients_are_those_of_the_loss():
     assert share == pytest.approx((gradients == 0).double().mean().item())
 
 
-def test_model_is_left_as_it_was():
+def test_diagnosis_does_not_change_model():
     model = creinn(dropout=0.5)
     model.network[5].eval()
     model.loss(model(X), Y).backward()
@@ -116,13 +116,13 @@ def test_model_is_left_as_it_was():
     assert [len(module._forward_hooks) for module in model.modules()] == hooks
 
 
-def test_works_without_gradients_of_the_caller_and_in_double():
+def test_no_grad_and_float64():
     with torch.no_grad():
         found = diagnose(creinn().double(), Interval(X, X + 0.1), Y)
     assert found.verdict == "All bounds are valid, and every layer with radii has live ones."
 
 
-def test_verdict_names_what_is_wrong():
+def test_verdict():
     model = creinn()
     with torch.no_grad():
         model.network[3].weight.fill_(3e38)
@@ -148,7 +148,7 @@ class Inverted(torch.nn.Module):
         return Interval._of_parts(x.upper, x.lower)
 
 
-def test_inverted_bounds_are_found():
+def test_inverted_bounds_are_reported():
     torch.manual_seed(0)
     model = CreINN(torch.nn.Sequential(inn.Linear(4, 8), Inverted(), inn.Linear(8, 3)))
     found = diagnose(model, X, Y)
@@ -166,7 +166,7 @@ def test_table_is_aligned():
     assert lines[-1] == "All bounds are valid, and every layer with radii has live ones."
 
 
-def test_models_without_intervals_or_loss_are_refused():
+def test_models_without_intervals_or_loss_raise():
     with pytest.raises(TypeError, match="SNN"):
         diagnose(SNN(torch.nn.Linear(4, 3)), X, Y)
     with pytest.raises(TypeError, match="Ensemble"):

@@ -43,7 +43,7 @@ def step_of(row, epoch):
     return next(step for step, rows in enumerate(order, 1) if row in rows.tolist())
 
 
-def test_bad_row_is_named_and_the_weights_before_it_are_kept(tmp_path):
+def test_non_finite_row_preserves_previous_weights(tmp_path):
     model, sound = creinn(), creinn()
     step = step_of(13, 2)
     assert step < 5  # later steps of the epoch must not touch the weights any more
@@ -67,7 +67,7 @@ def test_bad_row_is_named_and_the_weights_before_it_are_kept(tmp_path):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-def test_layer_that_overflows_is_named():
+def test_overflowing_layer_raises():
     model = creinn()
     with torch.no_grad():
         model.network[2].weight.fill_(3e38)
@@ -78,7 +78,7 @@ def test_layer_that_overflows_is_named():
         fit(model, (X, Y), None, settings())
 
 
-def test_parameter_that_is_not_finite_is_named():
+def test_non_finite_parameter_raises():
     model = creinn()
     with torch.no_grad():
         model.network[0].bias[1] = float("nan")
@@ -93,7 +93,7 @@ class Root(torch.nn.Module):
         return x.clamp_min(0).sqrt()
 
 
-def test_gradient_that_is_not_finite_is_traced():
+def test_non_finite_gradient_raises():
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(4, 8), Root(), torch.nn.Linear(8, 3))
     torch.nn.init.zeros_(network[0].weight), torch.nn.init.zeros_(network[0].bias)
@@ -116,7 +116,7 @@ class Between(torch.nn.Module):
         return self.last(self.first(x) / torch.zeros(()))
 
 
-def test_function_between_layers_is_told_apart():
+def test_non_finite_function_between_layers_raises():
     with pytest.raises(
         FloatingPointError,
         match=r"before layer network\.last",
@@ -129,7 +129,7 @@ class Undefined(SNN):
         return super().loss(prediction, target, weight) * float("inf")
 
 
-def test_loss_that_is_not_finite_by_itself_is_told_apart():
+def test_non_finite_loss_raises():
     with pytest.raises(
         FloatingPointError,
         match="began in the loss",
@@ -137,7 +137,7 @@ def test_loss_that_is_not_finite_by_itself_is_told_apart():
         fit(Undefined(torch.nn.Linear(4, 3)), (X, Y), None, settings())
 
 
-def test_gradients_too_large_to_be_summed_are_told_apart():
+def test_overflowing_gradient_norm_raises():
     model = SNN(torch.nn.Linear(4, 3, dtype=torch.float32))
     with pytest.raises(FloatingPointError, match="overflow"):
         fit(model, (X * 1e25, Y), None, settings())
@@ -148,7 +148,7 @@ class OfParts(torch.nn.Linear):
         return super().forward(parts["x"])
 
 
-def test_inputs_of_several_parts_are_no_trouble():
+def test_dict_inputs():
     network = OfParts(4, 3)
     torch.nn.init.constant_(network.bias, float("nan"))
     with pytest.raises(FloatingPointError, match=r"parameter network\.bias"):

@@ -78,7 +78,7 @@ def test_learns_digits():
     )
 
 
-def test_history_of_an_ordinary_network_has_no_width():
+def test_history_of_ordinary_network_has_no_width():
     x, y = wine()
     history = fit(snn(13, 3), (x, y), None, settings(epochs=2, milestones=(1,)))
     assert history["epoch"] == [1, 2]
@@ -91,7 +91,7 @@ def test_history_of_an_ordinary_network_has_no_width():
         history["lss"]
 
 
-def test_seed_decides_everything_and_the_callers_generators_are_left_alone():
+def test_seed_is_deterministic_and_generators_are_restored():
     x, y = wine()
     models = []
     for seed, noise in ((5, 1), (5, 2), (6, 1)):
@@ -113,7 +113,7 @@ def test_seed_decides_everything_and_the_callers_generators_are_left_alone():
     assert not same(models[0], models[2])
 
 
-def test_radii_are_projected_and_stay_alive():
+def test_projected_radii_have_gradients():
     x, y = wine()
     model = creinn(13, 3)
     fit(model, (x, y), None, settings(learning_rate=0.1))
@@ -129,7 +129,7 @@ def test_radii_are_projected_and_stay_alive():
     assert (radii > 0).any()
 
 
-def test_interval_data_and_augmentation_of_both_bounds():
+def test_interval_data_with_augmentation():
     x, y = wine()
     seen = []
 
@@ -151,7 +151,7 @@ def test_interval_data_and_augmentation_of_both_bounds():
         assert not torch.equal(before.lower, after.lower)
 
 
-def test_every_epoch_has_an_order_and_an_augmentation_of_its_own():
+def test_order_and_augmentation_change_each_epoch():
     x, y = wine()
     x[:, 0] = torch.arange(len(x))
     seen, drawn = [], []
@@ -181,7 +181,7 @@ class Items(torch.utils.data.Dataset):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])
-def test_dataset_and_tensors_train_alike(workers):
+def test_dataset_and_tensors_give_equal_training(workers):
     x, y = wine()
     in_memory, loaded = creinn(13, 3, dropout=0.2), creinn(13, 3, dropout=0.2)
     first = fit(in_memory, (x, y), (x, y), settings(epochs=2))
@@ -201,7 +201,7 @@ class Flow(IterableDataset):
 
 
 @pytest.mark.parametrize("form", ["loader", "loader without a length", "rows without a length"])
-def test_the_batches_of_a_stream_are_its_own(form):
+def test_stream_determines_batches(form):
     """In one batch, whose order makes no difference, a network learns what it learns from the same rows as tensors."""
     x, y = wine()
     streams = {
@@ -220,7 +220,7 @@ def test_the_batches_of_a_stream_are_its_own(form):
     assert first["val_loss"] == pytest.approx(second["val_loss"], rel=1e-6)
 
 
-def test_a_run_on_a_loader_resumes(tmp_path):
+def test_resume_with_data_loader(tmp_path):
     x, y = wine()
     whole, halves = creinn(13, 3), creinn(13, 3)
     stream = DataLoader(
@@ -237,7 +237,7 @@ def test_a_run_on_a_loader_resumes(tmp_path):
         fit(halves, Flow(x, y), None, settings(epochs=4, directory=tmp_path))
 
 
-def test_a_stream_that_ends_for_good_is_refused():
+def test_exhausted_stream_raises():
     x, y = wine()
 
     class Once(IterableDataset):
@@ -252,7 +252,7 @@ def test_a_stream_that_ends_for_good_is_refused():
         fit(creinn(13, 3), Once(), None, settings())
 
 
-def test_a_last_batch_of_one_row_is_no_trouble():
+def test_last_batch_of_one_row():
     x, y = wine()
     for data in ((x[:33], y[:33]), Flow(x[:33], y[:33])):
         history = fit(creinn(13, 3), data, data, settings(batch_size=16))
@@ -261,7 +261,7 @@ def test_a_last_batch_of_one_row_is_no_trouble():
         )
 
 
-def test_memory_maps_are_read_batch_by_batch(tmp_path):
+def test_memory_map_is_read_in_batches(tmp_path):
     x, y = wine()
     np.save(tmp_path / "x.npy", x.numpy())
     np.save(tmp_path / "y.npy", y.numpy())
@@ -303,7 +303,7 @@ def test_class_weights():
 
 
 @pytest.mark.parametrize("build", [creinn, snn])
-def test_weights_of_rows(build):
+def test_sample_weights(build):
     x, y = wine()
     of_classes = torch.tensor([1.0, 5.0, 0.5])
     by_class, by_row, plain = (build(13, 3) for _ in range(3))
@@ -328,7 +328,7 @@ def test_weights_of_rows(build):
         ([1.0, float("nan")] * 89, "row 1 has nan"),
     ],
 )
-def test_weights_of_rows_are_checked(weights, message):
+def test_invalid_sample_weights_raise(weights, message):
     x, y = wine()
     with pytest.raises(ValueError, match=message):
         fit(creinn(13, 3), (x, y, weights), None, settings())
@@ -345,7 +345,7 @@ def overfitting():
     return (snn(5, 3), *data, {"batch_size": 8, "learning_rate": 0.05})
 
 
-def test_patience_stops_and_best_weights_are_kept():
+def test_patience_stops_and_restores_best_weights():
     model, train, val, changes = overfitting()
     history = fit(model, train, val, settings(epochs=60, patience=4, keep="best", **changes))
     losses = history["val_loss"]
@@ -357,7 +357,7 @@ def test_patience_stops_and_best_weights_are_kept():
     assert same(model, again)
 
 
-def test_last_weights_are_kept_by_default():
+def test_last_weights_by_default():
     model, train, val, changes = overfitting()
     history = fit(model, train, val, settings(epochs=15, **changes))
     assert history.best_epoch < 15
@@ -366,7 +366,7 @@ def test_last_weights_are_kept_by_default():
     )
 
 
-def test_deterministic_algorithms_are_asked_for_and_then_not():
+def test_deterministic_algorithms_setting_is_restored():
     x, y = wine()
     asked = []
 
@@ -405,7 +405,7 @@ class Hooks(SNN):
         self.told = (*self.told, ("after", count, self.training, rows))
 
 
-def test_models_see_the_training_data_before_and_after():
+def test_prepare_and_finish_receive_training_data():
     x, y = wine()
     model = Hooks(torch.nn.Linear(13, 3))
     for data in ((x, y), Items(x, y), DataLoader(Items(x, y), batch_size=60, shuffle=True)):
@@ -417,7 +417,7 @@ def test_models_see_the_training_data_before_and_after():
     assert model.told[-1] == ("after", 178, False, 50)
 
 
-def test_models_without_a_loss_are_refused():
+def test_models_without_loss_raise():
     x, y = wine()
     with pytest.raises(TypeError, match="Linear"):
         fit(inn.Linear(13, 3), (x, y))
@@ -429,7 +429,7 @@ def test_models_without_a_loss_are_refused():
     assert issubclass(Ensemble, Classifier)
 
 
-def test_plans_that_cannot_work_are_refused():
+def test_invalid_plans_raise():
     x, y = wine()
     model = creinn(13, 3)
     for changes, message in (
@@ -471,7 +471,7 @@ def signs() -> tuple[torch.Tensor, torch.Tensor]:
     return x, (x[:, 0] > 0).long()
 
 
-def test_members_differ_and_the_seed_decides_them():
+def test_members_depend_on_the_seed():
     config = TrainConfig(epochs=2, progress=False, seed=5)
     torch.manual_seed(0)
     before = torch.random.get_rng_state()
@@ -502,13 +502,13 @@ def test_members_start_from_different_weights():
     assert not torch.equal(*starts)
 
 
-def test_each_member_has_a_folder(tmp_path):
+def test_members_have_separate_folders(tmp_path):
     fit_members(linear, 2, signs(), None, TrainConfig(epochs=1, progress=False, directory=tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["member-0", "member-1"]
     assert (tmp_path / "member-1" / "last.safetensors").is_file()
 
 
-def test_interruption_ends_the_series(monkeypatch):
+def test_interrupt_ends_ensemble_training(monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 

@@ -80,7 +80,7 @@ def test_networks_with_batch_norm_are_the_same_on_all_processes(results):
     assert results["compared"]["same norms"] == [True, True]
 
 
-def test_errors_are_the_same_on_all_processes(results):
+def test_all_processes_raise_the_same_error(results):
     one, first, second = results["compared"]["errors"]
     assert first == second
     assert first["failure"] == one["failure"]

@@ -28,7 +28,7 @@ def snn():
     return SNN(torch.nn.Linear(3, 2))
 
 
-def test_lines_appear_every_ten_seconds_with_the_remaining_time(capsys):
+def test_progress_line_every_ten_seconds(capsys):
     now = 100.0
     shown = Progress(True, clock=lambda: now)
     shown.start(epochs=5, finished_epochs=1, steps=10)
@@ -47,7 +47,7 @@ def test_lines_appear_every_ten_seconds_with_the_remaining_time(capsys):
     assert lines[60] == "epoch 3/5, step 10/10, loss 0.5000, 01:00 left\n"
 
 
-def test_a_stream_of_unknown_length_shows_no_remaining_time_in_its_first_epoch(capsys, monkeypatch):
+def test_first_epoch_of_stream_has_no_remaining_time(capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
     shown = Progress(True)
     shown.start(epochs=2, finished_epochs=0, steps=None)
@@ -76,7 +76,7 @@ def test_short_training_prints_nothing_without_a_terminal(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_networks_of_an_ensemble_share_the_clock(capsys, monkeypatch):
+def test_ensemble_members_share_one_progress(capsys, monkeypatch):
     """The time of three networks is the sum of their times."""
     now = iter(range(0, 100, 4))
     monkeypatch.setattr(progress.Progress.__init__, "__defaults__", (1, lambda: next(now)))
@@ -86,7 +86,7 @@ def test_networks_of_an_ensemble_share_the_clock(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("has_distance", [False, True])
-def test_a_terminal_shows_a_bar(monkeypatch, has_distance):
+def test_terminal_shows_progress_bar(monkeypatch, has_distance):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))

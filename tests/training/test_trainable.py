@@ -104,7 +104,7 @@ def same(first, second):
     ],
     ids=str,
 )
-def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
+def test_radii_training_does_not_change_centres(mode, options):
     model = creinn(mode, **options)
     fit(
         model, (X, Y), None, settings(train="all", epochs=2)
@@ -125,7 +125,7 @@ def test_centres_stay_bit_for_bit_and_radii_are_trained(mode, options):
     assert history["loss"][-1] < history["loss"][0]
 
 
-def test_training_everything_moves_the_centres():
+def test_training_all_changes_centres():
     model = creinn()
     centres, _ = parts(model)
     fit(model, (X, Y), None, settings(train="all"))
@@ -137,7 +137,7 @@ def test_training_everything_moves_the_centres():
     assert stayed == {"network.9.bias", "temperature.value"}  # this has no effect and needs no data
 
 
-def test_a_converted_network_keeps_its_own_predictions():
+def test_converted_network_preserves_predictions():
     torch.manual_seed(1)
     ordinary = torch.nn.Sequential(
         *(
@@ -161,7 +161,7 @@ def test_a_converted_network_keeps_its_own_predictions():
     assert (model.predict(X).lower != before.lower).any()
 
 
-def test_requires_grad_and_norms_are_as_before_afterwards():
+def test_requires_grad_and_norms_are_restored():
     model = creinn()
     model.network[0].weight.requires_grad_(False)
     model.network[5].weight_radius.requires_grad_(False)
@@ -179,7 +179,7 @@ def test_requires_grad_and_norms_are_as_before_afterwards():
     assert stayed == untrained | {"network.9.bias_radius"}  # without effect
 
 
-def test_an_error_in_between_leaves_the_model_as_it_was():
+def test_model_is_restored_after_error():
     model, seen = creinn(), []
 
     def broken(x, generator):
@@ -197,7 +197,7 @@ def test_an_error_in_between_leaves_the_model_as_it_was():
 
 
 @pytest.mark.parametrize("mode", ["paper", "scaled"])
-def test_runs_in_two_parts_end_as_in_one(tmp_path, mode):
+def test_resumed_run_equals_uninterrupted_run(tmp_path, mode):
     whole, part, rest = creinn(mode), creinn(mode), creinn(mode)
     fit(whole, (X, Y), (X[:20], Y[:20]), settings(epochs=4))
     fit(part, (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=2))
@@ -208,7 +208,7 @@ def test_runs_in_two_parts_end_as_in_one(tmp_path, mode):
         fit(creinn(mode), (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=4, train="all"))
 
 
-def test_models_without_radii_are_refused():
+def test_models_without_radii_raise():
     with pytest.raises(
         ValueError, match="train='radii' needs radii that can be trained, but SNN has none"
     ):
@@ -227,7 +227,7 @@ def test_models_without_radii_are_refused():
         fit(model, (X, Y), None, settings())
 
 
-def test_ordinary_norms_stay_in_eval_mode():
+def test_ordinary_norms_use_eval_mode():
     layers = (
         torch.nn.BatchNorm1d(2),
         torch.nn.InstanceNorm1d(2),
@@ -298,7 +298,7 @@ IDLE = {
 
 
 @pytest.mark.parametrize("name", IDLE)
-def test_biases_without_effect_are_found_and_have_no_gradient(name):
+def test_biases_without_effect_have_no_gradient(name):
     model = IDLE[name][0]()
     x = X.flatten(1).double() if name == "one layer" else X.double()
     model.train()
@@ -322,7 +322,7 @@ def test_biases_without_effect_are_found_and_have_no_gradient(name):
 
 
 @pytest.mark.parametrize("part", ["all", "radii"])
-def test_biases_without_effect_stay_as_they_are(part):
+def test_biases_without_effect_do_not_change(part):
     model = creinn()
     with torch.no_grad():
         model.network[9].bias.fill_(0.3)
@@ -333,7 +333,7 @@ def test_biases_without_effect_stay_as_they_are(part):
     assert all(parameter.requires_grad for parameter in model.network[9].parameters())
 
 
-def test_a_bias_is_trained_if_the_norm_is_not():
+def test_bias_is_trained_if_norm_is_frozen():
     model = ending(torch.nn.Linear(36, 3), kind=CreINN, distance=1.0).float()
     before = model.network[1].bias.clone()
     model.norm.train = lambda mode: model.norm  # stays in eval mode

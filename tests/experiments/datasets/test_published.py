@@ -68,7 +68,7 @@ def test_cifar10_batches(tmp_path, place, inner):
     assert available(tmp_path) == {"cifar10": ("train", "test")}
 
 
-def test_cifar10_archive_gives_the_same(tmp_path):
+def test_cifar10_archive(tmp_path):
     images = write_batches(tmp_path / "x" / "cifar-10-batches-py")
     with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "x" / "cifar-10-batches-py", "cifar-10-batches-py")
@@ -104,7 +104,7 @@ def test_cifar10_sheets(tmp_path):
         load("cifar10", tmp_path, complete=False)
 
 
-def test_svhn_in_both_forms(tmp_path):
+def test_svhn_formats(tmp_path):
     images, labels = pixels(12, 3, 32, 32), np.arange(1, 13, dtype=np.uint8)
     labels[10:] = 10
     savemat(tmp_path / "test_32x32.mat", {"X": images.transpose(2, 3, 1, 0), "y": labels[:, None]})
@@ -141,7 +141,7 @@ def test_idx_sets(tmp_path, name, place, packed):
     assert train.labels.tolist() == [0, 9, 3, 3]
 
 
-def test_short_fashion_mnist_and_labels_that_do_not_fit(tmp_path):
+def test_mismatched_labels_raise(tmp_path):
     folder = tmp_path / "fashion_mnist"
     write_idx(folder / "train20k-images-idx3-ubyte.gz", pixels(3, 28, 28))
     write_idx(folder / "train20k-labels-idx1-ubyte.gz", np.array([0, 9, 1], np.uint8))
@@ -174,7 +174,7 @@ def test_chest_folders(tmp_path, place):
     )
 
 
-def test_chest_archive_gives_the_same_and_its_strays_and_copies_are_skipped(tmp_path):
+def test_chest_archive(tmp_path):
     write_chest(tmp_path / "chest_xray")
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
         for file in sorted((tmp_path / "chest_xray").rglob("*")):
@@ -194,7 +194,7 @@ def test_chest_archive_gives_the_same_and_its_strays_and_copies_are_skipped(tmp_
     assert torch.equal(archive.labels, folder.labels)
 
 
-def test_what_macos_left_in_an_archive_is_never_taken_for_the_data(tmp_path):
+def test_macos_files_in_archive_are_ignored(tmp_path):
     write_chest(tmp_path / "x" / "chest_xray")
     with zipfile.ZipFile(tmp_path / "chest_xray.zip", "w") as archive:
         for file in sorted((tmp_path / "x" / "chest_xray").rglob("*.jpeg")):
@@ -204,7 +204,7 @@ def test_what_macos_left_in_an_archive_is_never_taken_for_the_data(tmp_path):
     assert load("chest-xray", tmp_path, size=16, complete=False).counts == (1, 2)
 
 
-def test_chest_archive_of_something_else_is_named(tmp_path):
+def test_unrelated_chest_archive_raises(tmp_path):
     with zipfile.ZipFile(tmp_path / "chest_xray.zip", "w") as archive:
         archive.writestr("x/train/NORMAL/a.jpeg", b"x")
         archive.writestr("y/train/PNEUMONIA/a.jpeg", b"x")
@@ -214,7 +214,7 @@ def test_chest_archive_of_something_else_is_named(tmp_path):
         load("chest-xray", tmp_path)
 
 
-def test_size_and_channels_as_asked(tmp_path):
+def test_size_and_channels(tmp_path):
     write_batches(tmp_path)
     assert load("cifar10", tmp_path, size=28, channels=1, complete=False).inputs.shape == (
         20,
@@ -232,7 +232,7 @@ def test_size_and_channels_as_asked(tmp_path):
     )
 
 
-def test_nothing_found_lists_what_was_looked_for(tmp_path):
+def test_missing_files_raise(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         load("cifar10", tmp_path, "test")
     message = str(caught.value)
@@ -256,7 +256,7 @@ def test_nothing_found_lists_what_was_looked_for(tmp_path):
     assert available(tmp_path) == {}
 
 
-def test_a_missing_batch_is_named(tmp_path):
+def test_missing_batch_raises(tmp_path):
     write_batches(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_4").unlink()
     with pytest.raises(FileNotFoundError, match=r"\(missing: cifar-10-batches-py/data_batch_4\)"):
@@ -265,7 +265,7 @@ def test_a_missing_batch_is_named(tmp_path):
     assert available(tmp_path) == {"cifar10": ("test",)}
 
 
-def test_copies_that_are_not_whole_are_refused(tmp_path, monkeypatch):
+def test_incomplete_copies_raise(tmp_path, monkeypatch):
     write_batches(tmp_path)
     with pytest.raises(
         ValueError,
@@ -284,7 +284,7 @@ def test_copies_that_are_not_whole_are_refused(tmp_path, monkeypatch):
     assert len(load("cifar10", tmp_path, "test")) == 4
 
 
-def test_unknown_names_splits_and_channels_are_named(tmp_path):
+def test_unknown_names_raise(tmp_path):
     with pytest.raises(
         ValueError,
         match=r"no data set 'cifar'\. Known are cifar10, svhn, chest-xray, mnist, fashion-mnist",
@@ -298,7 +298,7 @@ def test_unknown_names_splits_and_channels_are_named(tmp_path):
         load("svhn", tmp_path, channels=2)
 
 
-def test_truncated_files_are_named_with_their_path(tmp_path):
+def test_truncated_files_raise(tmp_path):
     write_idx(tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz", pixels(9, 28, 28))
     write_idx(tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz", np.zeros(9, np.uint8))
     path = tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz"
@@ -309,7 +309,7 @@ def test_truncated_files_are_named_with_their_path(tmp_path):
         load("mnist", tmp_path, "test")
 
 
-def test_real_samples_agree_with_the_compact_copy(real_data):
+def test_real_samples_match_compact_copy(real_data):
     for split in ("train", "test"):
         sample = load("cifar10", real_data / "samples", split, complete=False)
         assert len(sample) == 200
@@ -326,7 +326,7 @@ def test_real_samples_agree_with_the_compact_copy(real_data):
 @pytest.mark.parametrize(
     ("name", "split"), [(name, split) for name in _KNOWN for split in _KNOWN[name]["parts"]]
 )
-def test_real_data_are_whole(real_data, name, split):
+def test_real_data_are_complete(real_data, name, split):
     if split not in available(real_data).get(name, ()) or (name, split) == ("chest-xray", "train"):
         pytest.skip(f"no {name} ({split}) there, or too many")
     data = load(name, real_data, split, size=32 if name == "chest-xray" else None)

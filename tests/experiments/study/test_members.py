@@ -38,7 +38,7 @@ RUNS = [
 ]  # sure of what is far, and of different classes
 
 
-def test_two_members_see_what_one_cannot(tmp_path):
+def test_detection_by_members(tmp_path):
     one, two = members.compare("tiny", leave(tmp_path, RUNS))
     assert [(row["members"], row["draws"]) for row in (one, two)] == [(1, 2), (2, 1)]
     assert one["accuracy"]["mean"] == two["accuracy"]["mean"] == 1
@@ -46,7 +46,7 @@ def test_two_members_see_what_one_cannot(tmp_path):
     assert two["far epistemic"]["mean"] == two["far total"]["mean"] == 1
 
 
-def test_the_file_says_how_it_was_made(tmp_path, capsys):
+def test_provenance(tmp_path, capsys):
     leave(tmp_path, RUNS)
     assert members.main(["tiny", "--out", str(tmp_path), "--to", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "members.json").read_text())

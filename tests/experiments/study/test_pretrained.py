@@ -35,7 +35,7 @@ def work(tmp_path):
     return tmp_path
 
 
-def test_the_head_is_that_of_logistic_regression():
+def test_head_matches_logistic_regression():
     x, labels = classes(400, 0)
     weight, bias = features.linear_head(torch.from_numpy(x), torch.from_numpy(labels), 10, 0.01)
     z = (x - x.mean(0)) / (x.std(0, ddof=1) + 1e-6)
@@ -44,7 +44,7 @@ def test_the_head_is_that_of_logistic_regression():
     np.testing.assert_allclose(probabilities.numpy(), expected.predict_proba(z), atol=2e-3)
 
 
-def test_one_split(work, monkeypatch):
+def test_single_split(work, monkeypatch):
     monkeypatch.setattr(pretrained, "HELD_OUT", 300)
     found = pretrained.one_split((0, 1), work, 0.01)
     assert found["quality"]["CreINN-D"]["accuracy"] > 0.9
@@ -84,7 +84,7 @@ def test_x_rays_have_two_classes(work):
     assert one["auroc"]["CreINN-D, TU"] != other["auroc"]["CreINN-D, TU"]  # other rows are held out
 
 
-def test_fine_tuned_networks_alone_and_together(work, monkeypatch):
+def test_fine_tuned_networks(work, monkeypatch):
     monkeypatch.setitem(finetuned.SETS, "train", features.Source("cifar10", "train", 1500))
     monkeypatch.setattr(
         features, "shuffled", lambda total: np.random.RandomState(0).permutation(1500)

@@ -114,7 +114,7 @@ def section(results, heading):
     return (results.parent / "report.md").read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
 
 
-def test_only_the_text_between_markers_is_replaced():
+def test_replace_between_markers():
     page = "a\n<!-- begin: one -->\nold\n\n<!-- end: one -->\nb\n<!-- begin: two -->\n<!-- end: two -->\nc"
     expected = "a\n<!-- begin: one -->\n1\n<!-- end: one -->\nb\n<!-- begin: two -->\n2\n<!-- end: two -->\nc"
     assert study.replace_blocks(page, {"one": "1", "two": "2"}) == expected
@@ -132,12 +132,12 @@ def test_only_the_text_between_markers_is_replaced():
         ("<!-- begin: one -->\n<!-- end: one -->\n" * 2, "twice"),
     ],
 )
-def test_wrong_markers_raise_an_error(page, token):
+def test_wrong_markers_raise(page, token):
     with pytest.raises(ValueError, match=token):
         study.replace_blocks(page, {"one": "1", "two": "2"})
 
 
-def test_nothing_is_written_if_a_marker_is_wrong(results, capsys):
+def test_wrong_marker_writes_nothing(results, capsys):
     page, summary, code = run(results, ("opening", "unheard-of"))
     assert code == 1
     assert "old" in page
@@ -192,7 +192,7 @@ def test_batch_statistics_need_both_kinds_of_records(results):
     assert "CreINN-D" not in page
 
 
-def test_an_absent_method_has_no_row(results):
+def test_missing_method_has_no_row(results):
     page, _, _ = run(results)
     assert "the paper's form" not in page
     change(results, "study-fashion-mnist", {"study-fashion-mnist-deep-ensemble-norm-0": None})
@@ -221,7 +221,7 @@ def test_a_pretrained_network_has_a_row_per_score(results):
     assert summary["pretrained"]["commit"] == "add"
 
 
-def test_fine_tuned_networks_alone_and_together(results):
+def test_fine_tuned_networks(results):
     mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
     together = {
         "members": 5,
@@ -250,7 +250,7 @@ def test_fine_tuned_networks_alone_and_together(results):
     assert "| network, LAC | 0.950 | 1.200 | 8.500 |" in page
 
 
-def test_conformal_sets_of_unknown_scores_are_left_out(results):
+def test_unknown_conformal_scores_are_ignored(results):
     mean = {"entropy": {"SVHN": {"mean": 0.9, "std": 0.01}, "AUARC": {"mean": 0.97, "std": 0.002}}}
     sizes = {"coverage": {"test": 0.94}, "size": {"test": 1.1, "SVHN": 8.0}}
     write_json(
@@ -262,7 +262,7 @@ def test_conformal_sets_of_unknown_scores_are_left_out(results):
     assert "Frozen" not in page
 
 
-def test_networks_from_scratch_have_statistics_and_learning_curves(results):
+def test_networks_trained_from_scratch(results):
     name = "cifar10-svhn-resnet20"
     runs = [("snn-norm", 0), ("snn-norm", 1), ("creinn-d", 0)]
     tasks = [record(results, name, method, number, batch=0.85) for method, number in runs]
@@ -285,7 +285,7 @@ def test_networks_from_scratch_have_statistics_and_learning_curves(results):
     assert "| CreINN-D | loss" not in full
 
 
-def test_converted_network_has_one_row_per_form_and_statistics(results):
+def test_converted_network(results):
     uncertainties = {"aleatoric": 0.1, "epistemic": 0.6, "total": 0.7}
     found = {
         "accuracy": 0.8,
@@ -321,7 +321,7 @@ def test_other_forms_of_the_distance(results):
     ]
 
 
-def test_a_file_with_other_content_is_an_error(results, capsys):
+def test_invalid_file_raises(results, capsys):
     write_json(results.parent / "members.json", {"auroc": []})
     page, summary, code = run(results)
     assert (code, summary) == (1, None)
@@ -353,7 +353,7 @@ def test_uncertainty_on_interval_images(results):
     )
 
 
-def test_figures_are_the_same_each_time(results):
+def test_figures_are_deterministic(results):
     run(results)
     figures = {path.name: path.read_text() for path in (results.parent / "figures").iterdir()}
     assert set(figures) == {"ood.svg", "rejection.svg"}
@@ -369,7 +369,7 @@ def test_figures_are_the_same_each_time(results):
     } == figures
 
 
-def test_without_any_record_nothing_is_written(tmp_path, capsys):
+def test_no_records_write_nothing(tmp_path, capsys):
     folder = tmp_path / "results"
     manifest(folder, "study-fashion-mnist", [])
     page, summary, code = run(folder)
@@ -378,7 +378,7 @@ def test_without_any_record_nothing_is_written(tmp_path, capsys):
     assert "There is nothing to draw" in capsys.readouterr().err
 
 
-def test_the_page_is_short_and_has_every_block_once():
+def test_page_has_each_block_once():
     page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
     names = study.page_blocks({}, {})
     study.replace_blocks(page, dict.fromkeys(names, ""))
@@ -386,7 +386,7 @@ def test_the_page_is_short_and_has_every_block_once():
     assert len(page.split()) <= 1800
 
 
-def test_members_have_a_row_for_each_measure_and_method(results):
+def test_members_rows(results):
     numbers = {"auarc": 0.97, "mnist epistemic": 0.9}
     rows = [
         {"experiment": "study-fashion-mnist", "method": method, "members": size, "draws": 4}

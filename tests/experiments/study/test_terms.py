@@ -20,7 +20,7 @@ def found():
     return {way: areas(scores) for way, scores in ways_of(z).items()}
 
 
-def test_a_term_alone_sees_its_own_set_and_no_other(found):
+def test_each_term_detects_its_own_set(found):
     # Phi(4 / sqrt(8)) and nearly 1
     assert found["near term alone"] == {
         "near": pytest.approx(0.921, abs=0.015),
@@ -32,7 +32,7 @@ def test_a_term_alone_sees_its_own_set_and_no_other(found):
     }
 
 
-def test_every_way_to_join_both_sees_both(found):
+def test_combined_terms_detect_both_sets(found):
     joined = {way: of for way, of in found.items() if "alone" not in way}
     assert len(joined) == 8
     for way, of in joined.items():
@@ -40,7 +40,7 @@ def test_every_way_to_join_both_sees_both(found):
         assert 0.65 < of[FAR] < found["far term alone"][FAR] + 0.01, way
 
 
-def test_the_distance_as_it_is_adds_both_terms_in_their_units():
+def test_distance_is_sum_of_terms():
     rows = (
         torch.arange(101.0).unsqueeze(1).repeat(1, 6)
     )  # median 50, spread 34; sums 2 and 4 times that
