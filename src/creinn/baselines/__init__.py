@@ -13,6 +13,7 @@ Each module contains one method. A baseline takes an ordinary network or a netwo
 from creinn.baselines import flipout, local_reparameterization
 from creinn.baselines.bnn import BNN
 from creinn.baselines.deep_ensemble import DeepEnsemble
+from creinn.baselines.effcre import EffCre
 from creinn.baselines.fsvi import FSVI
 from creinn.baselines.laplace import LaplaceBNN
 from creinn.baselines.predictive import DirichletPredictive, Predictive
@@ -25,6 +26,7 @@ __all__ = [
     "SNN",
     "DeepEnsemble",
     "DirichletPredictive",
+    "EffCre",
     "LaplaceBNN",
     "Predictive",
     "flipout",

@@ -7,6 +7,7 @@ import torch
 
 from creinn.baselines.bnn import BNN
 from creinn.baselines.deep_ensemble import DeepEnsemble
+from creinn.baselines.effcre import EffCre
 from creinn.baselines.fsvi import FSVI
 from creinn.baselines.laplace import LaplaceBNN
 from creinn.baselines.snn import SNN
@@ -16,7 +17,7 @@ from creinn.classifier.methods import Method
 from creinn.nn.affine import scale_radii_
 from creinn.nn.registry import family
 
-_CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble)
+_CLASSES = (CreINN, Ensemble, SNN, BNN, FSVI, LaplaceBNN, DeepEnsemble, EffCre)
 CLASSES: dict[str, Any] = {kind.__name__: kind for kind in _CLASSES}
 """All classes that can be saved, by name.
 

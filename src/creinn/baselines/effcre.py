@@ -1,0 +1,137 @@
+r"""Efficient credal prediction by decalibration (EffCre, Hofman et al. 2026).
+
+The method needs one trained network and no further training. The logit of one class is shifted by a
+constant. All shifts are plausible whose relative likelihood on the training data is at least
+:math:`\alpha`:
+
+.. math::
+    \exp\Bigl(\tfrac1n \sum_i \log p_{y_i}(z_i + c\, e_k) - \log p_{y_i}(z_i)\Bigr) \ge \alpha
+
+The mean of the log-likelihood is concave in :math:`c`, so these shifts are an interval for each
+class. The credal set of a row contains the predictions for all plausible shifts.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from creinn.baselines.snn import SNN, predict_logits
+from creinn.classifier.base import Labelled, evaluating
+from creinn.credal.credal_set import CredalSet
+from creinn.distributed import all_sum
+from creinn.numerics import logsumexp_others
+
+LARGEST_SHIFT = 1e4
+"""Bound of the shifts, for a class whose likelihood does not limit them."""
+
+STEPS = 64  # of the bisection
+
+
+class EffCre(SNN):
+    """Credal sets of one trained network, from plausible shifts of its logits.
+
+    The predictions of an untrained model are sets with a single distribution, those of the network.
+
+    Args:
+        network: A module that returns logits of shape ``(N, K)``.
+        alpha: The smallest relative likelihood of a shift, in (0, 1].
+        num_logits, logit_norm: See :class:`creinn.baselines.SNN`.
+
+    Raises:
+        ValueError: If ``alpha`` is not in (0, 1].
+    """
+
+    prediction_type = CredalSet
+    shifts: Tensor
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        alpha: float = 0.95,
+        num_logits: int | None = None,
+        logit_norm: bool = False,
+    ) -> None:
+        super().__init__(network, num_logits, logit_norm)
+        if not 0 < alpha <= 1:
+            raise ValueError(f"alpha must be in (0, 1], got {alpha}.")
+        self.alpha = alpha
+        like = next(network.parameters())
+        self.register_buffer("shifts", like.new_zeros(2, self.num_classes))
+
+    def forward(self, x: Tensor) -> CredalSet:
+        """Return the credal sets, or predictions of an :class:`SNN` in training mode."""
+        if self.training:
+            return super().forward(x)
+        return CredalSet._wrap(*shifted_bounds(self._log_probabilities(x), *self.shifts))
+
+    def before_training(self, data: Labelled, epochs: int) -> None:
+        """Reset the shifts, because the training changes the logits."""
+        super().before_training(data, epochs)
+        self.shifts.zero_()
+
+    @torch.no_grad()
+    def after_training(self, data: Labelled, held_out: Labelled | None = None) -> None:
+        """Compute the plausible shifts from the training data."""
+        with evaluating(self):
+            rows = [(self._log_probabilities(x.to(self.shifts)).cpu(), y.cpu()) for x, y in data]
+        logs, target = (torch.cat(parts) for parts in zip(*rows, strict=True))
+        self.shifts.copy_(plausible_shifts(logs, target, self.alpha))
+
+    def _log_probabilities(self, x: Tensor) -> Tensor:
+        return predict_logits(self.normed_logits(x)).log_samples[0]
+
+
+def plausible_shifts(logs: Tensor, target: Tensor, alpha: float) -> Tensor:
+    """Return the smallest and the largest plausible shift of each class, of shape ``(2, K)``.
+
+    Args:
+        logs: Log-probabilities ``(N, K)`` of the training rows of this process.
+        target: Their classes ``(N,)``.
+        alpha: The smallest relative likelihood.
+    """
+    logs = logs.double()
+    others = torch.stack(logsumexp_others(logs)).sum(0)
+    counts = all_sum(torch.bincount(target, minlength=logs.shape[1]).double())
+
+    def gain(shift: Tensor) -> Tensor:
+        """Return the change of the mean log-likelihood for one shift of each class."""
+        change = torch.logaddexp(
+            others, logs + shift
+        )  # of the normaliser, which is 0 without shift
+        return (counts * shift - all_sum(change.sum(0))) / counts.sum()
+
+    inside = logs.new_zeros(2, logs.shape[1])
+    outside = LARGEST_SHIFT * logs.new_tensor([[-1.0], [1.0]]).expand_as(inside)
+    for _ in range(STEPS):
+        middle = (inside + outside) / 2
+        plausible = torch.stack([gain(shift) for shift in middle]) >= math.log(alpha)
+        inside = torch.where(plausible, middle, inside)
+        outside = torch.where(plausible, outside, middle)
+    return inside
+
+
+def shifted_bounds(logs: Tensor, smallest: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest probability of each class over the shifts.
+
+    A probability is monotone in each shift, so its extremes belong to the ends of the intervals:
+    those of its own shift, and those of the shift of another class.
+
+    Args:
+        logs: Log-probabilities ``(N, K)``.
+        smallest: The smallest shift of each class, at most 0.
+        largest: The largest shift of each class, at least 0.
+    """
+    others = torch.stack(logsumexp_others(logs)).sum(0)
+    norms = [torch.logaddexp(others, logs + shift) for shift in (smallest, largest)]
+    own = [logs + shift - norm for shift, norm in zip((smallest, largest), norms, strict=True)]
+    lower = torch.minimum(own[0], logs - _max_of_others(norms[1]))
+    upper = torch.maximum(own[1], logs + _max_of_others(-norms[0]))
+    return lower.exp(), upper.exp().clamp_max(1)
+
+
+def _max_of_others(x: Tensor) -> Tensor:
+    """Return the maximum over the other classes, of shape ``(N, K)``."""
+    largest, index = x.topk(2, dim=-1)
+    classes = torch.arange(x.shape[-1], device=x.device)
+    return torch.where(classes == index[:, :1], largest[:, 1:], largest[:, :1])
