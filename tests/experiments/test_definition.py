@@ -135,14 +135,10 @@ def test_methods_by_name():
 
 
 def test_incompatible_methods_raise():
-    with pytest.raises(
-        ValueError, match="interval-cifar10 has interval inputs, which SNN cannot take"
-    ):
+    with pytest.raises(ValueError, match="SNN"):
         replace(EXPERIMENTS["interval-cifar10"], methods=("snn",))
     for method in ("bnn-l", "bnn-l-norm"):
-        with pytest.raises(
-            ValueError, match="chest-xray has two classes, and BNN-L is for three or more"
-        ):
+        with pytest.raises(ValueError, match="BNN-L"):
             replace(EXPERIMENTS["chest-xray"], methods=(method,))
     with pytest.raises(ValueError, match="Methods must be named once each"):
         replace(EXPERIMENTS["chest-xray"], methods=())
@@ -165,9 +161,7 @@ def test_ensemble_size_is_limited_by_runs():
 
 
 def test_unknown_experiment_raises():
-    with pytest.raises(
-        ValueError, match=r"There is no experiment 'cifar'\. Known are cifar10-svhn, chest-xray"
-    ):
+    with pytest.raises(ValueError, match="'cifar'"):
         experiment("cifar")
 
 
@@ -257,10 +251,7 @@ def test_smoke_test_preserves_network_and_methods():
 def test_invalid_numbers_raise():
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         with_overrides(CIFAR, epochs=0)
-    with pytest.raises(
-        ValueError,
-        match=r"Options are for single methods, snn, .*; 'deep-ensemble' is none of them",
-    ):
+    with pytest.raises(ValueError, match="'deep-ensemble'"):
         with_overrides(CIFAR, options={"deep-ensemble": {}})
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         smoke_test(CIFAR, 0)

@@ -79,7 +79,7 @@ def test_single_last_row_is_merged(x):
 
 def test_single_row_raises(x):
     model = SNN(torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2)))
-    with pytest.raises(ValueError, match="Batch statistics need at least two rows, got 1"):
+    with pytest.raises(ValueError, match="got 1"):
         predict_by_batch(model, x[:1], 32)
 
 

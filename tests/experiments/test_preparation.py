@@ -72,9 +72,7 @@ def test_incomplete_copy_raises(tiny_data, tmp_path):
 
 def test_other_image_shape_raises(tiny_data, tmp_path, tiny):
     other = replace(tiny, ood=(replace(tiny.ood[0], size=14),))
-    with pytest.raises(
-        ValueError, match=r"Images of mnist have shape \(1, 14, 14\), but those of fashion-mnist"
-    ):
+    with pytest.raises(ValueError, match=r"\(1, 14, 14\)"):
         prepare_all(other, tiny_data, tmp_path, complete=False)
 
 

@@ -63,9 +63,7 @@ def test_pack_records(tmp_path):
     assert store.read_record(PIECE) == {"a": 1}
     assert not store.has("records", other)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(
-        ValueError, match=r"tiny\.jsonl\.gz is no whole file of records: .*Remove it"
-    ):
+    with pytest.raises(ValueError, match=r"tiny\.jsonl\.gz"):
         store.has("records", PIECE)
 
 

@@ -131,10 +131,7 @@ def test_unknown_layer_raises() -> None:
     assert layers.family_of(Mine(1, 1)) is None
     with pytest.raises(ValueError, match="LayerNorm"):
         layers.arguments(torch.nn.LayerNorm(3))
-    with pytest.raises(
-        ValueError,
-        match=r"creinn\.nn\.affine\.Linear",
-    ):
+    with pytest.raises(ValueError, match=r"creinn\.nn\.affine\.Linear"):
         layers.twin(inn.Linear(1, 1))
     with pytest.raises(ValueError, match="'quantum'"):
         layers.build_layer("quantum", "Linear", {})

@@ -114,7 +114,7 @@ def test_float32_is_preserved(quick, wine, options):
 def test_sparse_tables_raise(quick, fitted, wine):
     X, _, y, _ = wine
     for call in (lambda: quick().fit(csr_array(X), y), lambda: fitted.predict(csr_array(X))):
-        with pytest.raises(TypeError, match=r"Sparse data was passed for X.*\.toarray\(\)"):
+        with pytest.raises(TypeError, match="toarray"):
             call()
 
 
@@ -292,7 +292,7 @@ def test_feature_names(quick):
     assert clf.n_features_in_ == 4
     with pytest.raises(ValueError, match="feature names should match"):
         clf.predict(frame[frame.columns[::-1]])
-    with pytest.raises(ValueError, match="3 features, but CreINNClassifier is expecting 4"):
+    with pytest.raises(ValueError, match="expecting 4"):
         clf.predict(frame.to_numpy()[:, :3])
 
 

@@ -155,14 +155,14 @@ def test_dataset_inputs_are_checked_lazily():
         def __getitem__(self, index):
             return torch.tensor([index, torch.nan if index == 5 else 0.0]), 0
 
-    with pytest.raises(ValueError, match="row 5 of the inputs of train_data holds nan"):
+    with pytest.raises(ValueError, match="row 5"):
         list(rows(Bad()).in_order(3))
 
 
 def test_dataset_targets_are_checked_lazily():
     with pytest.raises(ValueError, match="but target 2 is 2"):
         list(rows(Squares(), classes=2).in_order(3))
-    with pytest.raises(TypeError, match=r"items of train_data must be pairs \(input, target\)"):
+    with pytest.raises(TypeError, match="pairs"):
         list(
             rows(
                 type("Bare", (Squares,), {"__getitem__": lambda self, i: torch.zeros(2)})()

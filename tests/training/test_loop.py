@@ -87,7 +87,7 @@ def test_history_of_ordinary_network_has_no_width():
     assert history["accuracy"][0] > 0
     assert len(history) == 2
     assert history.best_epoch is None
-    with pytest.raises(KeyError, match="has no column 'lss'; its columns are epoch, loss"):
+    with pytest.raises(KeyError, match="'lss'"):
         history["lss"]
 
 
@@ -230,10 +230,7 @@ def test_resume_with_data_loader(tmp_path):
     fit(halves, stream, None, settings(epochs=2, directory=tmp_path))
     fit(halves, stream, None, settings(epochs=4, directory=tmp_path, progress=True))
     torch.testing.assert_close(halves.state_dict(), whole.state_dict())
-    with pytest.raises(
-        ValueError,
-        match="train_data=a stream of a Items of length 6, but now train_data=a stream of",
-    ):
+    with pytest.raises(ValueError, match="train_data"):
         fit(halves, Flow(x, y), None, settings(epochs=4, directory=tmp_path))
 
 
@@ -246,9 +243,7 @@ def test_exhausted_stream_raises():
         def __iter__(self):
             return self.rows
 
-    with pytest.raises(
-        ValueError, match=r"train_data is empty\. A stream must give its rows anew in each epoch"
-    ):
+    with pytest.raises(ValueError, match="empty"):
         fit(creinn(13, 3), Once(), None, settings())
 
 

@@ -204,14 +204,12 @@ def test_resumed_run_equals_uninterrupted_run(tmp_path, mode):
     fit(rest, (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=4))
     assert same(whole.state_dict(), rest.state_dict())
     assert not same(whole.state_dict(), part.state_dict())
-    with pytest.raises(ValueError, match="was written with train=radii, but now train=all"):
+    with pytest.raises(ValueError, match="train=radii"):
         fit(creinn(mode), (X, Y), (X[:20], Y[:20]), settings(tmp_path, epochs=4, train="all"))
 
 
 def test_models_without_radii_raise():
-    with pytest.raises(
-        ValueError, match="train='radii' needs radii that can be trained, but SNN has none"
-    ):
+    with pytest.raises(ValueError, match="SNN"):
         fit(
             SNN(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))),
             (X, Y),
@@ -223,7 +221,7 @@ def test_models_without_radii_raise():
         if isinstance(layer, IntervalParameters):
             for radius in layer.radii().values():
                 radius.requires_grad_(False)
-    with pytest.raises(ValueError, match="but every radius of CreINN has requires_grad=False"):
+    with pytest.raises(ValueError, match="requires_grad"):
         fit(model, (X, Y), None, settings())
 
 

